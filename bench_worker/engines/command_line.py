@@ -1,27 +1,18 @@
 """Drives an engine through a program of its own (``docker``, ``ctr``, ``runc``), one process for each command.
 
-What engines of this kind have in common, and nothing of any one of them: processes are started by
-`bench_worker.timing.processes` (so ends are stamped by the reaper's thread, with their bound), output is read from
-pipes as it comes and kept up to a limit, a deadline kills what still runs, and what a program says becomes a kind of
-failure.
+`bench_worker.timing.processes` starts the processes, so the reaper's thread stamps their ends, with an uncertainty.
+Output is read from pipes as it arrives and kept up to a limit; a deadline kills what still runs; patterns turn a
+program's error text into a kind of failure. How an engine uses it::
 
-How an engine uses it::
-
-    cli = CommandLine("runc", options=("--root", root), kinds=(("conflict", re.compile("already exists")),))
+    cli = CommandLine("runc", options=("--root", root), error_kinds=(("conflict", re.compile("already exists")),))
 
     def pause(self, container, *, timeout_s):
-        errand = cli.errand(timeout_s)
-        errand.do("pause", container.name)          # timed; an exit code other than 0 raises OperationFailed
-        return errand.done()
+        sequence = cli.sequence(timeout_s)
+        sequence.run("pause", container.name)
+        return sequence.result()
 
-- `CommandLine.errand(timeout_s)` is one operation: its commands share one deadline. It begins just before the first
-  timed command is started, and ends when the last timed one has ended.
-- `Errand.do(*words)` is a timed command that has to succeed, `Errand.call(*words)` a timed one whose exit code is
-  returned (`exec`), `Errand.ask(*words)` one that has to succeed and is not timed (looking something up afterwards).
-  All return an `Answer`: exit code, stdout, stderr, truncated, stamps, CPU seconds of the client.
-- `Errand.failure(kind, text)` and `Errand.failed(answer)` make an `OperationFailed` with the errand's stamps.
-- A detached container inherits the streams of a program such as runc: give it files (`stdout_path`, `stderr_path`),
-  else it would write to pipes that nobody reads any more.
+A detached container inherits the streams of a program such as runc: give it files (`stdout_path`, `stderr_path`),
+else it would write to pipes that nobody reads any more.
 """
 
 from __future__ import annotations
@@ -50,22 +41,26 @@ _SIGNALLED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """How a command ended. `exit_code` is 128 and the signal's number where a signal ended it.
+    """How a command ended, and what it printed."""
 
-    `start_ns` and `end_ns` are monotonic: just before the start of the program and, at the latest, its end, which was
-    no more than `end_bound_ns` before. `cpu_s` is what the program itself used, in seconds. `truncated` says that it
-    printed more than was kept.
-    """
-
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
+    """The command, without the program and its options."""
     exit_code: int
+    """Its exit code; 128 and the signal's number where a signal ended it."""
     stdout: bytes
+    """What it wrote to stdout, up to the limit."""
     stderr: bytes
+    """What it wrote to stderr, up to the limit."""
     truncated: bool
+    """Whether it printed more than was kept."""
     start_ns: int
+    """Monotonic time just before the start of the program."""
     end_ns: int
+    """Monotonic time of its end, at the latest."""
     end_uncertainty_ns: int
+    """How much earlier than `end_ns` it may have ended."""
     cpu_s: float
+    """CPU time of the program itself, in seconds."""
 
     @property
     def text(self) -> str:
@@ -73,85 +68,95 @@ class ProgramResult:
         return self.stdout.decode("utf-8", "replace").strip()
 
     @property
-    def complaint(self) -> str:
+    def error_text(self) -> str:
         """What it wrote to stderr (where that is nothing: to stdout), without the white space around it."""
         return self.stderr.decode("utf-8", "replace").strip() or self.text
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A program and the words that come before every command.
-
-    `kinds` says what a complaint means: pairs of a kind (see `OperationFailed`) and what is looked for in the text;
-    the first match wins, and ``engine`` is what is left. `env` is the program's whole environment (None: that of this
-    process as it is at each call). `spawner` starts it, in another namespace say, as `processes.spawn` would.
-    """
+    """A program and the options that come before every command."""
 
     program: str
+    """Its name or path."""
     options: Sequence[str] = ()
+    """The options before every command."""
     error_kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
+    """Kinds of failure (see `OperationFailed`) with the patterns of their error texts; the first match wins."""
     env: Mapping[str, str] | None = None
+    """The program's whole environment; None: that of this process at each call."""
     cwd: str = "/"
+    """Its working directory."""
     spawner: Callable[..., Process] = spawn
+    """Starts it, in another namespace for instance, as `processes.spawn` would."""
 
-    def errand(self, timeout_s: float) -> CommandSequence:
-        """Return an operation that has to be over in `timeout_s`."""
+    def sequence(self, timeout_s: float) -> CommandSequence:
+        """Return an operation that has to end within `timeout_s`."""
         return CommandSequence(self, timeout_s)
 
-    def kind_of(self, complaint: str) -> str:
-        """Return the kind of failure that the words of the program mean."""
-        return next((kind for kind, pattern in self.error_kinds if pattern.search(complaint)), "engine")
+    def classify_error(self, error_text: str) -> str:
+        """Return the kind of failure that an error text of the program means; ``engine`` where no pattern matches."""
+        return next((kind for kind, pattern in self.error_kinds if pattern.search(error_text)), "engine")
 
 
 @dataclass
 class CommandSequence:
-    """The commands of one operation, under one deadline; see the module's text."""
+    """The commands of one operation, which share a deadline.
+
+    The operation starts just before its first timed command, and ends when the last timed one has ended.
+    """
 
     cli: CommandLine
+    """The program."""
     timeout_s: float
+    """When the operation has to end, in seconds after `begun_ns`."""
     begun_ns: int = field(default_factory=time.monotonic_ns)
+    """When the sequence was made."""
     first: ProgramResult | None = None
+    """The first timed command."""
     last: ProgramResult | None = None
+    """The last timed command."""
     cpu_s: float = 0.0
+    """CPU time of all commands, in seconds."""
 
     @property
     def start_ns(self) -> int:
-        """When its first timed command was started, or the errand itself where there is none yet."""
+        """When its first timed command was started, or the sequence itself where there is none yet."""
         return self.first.start_ns if self.first else self.begun_ns
 
-    def do(self, *words: str, **how: Any) -> ProgramResult:
-        """Run a timed command that has to succeed; `how` is as for `run`."""
-        answer = self.call(*words, **how)
-        if answer.exit_code:
-            raise self.failed(answer)
-        return answer
+    def run(self, *arguments: str, **options: Any) -> ProgramResult:
+        """Run a timed command that has to succeed; `options` are those of `run_command`."""
+        result = self.run_unchecked(*arguments, **options)
+        if result.exit_code:
+            raise self.failed(result)
+        return result
 
-    def call(self, *words: str, **how: Any) -> ProgramResult:
-        """Run a timed command, whatever its exit code; `how` is as for `run`."""
-        answer = self._run(words, **how)
-        self.first = self.first or answer
-        self.last = answer
-        return answer
+    def run_unchecked(self, *arguments: str, **options: Any) -> ProgramResult:
+        """Run a timed command, whatever its exit code; `options` are those of `run_command`."""
+        result = self._execute(arguments, **options)
+        self.first = self.first or result
+        self.last = result
+        return result
 
-    def ask(self, *words: str, **how: Any) -> ProgramResult:
-        """Run a command that has to succeed and is not part of what is timed; `how` is as for `run`."""
-        answer = self._run(words, **how)
-        if answer.exit_code:
-            raise self.failed(answer)
-        return answer
+    def run_untimed(self, *arguments: str, **options: Any) -> ProgramResult:
+        """Run a command that has to succeed and is not timed; `options` are those of `run_command`."""
+        result = self._execute(arguments, **options)
+        if result.exit_code:
+            raise self.failed(result)
+        return result
 
-    def done(self, **gave: Any) -> OperationResult:
-        """Return the operation as one that is done, with its stamps and what it `gave`."""
+    def result(self, **fields: Any) -> OperationResult:
+        """Return the result of the operation: its stamps, and these fields."""
         if self.last is None:
-            return OperationResult(self.start_ns, time.monotonic_ns(), **gave)
+            return OperationResult(self.start_ns, time.monotonic_ns(), **fields)
         bound_ns = min(self.last.end_uncertainty_ns, self.last.end_ns - self.start_ns)
-        return OperationResult(self.start_ns, self.last.end_ns, end_uncertainty_ns=bound_ns, **gave)
+        return OperationResult(self.start_ns, self.last.end_ns, end_uncertainty_ns=bound_ns, **fields)
 
-    def failed(self, answer: ProgramResult) -> OperationFailed:
-        """Return the failure that a command's exit code and words mean."""
-        said = answer.complaint or f"{self.cli.program} {answer.words[0]}: exit code {answer.exit_code}"
-        end_ns = max(answer.end_ns, self.start_ns)
-        return OperationFailed(self.cli.kind_of(said), said, start_ns=self.start_ns, end_ns=end_ns)
+    def failed(self, result: ProgramResult) -> OperationFailed:
+        """Return the failure that a command's exit code and error text mean."""
+        text = result.error_text or f"{self.cli.program} {result.arguments[0]}: exit code {result.exit_code}"
+        end_ns = max(result.end_ns, self.start_ns)
+        return OperationFailed(self.cli.classify_error(text), text, start_ns=self.start_ns, end_ns=end_ns)
 
     def failure(self, kind: str, text: str) -> OperationFailed:
         """Return a failure of this kind, ending with the last timed command (now where there is none)."""
@@ -160,38 +165,40 @@ class CommandSequence:
 
     def remaining_s(self) -> float:
         """Return the time left in seconds; raise the failure ``timeout`` when there is none."""
-        left_s = self.timeout_s - (time.monotonic_ns() - self.begun_ns) / 1e9
-        if left_s <= 0:
-            raise self._late("its time was over before the command began")
-        return left_s
+        remaining_s = self.timeout_s - (time.monotonic_ns() - self.begun_ns) / 1e9
+        if remaining_s <= 0:
+            raise self._timed_out("the timeout of the operation expired before the command started")
+        return remaining_s
 
-    def _late(self, text: str) -> OperationFailed:
+    def _timed_out(self, text: str) -> OperationFailed:
         return OperationFailed("timeout", text, start_ns=self.start_ns, end_ns=time.monotonic_ns())
 
-    def _run(self, words: tuple[str, ...], **how: Any) -> ProgramResult:
-        left_s = self.remaining_s()
+    def _execute(self, arguments: tuple[str, ...], **options: Any) -> ProgramResult:
+        remaining_s = self.remaining_s()
         try:
-            answer = run_command((self.cli.program, *self.cli.options), words, self.cli, timeout_s=left_s, **how)
+            result = run_command(
+                (self.cli.program, *self.cli.options), arguments, self.cli, timeout_s=remaining_s, **options
+            )
         except SpawnFailed as error:
             # That the engine's own program is missing is no fault of the container's command.
             kind = "unreachable" if isinstance(error, CommandNotFound) else spawn_failure_kind(error)
             start_ns = self.first.start_ns if self.first else error.start_ns
             raise OperationFailed(kind, str(error), start_ns=start_ns, end_ns=error.end_ns) from error
         except WaitTimeout as error:
-            text = f"`{self.cli.program} {words[0]}` did not end within {self.timeout_s:g} s and was killed"
-            raise self._late(text) from error
-        self.cpu_s += answer.cpu_s
-        if answer.exit_code == _SIGNALLED - STATUS_LOST:
+            text = f"`{self.cli.program} {arguments[0]}` did not end within {self.timeout_s:g} s and was killed"
+            raise self._timed_out(text) from error
+        self.cpu_s += result.cpu_s
+        if result.exit_code == _SIGNALLED - STATUS_LOST:
             raise self.failure(
                 "engine",
-                f"the exit status of `{self.cli.program} {words[0]}` is lost: another SIGCHLD handler reaped it",
+                f"the exit status of `{self.cli.program} {arguments[0]}` is lost: another SIGCHLD handler reaped it",
             )
-        return answer
+        return result
 
 
 def run_command(
     opening: Sequence[str],
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     cli: CommandLine,
     *,
     timeout_s: float,
@@ -201,14 +208,14 @@ def run_command(
     stderr_path: str | None = None,
     append: bool = False,
 ) -> ProgramResult:
-    """Run a command to its end and return its answer, with up to `limit_bytes` of each stream.
+    """Run a command to its end and return its result, with up to `limit_bytes` of each stream.
 
-    What comes beyond that is read and dropped, or ends the command (`until_full`). A stream with a path of its own
-    goes to that file instead (with `append`, to its end). Raises `SpawnFailed`, and `WaitTimeout` once a command that
-    took too long is killed; it is killed, too, when this greenlet is thrown out of its wait.
+    Output beyond that is read and dropped, or ends the command (`until_full`). A stream with a path of its own goes
+    to that file instead (with `append`, to its end). Raises `SpawnFailed`, and `WaitTimeout` after it has killed a
+    command that took too long; it also kills the command when this greenlet is interrupted.
     """
     env = os.environ if cli.env is None else cli.env
-    taps: list[PipeReader] = []
+    readers: list[PipeReader] = []
     process: Process | None = None
 
     def full() -> None:
@@ -219,33 +226,33 @@ def run_command(
         paths = []
         for path in (stdout_path, stderr_path):
             if path is None:
-                taps.append(PipeReader.of_pipe(limit_bytes, full))
-            paths.append(path or taps[-1].path)
+                readers.append(PipeReader.of_pipe(limit_bytes, full))
+            paths.append(path or readers[-1].path)
         how = {"append": True} if append else {}
         process = cli.spawner(
-            (*opening, *words), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1], **how
+            (*opening, *arguments), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1], **how
         )
-        for tap in taps:
-            tap.open()
+        for reader in readers:
+            reader.open()
         exit_ = process.wait(timeout_s)
-        for tap in taps:
-            tap.drain()
+        for reader in readers:
+            reader.drain()
     finally:
         try:
             if process is not None and process.exit is None:
                 _kill(process)
         finally:
-            for tap in taps:
-                tap.close()
-    return _program_result(words, process, exit_, *_captures(taps, stdout_path, stderr_path))
+            for reader in readers:
+                reader.close()
+    return _program_result(arguments, process, exit_, *_captures(readers, stdout_path, stderr_path))
 
 
 def _program_result(
-    words: tuple[str, ...], process: Process, exit_: Exit, stdout: Capture, stderr: Capture
+    arguments: tuple[str, ...], process: Process, exit_: Exit, stdout: Capture, stderr: Capture
 ) -> ProgramResult:
     end_ns = max(process.start_ns, exit_.end_ns)
     return ProgramResult(
-        words,
+        arguments,
         exit_.code if exit_.code >= 0 else _SIGNALLED - exit_.code,
         stdout.data,
         stderr.data,
@@ -257,13 +264,13 @@ def _program_result(
     )
 
 
-def _captures(taps: Sequence[PipeReader], *paths: str | None) -> list[Capture]:
-    waiting = iter(taps)
+def _captures(readers: Sequence[PipeReader], *paths: str | None) -> list[Capture]:
+    waiting = iter(readers)
     return [Capture(0) if path is not None else next(waiting).capture for path in paths]
 
 
 def _kill(process: Process) -> None:
-    """Kill a command with its whole group, and see it dead, as far as that can be seen soon."""
+    """Kill a command with its whole group, and wait for its end for a short time."""
     process.signal_group(signal.SIGKILL)
     with suppress(WaitTimeout):
         process.wait(_KILL_TIMEOUT_S)

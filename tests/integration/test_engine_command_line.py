@@ -13,9 +13,9 @@ from bench_worker.engines.command_line import CommandLine
 SHELL = CommandLine("/bin/sh", ("-c",))
 
 
-def failure_of(errand, *words):
+def failure_of(sequence, *words):
     with pytest.raises(OperationFailed) as caught:
-        errand.do(*words)
+        sequence.run(*words)
     assert caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
     return caught.value
 
@@ -43,57 +43,57 @@ def is_gone(marker):
 def test_both_streams_and_the_exit_code():
     """What a command printed and how it ended, stamped by the thread that reaped it."""
     before_ns = time.monotonic_ns()
-    errand = SHELL.errand(20)
-    answer = errand.call("echo out; echo err >&2; exit 3")
+    sequence = SHELL.sequence(20)
+    answer = sequence.run_unchecked("echo out; echo err >&2; exit 3")
     assert (answer.exit_code, answer.stdout, answer.stderr, answer.truncated) == (3, b"out\n", b"err\n", False)
-    done = errand.done(exit_code=answer.exit_code)
+    done = sequence.result(exit_code=answer.exit_code)
     assert before_ns <= done.start_ns < done.end_ns <= time.monotonic_ns()
     assert done.exit_code == 3
     assert 0 <= done.end_uncertainty_ns <= done.end_ns - done.start_ns
-    assert errand.cpu_s > 0
+    assert sequence.cpu_s > 0
 
 
 def test_an_operation_begins_with_its_first_command_and_ends_with_its_last():
     """What is only asked afterwards is not part of the time."""
-    errand = SHELL.errand(20)
-    first, second = errand.do("true"), errand.do("true")
-    errand.ask("sleep 0.05")
-    done = errand.done()
+    sequence = SHELL.sequence(20)
+    first, second = sequence.run("true"), sequence.run("true")
+    sequence.run_untimed("sleep 0.05")
+    done = sequence.result()
     assert (done.start_ns, done.end_ns) == (first.start_ns, second.end_ns)
 
 
 def test_more_output_than_is_kept_is_read_all_the_same():
     """A command that prints more than a pipe holds is not held up, and the cut is said."""
-    answer = SHELL.errand(20).call("head -c 3000000 /dev/zero", limit_bytes=1000)
+    answer = SHELL.sequence(20).run_unchecked("head -c 3000000 /dev/zero", limit_bytes=1000)
     assert (len(answer.stdout), answer.truncated, answer.exit_code) == (1000, True, 0)
-    whole = SHELL.errand(20).call("head -c 3000000 /dev/zero")
+    whole = SHELL.sequence(20).run_unchecked("head -c 3000000 /dev/zero")
     assert (len(whole.stdout), whole.truncated) == (3_000_000, False)
 
 
 def test_a_command_that_never_stops_printing_can_be_ended_when_enough_is_there():
     """Where its end says nothing, the first bytes are enough."""
-    answer = SHELL.errand(20).call("while :; do echo 0123456789; done", limit_bytes=25, until_full=True)
+    answer = SHELL.sequence(20).run_unchecked("while :; do echo 0123456789; done", limit_bytes=25, until_full=True)
     assert (answer.stdout, answer.truncated, answer.exit_code) == (b"0123456789\n0123456789\n012", True, 137)
 
 
 def test_a_child_that_keeps_the_streams_open_is_not_waited_for():
     """The end of the program is the end of the command, whoever has inherited its streams."""
     begun = time.monotonic()
-    answer = SHELL.errand(20).call("sleep 3 & echo said")
+    answer = SHELL.sequence(20).run_unchecked("sleep 3 & echo said")
     assert answer.stdout == b"said\n"
     assert time.monotonic() - begun < 2
 
 
 def test_streams_can_go_to_files(tmp_path):
     """For what a detached container goes on writing to."""
-    answer = SHELL.errand(20).call("echo out; echo err >&2", stdout_path=str(tmp_path / "out"))
+    answer = SHELL.sequence(20).run_unchecked("echo out; echo err >&2", stdout_path=str(tmp_path / "out"))
     assert (answer.stdout, answer.stderr) == (b"", b"err\n")
     assert (tmp_path / "out").read_bytes() == b"out\n"
 
 
 def test_a_late_command_is_killed_with_its_children():
     """Its failure is a timeout with the time of the attempt, and nothing of it goes on."""
-    failure = failure_of(SHELL.errand(0.2), "sleep 731 & sleep 731")
+    failure = failure_of(SHELL.sequence(0.2), "sleep 731 & sleep 731")
     assert failure.kind == "timeout"
     assert 0.15e9 < failure.end_ns - failure.start_ns < 5e9
     assert is_gone(b"sleep 731")
@@ -101,14 +101,14 @@ def test_a_late_command_is_killed_with_its_children():
 
 def test_the_deadline_is_that_of_all_commands():
     """The second command has what the first one left of the time."""
-    errand = SHELL.errand(0.3)
-    errand.do("sleep 0.2")
-    assert failure_of(errand, "sleep 0.2").kind == "timeout"
+    sequence = SHELL.sequence(0.3)
+    sequence.run("sleep 0.2")
+    assert failure_of(sequence, "sleep 0.2").kind == "timeout"
 
 
 def test_what_is_called_off_is_killed():
     """A job that is aborted leaves no command behind."""
-    job = gevent.spawn(SHELL.errand(20).do, "sleep 732")
+    job = gevent.spawn(SHELL.sequence(20).do, "sleep 732")
     while not is_alive(b"sleep 732"):
         gevent.sleep(0.01)
     job.kill()
@@ -117,16 +117,16 @@ def test_what_is_called_off_is_killed():
 
 def test_a_missing_program_is_an_engine_that_cannot_be_reached():
     """It is no fault of the container's command, which has kinds of its own."""
-    assert failure_of(CommandLine("weighbridge-nonsense").errand(20), "ps").kind == "unreachable"
+    assert failure_of(CommandLine("weighbridge-nonsense").sequence(20), "ps").kind == "unreachable"
 
 
 def test_no_descriptor_is_left_open():
     """Nor after timeouts and missing programs."""
 
     def work():
-        SHELL.errand(20).do("true")
-        failure_of(SHELL.errand(0.05), "sleep 733")
-        failure_of(CommandLine("weighbridge-nonsense").errand(20), "ps")
+        SHELL.sequence(20).run("true")
+        failure_of(SHELL.sequence(0.05), "sleep 733")
+        failure_of(CommandLine("weighbridge-nonsense").sequence(20), "ps")
 
     work()
     before = len(list(Path("/proc/self/fd").iterdir()))

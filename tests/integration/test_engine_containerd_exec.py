@@ -40,7 +40,7 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
         "sleep 15 & echo started",
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    run = CommandLine(sys.executable, env=env).errand(100).ask("-c", PATCHED, image, *scripts)
+    run = CommandLine(sys.executable, env=env).sequence(100).run_untimed("-c", PATCHED, image, *scripts)
     answers = [json.loads(line) for line in run.text.splitlines()]
     assert [answer[:4] for answer in answers] == [
         [1_024_000, "done\n", False, 3],

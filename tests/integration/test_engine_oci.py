@@ -234,7 +234,7 @@ def test_an_unpacked_root_file_system_will_do(bench, unpacked):
         assert bench.engine.wait(made, timeout_s=10).exit_code == 0
     assert not (unpacked / "new").exists()
     config = unpacked.parent / "config.json"
-    CommandLine("runc").errand(10).do("spec", "-b", str(unpacked.parent))
+    CommandLine("runc").sequence(10).run("spec", "-b", str(unpacked.parent))
     spec = json.loads(config.read_text())
     spec["process"] |= {"terminal": True, "args": ["env"], "env": [*spec["process"]["env"], "OWN=1"]}
     config.write_text(json.dumps(spec))
@@ -338,7 +338,7 @@ def test_where_no_overlay_can_be_mounted_there_is_a_copy(bench):
 def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
     """What could be made of the container goes with it, and the next one works when there is room again."""
     require(RuncEngine)
-    CommandLine("mount").errand(10).do("-t", "tmpfs", "-o", "size=16m", "weighbridge-test", str(tmp_path))
+    CommandLine("mount").sequence(10).run("-t", "tmpfs", "-o", "size=16m", "weighbridge-test", str(tmp_path))
     try:
         monkeypatch.setattr(oci_images, "STORE", tmp_path)
         bench = RuntimeBench(RuncEngine, image)
@@ -359,7 +359,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
         assert list(oci_images.containers_directory("runc").iterdir()) == []
         bench.close()
     finally:
-        CommandLine("umount").errand(10).do("--lazy", str(tmp_path))
+        CommandLine("umount").sequence(10).run("--lazy", str(tmp_path))
 
 
 @pytest.mark.slow

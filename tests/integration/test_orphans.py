@@ -22,7 +22,7 @@ def heir():
 
 def orphan(script):
     """Start a shell that leaves a process behind; return the number of that."""
-    return int(CommandLine("sh").errand(20).do("-c", f"({script}) >/dev/null 2>&1 & echo $!").text)
+    return int(CommandLine("sh").sequence(20).run("-c", f"({script}) >/dev/null 2>&1 & echo $!").text)
 
 
 def wait_until(condition):

@@ -141,5 +141,5 @@ def test_metrics_are_json(version, metrics, text):
 
 def test_containerd_takes_all_that_a_container_can_be_given_but_what_it_says():
     """Each setting is enforced, has no meaning, or has its reason."""
-    known = ContainerdEngine.settings | ContainerdEngine.inapplicable | ContainerdEngine.reasons.keys()
+    known = ContainerdEngine.settings | ContainerdEngine.inapplicable | ContainerdEngine.unsupported_settings.keys()
     assert known == set(CONTAINER_SETTINGS)

@@ -25,7 +25,7 @@ DUMP = (
         (CHECK, "vdso: Unexpected rt vDSO area bounds"),
         (DUMP, "File fd/1 has bad size 0 (expect 14)"),
         ("Segmentation fault\nmore", "Segmentation fault"),
-        ("", "it does not say why"),
+        ("", "it gives no reason"),
     ],
 )
 def test_the_first_error_is_the_reason(said, error):
@@ -77,7 +77,7 @@ def test_each_saving_has_a_folder_of_its_own(tmp_path):
     assert checkpoint_options(bundle) == second
 
 
-def test_crun_is_told_where_its_cover_of_folders_is(tmp_path, monkeypatch):
+def test_crun_gets_the_path_of_the_directory_that_covers_others(tmp_path, monkeypatch):
     """Once, however often a container is restored, and not where it has none."""
     monkeypatch.setattr(oci_images, "STATE_ROOT", tmp_path)
     configuration = tmp_path / "criu.conf"
@@ -85,11 +85,11 @@ def test_crun_is_told_where_its_cover_of_folders_is(tmp_path, monkeypatch):
     life = Container("life", 1, ContainerSettings())
     life.handle = Bundle(tmp_path, "/c")
     engine = CrunEngine(EngineOptions("r", "w", 1))
-    engine.clear(life, None)
+    engine.prepare_restore(life, None)
     assert configuration.read_text() == "inherit-fd fd[1]:x\n"
     cover = tmp_path / "crun" / ".empty-directory"
     cover.mkdir(parents=True)
     for _ in range(2):
-        engine.clear(life, None)
+        engine.prepare_restore(life, None)
     told = f"external mnt[/run/crun/.empty-directory]:{cover}\n"
     assert configuration.read_text() == f"inherit-fd fd[1]:x\n{told}"

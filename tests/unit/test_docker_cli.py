@@ -109,4 +109,4 @@ def test_host_directories_are_refused_as_through_the_api(tmp_path):
 )
 def test_the_command_lines_words_have_kinds(said, kind):
     """The API's status is not printed; the kind follows from the words all the same."""
-    assert CommandLine("docker", error_kinds=ERROR_KINDS).kind_of(said) == kind
+    assert CommandLine("docker", error_kinds=ERROR_KINDS).classify_error(said) == kind

@@ -122,20 +122,20 @@ def test_a_config_of_the_users_own_is_kept():
 def test_what_cgroups_can_enforce_is_read_from_the_host():
     """Version 1 by its files, version 2 by its list of controllers, and swap that nobody limits rules memory out."""
     memory = {"sys__fs__cgroup__memory__memory.limit_in_bytes": "0", "proc__meminfo": "SwapTotal: 0 kB"}
-    first = Cgroups.look(Host(**memory))
+    first = Cgroups.detect(Host(**memory))
     assert (first.version, first.swap_limit, set(first.unenforced) & LIMITS) == (
         1,
         False,
         {"cpus", "cpuset", "pids", *RATES},
     )
-    swapping = Cgroups.look(Host(**{**memory, "proc__meminfo": "SwapTotal: 8 kB"}))
+    swapping = Cgroups.detect(Host(**{**memory, "proc__meminfo": "SwapTotal: 8 kB"}))
     assert "swap" in swapping.unenforced["memory_bytes"]
     second = Host(**{"sys__fs__cgroup__cgroup.controllers": "memory cpu", "proc__meminfo": "SwapTotal: 8 kB"})
-    assert (Cgroups.look(second).version, set(Cgroups.look(second).unenforced) & LIMITS) == (
+    assert (Cgroups.detect(second).version, set(Cgroups.detect(second).unenforced) & LIMITS) == (
         2,
         {"cpuset", "pids", *RATES},
     )
-    assert "memory_bytes" in Cgroups.look(second, swap_limit=False).unenforced
+    assert "memory_bytes" in Cgroups.detect(second, swap_limit=False).unenforced
     assert str(Cgroups(1, swap_limit=True).memory_directory("/a/b")) == "/sys/fs/cgroup/memory/a/b"
     assert str(Cgroups(2, swap_limit=True).memory_directory("/a/b")) == "/sys/fs/cgroup/a/b"
 
@@ -220,7 +220,7 @@ def test_each_engine_says_which_processes_are_its_own(monkeypatch):
 def test_what_runtimes_say_has_a_kind(said, kind):
     """The words of runc, crun, runsc and youki for the same thing are the same kind."""
     kinds = ("command-not-found", "not-executable", "not-found", "conflict", "disk-full", "engine")
-    assert CommandLine("runc", error_kinds=ERROR_KINDS).kind_of(said) == kinds[kind]
+    assert CommandLine("runc", error_kinds=ERROR_KINDS).classify_error(said) == kinds[kind]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_what_runtimes_say_has_a_kind(said, kind):
 )
 def test_what_ctr_says_has_a_kind(said, kind):
     """The first that fits, from the particular to the general."""
-    assert CommandLine("ctr", error_kinds=CTR_KINDS).kind_of(said) == kind
+    assert CommandLine("ctr", error_kinds=CTR_KINDS).classify_error(said) == kind
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,12 @@ def test_what_ctr_says_has_a_kind(said, kind):
 def test_a_runtimes_own_errors_are_those_in_its_log(tmp_path, log, complaint):
     """The last one, whatever the runtime calls its text, also from a log that is cut or has no lines."""
     (tmp_path / "log").write_text(log)
-    errand = RuntimeCommandSequence(CommandLine("runc", error_kinds=ERROR_KINDS), 1, log=tmp_path / "log")
-    assert errand.complaint() == complaint
+    sequence = RuntimeCommandSequence(CommandLine("runc", error_kinds=ERROR_KINDS), 1, log=tmp_path / "log")
+    assert sequence.error_text() == complaint
     answer = ProgramResult(
         ("exec",), 1, b"", b"of the command", truncated=False, start_ns=1, end_ns=2, end_uncertainty_ns=0, cpu_s=0
     )
-    assert str(errand.failed(answer)) == (complaint or "of the command")
+    assert str(sequence.failed(answer)) == (complaint or "of the command")
 
 
 def test_a_network_or_a_named_volume_that_an_engine_lacks_is_refused_beforehand():

@@ -86,7 +86,7 @@ def test_every_engine_of_this_kind_knows_them():
     """gVisor's leaves cgroups alone, so it has none of what they would limit, and says so."""
     assert OciBase.settings >= SETTINGS
     assert RunscEngine.settings & SETTINGS == {"ulimits", "read_only", "security_options", "cap_add", "cap_drop"}
-    assert SETTINGS - RunscEngine.settings <= RunscEngine.reasons.keys()
+    assert SETTINGS - RunscEngine.settings <= RunscEngine.unsupported_settings.keys()
 
 
 def test_a_container_in_the_hosts_network_finds_its_own_name(tmp_path):

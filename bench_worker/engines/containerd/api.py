@@ -91,12 +91,12 @@ def probe_containerd(
     operations: frozenset[str],
     settings: frozenset[str],
     inapplicable: frozenset[str],
-    reasons: Mapping[str, str],
-    lacks: Mapping[str, str],
+    unsupported_settings: Mapping[str, str],
+    unsupported_operations: Mapping[str, str],
 ) -> EngineStatus:
     """Ask the containerd at `address` for its version; never raises, within `_PROBE_S`."""
     socket = address()
-    cgroups = Cgroups.look(swap_limit=False)
+    cgroups = Cgroups.detect(swap_limit=False)
     reason, version = "", ""
     api = ContainerdApi(socket)
     try:
@@ -106,8 +106,11 @@ def probe_containerd(
     finally:
         api.close()
     if shutil.which("ctr") is None:
-        lacks = {**lacks, "pull": _NO_CTR}
-    unenforced = {**reasons, **{key: text for key, text in cgroups.unenforced.items() if key in settings}}
+        unsupported_operations = {**unsupported_operations, "pull": _NO_CTR}
+    unenforced = {
+        **unsupported_settings,
+        **{key: text for key, text in cgroups.unenforced.items() if key in settings},
+    }
     return EngineStatus(
         name=name,
         usable=not reason,
@@ -115,7 +118,7 @@ def probe_containerd(
         endpoint=f"unix://{socket}",
         reason=reason,
         advice=_START_ADVICE if reason else "",
-        operations=tuple(sorted(operations - lacks.keys())),
+        operations=tuple(sorted(operations - unsupported_operations.keys())),
         settings=tuple(sorted(settings - set(cgroups.unenforced))),
         inapplicable=tuple(sorted(inapplicable)),
         details={
@@ -127,7 +130,7 @@ def probe_containerd(
             CAPABILITIES_WITHHELD: " ".join(
                 daemon_processes.unavailable_capabilities(daemon_processes.MACHINE_CAPABILITIES)
             ),
-            **{f"operation.{operation}": text for operation, text in lacks.items()},
+            **{f"operation.{operation}": text for operation, text in unsupported_operations.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },
     )

@@ -140,12 +140,12 @@ class ContainerdEngine(LowLevelEngine):
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, OperationFailed)
     inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
-    reasons: ClassVar[dict[str, str]] = {
+    unsupported_settings: ClassVar[dict[str, str]] = {
         "init": "containerd brings no init of its own; use a command that reaps its children",
         "runtime": "containers run under runc, containerd's default; runtimes are engines of their own",
         "rootfs": "containerd starts containers from images; use an OCI runtime",
     }
-    lacks: ClassVar[dict[str, str]] = dict.fromkeys(
+    unsupported_operations: ClassVar[dict[str, str]] = dict.fromkeys(
         ("checkpoint", "restore"), "containerd restores a checkpoint only as another container"
     )
 
@@ -157,8 +157,8 @@ class ContainerdEngine(LowLevelEngine):
             operations=cls.operations,
             settings=cls.settings,
             inapplicable=cls.inapplicable,
-            reasons=cls.reasons,
-            lacks=cls.lacks,
+            unsupported_settings=cls.unsupported_settings,
+            unsupported_operations=cls.unsupported_operations,
         )
 
     @classmethod
@@ -169,7 +169,7 @@ class ContainerdEngine(LowLevelEngine):
     def open(self) -> None:
         """Check that it answers."""
         self._usable()
-        self._cgroups = Cgroups.look(swap_limit=False)
+        self._cgroups = Cgroups.detect(swap_limit=False)
         self._home = oci_images.make_private(oci_images.containers_directory(self.name))
         self._api = ContainerdApi(containerd_api.address())
         self._images = ContainerdImages(self._api, self._home)

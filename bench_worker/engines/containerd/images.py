@@ -196,12 +196,12 @@ def qualified_name(image: str | None) -> str:
 def _pull(name: str, timeout_s: float) -> OperationResult:
     """Pull and unpack an image with ``ctr``."""
     options = ("--address", address(), "--connect-timeout", "3s", "--namespace", NAMESPACE)
-    command = CommandLine("ctr", options, error_kinds=(*PULL_KIND_PATTERNS, *ERROR_KINDS)).errand(timeout_s)
-    ended = command.call("images", "pull", name)
+    command = CommandLine("ctr", options, error_kinds=(*PULL_KIND_PATTERNS, *ERROR_KINDS)).sequence(timeout_s)
+    ended = command.run_unchecked("images", "pull", name)
     if ended.exit_code:
-        text = ended.complaint.rpartition("\n")[2]
-        raise command.failure(command.cli.kind_of(text), text)
-    return command.done()
+        text = ended.error_text.rpartition("\n")[2]
+        raise command.failure(command.cli.classify_error(text), text)
+    return command.result()
 
 
 def import_archive(api: ContainerdApi, chunks: Iterator[bytes], folder: Path, name: str) -> None:

@@ -184,13 +184,13 @@ class CriEngine(LowLevelEngine):
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, OperationFailed)
     inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
-    reasons: ClassVar[dict[str, str]] = {
+    unsupported_settings: ClassVar[dict[str, str]] = {
         "init": "the CRI has no such setting; use a command that reaps its children",
         "rootfs": "the CRI starts containers from images alone",
         "runtime": "the CRI knows handlers of its own configuration, and no runtimes",
         **dict.fromkeys(("pids", "ulimits", "blkio_weight", *DEVICE_LIMITS), "the CRI has no field for it"),
     }
-    lacks: ClassVar[dict[str, str]] = {
+    unsupported_operations: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("pause", "unpause", "commit"), "the CRI has no call for it"),
         **dict.fromkeys(("checkpoint", "restore"), "the CRI has no call that restores a container"),
     }
@@ -203,8 +203,8 @@ class CriEngine(LowLevelEngine):
             operations=cls.operations,
             settings=cls.settings,
             inapplicable=cls.inapplicable,
-            reasons=cls.reasons,
-            lacks=cls.lacks,
+            unsupported_settings=cls.unsupported_settings,
+            unsupported_operations=cls.unsupported_operations,
         )
 
     @classmethod
@@ -216,7 +216,7 @@ class CriEngine(LowLevelEngine):
         """Check that it answers."""
         self._usable()
         self._channel = GrpcChannel(cri_images.address(), PACKAGE)
-        self._cgroups = Cgroups.look(swap_limit=False)
+        self._cgroups = Cgroups.detect(swap_limit=False)
         self._home = oci_images.make_private(oci_images.containers_directory(self.name))
         self._images = CriImages(self._channel, self._home)
 

@@ -150,12 +150,12 @@ def probe_cri(
     operations: frozenset[str],
     settings: frozenset[str],
     inapplicable: frozenset[str],
-    reasons: Mapping[str, str],
-    lacks: Mapping[str, str],
+    unsupported_settings: Mapping[str, str],
+    unsupported_operations: Mapping[str, str],
 ) -> EngineStatus:
     """Ask for the version; never raises, within `_PROBE_S`."""
     path = address()
-    cgroups = Cgroups.look(swap_limit=False)
+    cgroups = Cgroups.detect(swap_limit=False)
     channel = GrpcChannel(path, PACKAGE)
     reason, version = "", ""
     try:
@@ -172,7 +172,7 @@ def probe_cri(
         reason = f"no CRI answers at {path}: {missing}"
     finally:
         channel.close()
-    unenforced = {**reasons, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
+    unenforced = {**unsupported_settings, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
     return EngineStatus(
         name=name,
         usable=not reason,
@@ -192,7 +192,7 @@ def probe_cri(
             ),
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
-            **{f"operation.{operation}": why for operation, why in lacks.items()},
+            **{f"operation.{operation}": why for operation, why in unsupported_operations.items()},
             **{f"setting.{setting}": why for setting, why in unenforced.items()},
         },
     )

@@ -174,11 +174,11 @@ class DockerCliEngine(DockerEngine):
             image = docker_images.require_image(container.settings, before)
             if fresh:
                 docker_images.remove_image(self._client, image, before)
-        errand = self._cli.errand(timeout_s)
-        answer = errand.call("pull", "--quiet", "--", image)
-        if answer.exit_code:
-            raise errand.failure(docker_images.pull_failure_kind(answer.complaint), answer.complaint)
-        return errand.done()
+        sequence = self._cli.sequence(timeout_s)
+        result = sequence.run_unchecked("pull", "--quiet", "--", image)
+        if result.exit_code:
+            raise sequence.failure(docker_images.pull_failure_kind(result.error_text), result.error_text)
+        return sequence.result()
 
     def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker create``."""
@@ -197,16 +197,16 @@ class DockerCliEngine(DockerEngine):
         """Run ``docker exec``, attached, to its end; at the timeout the client is killed, the command goes on."""
         with self._operation(timeout_s) as before:
             kills = count_oom_kills(before, container)
-        errand = self._cli.errand(timeout_s)
-        answer = errand.call("exec", "--", _container_id(container, errand), *argv)
-        if answer.exit_code and _DAEMON_ERROR.match(answer.stderr):
-            raise errand.failed(answer)
-        for printed in (answer.stdout, answer.stderr):
-            kind = exec_failure(answer.exit_code, printed)
+        sequence = self._cli.sequence(timeout_s)
+        result = sequence.run_unchecked("exec", "--", _container_id(container, sequence), *argv)
+        if result.exit_code and _DAEMON_ERROR.match(result.stderr):
+            raise sequence.failed(result)
+        for printed in (result.stdout, result.stderr):
+            kind = exec_failure(result.exit_code, printed)
             if kind:
-                raise errand.failure(kind, printed.decode("utf-8", "replace").strip())
-        done = errand.done(
-            exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
+                raise sequence.failure(kind, printed.decode("utf-8", "replace").strip())
+        done = sequence.result(
+            exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr, truncated=result.truncated
         )
         with self._operation(timeout_s) as after:
             done.oom_killed = was_oom_killed(after, container, done, kills)
@@ -214,13 +214,13 @@ class DockerCliEngine(DockerEngine):
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker wait``; whether it was for want of memory is asked for afterwards."""
-        errand = self._cli.errand(timeout_s)
-        answer = errand.do("wait", "--", _container_id(container, errand))
-        done = errand.done(exit_code=_exit_code(answer, errand))
-        with self._operation(errand.remaining_s()) as after:
+        sequence = self._cli.sequence(timeout_s)
+        result = sequence.run("wait", "--", _container_id(container, sequence))
+        done = sequence.result(exit_code=_exit_code(result, sequence))
+        with self._operation(sequence.remaining_s()) as after:
             state = self._last_state(after, container, done)
         if state["Status"] == "created":
-            raise errand.failure("conflict", f"{container.name} was never started")
+            raise sequence.failure("conflict", f"{container.name} was never started")
         done.oom_killed = bool(state["OOMKilled"])
         return done
 
@@ -236,47 +236,47 @@ class DockerCliEngine(DockerEngine):
         """Run ``docker stop``, which takes whole seconds of grace only."""
         if grace_s != int(grace_s):
             text = f"docker takes the grace period of stop in whole seconds, not {grace_s:g} s"
-            raise self._cli.errand(timeout_s).failure("refused", text)
+            raise self._cli.sequence(timeout_s).failure("refused", text)
         done = self._run_simple(container, ("stop", "-t", str(int(grace_s))), timeout_s)
         container.killed = True
         return done
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
         """Run ``docker kill``; after SIGKILL also ``docker wait`` where it is not dead yet."""
-        errand = self._cli.errand(timeout_s)
+        sequence = self._cli.sequence(timeout_s)
         try:
             number = parse_signal(signal)
         except ValueError as error:
-            raise errand.failure("refused", str(error)) from error
-        identity = _container_id(container, errand)
-        errand.do("kill", f"--signal={number.name}", "--", identity)
+            raise sequence.failure("refused", str(error)) from error
+        identity = _container_id(container, sequence)
+        sequence.run("kill", f"--signal={number.name}", "--", identity)
         if number.name == "SIGKILL":
             container.killed = True
-            with self._operation(errand.remaining_s()) as after:
+            with self._operation(sequence.remaining_s()) as after:
                 dead = not self._state(after, container)["Running"]
             if not dead:
-                errand.do("wait", "--", identity)
-        return errand.done()
+                sequence.run("wait", "--", identity)
+        return sequence.result()
 
     def commit(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker commit``; the image has the container's labels."""
         image = f"{COMMIT_REPOSITORY}:{self._commit_tag(container)}"
-        errand = self._cli.errand(timeout_s)
-        errand.do("commit", "--", _container_id(container, errand), image)
+        sequence = self._cli.sequence(timeout_s)
+        sequence.run("commit", "--", _container_id(container, sequence), image)
         container.images.append(image)
-        return errand.done()
+        return sequence.result()
 
     def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker checkpoint create``, and ``docker wait`` where the container has not ended by then."""
-        errand = self._cli.errand(timeout_s)
-        identity = _container_id(container, errand)
+        sequence = self._cli.sequence(timeout_s)
+        identity = _container_id(container, sequence)
         container.checkpoints += 1
-        errand.do("checkpoint", "create", "--", identity, docker_probe.checkpoint_name(container.checkpoints))
-        with self._operation(errand.remaining_s()) as after:
+        sequence.run("checkpoint", "create", "--", identity, docker_probe.checkpoint_name(container.checkpoints))
+        with self._operation(sequence.remaining_s()) as after:
             running = self._state(after, container)["Running"]
         if running:
-            errand.do("wait", "--", identity)
-        return errand.done()
+            sequence.run("wait", "--", identity)
+        return sequence.result()
 
     def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker start --checkpoint``."""
@@ -286,33 +286,33 @@ class DockerCliEngine(DockerEngine):
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker rm --force --volumes``, then ``docker rmi`` for what ``commit`` made."""
-        errand = self._cli.errand(timeout_s)
-        answer = errand.do("rm", "--force", "--volumes", "--", _container_id(container, errand))
+        sequence = self._cli.sequence(timeout_s)
+        result = sequence.run("rm", "--force", "--volumes", "--", _container_id(container, sequence))
         container.handle = None
-        if b"No such container" in answer.stderr:
+        if b"No such container" in result.stderr:
             # Forced, it finds nothing wrong with that.
-            raise errand.failure("not-found", answer.complaint)
+            raise sequence.failure("not-found", result.error_text)
         while container.images:
-            errand.do("rmi", "--force", "--", container.images[-1])
+            sequence.run("rmi", "--force", "--", container.images[-1])
             container.images.pop()
-        return errand.done()
+        return sequence.result()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Run ``docker logs`` once for each stream, so that neither hides the other's beginning."""
-        errand = self._cli.errand(timeout_s)
-        words = ("logs", "--", _container_id(container, errand))
-        # What goes wrong is said on stderr, which is therefore asked for first, with room for a complaint.
+        sequence = self._cli.sequence(timeout_s)
+        words = ("logs", "--", _container_id(container, sequence))
+        # Errors are on stderr, which is therefore read first, with room for them.
         room = max(limit_bytes, _MAX_ERROR_BYTES)
         answers = [
-            errand.call(*words, limit_bytes=limit, until_full=True, **{other: os.devnull})
+            sequence.run_unchecked(*words, limit_bytes=limit, until_full=True, **{other: os.devnull})
             for limit, other in ((room, "stdout_path"), (limit_bytes, "stderr_path"))
         ]
-        for answer in answers:
-            if answer.exit_code and not answer.truncated:
-                raise errand.failed(answer)
+        for result in answers:
+            if result.exit_code and not result.truncated:
+                raise sequence.failed(result)
         stderr, stdout = answers
         truncated = stdout.truncated or stderr.truncated or len(stderr.stderr) > limit_bytes
-        return errand.done(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
+        return sequence.result(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker stats --no-stream``, which takes more than a second: Docker looks twice."""
@@ -331,23 +331,23 @@ class DockerCliEngine(DockerEngine):
 
     def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> OperationResult:
         self._label(container)
-        errand = self._cli.errand(timeout_s)
+        sequence = self._cli.sequence(timeout_s)
         if not container.settings.image:
-            raise errand.failure("refused", "a container needs an image")
+            raise sequence.failure("refused", "a container needs an image")
         try:
             words = create_flags(
                 container, allow_host_mounts=self.options.allow_host_mounts, own_socket=socket_path(self._address())
             )
         except MountRefused as error:
-            raise errand.failure("refused", str(error)) from error
+            raise sequence.failure("refused", str(error)) from error
         try:
-            answer = errand.do(*verb, *words)
+            result = sequence.run(*verb, *words)
         except OperationFailed:
             # It may have been made before what failed: then it is ours to remove.
             container.handle = self._find(container)
             raise
-        container.handle = answer.text.rpartition("\n")[2]
-        return errand.done()
+        container.handle = result.text.rpartition("\n")[2]
+        return sequence.result()
 
     def _find(self, container: Container) -> str | None:
         """Return the id of the container if it is there and carries our labels, not only the name."""
@@ -361,22 +361,22 @@ class DockerCliEngine(DockerEngine):
         return str(rows[0]["Id"]) if rows else None
 
     def _run_simple(self, container: Container, words: tuple[str, ...], timeout_s: float) -> OperationResult:
-        errand = self._cli.errand(timeout_s)
-        errand.do(*words, "--", _container_id(container, errand))
-        return errand.done()
+        sequence = self._cli.sequence(timeout_s)
+        sequence.run(*words, "--", _container_id(container, sequence))
+        return sequence.result()
 
 
-def _container_id(container: Container, errand: CommandSequence) -> str:
+def _container_id(container: Container, sequence: CommandSequence) -> str:
     if not isinstance(container.handle, str):
-        raise errand.failure("not-found", f"{container.name} does not exist")
+        raise sequence.failure("not-found", f"{container.name} does not exist")
     return container.handle
 
 
-def _exit_code(answer: ProgramResult, errand: CommandSequence) -> int:
+def _exit_code(result: ProgramResult, sequence: CommandSequence) -> int:
     try:
-        return int(answer.text)
+        return int(result.text)
     except ValueError as error:
-        raise errand.failure("engine", f"`docker wait` printed no exit code: {answer.text!r}") from error
+        raise sequence.failure("engine", f"`docker wait` printed no exit code: {result.text!r}") from error
 
 
 def _version() -> str:
@@ -384,7 +384,7 @@ def _version() -> str:
     if shutil.which(PROGRAM) is None:
         raise EngineUnavailable(f"program {PROGRAM!r} is not on PATH")
     try:
-        said = CommandLine(PROGRAM).errand(_PROBE_TIMEOUT_S).do("--version").text
+        said = CommandLine(PROGRAM).sequence(_PROBE_TIMEOUT_S).run("--version").text
     except OperationFailed as error:
         raise EngineUnavailable(f"`docker --version` failed: {error}") from error
     match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", said)

@@ -147,7 +147,7 @@ class Bundle:
     stop_signal: str = "SIGTERM"
     main: Process | None = None
     paused: bool = False
-    errands: int = 0
+    runtime_calls: int = 0
     checkpoints: int = 0
 
     @property
@@ -162,8 +162,8 @@ class Bundle:
 
     def next_log(self) -> Path:
         """Return where the runtime writes its own errors of the next operation."""
-        self.errands += 1
-        return self.directory / f"runtime-{self.errands}.log"
+        self.runtime_calls += 1
+        return self.directory / f"runtime-{self.runtime_calls}.log"
 
     @property
     def stdout(self) -> Path:
@@ -256,8 +256,8 @@ class Bundles:
                 # Where the store itself is an overlay, as in a container, there is none on top of it.
                 self.overlays = False
         if not self.overlays:
-            copy = CommandLine("cp").errand(_COPY_S)
-            copy.do("-a", "--reflink=auto", f"{lower}/.", f"{bundle.rootfs}/")
+            copy = CommandLine("cp").sequence(_COPY_S)
+            copy.run("-a", "--reflink=auto", f"{lower}/.", f"{bundle.rootfs}/")
 
     def _user(self, image: UnpackedImage) -> User:
         etc = image.rootfs / "etc"

@@ -46,7 +46,7 @@ class Cgroups:
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def look(cls, files: HostFiles | None = None, *, swap_limit: bool = True, sys: Path = Path("/sys")) -> Cgroups:
+    def detect(cls, files: HostFiles | None = None, *, swap_limit: bool = True, sys: Path = Path("/sys")) -> Cgroups:
         """Look at the host (or at a recorded one), for an engine that limits swap where the kernel can, or never."""
         host = files or LiveHostFiles()
         controllers = host.text(f"{ROOT}/cgroup.controllers")

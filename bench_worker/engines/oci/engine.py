@@ -1,9 +1,8 @@
-"""Drives an OCI runtime by its command line: what runc, crun, youki and runsc have in common, which is nearly all.
+"""Drives an OCI runtime by its command line: nearly everything that runc, crun, youki and runsc need.
 
-Each verb is one call of the runtime, and that call is measured. Bundles are made before and removed after, untimed.
-The runtime detaches from a container's first process, which then is ours: its end and exit code come from the
-reaper's thread (see `bench_worker.timing.subreaper`), without polling the runtime. Leftovers are recognised by
-their labels alone.
+Each verb is one measured call of the runtime. Bundles are made before and removed after, untimed. The runtime
+detaches from a container's first process, which becomes a child of ours: the reaper's thread stamps its end (see
+`bench_worker.timing.subreaper`), without polling the runtime. Leftovers are recognised by their labels alone.
 """
 
 from __future__ import annotations
@@ -71,26 +70,26 @@ def find_leftovers(engine: str, run_id: str | None, worker_id: str | None) -> li
 
 
 def remove_leftover(runtime: Runtime, options: tuple[str, ...], bundles: Bundles, leftover: Leftover) -> None:
-    """Delete a container and its directory, if it still carries the label of that run; gone already is fine.
+    """Delete a container and its directory, if it still carries the label of that run; a missing one is no error.
 
     `options` are the runtime's, before each command. Raises `InfrastructureError`.
     """
     for item in oci_images.labelled_containers(leftover.engine):
         if str(item.path) != leftover.identity or item.labels[RUN_LABEL] != leftover.run_id:
             continue
-        errand = runtime.errand(item.path / "discard.log", options, _DISCARD_S)
+        sequence = runtime.sequence(item.path / "discard.log", options, _DISCARD_S)
         try:
-            if errand.call("delete", "--force", item.path.name).exit_code:
+            if sequence.run_unchecked("delete", "--force", item.path.name).exit_code:
                 # Not every runtime can delete one that is paused; another error stays one.
-                errand.call("resume", item.path.name)
-                errand.do("delete", "--force", item.path.name)
+                sequence.run_unchecked("resume", item.path.name)
+                sequence.run("delete", "--force", item.path.name)
             bundles.delete(item.path)
         except (OSError, OperationFailed) as error:
             raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
 
 
 class OciBase(LowLevelEngine):
-    """What is around the verbs of one OCI runtime; the verbs are in `bench_worker.engines.oci.engine`."""
+    """One OCI runtime without its verbs, which are those of `OciEngine`."""
 
     name: ClassVar[str]
     operations: ClassVar[frozenset[str]] = frozenset(
@@ -109,16 +108,16 @@ class OciBase(LowLevelEngine):
     checkpoint_flags: ClassVar[tuple[str, ...]] = ()
     """Options of ``checkpoint`` and ``restore`` beyond those that say where the state is."""
     advice: ClassVar[str]
-    reasons: ClassVar[dict[str, str]] = {
+    unsupported_settings: ClassVar[dict[str, str]] = {
         "init": "a runtime brings no init of its own; use a command that reaps its children",
         "runtime": "the engine is a runtime itself: name the other one as the engine",
     }
 
-    lacks: ClassVar[dict[str, str]] = {
-        "pull": "a runtime has no images; they are taken from the Docker Engine before anything is timed",
+    unsupported_operations: ClassVar[dict[str, str]] = {
+        "pull": "a runtime has no images; they are copied from the Docker Engine before anything is timed",
         "commit": "a runtime has no images",
     }
-    """Operations that it does not have, and why."""
+    """Operations that it does not support, and why."""
 
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
@@ -140,9 +139,9 @@ class OciBase(LowLevelEngine):
             operations=cls.operations,
             settings=cls.settings,
             inapplicable=cls.inapplicable,
-            reasons=cls.reasons,
-            lacks=cls.lacks,
-            unable=cls.checkpoint_unavailable_reason,
+            unsupported_settings=cls.unsupported_settings,
+            unsupported_operations=cls.unsupported_operations,
+            checkpoint_unavailable_reason=cls.checkpoint_unavailable_reason,
         )
 
     @classmethod
@@ -151,12 +150,12 @@ class OciBase(LowLevelEngine):
         return NO_DAEMON
 
     def open(self) -> None:
-        """Make the store, the mount namespace and the heirship of orphans."""
+        """Make the store and the mount namespace, and become the subreaper of containers' processes."""
         status = self._usable()
         self._mount_namespace = MountNamespace()
         root = oci_images.make_private(oci_images.STATE_ROOT / self.name)
         self._runtime = Runtime(status.endpoint, root, self._mount_namespace, self.log_option)
-        self._cgroups = oci_cgroups.Cgroups.look()
+        self._cgroups = oci_cgroups.Cgroups.detect()
         try:
             self._mount_namespace.enter()
             become_subreaper()
@@ -169,7 +168,7 @@ class OciBase(LowLevelEngine):
         self._images = UnpackedImages()
 
     def close(self) -> None:
-        """Leave the mount namespace, and let go of images and orphans."""
+        """Release the images, the mount namespace and the role of subreaper."""
         release_subreaper()
         self._images.close()
         self._mount_namespace.close()
@@ -185,14 +184,14 @@ class OciBase(LowLevelEngine):
             image = self._origin(container.settings, container.labels)
             with disk_errors_as_failures(begun_ns):
                 self._bundles.make(container, image)
-        return self._launch(container, self._errand(container, timeout_s), *words)
+        return self._launch(container, self._sequence(container, timeout_s), *words)
 
     def _launch(
-        self, container: Container, errand: RuntimeCommandSequence, *words: str, append: bool = False
+        self, container: Container, sequence: RuntimeCommandSequence, *words: str, append: bool = False
     ) -> OperationResult:
-        """Run a command of the runtime that leaves a process behind, and take that in."""
+        """Run a command of the runtime that leaves a process behind, and adopt that process."""
         bundle = self._bundle(container)
-        answer = errand.call(
+        result = sequence.run_unchecked(
             *words,
             "--bundle",
             str(bundle.directory),
@@ -203,17 +202,17 @@ class OciBase(LowLevelEngine):
             stderr_path=str(bundle.stderr),
             append=append,
         )
-        if answer.exit_code:
-            raise errand.failed(answer)
+        if result.exit_code:
+            raise sequence.failed(result)
         try:
-            bundle.main = adopt_orphan(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
+            bundle.main = adopt_orphan(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=sequence.start_ns)
             bundle.paused = False  # also where it was when it was saved
         except (OSError, ValueError) as error:
-            raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
-        return errand.done()
+            raise sequence.failure("engine", f"{self.name} left no process behind: {error}") from error
+        return sequence.result()
 
     def _origin(self, settings: ContainerSettings, labels: Mapping[str, str]) -> UnpackedImage:
-        """Return what a container is made from; `labels` are for what has to be made to get it."""
+        """Return the root file system of a container; `labels` mark what has to be created to get it."""
         if settings.rootfs is not None:
             return oci_bundle.read_rootfs(settings.rootfs, allow_host_mounts=self.options.allow_host_mounts)
         return self._images.get(settings.image, labels)
@@ -223,9 +222,9 @@ class OciBase(LowLevelEngine):
             raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
         return container.handle
 
-    def _errand(self, container: Container, timeout_s: float) -> RuntimeCommandSequence:
+    def _sequence(self, container: Container, timeout_s: float) -> RuntimeCommandSequence:
         log = self._bundle(container).next_log()
-        return self._runtime.errand(log, self.options_for(container), timeout_s)
+        return self._runtime.sequence(log, self.options_for(container), timeout_s)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers whose config.json carries our labels."""
@@ -247,7 +246,7 @@ class OciEngine(OciBase):
         return self._make(container, timeout_s, "create")
 
     def start(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``start``: the command takes the place of what waited in the container."""
+        """``start``: the command replaces the process that waited in the container."""
         self._bundle(container)
         return self._run_simple(container, "start", timeout_s)
 
@@ -256,43 +255,43 @@ class OciEngine(OciBase):
         return self._make(container, timeout_s, "run", "--detach")
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
-        """``exec``, attached. At the timeout the command is killed, too."""
+        """``exec``, attached. The timeout kills the command, too."""
         if not argv:
             raise_operation_failed("refused", "there is no command to start", time.monotonic_ns())
         if self._bundle(container).paused:
-            # A runtime that looks before the kernel has frozen all of it would start a command that never runs.
+            # A runtime that checks before the kernel has frozen the whole container starts a command that never runs.
             raise_operation_failed(
                 "conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns()
             )
         with disk_errors_as_failures(time.monotonic_ns()):
             words = self.exec_argv(container, argv)
         kills = OomKillCounter(self._memory_directory(container))
-        errand = self._errand(container, timeout_s)
-        pid_file = errand.log.with_suffix(".pid")
+        sequence = self._sequence(container, timeout_s)
+        pid_file = sequence.log.with_suffix(".pid")
         try:
-            answer = errand.call("exec", self.exec_pid_option, str(pid_file), *words)
+            result = sequence.run_unchecked("exec", self.exec_pid_option, str(pid_file), *words)
         except OperationFailed:
             self.end_exec(container, pid_file)
             raise
-        if answer.exit_code and errand.complaint():
-            raise errand.failed(answer)
-        done = errand.done(
-            exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
+        if result.exit_code and sequence.error_text():
+            raise sequence.failed(result)
+        done = sequence.result(
+            exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr, truncated=result.truncated
         )
         done.oom_killed = kills.explain(done)
         return done
 
     def exec_argv(self, container: Container, argv: tuple[str, ...]) -> list[str]:
-        """Return what says, after ``exec`` and its options, where a command is executed and which one."""
+        """Return the arguments of ``exec`` after its options: the container and the command."""
         return [container.name, *argv]
 
     def end_exec(self, container: Container, pid_file: Path) -> None:
-        """Kill the command of an `exec` whose runtime was killed; one that is gone is no error."""
+        """Kill the command of an `exec` whose runtime was killed; one that has ended is no error."""
         del container
         kill_from_pid_file(pid_file)
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Wait for the end of the first process; its stamp is the reaper's. No command of the runtime is run."""
+        """Wait for the end of the first process, which the reaper stamps. No command of the runtime is run."""
         start_ns = time.monotonic_ns()
         bundle = self._bundle(container)
         if bundle.main is None:
@@ -323,17 +322,17 @@ class OciEngine(OciBase):
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
         """``kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when the process is dead."""
         bundle = self._bundle(container)
-        errand = self._errand(container, timeout_s)
+        sequence = self._sequence(container, timeout_s)
         deadline = time.monotonic() + timeout_s
         main = bundle.main
         if main is None or main.exit is not None:
-            return errand.done()
-        self._signal(errand, container, bundle.stop_signal, main)
+            return sequence.result()
+        self._signal(sequence, container, bundle.stop_signal, main)
         if grace_s < timeout_s:
             with suppress(WaitTimeout):
-                return result_at_exit(errand.start_ns, main.wait(grace_s))
-            self._signal(errand, container, "SIGKILL", main)
-        return result_at_exit(errand.start_ns, wait_exit(main, errand.start_ns, deadline))
+                return result_at_exit(sequence.start_ns, main.wait(grace_s))
+            self._signal(sequence, container, "SIGKILL", main)
+        return result_at_exit(sequence.start_ns, wait_exit(main, sequence.start_ns, deadline))
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
         """``kill``. After SIGKILL, done when the first process is dead; the runtime itself does not wait for that."""
@@ -343,13 +342,13 @@ class OciEngine(OciBase):
             number = parse_signal(signal)
         except ValueError as error:
             raise_operation_failed("refused", str(error), time.monotonic_ns())
-        errand = self._errand(container, timeout_s)
+        sequence = self._sequence(container, timeout_s)
         if bundle.main is None or bundle.main.exit is not None:
-            raise errand.failure("conflict", f"{container.name} is not running")
-        self._signal(errand, container, number.name, bundle.main)
+            raise sequence.failure("conflict", f"{container.name} is not running")
+        self._signal(sequence, container, number.name, bundle.main)
         if number is not signals.SIGKILL:
-            return errand.done()
-        return result_at_exit(errand.start_ns, wait_exit(bundle.main, errand.start_ns, deadline))
+            return sequence.result()
+        return result_at_exit(sequence.start_ns, wait_exit(bundle.main, sequence.start_ns, deadline))
 
     def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``checkpoint``: its processes are saved in its directory, and end."""
@@ -360,35 +359,35 @@ class OciEngine(OciBase):
         with disk_errors_as_failures(time.monotonic_ns()):
             oci_bundle.declare_outputs(bundle, main.pid)
             words = oci_bundle.checkpoint_options(bundle, save=True)
-        errand = self._errand(container, timeout_s)
-        answer = errand.call("checkpoint", *self.checkpoint_flags, *words, container.name)
-        if answer.exit_code:
-            raise oci_bundle.with_criu_reason(bundle, errand.failed(answer))
-        return errand.done()
+        sequence = self._sequence(container, timeout_s)
+        result = sequence.run_unchecked("checkpoint", *self.checkpoint_flags, *words, container.name)
+        if result.exit_code:
+            raise oci_bundle.with_criu_reason(bundle, sequence.failed(result))
+        return sequence.result()
 
     def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``restore --detach``: processes with the old numbers go on where the saved ones were."""
         bundle = self._bundle(container)
         with disk_errors_as_failures(time.monotonic_ns()):
             words = oci_bundle.checkpoint_options(bundle)
-        errand = self._errand(container, timeout_s)
+        sequence = self._sequence(container, timeout_s)
         try:
-            self.clear(container, errand)
+            self.prepare_restore(container, sequence)
             words = [*self.checkpoint_flags, *words]
-            return self._launch(container, errand, "restore", "--detach", *words, append=True)
+            return self._launch(container, sequence, "restore", "--detach", *words, append=True)
         except OperationFailed as failure:
             raise oci_bundle.with_criu_reason(bundle, failure) from failure
 
-    def clear(self, container: Container, errand: CommandSequence) -> None:
-        """Do what this runtime needs before a saved container is restored: nothing, as a rule."""
+    def prepare_restore(self, container: Container, sequence: CommandSequence) -> None:
+        """Do what this runtime needs before it restores a saved container: by default nothing."""
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``delete --force``, then the bundle (not timed)."""
         bundle = self._bundle(container)
-        errand = self._errand(container, timeout_s)
-        self._resume(errand, container)
-        errand.do("delete", "--force", container.name)
-        done = errand.done()
+        sequence = self._sequence(container, timeout_s)
+        self._resume(sequence, container)
+        sequence.run("delete", "--force", container.name)
+        done = sequence.result()
         with disk_errors_as_failures(done.start_ns):
             self._bundles.delete(bundle.directory)
         container.handle = None
@@ -407,29 +406,29 @@ class OciEngine(OciBase):
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``events --stats``: one reading, as JSON in `stdout`."""
-        errand = self._errand(container, timeout_s)
-        answer = errand.do("events", "--stats", container.name)
-        return errand.done(stdout=answer.stdout)
+        sequence = self._sequence(container, timeout_s)
+        result = sequence.run("events", "--stats", container.name)
+        return sequence.result(stdout=result.stdout)
 
     def _run_simple(self, container: Container, verb: str, timeout_s: float) -> OperationResult:
         self._bundle(container)
-        errand = self._errand(container, timeout_s)
-        errand.do(verb, container.name)
-        return errand.done()
+        sequence = self._sequence(container, timeout_s)
+        sequence.run(verb, container.name)
+        return sequence.result()
 
-    def _signal(self, errand: CommandSequence, container: Container, signal: str, main: Process) -> None:
-        """Send a signal to the first process; one that has just ended is no error, one that is paused must go on."""
-        self._resume(errand, container)
-        answer = errand.call("kill", container.name, signal.removeprefix("SIG"))
-        if answer.exit_code:
+    def _signal(self, sequence: CommandSequence, container: Container, signal: str, main: Process) -> None:
+        """Send a signal to the first process, resumed if it is paused; one that has just ended is no error."""
+        self._resume(sequence, container)
+        result = sequence.run_unchecked("kill", container.name, signal.removeprefix("SIG"))
+        if result.exit_code:
             try:
                 main.wait(_ENDING_S)
             except WaitTimeout:
-                raise errand.failed(answer) from None
+                raise sequence.failed(result) from None
 
-    def _resume(self, errand: CommandSequence, container: Container) -> None:
-        """Let a paused container go on, as it has to take its signals."""
+    def _resume(self, sequence: CommandSequence, container: Container) -> None:
+        """Resume a paused container, so that it can receive signals."""
         bundle = self._bundle(container)
         if bundle.paused:
-            errand.do("resume", container.name)
+            sequence.run("resume", container.name)
             bundle.paused = False

@@ -208,8 +208,8 @@ def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, 
             for chunk in client.export(container["Id"], _CHUNK_BYTES):
                 file.write(chunk)
         # A program of its own unpacks it: in here it would take seconds of the interpreter.
-        tar = CommandLine("tar").errand(_UNPACK_S)
-        tar.do("-xpf", str(archive), "-C", str(rootfs), "--numeric-owner", "--xattrs", "--xattrs-include=*")
+        tar = CommandLine("tar").sequence(_UNPACK_S)
+        tar.run("-xpf", str(archive), "-C", str(rootfs), "--numeric-owner", "--xattrs", "--xattrs-include=*")
         archive.unlink()
         (fresh / _CONFIG).write_text(json.dumps(facts.get("Config") or {}), encoding="utf-8")
         try:

@@ -52,7 +52,7 @@ ERROR_KINDS: Final = tuple(
         ("command-not-found", r"not found in|executable .*not found|(exec|load).*no such file or directory"),
     )
 )
-"""What a runtime's words mean; the first match wins."""
+"""Kinds of a runtime's errors; the first match wins."""
 
 _ERROR_LEVELS: Final = frozenset({"error", "fatal", "panic"})
 _BACKTRACE: Final = "\n\nStack backtrace:"
@@ -60,41 +60,46 @@ _BACKTRACE: Final = "\n\nStack backtrace:"
 
 @dataclass
 class RuntimeCommandSequence(CommandSequence):
-    """An operation whose runtime writes its own errors to `log`, a file that is not there yet."""
+    """An operation whose runtime writes its own errors to a file that does not exist yet."""
 
     log: Path = Path(os.devnull)
+    """The file for the runtime's errors."""
 
-    def failed(self, answer: ProgramResult) -> OperationFailed:
-        """Return the failure that the runtime's log tells of, or else the words on its stderr."""
-        said = self.complaint()
-        return super().failed(replace(answer, stderr=said.encode()) if said else answer)
+    def failed(self, result: ProgramResult) -> OperationFailed:
+        """Return the failure with the last error in the runtime's log, or else with what is on stderr."""
+        text = self.error_text()
+        return super().failed(replace(result, stderr=text.encode()) if text else result)
 
-    def complaint(self) -> str:
-        """Return the last error that the runtime itself has reported; nothing where there is none."""
+    def error_text(self) -> str:
+        """Return the last error that the runtime itself logged; nothing where there is none."""
         try:
             text = self.log.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return ""
-        said = [entry.get("msg") or entry.get("message") for entry in _entries(text) if _is_error(entry)]
-        return str(said[-1]).partition(_BACKTRACE)[0] if said else ""
+        errors = [entry.get("msg") or entry.get("message") for entry in _entries(text) if _is_error(entry)]
+        return str(errors[-1]).partition(_BACKTRACE)[0] if errors else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A runtime's program with its private ``--root``; `log_option` is how its ``--log`` names a file."""
+    """A runtime's program, and how to call it."""
 
     program: str
+    """Its path."""
     root: Path
-    space: MountNamespace
+    """Its private ``--root``."""
+    mount_namespace: MountNamespace
+    """Where its commands run."""
     log_option: str = "{}"
+    """How its ``--log`` names a file."""
 
-    def errand(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeCommandSequence:
+    def sequence(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeCommandSequence:
         """Return an operation whose runtime reports its errors to `log`; `options` come before each command."""
         general = ("--root", str(self.root), "--log", self.log_option.format(log), "--log-format", "json")
         # gVisor's sandbox makes its root in $TMPDIR as a user who may not get there, if that is somebody's own.
         env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
         line = CommandLine(
-            self.program, (*general, *options), error_kinds=ERROR_KINDS, env=env, spawner=self.space.spawn
+            self.program, (*general, *options), error_kinds=ERROR_KINDS, env=env, spawner=self.mount_namespace.spawn
         )
         return RuntimeCommandSequence(line, timeout_s, log=log)
 
@@ -115,7 +120,7 @@ def _is_error(entry: dict[str, Any]) -> bool:
 
 
 def kill_from_pid_file(pid_file: Path) -> None:
-    """Kill the process whose number a runtime noted; none, or one that is gone, is no error."""
+    """Kill the process in a runtime's pid file; a missing file or process is no error."""
     with suppress(OSError, ValueError):
         pidfd = os.pidfd_open(int(pid_file.read_text(encoding="ascii")))
         try:
@@ -133,7 +138,7 @@ _CRUN: Final = "crun"
 _ERROR: Final = re.compile(
     r"^(?:\(\d+\.\d+\)\s+(?:\d+: )?)?Error (?!\([^)]*\): rlimit: )(?:\([^)]*\): )?(.*)$", re.MULTILINE
 )
-"""An error in CRIU's words; that it may not raise its own limits is none."""
+"""An error line of CRIU; that it may not raise its own limits is no error."""
 _VERSION: Final = re.compile(r"Version: (\S+)")
 
 
@@ -146,11 +151,11 @@ def unavailable_reason(runtime: str) -> str:
 
 
 def _runtime_unsupported_reason(runtime: str) -> str:
-    """Return that a runtime was built without CRIU, where that is known: few distributions build crun with it."""
+    """Return that a runtime was built without CRIU, if it was: few distributions build crun with it."""
     if Path(runtime).name != _CRUN:
         return ""
     try:
-        features = CommandLine(runtime).errand(_FEATURES_S).ask("--version").text
+        features = CommandLine(runtime).sequence(_FEATURES_S).run_untimed("--version").text
     except OperationFailed as error:
         return f"`{runtime} --version` failed: {error}"
     return "" if "+CRIU" in features else "this crun was built without CRIU"
@@ -160,29 +165,29 @@ def _criu_unavailable_reason() -> str:
     if shutil.which(PROGRAM) is None:
         advice = f"`apt-get install {PROGRAM}`, or {_ADVICE}"
         return f"there is no program {PROGRAM!r} on PATH, which saves processes ({advice})"
-    errand = CommandLine(PROGRAM).errand(_CHECK_TIMEOUT_S)
+    sequence = CommandLine(PROGRAM).sequence(_CHECK_TIMEOUT_S)
     try:
-        answer = errand.call("check")
-        if not answer.exit_code:
+        result = sequence.run_unchecked("check")
+        if not result.exit_code:
             return ""
-        found = _VERSION.search(errand.ask("--version").text)
+        found = _VERSION.search(sequence.run_untimed("--version").text)
     except OperationFailed as error:
         return f"`{PROGRAM} check` failed: {error}"
     version = found[1] if found else "of an unknown version"
-    why = first_error(answer.complaint)
+    why = first_error(result.error_text)
     kernel = platform.release()
     return f"CRIU {version} cannot save processes on this kernel ({kernel}): {why}; a newer one may ({_ADVICE})"
 
 
-def first_error(said: str) -> str:
+def first_error(output: str) -> str:
     """Return the first error among the lines that CRIU wrote, without their places in its source."""
-    found = _ERROR.search(said)
-    return found[1].strip() if found else (said.partition("\n")[0].strip() or "it does not say why")
+    found = _ERROR.search(output)
+    return found[1].strip() if found else (output.partition("\n")[0].strip() or "it gives no reason")
 
 
 _VERSION_S: Final = 1.5
 _SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where distributions put runtimes, and where an ordinary user's PATH does not look."""
+"""Where distributions put runtimes; an ordinary user's PATH does not have these."""
 _CAP_SYS_ADMIN: Final = 21
 
 
@@ -193,29 +198,32 @@ def probe_runtime(
     operations: frozenset[str],
     settings: frozenset[str],
     inapplicable: frozenset[str],
-    reasons: Mapping[str, str],
-    lacks: Mapping[str, str],
-    unable: Callable[[str], str],
+    unsupported_settings: Mapping[str, str],
+    unsupported_operations: Mapping[str, str],
+    checkpoint_unavailable_reason: Callable[[str], str],
 ) -> EngineStatus:
     """Return the status of the runtime whose program is called `name`; never raises, within 5 s.
 
-    `unable` says of the program at a path why it cannot save and restore containers, or nothing.
+    `checkpoint_unavailable_reason` returns why the program at a path cannot save and restore containers, or nothing.
     """
-    cgroups = Cgroups.look()
+    cgroups = Cgroups.detect()
     program = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
     reason, version, remedy = "", "", ""
     if program is None:
         reason, remedy = f"there is no program {name!r} on PATH", advice
     else:
         try:
-            errand = CommandLine(program).errand(_VERSION_S)
-            version = _version(errand.ask("--version").text)
+            sequence = CommandLine(program).sequence(_VERSION_S)
+            version = _version(sequence.run_untimed("--version").text)
         except OperationFailed as error:
             reason, remedy = f"`{program} --version` failed: {error}", advice
     if not reason and not _may_mount():
-        reason, remedy = "it takes root with CAP_SYS_ADMIN to mount containers' layers", "run the worker as root"
-    unsaved = unable(program) if program is not None and not reason else ""
-    unenforced = {**reasons, **{key: text for key, text in cgroups.unenforced.items() if key in settings}}
+        reason, remedy = "mounting containers' layers needs root with CAP_SYS_ADMIN", "run the worker as root"
+    unsaved = checkpoint_unavailable_reason(program) if program is not None and not reason else ""
+    unenforced = {
+        **unsupported_settings,
+        **{key: text for key, text in cgroups.unenforced.items() if key in settings},
+    }
     return EngineStatus(
         name=name,
         usable=not reason,
@@ -236,7 +244,7 @@ def probe_runtime(
                 daemon_processes.unavailable_capabilities(daemon_processes.OWN_CAPABILITIES)
             ),
             "root": str(oci_images.STATE_ROOT / name),
-            **{f"operation.{operation}": text for operation, text in lacks.items()},
+            **{f"operation.{operation}": text for operation, text in unsupported_operations.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
             **{f"operation.{operation}": unsaved for operation in sorted(OPERATIONS & operations) if unsaved},
         },
@@ -244,7 +252,7 @@ def probe_runtime(
 
 
 def _version(text: str) -> str:
-    """Return the version in the first line of what a runtime says of itself (``runc version 1.1.5``)."""
+    """Return the version in the first line of ``--version`` (``runc version 1.1.5``)."""
     words = text.split("\n", 1)[0].split()
     return words[-1] if words else ""
 

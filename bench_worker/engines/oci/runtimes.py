@@ -27,26 +27,29 @@ class RuncEngine(OciEngine):
 
 
 _EMPTY_DIRECTORY: Final = ".empty-directory"
-"""The folder that newer releases mount over those that a container must not see."""
+"""The directory that newer releases mount over those that a container must not see."""
 _USUAL_ROOT: Final = Path("/run/crun")
 _IGNORED_BY_EXEC: Final = frozenset({"ulimits", "security_options", "cap_add", "cap_drop"})
-"""What it leaves out for a command that is executed beside the container's own."""
+"""Settings that crun ignores for a command of `exec`."""
 
 
 class CrunEngine(OciEngine):
     """`crun <https://github.com/containers/crun>`_, see `bench_worker.engines.oci.engine`."""
 
     operations: ClassVar[frozenset[str]] = OciEngine.operations - {"stats"}
-    lacks: ClassVar[dict[str, str]] = {**OciEngine.lacks, "stats": "crun has no command for it"}
+    unsupported_operations: ClassVar[dict[str, str]] = {
+        **OciEngine.unsupported_operations,
+        "stats": "crun has no command for it",
+    }
     name: ClassVar[str] = "crun"
     log_option: ClassVar[str] = "file:{}"
     checkpoint_flags: ClassVar[tuple[str, ...]] = ("--manage-cgroups-mode=ignore",)
     """Else CRIU saves all groups of a hierarchy in which the container has none of its own, as v2 is beside v1."""
     advice: ClassVar[str] = "install it (`apt-get install crun`)"
 
-    def clear(self, container: Container, errand: CommandSequence) -> None:
-        """Say where the folder is that covers others: crun saves it by the name that it has below its usual root."""
-        del errand
+    def prepare_restore(self, container: Container, sequence: CommandSequence) -> None:
+        """Map the directory that covers others: crun saves it by the name that it has below its usual root."""
+        del sequence
         bundle, covering = self._bundle(container), oci_images.STATE_ROOT / self.name / _EMPTY_DIRECTORY
         line = f"external mnt[{_USUAL_ROOT / _EMPTY_DIRECTORY}]:{covering}\n"
         with disk_errors_as_failures(time.monotonic_ns()):
@@ -56,7 +59,7 @@ class CrunEngine(OciEngine):
                 path.write_text(text + line, encoding="ascii")
 
     def exec_argv(self, container: Container, argv: tuple[str, ...]) -> list[str]:
-        """Describe the whole process where it is confined: executing a command alone, crun leaves its limits out."""
+        """Describe the whole process where it is confined: for a command alone, crun ignores the limits."""
         settings, bundle = container.settings, container.handle
         if not isinstance(bundle, Bundle) or not settings.non_default() & _IGNORED_BY_EXEC:
             return super().exec_argv(container, argv)
@@ -70,9 +73,9 @@ class YoukiEngine(OciEngine):
     """`youki <https://github.com/youki-dev/youki>`_, see `bench_worker.engines.oci.engine`."""
 
     operations: ClassVar[frozenset[str]] = OciEngine.operations - OPERATIONS
-    lacks: ClassVar[dict[str, str]] = {
-        **OciEngine.lacks,
-        **dict.fromkeys(OPERATIONS, "youki restores nothing that it has saved"),
+    unsupported_operations: ClassVar[dict[str, str]] = {
+        **OciEngine.unsupported_operations,
+        **dict.fromkeys(OPERATIONS, "youki cannot restore what it has saved"),
     }
     name: ClassVar[str] = "youki"
     advice: ClassVar[str] = "install it (`script/engines youki`, or `cargo install youki --locked --features v1`)"
@@ -80,7 +83,7 @@ class YoukiEngine(OciEngine):
 
 _END_EXEC_S: Final = 5.0
 _BY_CGROUPS: Final = frozenset({"memory_bytes", "cpus", "cpuset", "pids", "blkio_weight", *DEVICE_LIMITS})
-"""What would be limited by cgroups."""
+"""Settings that cgroups enforce."""
 
 
 class RunscEngine(OciEngine):
@@ -91,14 +94,14 @@ class RunscEngine(OciEngine):
     advice: ClassVar[str] = "install it (`script/engines runsc`, or `apt-get install runsc`)"
 
     exec_pid_option: ClassVar[str] = "--internal-pid-file"
-    reasons: ClassVar[dict[str, str]] = {
-        **OciEngine.reasons,
-        **dict.fromkeys(_BY_CGROUPS, "it is run with --ignore-cgroups"),
+    unsupported_settings: ClassVar[dict[str, str]] = {
+        **OciEngine.unsupported_settings,
+        **dict.fromkeys(_BY_CGROUPS, "runsc runs with --ignore-cgroups"),
     }
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
-        """Each container's kernel and file server, which are processes of the host."""
+        """Return each container's kernel and file server, which are processes of the host."""
         return gvisor_processes(str(oci_images.STATE_ROOT / cls.name))
 
     @classmethod
@@ -109,16 +112,16 @@ class RunscEngine(OciEngine):
 
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
-        """Return the platform, and the network, which is an option of the program here."""
+        """Return the platform and the network, which is an option of this program."""
         network = container.settings.network if container else None
         return ("--platform=ptrace", "--ignore-cgroups", f"--network={network or 'none'}")
 
-    def clear(self, container: Container, errand: CommandSequence) -> None:
-        """Delete the saved container, whose name has to be free: a part of restoring it."""
-        errand.do("delete", "--force", container.name)
+    def prepare_restore(self, container: Container, sequence: CommandSequence) -> None:
+        """Delete the saved container, as its name has to be free: a part of restoring it."""
+        sequence.run("delete", "--force", container.name)
 
     def end_exec(self, container: Container, pid_file: Path) -> None:
-        """Kill the command of an `exec` inside of the sandbox, where it has a number of its own."""
+        """Kill the command of an `exec` inside the sandbox, where it has a pid of its own."""
         with suppress(OSError, ValueError, OperationFailed):
             pid = int(pid_file.read_text(encoding="ascii"))
-            self._errand(container, _END_EXEC_S).do("kill", f"--pid={pid}", container.name, "KILL")
+            self._sequence(container, _END_EXEC_S).run("kill", f"--pid={pid}", container.name, "KILL")

@@ -344,7 +344,7 @@ class HasUnsupportedReasons(Protocol):
     name: ClassVar[str]
     settings: ClassVar[frozenset[str]]
     inapplicable: ClassVar[frozenset[str]]
-    reasons: ClassVar[dict[str, str]]
+    unsupported_settings: ClassVar[dict[str, str]]
 
 
 class UnsupportedSetting(ValueError):
@@ -363,7 +363,7 @@ def check_settings(
     `networks` are those that it has.
     """
     name = engine.name
-    why = {**engine.reasons, **cgroups.unenforced}
+    why = {**engine.unsupported_settings, **cgroups.unenforced}
     for setting in sorted(settings.non_default() - engine.inapplicable):
         if setting not in engine.settings or setting in cgroups.unenforced:
             reason = why.get(setting, "an OCI runtime has nothing of the kind")
