@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.line_reader import parse_stated_params
-from workloads.sysbench_common import (
+from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     latest_report,
+    number,
+    read_run,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import number, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

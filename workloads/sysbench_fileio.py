@@ -13,15 +13,18 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.line_reader import parse_stated_params, parse_tool_size
-from workloads.sysbench_common import (
+from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
+    SysbenchLatencies,
+    SysbenchSummary,
+    number,
+    read_run_of_files,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import SysbenchLatencies, SysbenchSummary, number, read_run_of_files
 
 if TYPE_CHECKING:
     import re

@@ -14,15 +14,17 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.line_reader import parse_stated_params, parse_tool_size
-from workloads.sysbench_common import (
+from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
+    SysbenchSummary,
+    number,
+    read_run,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import SysbenchSummary, number, read_run
 
 if TYPE_CHECKING:
     import re

@@ -14,16 +14,18 @@ from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
 from workloads.line_reader import parse_stated_params
-from workloads.sysbench_common import (
+from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
+    SysbenchSummary,
     latest_report,
+    number,
+    read_run,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import SysbenchSummary, number, read_run
 
 if TYPE_CHECKING:
     import re

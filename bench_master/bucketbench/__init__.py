@@ -1,8 +1,7 @@
-"""Reads bucketbench's benchmark definitions, so that its files run here as they are.
+"""Loads bucketbench's benchmark definitions like scenarios, or writes them as commented scenario files.
 
-`schema` reads a definition and `convert` translates it into a scenario's tree. Here are the entry points: one loads a
-`Scenario` from either kind of file, the other writes a definition as a commented scenario file. Nothing else knows
-bucketbench, except the report format of that name.
+`schema` reads a definition and `convert` translates it into a scenario's tree; this module is the entry point for
+both kinds of file. Nothing else knows bucketbench, except the report format of that name.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ __all__ = ["DefinitionFlags", "load_scenario_or_definition", "scenario_text"]
 WIDTH: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*")
 _YAML_KEYWORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-"""Words that some YAML readers do not take for text."""
+"""Words that some YAML readers do not read as text."""
+
+NO_FLAGS: Final = DefinitionFlags()
+BUCKETBENCH: Final = "bucketbench"
 
 
 def render_scenario(native: TranslatedScenario, path: str, lost: Sequence[str]) -> str:
@@ -81,7 +83,7 @@ def _flow(node: Node) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text as a scalar that every YAML reader takes for that text."""
+    """Return text as a scalar that every YAML reader reads as that text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _YAML_KEYWORDS:
         return text
     return f'"{"".join(map(_escaped, text))}"'
@@ -93,10 +95,6 @@ def _escaped(letter: str) -> str:
     if letter.isprintable():
         return letter
     return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"  # noqa: PLR2004
-
-
-NO_FLAGS: Final = DefinitionFlags()
-BUCKETBENCH: Final = "bucketbench"
 
 
 def load_scenario_or_definition(

@@ -35,18 +35,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RunGroup:
-    """Runs that state the same: their places among all runs, and the labels that tell them from the others."""
+    """Runs whose outputs state the same parameters."""
 
     stated_params: Stated
+    """These parameters."""
     labels: dict[str, Scalar] = field(default_factory=dict)
+    """The labels that distinguish the group."""
     members: list[int] = field(default_factory=list)
+    """The indexes of its runs among all runs."""
 
 
 def group_runs(workload: Workload, runs: Sequence[ImportedRun], given: Mapping[str, Scalar]) -> list[RunGroup]:
-    """Return the runs in groups, in the order in which each was met first.
+    """Return the runs in groups, in the order of each group's first run.
 
-    A failed run says less of itself than a whole one: it belongs to the only group that it does not contradict, and
-    else to one of its own. `given` are labels of the user's; `UsageError` where an output states something else.
+    A failed run states fewer parameters than a complete one: it joins the only group that it does not contradict,
+    else it is a group of its own. `given` are the user's labels; `UsageError` if an output states another value.
     """
     groups: list[RunGroup] = []
     for at, run in sorted(enumerate(runs), key=lambda pair: (bool(pair[1].error), pair[0])):
@@ -64,7 +67,7 @@ def group_runs(workload: Workload, runs: Sequence[ImportedRun], given: Mapping[s
 
 
 def _matching_group(run: ImportedRun, groups: Sequence[RunGroup]) -> RunGroup | None:
-    """Return the group that a run belongs to; None where there is none yet, or more than one that it may be of."""
+    """Return the group that a run belongs to; None if there is none yet, or if more than one fits."""
     fitting = [one for one in groups if one.stated_params == run.stated_params]
     if run.error and not fitting:
         fitting = [one for one in groups if run.stated_params.items() <= one.stated_params.items()]
@@ -72,7 +75,7 @@ def _matching_group(run: ImportedRun, groups: Sequence[RunGroup]) -> RunGroup | 
 
 
 def _varying(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the keys, in the order in which they were met, that not all groups state alike."""
+    """Return the keys whose values differ between groups, in the order of their first use."""
     keys = dict.fromkeys(key for group in groups for key in group.stated_params)
     return [key for key in keys if len({group.stated_params.get(key) for group in groups}) > 1]
 
@@ -80,11 +83,11 @@ def _varying(groups: Sequence[RunGroup]) -> list[str]:
 def _check_given_labels(given: Mapping[str, Scalar], shown: Mapping[str, Scalar]) -> None:
     for key, value in given.items():
         if key in shown and str(shown[key]) != str(value):
-            raise UsageError(f"--label {key}={value}: an output says itself that it is {shown[key]}")
+            raise UsageError(f"--label {key}={value}: an output states {shown[key]}; give that value or no label")
 
 
 def _label_value(workload: Workload, key: str, value: Scalar) -> Scalar:
-    """Return a stated value as the label of a run shows it."""
+    """Return a stated value as a label shows it."""
     kind = next((parameter.type for parameter in workload.parameters if parameter.name == key), "text")
     if kind == "size" and isinstance(value, int):
         return format_size(value)
@@ -95,27 +98,37 @@ def _label_value(workload: Workload, key: str, value: Scalar) -> Scalar:
 
 @dataclass(slots=True)
 class ImportSpec:
-    """What is to be written. `files` describes where it came from; `interval_s` is what the user says of samples."""
+    """The contents of an imported stats file."""
 
     workload: Workload
+    """The workload that printed the outputs."""
     environment: str
+    """The environment's label."""
     engine: str
+    """The engine's label."""
     run_id: str
+    """The id of the imported run."""
     argv: Sequence[str]
+    """The command line of the import."""
     labels: Mapping[str, Scalar] = field(default_factory=dict)
+    """More labels from the user."""
     interval_s: float | None = None
+    """Seconds between two readings of a monitor, if the user stated them."""
     files: list[dict[str, Any]] = field(default_factory=list)
+    """Name, size and checksum of each file that was read."""
     runs: list[tuple[str, ImportedRun]] = field(default_factory=list)
+    """Each run with the place where it was found."""
     monitors: list[MonitorLog] = field(default_factory=list)
+    """The logs of the host's monitors."""
 
     @property
     def failed(self) -> int:
-        """How many of the runs are not complete."""
+        """The number of incomplete runs."""
         return sum(bool(run.error) for _, run in self.runs)
 
 
 def write_import(path: Path, what: ImportSpec) -> None:
-    """Write the stats file; raise `StatsFileError` where it exists or cannot be written."""
+    """Write the stats file; raise `StatsFileError` if it exists or cannot be written."""
     groups = group_runs(what.workload, [run for _, run in what.runs], what.labels)
     treatment_of = {member: index for index, group in enumerate(groups) for member in group.members}
     writer = StatsWriter(path)
@@ -125,7 +138,7 @@ def write_import(path: Path, what: ImportSpec) -> None:
     rows = np.zeros(len(what.runs), JOB_ROW)
     for number, (place, run) in enumerate(what.runs):
         ticket = ticket_of(number)
-        # Stamps stay 0, which in an imported file stands for: nobody knows.
+        # Stamps stay 0, which means unknown in an imported file.
         rows[number]["ticket"], rows[number]["trial"] = ticket, number
         rows[number]["outcome"] = Outcome.FAILED if run.error else Outcome.DONE
         rows[number]["treatment"] = treatment_of[number]
@@ -146,7 +159,7 @@ def write_import(path: Path, what: ImportSpec) -> None:
             "duration_s": None,
             "counts": {"planned": len(what.runs), "done": done, "failed": what.failed, "lost": 0, "aborted": 0},
             "not_started": 0,
-            "warnings": list(dict.fromkeys(doubt for monitor in what.monitors for doubt in monitor.caveats)),
+            "warnings": list(dict.fromkeys(caveat for monitor in what.monitors for caveat in monitor.caveats)),
         }
     )
 

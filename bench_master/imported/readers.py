@@ -1,9 +1,11 @@
-"""Reads what was measured elsewhere: files with outputs of a tool, plain or gzip, and logs of a host's monitor.
+"""Finds runs in the output of a tool (plain or gzip), and reads the monitor logs of the study vm-docker-bench.
 
 A workload's parser reads one run and rejects unknown lines. So a text is cut where runs begin, and each piece goes
 to the parser; lines that it rejects after a complete run belong to something else. An incomplete run is a failed
-run. Prefixes that log collectors add to each line (time, container's name, syslog's head) are removed if a text's
-lines begin with them.
+run. Prefixes that log collectors add to each line (time, container name, syslog header) are removed.
+
+The study's monitors logged the kernel's counters once a second, or every 15 seconds, without a time stamp. So shares
+and amounts are computed, and rates only if the user states the interval.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     Rows = Sequence[tuple[int, list[str]]]
 
+
 _TIME: Final = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
 _END: Final = r"(?: |$)"
 _PREFIX: Final = re.compile(
@@ -42,37 +45,40 @@ _PREFIX: Final = re.compile(
 
 
 def strip_prefixes(lines: Sequence[str]) -> list[str]:
-    """Return the lines less what a collector put in front of them; lines that have no such thing stay as they are."""
+    """Return the lines without the prefix of a log collector; other lines stay unchanged."""
     return [_PREFIX.sub("", line, count=1) if _PREFIX.match(line) else line for line in lines]
 
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 _MAX_RUN_STARTS: Final = 3
-"""How many lines of one run may look like the first of one."""
+"""How many lines of one run may look like its first line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none.
-
-    `stated` is what it says of how it was run. With `other` it is an output of the tool, and no run of the workload.
-    """
+    """One run in a text."""
 
     line: int
+    """The line of the text where it begins, from 1."""
     text: str
+    """Its output."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    """Values by metric; empty if the run is incomplete."""
     error: str = ""
+    """Why it has no metrics."""
     stated_params: Mapping[str, Scalar] = field(default_factory=dict)
+    """The parameters that the output states."""
     other: bool = False
+    """Whether this is another output of the tool, such as its help, and no run of the workload."""
 
 
 def split_runs(workload: Workload, text: str, metric: str | None = None, before: str = "") -> list[ImportedRun]:
-    """Return the runs in a text, in its order; none where no run begins in it.
+    """Return the runs in a text, in its order; none if no run begins in it.
 
-    `metric` says what the numbers are in a text that has one number a line and nothing else: without it such a text
-    is refused (`UsageError`), as nobody can know. `before` stands in front of each run, such as the help of a tool
-    that does not say elsewhere which version it is.
+    `metric` names the metric of a text that has one number on each line and nothing else; without it such a text
+    raises `UsageError`. `before` is put in front of each run, such as the help of a tool that states its version
+    nowhere else.
     """
     lines = text.splitlines()
     stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in enumerate(lines, start=1))
@@ -83,7 +89,7 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
     if metric is not None:
         place, wrong = next(((number, word) for number, word in numbers if not _is_number(word)), (1, ""))
         raise UsageError(
-            f"line {place} is no number: {wrong[:80]!r}; a metric is named for texts of one number a line alone"
+            f"line {place} is no number: {wrong[:80]!r}; --metric applies only to a text with one number on each line"
         )
     if not workload.run_starts(lines):
         lines = strip_prefixes(lines)
@@ -97,7 +103,7 @@ def _is_number(word: str) -> bool:
 def _metric_named(workload: Workload, metric: str | None) -> str:
     names = [each.name for each in workload.metrics]
     if metric is None:
-        raise UsageError(f"these are plain numbers: say with --metric which of {', '.join(names)} they are")
+        raise UsageError(f"these are plain numbers; name their metric with --metric, one of: {', '.join(names)}")
     if metric not in names:
         there = did_you_mean(metric, names) or f"; it has: {', '.join(names)}"
         raise UsageError(f"{workload.name} has no metric {metric!r}{there}")
@@ -123,14 +129,14 @@ def _runs(workload: Workload, lines: list[str], before: list[str]) -> Iterator[I
 
 
 def _run(workload: Workload, line: int, lines: list[str], before: list[str]) -> ImportedRun:
-    """Return a run that begins at 1-based `line` and has all of `lines`, or some of them with a stranger's behind."""
+    """Return the run that begins at 1-based `line` and has all of `lines`, or those before the first foreign one."""
     text = "\n".join([*before, *lines]) + "\n"
     try:
         return ImportedRun(line, text, workload.parse(text), stated_params=workload.stated_params(text))
     except ParseError as error:
         refused = error
-    ours = re.compile(workload.run_line_pattern) if workload.run_line_pattern else None
-    cut_off = bool(ours and ours.match((refused.text or "").strip()))
+    own_line = re.compile(workload.run_line_pattern) if workload.run_line_pattern else None
+    cut_off = bool(own_line and own_line.match((refused.text or "").strip()))
     if refused.line is not None and refused.line > len(before) + 1 and not cut_off:
         own = "\n".join([*before, *lines][: refused.line - 1]) + "\n"
         try:
@@ -144,22 +150,22 @@ def _run(workload: Workload, line: int, lines: list[str], before: list[str]) -> 
 
 
 def _located(error: ParseError, start: int) -> str:
-    """Return a parser's message with the line of the whole text that it is about."""
+    """Return a parser's message with the line number in the whole text."""
     if error.line is None:
         return str(error)
     return f"line {start + error.line - 1}: {str(error).removeprefix(f'line {error.line}: ')}"
 
 
 LIMIT_BYTES: Final = 64 * 2**20
-"""No benchmark prints more; a larger file is not an output, and a gzip bomb stops here."""
+"""No benchmark prints more than this; it also stops a gzip bomb."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _OTHER_FORMATS: Final = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
-"""How files begin that are packed in ways that are not undone here."""
+"""The first bytes of compressed formats that are not supported."""
 
 
 def read_bytes(name: str) -> tuple[str, bytes]:
-    """Return what to call the source, and its bytes; ``-`` is standard input. Raises `UsageError`."""
+    """Return the display name and the bytes of a file; ``-`` is standard input. Raises `UsageError`."""
     if name == "-":
         return "<stdin>", sys.stdin.buffer.read(LIMIT_BYTES + 1)
     try:
@@ -170,17 +176,17 @@ def read_bytes(name: str) -> tuple[str, bytes]:
 
 
 def decode_text(place: str, data: bytes) -> str:
-    """Return `data` as text, unpacked if it is gzip; bytes that are no UTF-8 stay visible as escapes.
+    """Return `data` as text, decompressed if it is gzip; bytes that are not UTF-8 become escapes.
 
-    A text that a Windows shell redirected into a file is UTF-16, and begins with a mark that says so.
+    UTF-16 with a byte order mark is what a Windows shell redirects into a file.
 
-    Raises `UsageError` for damaged gzip, for what is packed otherwise, and for what is longer than `LIMIT_BYTES`.
+    Raises `UsageError` for damaged gzip, for other compressed formats, and for more than `LIMIT_BYTES`.
     """
     if data.startswith(_GZIP_MAGIC):
         data = _decompress(place, data)
     other = next((name for magic, name in _OTHER_FORMATS.items() if data.startswith(magic)), None)
     if other is not None:
-        raise UsageError(f"{place}: packed by {other}; unpack it first, or pack it by gzip")
+        raise UsageError(f"{place}: compressed with {other}; decompress it first, or use gzip")
     if len(data) > LIMIT_BYTES:
         raise UsageError(
             f"{place}: longer than {LIMIT_BYTES >> 20} MiB, which no benchmark prints; is it the right file?"
@@ -199,36 +205,32 @@ def _decompress(place: str, data: bytes) -> bytes:
 
 MIB: Final = 2**20
 SECTOR: Final = 512
-"""Bytes of a sector of /proc/diskstats, whatever the disk's own are (Linux, Documentation/iostats)."""
+"""Bytes of a sector in /proc/diskstats, whatever the disk's own size (Linux, Documentation/iostats)."""
 
 _CPU: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _MEMORY: Final = ("total", "used", "free", "shared", "buffers", "cached")
 _DISK: Final = ("major number", "minor number", "device name")
 _WHOLE: Final = re.compile(r"[0-9]{1,20}")
 _READ, _WRITTEN = 5, 9
-"""Where a row of /proc/diskstats has the sectors read and written."""
+"""The columns of /proc/diskstats with the sectors read and written."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorLog:
-    """Readings of a host's monitor."""
+    """The readings in a monitor's log."""
 
     columns: Mapping[str, Sequence[float]]
-    """The readings by column, all of equal length."""
+    """Values by name; all columns have the same length."""
     units: Mapping[str, str]
     """The unit of each column."""
     caveats: tuple[str, ...] = ()
-    """What a reader should know before trusting them."""
+    """What is wrong with the readings, in words."""
 
 
 def read_monitor(text: str) -> MonitorLog | None:
-    """Return the readings in a monitor's log; None where the text is none.
+    """Return the readings in a monitor's log; None if the text is no such log.
 
-    A log is a table of CPU, memory or disk with one reading a line, as the study vm-docker-bench wrote it: the
-    kernel's counters once a second, or every 15 seconds, without a time stamp. Two readings alone give shares of CPU
-    time and amounts; rates need the user to say how long an interval was.
-
-    Raises `ParseError` for a line that does not belong into the table that the first line announces.
+    Raises `ParseError` for a line that does not fit the table that the first line announces.
     """
     lines = text.lstrip("\ufeff").splitlines()
     try:
@@ -247,14 +249,14 @@ def read_monitor(text: str) -> MonitorLog | None:
         if text.endswith("\n") or not rows or error.line != rows[-1][0]:
             raise
         monitor = read(rows[:-1])
-        doubt = f"the last reading was cut off, and is left out: {error.text!r}"
-        return replace(monitor, caveats=(*monitor.caveats, doubt))
+        caveat = f"the last reading was cut off and is left out: {error.text!r}"
+        return replace(monitor, caveats=(*monitor.caveats, caveat))
 
 
 def _cpu(rows: Rows) -> MonitorLog:
     readings: list[list[int]] = []
     for number, row in rows:
-        # The first of the scripts logged all of /proc/stat: a line for each CPU, interrupts and so on.
+        # The first version of the script logged all of /proc/stat: a line for each CPU, interrupts and so on.
         if row[0] == "cpu":
             readings.append([_parse_int(cell, number, row) for cell in row[1 : 1 + len(_CPU)]])
         elif row[0].strip().isdigit():
@@ -273,20 +275,20 @@ def _cpu(rows: Rows) -> MonitorLog:
         for name, each in zip(_CPU, grown, strict=True):
             ticks[name].append(float(each) if each >= 0 else math.nan)
             shares[name].append(100 * each / total if each >= 0 and total else math.nan)
-    doubts = []
+    caveats = []
     if backwards:
-        doubts.append(f"CPU counters ran backwards in {backwards} of {len(readings)} readings: left out there")
+        caveats.append(f"CPU counters ran backwards in {backwards} of {len(readings)} readings: left out there")
     return MonitorLog(
         {f"cpu_{name}_ticks": values for name, values in ticks.items()}
         | {f"cpu_{name}_percent": values for name, values in shares.items()},
         dict.fromkeys((f"cpu_{name}_ticks" for name in _CPU), "USER_HZ")
         | dict.fromkeys((f"cpu_{name}_percent" for name in _CPU), "%"),
-        tuple(doubts),
+        tuple(caveats),
     )
 
 
 def _memory(rows: Rows) -> MonitorLog:
-    """Return used memory without buffers and cache, which ``free`` of that time counted as used."""
+    """Return used memory without buffers and cache, which ``free`` counted as used at that time."""
     used = []
     for number, row in rows:
         if len(row) != len(_MEMORY):
@@ -297,7 +299,7 @@ def _memory(rows: Rows) -> MonitorLog:
 
 
 def _disk(rows: Rows) -> MonitorLog:
-    """Return what was read and written between readings, of whole disks: partitions would count twice."""
+    """Return the bytes read and written between readings, of whole disks: partitions would count twice."""
     counters: dict[str, list[tuple[int, int]]] = {}
     for number, row in rows:
         if len(row) <= _WRITTEN:
@@ -306,14 +308,14 @@ def _disk(rows: Rows) -> MonitorLog:
         counters.setdefault(row[2], []).append(pair)
     disks = [name for name in counters if not any(name != other and name.startswith(other) for other in counters)]
     readings = {name: len(counters[name]) for name in disks}
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     whole = min(readings.values(), default=0)
-    # Disks come in the same order each time, so that a log that ends within a reading lacks the later ones of them.
+    # Disks are logged in the same order each time, so a log that ends within a reading misses the later disks.
     if (
         sorted(readings.values(), reverse=True) == list(readings.values())
         and max(readings.values(), default=0) == whole + 1
     ):
-        doubts = ("the last reading lacks disks, and is left out",)
+        caveats = ("the last reading misses disks and is left out",)
     elif len(set(readings.values())) > 1:
         raise ParseError(f"readings are missing: {', '.join(f'{name} has {n}' for name, n in readings.items())}")
     columns: dict[str, list[float]] = {}
@@ -323,11 +325,11 @@ def _disk(rows: Rows) -> MonitorLog:
             for pairs in zip(*(counters[name][:whole] for name in disks), strict=True)
         ]
         columns[column] = [float(SECTOR * (now - before)) for before, now in itertools.pairwise(sums)]
-    return MonitorLog(columns, dict.fromkeys(columns, "B"), doubts)
+    return MonitorLog(columns, dict.fromkeys(columns, "B"), caveats)
 
 
 def _parse_int(cell: str, number: int, row: Sequence[str]) -> int:
     word = cell.strip()
     if not _WHOLE.fullmatch(word):
-        raise ParseError(f"{word!r} is no whole number", line=number, text=",".join(row))
+        raise ParseError(f"{word!r} is not a whole number", line=number, text=",".join(row))
     return int(word)

@@ -1,4 +1,4 @@
-"""``import-results``: a stats file that every report reads, marked as imported, in which nothing is made up."""
+"""``import-results``: a stats file that every report reads, marked as imported, without invented values."""
 
 import bz2
 import gzip
@@ -41,7 +41,7 @@ def imported(tmp_path):
 
 
 def test_a_text_is_prepended_to_each_run(tmp_path):
-    """``--before-each`` supplies what the outputs lack, such as a tool's version."""
+    """``--before-each`` supplies what is missing in the outputs, such as a tool's version."""
     head, log, stats = tmp_path / "head.txt", tmp_path / "log.txt", tmp_path / "out.stats.gz"
     head.write_text("a note from elsewhere\n")
     log.write_text(GOOD + GOOD)
@@ -58,8 +58,8 @@ def report(stats, format_name):
     return out.getvalue()
 
 
-def test_runs_are_trials_and_a_broken_one_is_failed(imported):
-    """Each run counts once; what was printed is kept with it."""
+def test_runs_are_trials_and_an_incomplete_run_is_failed(imported):
+    """Each run counts once; its output is kept with it."""
     document = json.loads(report(imported, "json"))
     (entry,) = document["treatments"]
     assert entry["treatment"] == {"environment": "control", "engine": "docker", "threads": 1}
@@ -70,8 +70,8 @@ def test_runs_are_trials_and_a_broken_one_is_failed(imported):
     assert [record.stdout.decode().splitlines()[0][:8] for record in outputs] == ["sysbench"] * 3
 
 
-def test_nothing_is_made_up(imported):
-    """Times, durations, rates, host, order and seed are not known, and no report has a figure for them."""
+def test_unknown_values_are_not_invented(imported):
+    """Times, durations, rates, host, order and seed are unknown, and no report has a figure for them."""
     document = json.loads(report(imported, "json"))
     run, totals, (entry,) = document["run"], document["totals"], document["treatments"]
     assert [run[key] for key in ("created", "ended", "order", "seed", "sampling_interval_s")] == [None] * 5
@@ -94,19 +94,19 @@ def test_nothing_is_made_up(imported):
     ],
 )
 def test_every_report_says_that_it_was_imported(imported, format_name, mark):
-    """Nobody takes it for a run of ours."""
+    """A reader sees that Weighbridge did not run it."""
     assert mark in report(imported, format_name)
 
 
-def test_where_it_came_from_is_kept(imported):
-    """Each file has its name, size, hash and what was found in it."""
+def test_the_source_files_are_recorded(imported):
+    """Each file has its name, size, hash, and the number of runs and readings in it."""
     log, monitor = StatsFile(imported).header["imported"]["files"]
     assert (Path(log["name"]).name, log["runs"], log["readings"], len(log["sha256"])) == ("log.gz", 3, 0, 64)
     assert (Path(monitor["name"]).name, monitor["runs"], monitor["readings"]) == ("cpu.csv", 0, 1)
 
 
-def test_samples_have_rates_only_where_the_user_says_how(tmp_path):
-    """Without --interval a disk's amounts stay amounts."""
+def test_samples_have_rates_only_with_an_interval(tmp_path):
+    """Without --interval a disk has amounts only."""
     head = "major number,minor number,device name,a,b,c,d,e,f,g,h,i,j,k\n"
     disk = tmp_path / "io.csv"
     disk.write_text(head + "8,0,sda,0,0,0,0,0,0,0,0,0,0,0\n8,0,sda,0,0,60,0,0,0,0,0,0,0,0\n")
@@ -128,8 +128,8 @@ def test_samples_have_rates_only_where_the_user_says_how(tmp_path):
         (["--metric", "total_time_s"], "line 1 is no number"),
     ],
 )
-def test_what_cannot_be_imported_is_refused(tmp_path, capsys, more, message):
-    """A usage error makes no file."""
+def test_invalid_input_is_refused(tmp_path, capsys, more, message):
+    """A usage error creates no file."""
     text = tmp_path / "t.txt"
     text.write_text("nothing here\n")
     stats = tmp_path / "o.stats.gz"
@@ -140,7 +140,7 @@ def test_what_cannot_be_imported_is_refused(tmp_path, capsys, more, message):
 
 
 def test_a_stats_file_is_never_overwritten(imported, tmp_path, capsys):
-    """The same name again is refused."""
+    """An existing name is refused."""
     text = tmp_path / "t.txt"
     text.write_text(GOOD)
     argv = [
@@ -158,16 +158,16 @@ def test_a_stats_file_is_never_overwritten(imported, tmp_path, capsys):
     assert "already exists" in capsys.readouterr().err
 
 
-def test_there_is_no_rate_histogram_of_it(imported, tmp_path, capsys):
-    """When jobs ended nobody knows."""
+def test_imported_results_have_no_rate_histogram(imported, tmp_path, capsys):
+    """It is unknown when the jobs ended."""
     argv = ["report-scenario", "-s", str(imported), "-r", str(tmp_path / "r.tsv")]
     assert run_command_line(argv) == 2
     assert "imported results carry no timestamps, so no rates can be shown" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("more", "seconds"), [([], [""]), (["--interval", "15s"], ["15.000000"])])
-def test_readings_of_a_monitor_stand_in_order_with_times_only_where_they_are_known(tmp_path, more, seconds):
-    """When a log was begun nobody knows; how far into it a reading is follows from the interval."""
+def test_monitor_readings_have_times_only_with_an_interval(tmp_path, more, seconds):
+    """The start of a log is unknown; the offset of a reading follows from the interval."""
     monitor, stats = tmp_path / "cpu.csv", tmp_path / "o.gz"
     monitor.write_text(CPU_LOG)
     argv = [*IMPORT, "--environment", "e", "--engine", "docker", *more, "-s", str(stats), str(monitor)]
@@ -178,8 +178,8 @@ def test_readings_of_a_monitor_stand_in_order_with_times_only_where_they_are_kno
 
 
 @pytest.mark.parametrize("format_name", ["bucketbench", "trace"])
-def test_there_is_no_report_of_its_times(imported, tmp_path, capsys, format_name):
-    """A format that is nothing without times is refused, and no file is begun."""
+def test_formats_that_need_times_refuse_imported_results(imported, tmp_path, capsys, format_name):
+    """No file is created."""
     out = tmp_path / "report"
     assert run_command_line(["report-scenario", "-s", str(imported), "--format", format_name, "-f", str(out)]) == 2
     assert capsys.readouterr().err.endswith("imported results carry no timestamps, so no times can be shown\n")
@@ -187,14 +187,14 @@ def test_there_is_no_report_of_its_times(imported, tmp_path, capsys, format_name
 
 
 def test_failed_runs_count_as_failed_jobs(imported):
-    """The rows say which run is which."""
+    """The rows identify each run."""
     (rows,) = StatsFile(imported).iter_jobs()
     assert rows["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED, Outcome.DONE]
     assert set(rows["start_ns"].tolist()) | set(rows["end_ns"].tolist()) == {0}
 
 
 def sysbench(threads, limit, text=GOOD):
-    """Return a run as another one would have printed it."""
+    """Return the output with other values."""
     lines = text.replace("Number of threads: 1", f"Number of threads: {threads}")
     return "\n".join(
         f"Prime numbers limit: {limit}" if line.startswith("Prime numbers limit") else line
@@ -202,8 +202,8 @@ def sysbench(threads, limit, text=GOOD):
     )
 
 
-def test_runs_with_other_parameters_are_treatments_of_their_own(tmp_path):
-    """What the outputs state keeps them apart, and becomes labels where it differs; a broken run finds its place."""
+def test_runs_with_other_parameters_are_separate_treatments(tmp_path):
+    """Stated parameters separate runs, and become labels if they differ; an incomplete run joins its group."""
     log, stats = tmp_path / "log.txt", tmp_path / "o.stats.gz"
     broken = "\n".join(sysbench(1, 16000).splitlines()[:8])
     log.write_text("\n\n".join([sysbench(1, 4000), sysbench(1, 16000), sysbench(1, 4000), broken, ""]))
@@ -217,8 +217,8 @@ def test_runs_with_other_parameters_are_treatments_of_their_own(tmp_path):
     assert StatsFile(stats).header["trials"] == [[0, 0, False], [1, 0, False], [0, 1, False], [1, 1, False]]
 
 
-def test_versions_that_are_not_comparable_are_kept_apart(tmp_path):
-    """An event of sysbench 0.4 is other work than one of 1.0: their rates are in no mean."""
+def test_versions_that_are_not_comparable_are_separate_treatments(tmp_path):
+    """An event of sysbench 0.4 is other work than one of 1.0: their rates share no mean."""
     files = [str(DATA / "sysbench" / name) for name in ("cpu-1t.txt", "cpu-0.4.12.txt")]
     stats = tmp_path / "o.stats.gz"
     assert run_command_line([*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(stats), *files]) == 0
@@ -227,36 +227,36 @@ def test_versions_that_are_not_comparable_are_kept_apart(tmp_path):
 
 
 def test_a_label_that_an_output_contradicts_is_refused(tmp_path, capsys):
-    """What the user says and what the tool printed cannot both be true."""
+    """The label of the user and the parameter in the output cannot both be true."""
     text, stats = tmp_path / "t.txt", tmp_path / "o.stats.gz"
     text.write_text(sysbench(4, 4000))
     argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(stats), str(text), "--label", "threads=2"]
     assert run_command_line(argv) == 2
-    assert "--label threads=2: an output says itself that it is 4" in capsys.readouterr().err
+    assert "--label threads=2: an output states 4" in capsys.readouterr().err
     assert not stats.exists()
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(lzma.compress(b"x"), "packed by xz"), (bz2.compress(b"x"), "packed by bzip2")]
+    ("data", "reason"), [(lzma.compress(b"x"), "compressed with xz"), (bz2.compress(b"x"), "compressed with bzip2")]
 )
-def test_what_is_packed_otherwise_is_said_so(tmp_path, capsys, data, said):
-    """It is not taken for a text without a run."""
+def test_another_compressed_format_is_refused_by_name(tmp_path, capsys, data, reason):
+    """It is not read as a text without a run."""
     packed = tmp_path / "cpu.packed"
     packed.write_bytes(data)
     argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(tmp_path / "o.gz"), str(packed)]
     assert run_command_line(argv) == 2
-    assert f"{packed}: {said}; unpack it first, or pack it by gzip" in capsys.readouterr().err
+    assert f"{packed}: {reason}; decompress it first, or use gzip" in capsys.readouterr().err
 
 
-def test_what_holds_no_run_is_told_file_by_file(tmp_path, capsys):
-    """An empty output, and what only prepared something, are told of; a text from a Windows shell is read."""
+def test_files_without_a_run_are_reported_one_by_one(tmp_path, capsys):
+    """An empty output and one of a preparation are reported; a text from a Windows shell is read."""
     empty, other, wide = (tmp_path / name for name in ("empty.txt", "prepare.txt", "wide.txt"))
     empty.write_text("")
     other.write_text((DATA / "sysbench" / "fileio-prepare.txt").read_text())
     wide.write_bytes(GOOD.replace("\n", "\r\n").encode("utf-16"))
     argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(tmp_path / "o.gz")]
     assert run_command_line([*argv, str(empty), str(other), str(wide)]) == 0
-    said = capsys.readouterr().err
-    assert f"{empty}: no run of sysbench-cpu in this file\n" in said
-    assert f"{other}: 1 output skipped, not a run of sysbench-cpu: line 3: this is what fileio prints" in said
-    assert "1 run imported\n" in said
+    stderr = capsys.readouterr().err
+    assert f"{empty}: no run of sysbench-cpu in this file\n" in stderr
+    assert f"{other}: 1 output skipped, not a run of sysbench-cpu: line 3: this is what fileio prints" in stderr
+    assert "1 run imported\n" in stderr

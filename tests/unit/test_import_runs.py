@@ -1,4 +1,4 @@
-"""Runs in a text: one or many, with others' lines between, and a run that is not complete is a failed one."""
+"""Finds the runs in a text: one or many, with foreign lines between them; an incomplete run is a failed run."""
 
 from pathlib import Path
 
@@ -18,15 +18,15 @@ def rates(text, **more):
     return [run.error or run.metrics["events_per_second"] for run in split_runs(CPU, text, **more)]
 
 
-def test_one_run_is_one_run():
-    """The plain output of the tool is read as it is."""
+def test_a_single_run_is_found():
+    """The plain output of the tool is read unchanged."""
     (run,) = split_runs(CPU, GOOD)
     assert run.metrics == CPU.parse(GOOD)
     assert (run.line, run.error) == (1, "")
 
 
 def test_many_runs_with_other_lines_between():
-    """What stands before, between and after runs belongs to somebody else."""
+    """Lines before, between and after runs are skipped."""
     text = f"Pulling image\n\n{GOOD}\n--- second\nreal 0m10s\n{GOOD}{GOOD}done\n"
     once = CPU.parse(GOOD)["events_per_second"]
     assert rates(text) == [once, once, once]
@@ -35,26 +35,26 @@ def test_many_runs_with_other_lines_between():
 
 @pytest.mark.parametrize("cut", range(1, 8))
 def test_a_run_that_is_cut_off_is_a_failed_run(cut):
-    """A run that was killed is not dropped in silence: it is there, with the line at which it ends to be one."""
+    """A killed run is not dropped silently: it is listed with the line where it stops being valid."""
     lines = GOOD.splitlines(keepends=True)
     broken = "".join(lines[: cut * len(lines) // 8])
     found = split_runs(CPU, f"{broken}\nKilled\n{GOOD}")
     assert [bool(run.error) for run in found] == [True, False]
 
 
-def test_a_carriage_return_before_each_line_feed_is_a_terminals():
-    """A log that was taken through a terminal is read like any other."""
+def test_terminal_line_ends_are_read():
+    """A log recorded through a terminal, with CR LF, is read like any other."""
     assert rates(GOOD.replace("\n", "\r\n") + "# prompt\r\n") == [CPU.parse(GOOD)["events_per_second"]]
 
 
 def test_a_text_without_a_run_has_none():
-    """Nothing is found where nothing begins."""
+    """Without a line that begins a run there is none."""
     assert split_runs(CPU, "hello\n") == []
     assert split_runs(CPU, "") == []
 
 
-def test_the_help_of_mbw_belongs_to_the_run_behind_it():
-    """Lines that may begin a run can stand within one: the run is as long as its parser accepts."""
+def test_the_help_of_mbw_belongs_to_the_next_run():
+    """Lines that may begin a run can be inside one: the run is as long as its parser accepts."""
     mbw = workload("mbw")
     text = (DATA / "mbw" / "1.2.2-help.txt").read_text() + (DATA / "mbw" / "1.2.2-default-n3.txt").read_text()
     found = split_runs(mbw, f"$ run\n{text}\n$ again\n{text}")
@@ -63,7 +63,7 @@ def test_the_help_of_mbw_belongs_to_the_run_behind_it():
 
 
 def test_plain_numbers_need_a_name():
-    """One number a line is read as the metric that the user names, and refused without one."""
+    """One number on each line is read as the metric that the user names, and refused without one."""
     text = "26.0617\n\n26.0665\n 1e1 \n"
     found = split_runs(CPU, text, "total_time_s")
     assert [run.metrics for run in found] == [
@@ -72,28 +72,30 @@ def test_plain_numbers_need_a_name():
         {"total_time_s": 10.0},
     ]
     assert [run.line for run in found] == [1, 3, 4]
-    with pytest.raises(UsageError, match="these are plain numbers: say with --metric which of events_per_second, "):
+    with pytest.raises(
+        UsageError, match="these are plain numbers; name their metric with --metric, one of: events_per_second, "
+    ):
         split_runs(CPU, text)
     with pytest.raises(UsageError, match=r"no metric 'total_time' \(did you mean 'total_time_s'\?\)"):
         split_runs(CPU, text, "total_time")
 
 
-def test_a_metric_is_named_for_numbers_alone():
-    """A name with an output that says itself what its numbers are is a mistake, and so is a word among numbers."""
+def test_a_metric_applies_to_plain_numbers_only():
+    """A metric for a complete output is an error, and so is a word among numbers."""
     with pytest.raises(UsageError, match="line 2 is no number"):
         split_runs(CPU, "26.1\nfailed\n26.2\n", "total_time_s")
 
 
 def test_the_study_s_nan_is_no_number():
-    """Python's words for what is no number are not taken for one."""
+    """Python's spellings of nan and infinity are not read as numbers."""
     with pytest.raises(UsageError, match="line 1 is no number"):
         split_runs(CPU, "nan\n1.5\n", "total_time_s")
     with pytest.raises(UsageError, match="line 2 is no number"):
         split_runs(CPU, "1.5\n1e999\n", "total_time_s")
 
 
-def test_a_text_in_front_of_each_run_says_the_version():
-    """What a study did not log (which blogbench it was) can be said afterwards; lines are those of the log."""
+def test_a_text_before_each_run_states_the_version():
+    """What a study did not log (the version of blogbench) can be added; line numbers are those of the log."""
     blogbench = workload("blogbench")
     helping, run = ((DATA / "blogbench" / name).read_text() for name in ("1.1-help.txt", "1.1-i5-s2.txt"))
     log = f"Pulling\n{run}\n{run[:400]}\n"
@@ -127,7 +129,7 @@ LOGGED = [
 @pytest.mark.parametrize(("name", "file"), LOGGED)
 @pytest.mark.parametrize("between", ["", "\n", "real\t0m10s\n# next\n\nstarting ...\n"])
 def test_the_runs_of_every_tool_are_found_in_a_log(name, file, between):
-    """Three runs are three, whatever stands between them, and each has the figures that it has alone."""
+    """Three runs are found whatever is between them, each with the same figures as alone."""
     tool, output = workload(name), (DATA / file).read_text()
     found = split_runs(tool, between + (output + between) * 3)
     assert [(run.error, run.metrics, run.stated_params) for run in found] == [
@@ -152,8 +154,8 @@ def test_the_runs_of_every_tool_are_found_in_a_log(name, file, between):
         ("ab", "ab/ok-c1.txt", ("ab/version.txt", "ab/version.txt")),
     ],
 )
-def test_what_prepares_tidies_or_is_another_test_is_no_failed_run(name, run, others):
-    """A script's log has all of them; only the run counts, and the others are told of."""
+def test_preparation_cleanup_and_other_tests_are_not_failed_runs(name, run, others):
+    """A script's log has all of them; only the run counts, and the others are reported."""
     before, after = ((DATA / other).read_text() for other in others)
     version = "sysbench 1.0.20\n"
     found = split_runs(workload(name), version + before + (DATA / run).read_text() + after)
@@ -162,7 +164,7 @@ def test_what_prepares_tidies_or_is_another_test_is_no_failed_run(name, run, oth
 
 
 def test_a_preparation_that_failed_is_a_failure():
-    """What could not be prepared is not passed over."""
+    """A failed preparation is not skipped."""
     prepare = (DATA / "sysbench" / "fileio-prepare.txt").read_text()
     full = (
         prepare.rpartition("268435456 bytes")[0]
@@ -176,7 +178,7 @@ def test_a_preparation_that_failed_is_a_failure():
 @pytest.mark.parametrize("methods", [("MEMCPY", "DUMB"), ("MEMCPY", "DUMB", "MCBLOCK")])
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_run_of_mbw_that_was_killed_between_its_methods_is_a_failed_run(methods, quiet):
-    """What the first method printed is whole in itself, and is not taken for a run of that method alone."""
+    """The output of the first method is complete, and is not read as a run of that method alone."""
     output = (DATA / "mbw" / "1.2.2-default-n3.txt").read_text().splitlines()
     kept = [line for line in output if "Method" not in line or any(method in line for method in methods)]
     if "MCBLOCK" not in methods:
@@ -189,7 +191,7 @@ def test_a_run_of_mbw_that_was_killed_between_its_methods_is_a_failed_run(method
 
 
 def test_many_mbw_at_once_are_one_run():
-    """The help, and what each of the processes printed, belong together however many there were."""
+    """The help and the output of each process belong together, however many there are."""
     helping, one = ((DATA / "mbw" / name).read_text() for name in ("1.4-help.txt", "1.4-default-n3.txt"))
     together = helping + "".join(f"process {number} of 6\n{one}" for number in range(1, 7))
     found = split_runs(workload("mbw"), f"$ bench\n{together}$ bench\n{together}")
@@ -208,8 +210,8 @@ def test_many_mbw_at_once_are_one_run():
     ],
 )
 @pytest.mark.parametrize(("name", "file"), LOGGED)
-def test_what_a_collector_of_logs_puts_in_front_is_taken_off(name, file, prefix):
-    """Of each line, also where it takes the blank at the end of one off that is empty."""
+def test_prefixes_of_log_collectors_are_removed(name, file, prefix):
+    """From each line, also if the collector strips the trailing blank of an empty one."""
     tool, output = workload(name), (DATA / file).read_text()
     if output.startswith("^@"):
         output = output.removeprefix("^@")

@@ -9,7 +9,7 @@ from builders import MS, header, job_counts, job_rows, treatment_report, treatme
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.treatment import Treatment
-from bench_master.analysis.verdicts import evaluate
+from bench_master.analysis.document import evaluate_thresholds
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -81,7 +81,7 @@ def test_what_was_left_out_is_not_judged():
         treatment_report(treatment={"job": "a"}),
         treatment_report(treatment={"job": "b"}, skipped=MISSING, jobs=job_counts(failed=3)),
     ]
-    both, only = evaluate(treatments, ["jobs.failed == 0", "jobs.failed == 0 where job=b"])
+    both, only = evaluate_thresholds(treatments, ["jobs.failed == 0", "jobs.failed == 0 where job=b"])
     assert (both.treatment, both.passed) == ("job=a", True)
     assert only.passed
     assert "was skipped" in only.message

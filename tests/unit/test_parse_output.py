@@ -1,4 +1,4 @@
-"""`parse-output` turns a tool's output into JSON, or says at which line it is not one."""
+"""`parse-output` turns a tool's output into JSON, or reports the first invalid line."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def stdin(monkeypatch):
     return feed
 
 
-def test_metrics_come_with_unit_and_direction(answer):
-    """A file's metrics are printed with what a reader must know to use them."""
+def test_metrics_have_unit_and_direction(answer):
+    """A file's metrics are printed with what a reader needs to use them."""
     status, out, err = answer("sysbench-cpu", DATA / "cpu-1t.txt")
     assert (status, err) == (0, "")
     document = json.loads(out)
@@ -53,8 +53,8 @@ def test_standard_input_is_read_when_no_file_is_named(answer, stdin, argv):
     assert json.loads(out)["metrics"]["total_events"]["value"] == 1891
 
 
-def test_gzip_is_unpacked_wherever_it_comes_from(answer, stdin, tmp_path):
-    """A compressed output gives what the plain one gives."""
+def test_gzip_is_decompressed_from_files_and_pipes(answer, stdin, tmp_path):
+    """A compressed output gives the same result as the plain one."""
     packed = tmp_path / "cpu.txt.gz"
     packed.write_bytes(gzip.compress((DATA / "cpu-1t.txt").read_bytes()))
     plain = answer("sysbench-cpu", DATA / "cpu-1t.txt")
@@ -63,7 +63,7 @@ def test_gzip_is_unpacked_wherever_it_comes_from(answer, stdin, tmp_path):
     assert answer("sysbench-cpu") == plain
 
 
-def test_a_refused_text_is_told_with_file_and_line(answer):
+def test_a_refused_text_is_reported_with_file_and_line(answer):
     """The message begins with FILE:LINE: so that an editor can jump there; the exit code is 2."""
     file = DATA / "fail-prime0.txt"
     status, out, err = answer("sysbench-cpu", file)
@@ -71,16 +71,16 @@ def test_a_refused_text_is_told_with_file_and_line(answer):
     assert err.startswith(f"{file}:3: sysbench failed: ")
 
 
-def test_an_empty_input_is_told_without_a_line(answer, stdin):
-    """There is no line to name in nothing."""
+def test_an_empty_input_is_reported_without_a_line(answer, stdin):
+    """It has no line to name."""
     stdin(b"")
     status, _, err = answer("sysbench-cpu")
     assert status == 2
     assert err.startswith("<stdin>: empty: ")
 
 
-def test_bytes_that_are_no_text_are_refused(answer, stdin):
-    """A binary file is an error of usage, not a crash."""
+def test_binary_input_is_refused(answer, stdin):
+    """A binary file is a usage error, not a crash."""
     stdin(bytes(range(256)))
     status, _, err = answer("sysbench-cpu")
     assert status == 2
@@ -88,16 +88,16 @@ def test_bytes_that_are_no_text_are_refused(answer, stdin):
 
 
 @pytest.mark.parametrize("cut", [3, 12, 60, -1])
-def test_damaged_gzip_is_told_as_such(answer, stdin, cut):
-    """A cut or broken gzip file is named, with exit code 2."""
+def test_damaged_gzip_is_reported(answer, stdin, cut):
+    """The error names the truncated or damaged gzip file; the exit code is 2."""
     stdin(gzip.compress((DATA / "cpu-1t.txt").read_bytes())[:cut])
     status, _, err = answer("sysbench-cpu")
     assert status == 2
     assert "<stdin>: damaged gzip" in err
 
 
-def test_a_gzip_bomb_is_not_swallowed(answer, stdin, monkeypatch):
-    """Unpacking stops at the limit."""
+def test_a_gzip_bomb_stops_at_the_limit(answer, stdin, monkeypatch):
+    """Decompression stops there."""
     monkeypatch.setattr("bench_master.imported.readers.LIMIT_BYTES", 2**20)
     stdin(gzip.compress(bytes(2**21)))
     status, _, err = answer("sysbench-cpu")
@@ -106,7 +106,7 @@ def test_a_gzip_bomb_is_not_swallowed(answer, stdin, monkeypatch):
 
 
 def test_a_missing_file_and_a_misspelt_workload_are_usage_errors(answer, tmp_path):
-    """Both are told in one line, with what to do."""
+    """Both errors are one line that says what to do."""
     status, _, err = answer("sysbench-cpu", tmp_path / "nothing.txt")
     assert status == 2
     assert "nothing.txt: No such file or directory" in err

@@ -24,10 +24,10 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
+from bench_master.commands.report_scenario import write_rate_histogram
 from bench_master.reports import ReportSource, report_formats
 from bench_master.reports.job_window import JobWindow
 from bench_master.reports.jsonl import job_lines
-from bench_master.reports.rate import write_rate_histogram
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from bench_common.thresholds import (
     parse_threshold,
     required_percentiles,
 )
+from bench_master.analysis.document import evaluate_thresholds
 from bench_master.analysis.report_types import as_json
 from bench_master.analysis.treatment_types import RelativeOverheadReport
-from bench_master.analysis.verdicts import evaluate
 
 
 def treatments():
@@ -46,7 +46,9 @@ def treatments():
 
 
 def verdicts(text):
-    return [(verdict.treatment.partition(" ")[0], verdict.passed) for verdict in evaluate(treatments(), [text])]
+    return [
+        (verdict.treatment.partition(" ")[0], verdict.passed) for verdict in evaluate_thresholds(treatments(), [text])
+    ]
 
 
 def test_a_threshold_is_taken_apart():
@@ -142,20 +144,20 @@ def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
 )
 def test_a_threshold_that_finds_nothing_has_failed_with_the_reason(text, reason):
     """A wrong path, an empty selection, a missing value or a foreign unit is a failed verdict, never silence."""
-    (verdict,) = evaluate(treatments(), [text])
+    (verdict,) = evaluate_thresholds(treatments(), [text])
     assert not verdict.passed
     assert reason in verdict.message
 
 
 def test_a_report_without_treatments_fails_every_threshold():
     """Nothing measured satisfies nothing."""
-    (verdict,) = evaluate([], ["jobs.failed == 0"])
+    (verdict,) = evaluate_thresholds([], ["jobs.failed == 0"])
     assert (verdict.passed, verdict.message) == (False, "there is no treatment")
 
 
 def test_a_verdict_says_what_was_found_and_wanted():
     """The message holds the value and the limit in the figure's own unit, and the treatment."""
-    (verdict,) = evaluate(treatments(), ["operations.start.p95_s < 250ms where engine=docker"])
+    (verdict,) = evaluate_thresholds(treatments(), ["operations.start.p95_s < 250ms where engine=docker"])
     assert verdict.message.startswith("operations.start.p95_s is 0.4 s, wanted < 0.25 s (engine=docker")
 
 

@@ -169,7 +169,7 @@ def test_what_is_not_a_complete_run_of_cpu_is_refused(name, line, reason):
 
 def test_a_table_without_a_limit_of_primes_is_not_a_cpu_run():
     """The mutex test prints nothing but the common table, and that is not enough."""
-    with pytest.raises(ParseError, match="no line is in it that only sysbench cpu prints"):
+    with pytest.raises(ParseError, match="it has no line that only sysbench cpu prints"):
         parse(sample("mutex"))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.sysbench_common import SUMMARY_METRICS
+from workloads.sysbench import SUMMARY_METRICS
 from workloads.sysbench_fileio import MODES, SysbenchFileio
 
 DATA = Path(__file__).parent.parent / "data" / "sysbench"

@@ -1,15 +1,11 @@
-"""Reads what sysbench 0.4, 0.5, 1.0 and 1.1 print, as strictly as they print it.
+"""What the sysbench workloads share: the parser of sysbench 0.4 to 1.1, common metrics and parameters.
 
-Every test of sysbench prints the same frame: a banner, the options, lines of progress, what is particular to the
-test, and at the end a table of totals, latencies and the fairness among threads. The frame is read here, once; a
-workload brings the lines that only its own test prints. A line that nothing knows is an error, never skipped: a
-number taken from a text that was not understood is worse than no number.
+Every test prints the same frame: banner, options, progress, the lines of the test, and a table of totals, latencies
+and fairness. A workload brings the lines that only its test prints; an unknown line is an error, never skipped. The
+table's last line has a fixed number of decimals, so an output that is cut off at any byte is complete or refused.
 
-The last line of the table is printed with a fixed count of decimals, so a text that was cut off at any byte, as
-that of a killed run is, either still holds every number in full or is refused.
-
-The test fileio is the odd one out: it has a table ``Throughput`` of its own, which is how 1.1 calls the totals of
-the other tests, and since 1.1 it prints latencies and no totals.
+fileio differs: it has its own table ``Throughput``, the name of the other tests' totals in 1.1, and prints no totals
+since 1.1.
 """
 
 from __future__ import annotations
@@ -17,10 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from bench_common.errors import NotARunOutput
+from bench_common.errors import NotARunOutput, UsageError
+from workloads.base import Metric, Parameter
 from workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
+
+if TYPE_CHECKING:
+    from bench_common.treatment import Scalar
+    from workloads.line_reader import Patterns
+
 
 _NUMBER: Final = (
     r"(\d{1,15}[.,]\d{1,15})"  # sysbench prints no thousands separator, so a comma is a locale's decimal point
@@ -65,8 +67,8 @@ _CHATTER: Final = tuple(
         r"Done\.",
     )
 )
-# What a line that does not belong where it stands means; the first that fits is told. Where it means that no run of
-# this test was asked for, nothing failed.
+# What an unexpected line means; the first pattern that matches decides. A match of _NO_RUN means that the output is
+# not a run of this test, so nothing failed.
 _NO_RUN: Final = (
     (
         r"Creating files for the test\.\.\.|Removing test files\.\.\.|\d+ files, \d+Kb each, \d+Mb total",
@@ -101,33 +103,40 @@ _EXPLANATIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SysbenchLatencies:
-    """The latencies that every test of sysbench prints, in ms.
-
-    `percentile` is (rank, value) or None where it was switched off. `version` is major and minor, such as ``1.0``.
-    """
+    """The latencies that every test of sysbench prints."""
 
     version: str
+    """Major and minor version, such as ``1.0``."""
     threads: int
+    """Threads that ran events."""
     latency_min_ms: float
+    """The fastest event."""
     latency_avg_ms: float
+    """The mean event."""
     latency_max_ms: float
+    """The slowest event."""
     latency_sum_ms: float
+    """Time of all events of all threads."""
     percentile: tuple[int, float] | None
+    """Rank and value (ms); None if it is switched off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SysbenchSummary(SysbenchLatencies):
-    """The numbers that a run of sysbench ends with; times in s, latencies in ms.
-
-    Fairness is over threads: mean and standard deviation of events and of execution time.
-    """
+    """The totals and the fairness at the end of a run."""
 
     total_time_s: float
+    """Run time."""
     total_events: int
+    """Events completed by all threads."""
     events_avg: float
+    """Events of a thread, mean over threads."""
     events_stddev: float
+    """Standard deviation of that over threads."""
     time_avg_s: float
+    """Execution time of a thread, mean over threads."""
     time_stddev_s: float
+    """Standard deviation of that over threads."""
 
 
 def number(text: str) -> float:
@@ -141,8 +150,8 @@ def read_run(
     """Return the summary of the one run in `text`, and the matches of the test's own lines by name.
 
     `facts` maps names to regular expressions of whole lines that only `test` prints; each may occur once. `passing`
-    are those of its lines that carry no result and may occur any number of times. Raises `ParseError` when the text
-    is anything but one complete, successful run.
+    matches its lines without a result, which may occur any number of times. Raises `ParseError` if the text is not
+    exactly one complete, successful run.
     """
     return _Output(text, test, facts, passing).run()
 
@@ -150,7 +159,7 @@ def read_run(
 def read_run_of_files(
     text: str, *, test: str, facts: Mapping[str, str], passing: Iterable[str] = ()
 ) -> tuple[SysbenchLatencies, dict[str, re.Match[str]]]:
-    """Do what `read_run` does for a test with a table ``Throughput`` of its own: one of 1.1 has latencies only."""
+    """Do the same for fileio, which has its own table ``Throughput`` and, in 1.1, latencies only."""
     return _Output(text, test, facts, passing).run_of_files()
 
 
@@ -192,7 +201,7 @@ class _Output(LineReader):
         return result, self._found
 
     def _preamble(self) -> tuple[str, int]:
-        """Return the version and the number of threads; what comes next is printed while it runs."""
+        """Return the version and the number of threads; the next lines are printed while the test runs."""
         self._progress_until(_BANNER, "sysbench's banner with its version")
         version = self._banner()
         self._progress_until(_OPTIONS, "'Running the test with following options:'")
@@ -208,7 +217,7 @@ class _Output(LineReader):
             self._skip_notices("nothing more after the table")
         if not self._found:
             raise NotARunOutput(
-                f"no line is in it that only sysbench {self._test} prints: this is another test of sysbench"
+                f"it has no line that only sysbench {self._test} prints: this is another test of sysbench"
             )
 
     def _banner(self) -> str:
@@ -252,7 +261,7 @@ class _Output(LineReader):
         return summary
 
     def _latencies(self, version: str, threads: int) -> tuple[SysbenchLatencies, re.Match[str] | None]:
-        """Return the table of latencies, and the match of its sum, which no version before 1.0 prints."""
+        """Return the table of latencies, and the match of its sum, which only 1.0 and later print."""
         unit = "ms" if self.expect(_LATENCY_TABLE, "the table of latencies")[1] else ""
         low, mean, high = (self._milliseconds(name, unit) for name in ("min", "avg", "max"))
         percentile = self._percentile(unit)
@@ -269,8 +278,8 @@ class _Output(LineReader):
         return latencies, summed
 
     def _check(self, summary: SysbenchSummary, where: OutputLine | None) -> None:
-        """Refuse totals that contradict each other: the text was altered, or the run did not end by itself."""
-        # A total time of 0.0000s is no contradiction: ten short events take less than is printed.
+        """Refuse totals that contradict each other: the text was changed, or the run did not end by itself."""
+        # A total time of 0.0000s is no contradiction: ten short events take less than the printed precision.
         if summary.total_events == 0 or summary.threads == 0:
             self.fail("no event was completed, so there is nothing to measure", where)
         if abs(summary.events_avg * summary.threads - summary.total_events) > 0.0001 * summary.threads:
@@ -306,7 +315,7 @@ class _Output(LineReader):
             self._skip_notices(what)
 
     def _skip_notices(self, what: str) -> None:
-        """Pass over a line that carries no result, or note one of the test's own."""
+        """Skip a line without a result; keep the match of one of the test's own lines."""
         line = self.line
         if line is None:
             self.refuse(what)
@@ -323,7 +332,7 @@ class _Output(LineReader):
         self.advance()
 
     def refuse(self, expected: str) -> NoReturn:
-        """Raise `NotARunOutput` where the line belongs to no run of this test; else refuse it as unexpected."""
+        """Raise `NotARunOutput` if the line belongs to no run of this test; else refuse it as unexpected."""
         line = self.line
         if line and not any(match_line(pattern, line.text) for pattern, _ in _EXPLANATIONS):
             for pattern, meaning in _NO_RUN:
@@ -340,3 +349,84 @@ class _Output(LineReader):
         if self._found:
             self.fail(meaning, line)
         raise NotARunOutput(meaning, line=line.number, text=line.text)
+
+
+_REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] (?!queue length).*$", re.MULTILINE)
+
+PERCENTILES: Final = ("50", "75", "90", "95", "99")
+"""The ranks with a metric of their own: values of different ranks never share a name."""
+
+RUN_START_PATTERN: Final = r"sysbench \d+\.\d+\S*(?::\s| \()"
+"""The banner, the first line of every run since 0.4; ``--version`` prints nothing after the number."""
+
+PARAM_PATTERNS: Final[Patterns] = {
+    "version": (r"sysbench (\d+\.\d+).*", str),
+    "threads": (r"Number of threads: (\d{1,9})", int),
+}
+"""The parameters that the output of every test states."""
+
+PERCENTILE: Final = Parameter(
+    "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)
+)
+
+SUMMARY_METRICS: Final = (
+    Metric("total_time_s", "s", "lower", "run time; meaningful unless `time` ends the run"),
+    Metric("total_events", "events", "higher", "events completed; meaningful if `time` ends the run"),
+    Metric("latency_min_ms", "ms", "lower", "the fastest event"),
+    Metric("latency_avg_ms", "ms", "lower", "the mean event"),
+    Metric("latency_max_ms", "ms", "lower", "the slowest event"),
+    *(Metric(f"latency_p{rank}_ms", "ms", "lower", f"{rank} % of events were faster") for rank in PERCENTILES),
+    Metric("latency_sum_ms", "ms", "lower", "time of all events of all threads"),
+    Metric("thread_events_avg", "events", "higher", "events completed by a thread, mean over threads"),
+    Metric("thread_events_stddev", "events", "lower", "unfairness among threads: standard deviation of their events"),
+    Metric("thread_time_avg_s", "s", "lower", "time in events of a thread, mean over threads"),
+    Metric("thread_time_stddev_s", "s", "lower", "unfairness among threads: standard deviation of their time"),
+)
+
+
+def summary_values(run: SysbenchLatencies) -> dict[str, float]:
+    """Return the values of the `SUMMARY_METRICS` that the run has, by name.
+
+    A run without totals has latencies only; the percentile is left out if it is switched off or its rank has no
+    metric.
+    """
+    latencies = {
+        "latency_min_ms": run.latency_min_ms,
+        "latency_avg_ms": run.latency_avg_ms,
+        "latency_max_ms": run.latency_max_ms,
+        **_percentile(run),
+        "latency_sum_ms": run.latency_sum_ms,
+    }
+    if not isinstance(run, SysbenchSummary):
+        return latencies
+    return {
+        "total_time_s": run.total_time_s,
+        "total_events": float(run.total_events),
+        **latencies,
+        "thread_events_avg": run.events_avg,
+        "thread_events_stddev": run.events_stddev,
+        "thread_time_avg_s": run.time_avg_s,
+        "thread_time_stddev_s": run.time_stddev_s,
+    }
+
+
+def latest_report(text: str) -> str:
+    """Return the last complete progress line in the output so far, or an empty string."""
+    whole = text.rpartition("\n")[0]
+    reports = _REPORT.findall(whole)
+    return reports[-1].strip() if reports else ""
+
+
+def whole_seconds(params: Mapping[str, Scalar], name: str) -> int:
+    """Return a duration in whole seconds; raise `UsageError` for a fraction of a second."""
+    value = float(str(params[name]))
+    if not value.is_integer():
+        raise UsageError(f"sysbench takes whole seconds: {name} cannot be {value:g} s; try {max(1, round(value))} s")
+    return int(value)
+
+
+def _percentile(run: SysbenchLatencies) -> dict[str, float]:
+    if run.percentile is None:
+        return {}
+    rank, value = run.percentile
+    return {f"latency_p{rank}_ms": value} if str(rank) in PERCENTILES else {}
