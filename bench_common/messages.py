@@ -1,316 +1,478 @@
-"""The closed set of messages between master and worker: who may say what, where, how large, with which fields.
+"""The messages between master and workers: each type with its fields, their bounds, its sender, lane and size limit.
 
-A frame is one msgpack array ``[version, type, epoch, fields]``. `encode` checks what we send as strictly as `decode`
-checks what comes in: a frame that is not exactly one of `MESSAGES` raises `ProtocolError`, is counted and dropped.
-Nothing is ever unpickled or evaluated. High-rate content (jobs and results) travels as packed rows in one bin.
+A frame is one MessagePack array ``[VERSION, message]``; a message is a map of its ``type``, its ``epoch`` and its
+fields. `encode` checks a message as strictly as `Direction.decode` does: a frame that is not exactly one message of
+its direction raises `ProtocolError`, is counted and dropped. Nothing is ever unpickled or evaluated. High-rate
+content (jobs and results) travels as packed rows in one bin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+import re
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgpack
+import msgspec
+from msgspec import Meta, Struct
 
 from bench_common.cli import MAX_NAME, MAX_SLOTS
 from bench_common.errors import ProtocolError
+from bench_common.records import LOOP_FIELDS, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome
+from bench_common.treatment import EngineSampling, Treatment
 
-VERSION: Final = 1
+VERSION: Final = 2
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 MAX_FRAME: Final = 16 * MIB
 """The largest message of any type, in bytes."""
 MAX_PART_BYTES: Final = 256 * KIB
 """Results that are larger than so many bytes travel in parts of that size, which arrive together."""
-MAX_EPOCH: Final = 1 << 63
+MAX_REASONS: Final = 100
+"""How many reasons or failures one message lists."""
+MAX_REASON_CHARS: Final = 1024
+MAX_FAILURE_CHARS: Final = 512
+MAX_SAMPLE_COLUMNS: Final = 256
+MAX_SAMPLE_ROWS: Final = 10_000
 
-Side = Literal["master", "worker"]
-Lane = Literal["control", "work", "results"]
+Side: TypeAlias = Literal["master", "worker"]
+Lane: TypeAlias = Literal["control", "work", "results"]
 
-
-class FieldSpec(NamedTuple):
-    """What a field's value must be: of this type, and a whole number, or text of a length, within these bounds."""
-
-    kind: Any
-    low: int = 0
-    high: int | None = None
-
-    def __call__(self, value: Any) -> bool:
-        """Return whether a value is one for this field."""
-        if self.kind is float:
-            return type(value) in (int, float)
-        if self.kind is int:
-            return type(value) is int and (self.high is None or self.low <= value <= self.high)
-        return isinstance(value, self.kind) and (self.high is None or self.low <= len(value) <= self.high)
-
-
-def _text(limit: int) -> FieldSpec:
-    return FieldSpec(str, 0, limit)
+Instant: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""Nanoseconds of CLOCK_MONOTONIC, or a difference of such."""
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+RunId: TypeAlias = Annotated[str, Meta(max_length=64)]
+Endpoint: TypeAlias = Annotated[str, Meta(max_length=256)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
+Failure: TypeAlias = Annotated[str, Meta(max_length=MAX_FAILURE_CHARS)]
+Readings: TypeAlias = Annotated[list[int | float], Meta(min_length=1, max_length=MAX_SAMPLE_ROWS)]
 
 
-def _int_range(low: int = 0, high: int = MAX_EPOCH) -> FieldSpec:
-    return FieldSpec(int, low, high)
+def _tag(class_name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
-_any_int: Final = FieldSpec(int)
-_number: Final = FieldSpec(float)
-_flag: Final = FieldSpec(bool)
-_raw: Final = FieldSpec(bytes)
-_map: Final = FieldSpec(dict)
-_list: Final = FieldSpec(list)
+class Message(Struct, kw_only=True, forbid_unknown_fields=True, tag=_tag):
+    """What every message has. Its ``type`` on the wire is the name of its class in snake case."""
+
+    sender: ClassVar[Side]
+    lane: ClassVar[Lane]
+    max_bytes: ClassVar[int] = 64 * KIB
+
+    epoch: Count
+    """The worker's admission that the message belongs to; 0 outside of any."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageType:
-    """One type of message: its sender, its lane, its size limit in bytes, and what each of its fields must be."""
-
-    name: str
-    sender: Side
-    lane: Lane
-    fields: Mapping[str, FieldSpec] = field(default_factory=dict)
-    max_bytes: int = 64 * KIB
-    quick: tuple[tuple[str, Any, int, Any], ...] = field(init=False)
-    """Name, type and bounds of each field, as `_check_fields` goes by them first; None: not to be told so quickly."""
-
-    def __post_init__(self) -> None:
-        quick = [
-            (name, None if one.kind in (str, float) else one.kind, one.low, one.high)
-            for name, one in self.fields.items()
-        ]
-        object.__setattr__(self, "quick", tuple(quick))
+# -- control: a worker to the master ------------------------------------------------------------------------------
 
 
-_SERVICE_REQUEST: Final[Mapping[str, FieldSpec]] = {
-    "treatment": _int_range(),
-    "service": _text(MAX_NAME),
-    "ticket": _int_range(),
-    "act": _text(16),
-}
-_SERVICE_REPLY: Final[Mapping[str, FieldSpec]] = {
-    "address": _text(256),
-    "port": _int_range(0, 65535),
-    "kind": _text(64),
-    "problem": _text(4096),
-    "stdout": _raw,
-    "stderr": _raw,
-    "truncated": _flag,
-}
+class _WorkerControl(Message):
+    sender = "worker"
+    lane = "control"
 
-_MESSAGE_TYPES = (
-    # A worker asks to join; epoch 0. `info`: host, versions, engines, environment fingerprint.
-    MessageType(
-        "hello",
-        "worker",
-        "control",
-        {
-            "worker_id": _text(MAX_NAME),
-            "environment": _text(MAX_NAME),
-            "slots": _int_range(1, MAX_SLOTS),
-            "sent_ns": _any_int,
-            "info": _map,
-        },
-        256 * KIB,
-    ),
-    # Before it is admitted: does its host have what the plan's containers need? `needs`: `needs.Requirement`, as
-    # plain maps;
-    # `engines`: names of those that are to be looked at again, as they may have changed since the worker was started.
-    MessageType("ask", "master", "control", {"needs": _list, "engines": _list}, 1 * MIB),
-    # What is lacking, if anything; `unusable`: an engine could not even be asked; `engines`: as in a hello's `info`.
-    MessageType("lacks", "worker", "control", {"reasons": _list, "unusable": _flag, "engines": _map}, 256 * KIB),
-    # The master admits it: where its lane and the results are, what the run needs of it, and how it is driven.
-    MessageType(
-        "welcome",
-        "master",
-        "control",
-        {
-            "run_id": _text(64),
-            "number": _int_range(0, 65535),
-            "lane": _text(256),
-            "results": _text(256),
-            "noop": _flag,
-            "heartbeat_s": _number,
-            "lease_s": _number,
-            "sampling_s": _number,
-            "keep": _flag,
-            "profile": _flag,
-            "overhead": _map,
-        },
-    ),
-    # What the worker is doing no longer counts: drop the run; `final`: and do not ask again.
-    MessageType("dismiss", "master", "control", {"reason": _text(1024), "final": _flag}),
-    # Heartbeats both ways, with the stamps of a clock exchange (ns; the first three of four, the last is at arrival).
-    MessageType(
-        "beat",
-        "worker",
-        "control",
-        {"sent_ns": _any_int, "running": _int_range(), "offset_ns": _any_int, "bound_ns": _any_int},
-    ),
-    MessageType("pulse", "master", "control", {"echo_ns": _any_int, "received_ns": _any_int, "sent_ns": _any_int}),
-    # The load process of the worker ended: what it held will never be reported.
-    MessageType("gone", "worker", "control", {"worker_id": _text(128), "reason": _text(1024)}),
-    # Rows of host or loop samples: `columns` name -> list of numbers.
-    MessageType("samples", "worker", "control", {"source": _text(64), "columns": _map, "units": _map}, 1 * MIB),
-    # A trial's containers are up, or the host is full of them: the jobs that it does not need go back.
-    MessageType(
-        "packed",
-        "worker",
-        "control",
-        {
-            "trial": _int_range(),
-            "containers": _int_range(),
-            "reason": _text(1024),
-            "full": _flag,
-            "returned": _list,
-            "hold_s": _number,
-            "memory_before": _int_range(),
-        },
-        1 * MIB,
-    ),
-    # Something that whoever reads the report must know, and that stops nothing.
-    MessageType("remark", "worker", "control", {"text": _text(1024)}),
-    # How a step gets on that reports while it runs, in a few words; empty when it is over. For the screen alone.
-    MessageType("progress", "worker", "control", {"text": _text(1024)}),
-    # A job here needs a service of its treatment that is placed elsewhere: `act` is of `placement.SERVICE_ACTIONS`.
-    # And what
-    # came of an act that this worker was told to do, see `placement.ServiceReply`.
-    MessageType("want", "worker", "control", _SERVICE_REQUEST),
-    MessageType("served", "worker", "control", {**_SERVICE_REQUEST, **_SERVICE_REPLY}, 256 * KIB),
-    # Where the load process spent its time, packed, if the welcome asked for it.
-    MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
-    # Remove what the run left on the host; and what came of it.
-    MessageType("sweep", "master", "control", {"run_id": _text(64)}),
-    MessageType("swept", "worker", "control", {"removed": _int_range(), "failed": _list}, 256 * KIB),
-    # The run is over; with `exit` the worker's program ends too.
-    MessageType("stop", "master", "control", {"exit": _flag}),
-    # On the lane, so that order is kept: a treatment before its jobs. Jobs are rows of `records.ASSIGNMENT_FIELDS`,
-    # of one trial;
-    # at most `width` of them run at once, and results leave when `batch` of them are there or nothing else is to do.
-    MessageType("define", "master", "work", {"treatment": _map}, 1 * MIB),
-    MessageType(
-        "jobs",
-        "master",
-        "work",
-        {
-            "treatment": _int_range(),
-            "trial": _int_range(),
-            "width": _int_range(1),
-            "batch": _int_range(1),
-            "rows": _raw,
-        },
-        4 * MIB,
-    ),
-    # What a job of another worker wants of a service that is placed here; and, to that worker, what came of it.
-    MessageType("serve", "master", "work", _SERVICE_REQUEST),
-    MessageType("supplied", "master", "work", {**_SERVICE_REQUEST, **_SERVICE_REPLY}, 256 * KIB),
-    MessageType("ack", "master", "work", {"sequences": _list}),
-    MessageType("cancel", "master", "work", {}),
-    # Results are rows of `records.RESULT_FIELDS`, of one trial; `loop` is how the load process's event loop was since
-    # the
-    # batch before, the words of `records.LOOP_FIELDS`; what is rare is lists in its record's order.
-    MessageType(
-        "results",
-        "worker",
-        "results",
-        {
-            "sequence": _int_range(),
-            "treatment": _int_range(),
-            "trial": _int_range(),
-            "rows": _raw,
-            "loop": _raw,
-            "metrics": _list,
-            "errors": _list,
-            "outputs": _list,
-        },
-        MAX_FRAME,
-    ),
+
+class Hello(_WorkerControl):
+    """A worker asks to join; epoch 0."""
+
+    max_bytes = 256 * KIB
+
+    worker_id: Name
+    environment: Name
+    """The kind of place that it runs in."""
+    slots: Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
+    """How many jobs it can run at once."""
+    sent_ns: Instant
+    info: dict[str, Any]
+    """Host, versions, engines, environment fingerprint; see `agent.host_info`."""
+
+
+class PreflightResult(_WorkerControl):
+    """What the host of a worker lacks, in answer to `Preflight`."""
+
+    max_bytes = 256 * KIB
+
+    reasons: Annotated[list[Reason], Meta(max_length=MAX_REASONS)]
+    """What is missing, one reason each; empty where nothing is."""
+    unusable: bool
+    """Whether an engine could not even be asked."""
+    engines: dict[str, Any]
+    """The present status of the engines that were named, as in the ``info`` of a hello."""
+
+
+class Heartbeat(_WorkerControl):
+    """A sign of life, every ``heartbeat_s`` of the welcome."""
+
+    sent_ns: Instant
+    running: Count
+    """How many jobs are under way."""
+    offset_ns: Instant
+    """How far the master's clock is ahead of the worker's."""
+    uncertainty_ns: Instant
+    """By how much the offset may be wrong; -1 before the first comparison."""
+
+
+class WorkerDied(_WorkerControl):
+    """The load process of the worker ended: what it held will never be reported."""
+
+    worker_id: Name
+    reason: Reason
+
+
+class Samples(_WorkerControl):
+    """Readings of the host, of an engine's processes or of the load process's event loop."""
+
+    max_bytes = 1 * MIB
+
+    source: Annotated[str, Meta(max_length=64)]
+    columns: Annotated[dict[str, Readings], Meta(min_length=1, max_length=MAX_SAMPLE_COLUMNS)]
+    """Columns of one length by name, ``time_ns`` among them."""
+    units: Annotated[dict[str, str], Meta(max_length=MAX_SAMPLE_COLUMNS)]
+    """The unit of each column but ``time_ns``."""
+
+
+class PackingReport(_WorkerControl):
+    """A trial's containers are up, or the host is full of them: jobs that found no room go back."""
+
+    max_bytes = 1 * MIB
+
+    trial: Count
+    containers: Count
+    """How many containers are held."""
+    reason: Reason
+    """Why no more."""
+    full: bool
+    """Whether the host is full; False where as many run as were asked for."""
+    returned: list[Count]
+    """The tickets of the jobs that go back."""
+    hold_s: float
+    """How long the containers are held, in seconds."""
+    memory_before: Count
+    """Bytes of the host's memory that were in use before the first container."""
+
+
+class RunWarning(_WorkerControl):
+    """Something that the report must mention, and that stops nothing."""
+
+    text: Reason
+
+
+class Progress(_WorkerControl):
+    """How far a step is that reports while it runs, for the screen; empty when the step is over."""
+
+    text: Reason
+
+
+class _ServiceMessage(Message):
+    treatment: Count
+    """The treatment that declares the service, by its index."""
+    service: Name
+    ticket: Count
+    """The job that the service was started for."""
+
+
+class ServiceRequest(_WorkerControl, _ServiceMessage):
+    """A job here needs something done with a service that runs on another worker."""
+
+    action: RequestedAction
+
+
+class ServiceResult(_WorkerControl, _ServiceMessage):
+    """What came of a `ServiceCommand`."""
+
+    max_bytes = 256 * KIB
+
+    action: RequestedAction
+    outcome: ServiceOutcome
+
+
+class ProfileReport(_WorkerControl):
+    """Where the load process spent its time, if the welcome asked for it."""
+
+    max_bytes = 1 * MIB
+
+    content: bytes
+    """A packed `profiling.Profile`."""
+
+
+class CleanupDone(_WorkerControl):
+    """What came of `Cleanup`."""
+
+    max_bytes = 256 * KIB
+
+    removed: Count
+    """How many things were removed."""
+    failed: Annotated[list[Failure], Meta(max_length=MAX_REASONS)]
+    """What could not be removed, and why."""
+
+
+# -- control: the master to a worker's agent -----------------------------------------------------------------------
+
+
+class _MasterControl(Message):
+    sender = "master"
+    lane = "control"
+
+
+class Preflight(_MasterControl):
+    """Before a worker is admitted: the question whether its host has what the plan's containers need."""
+
+    max_bytes = 1 * MIB
+
+    requirements: list[Requirement]
+    engines: list[str]
+    """Engines to probe again, as they may have changed since the worker was started."""
+
+
+class Welcome(_MasterControl):
+    """The master admits a worker: where its lane and the results are, and the settings of the run."""
+
+    run_id: RunId
+    number: Annotated[int, Meta(ge=0, le=65535)]
+    """Its place in the roster."""
+    lane_endpoint: Endpoint
+    """The endpoint of its work lane."""
+    results_endpoint: Endpoint
+    """The endpoint of the results socket."""
+    noop: bool
+    """Whether jobs execute nothing."""
+    heartbeat_s: float
+    """The interval of heartbeats."""
+    lease_s: float
+    """How long the worker keeps the run while the master is silent."""
+    sampling_s: float
+    """The interval of host samples."""
+    keep: bool
+    """Whether containers are left when the run is over."""
+    profile: bool
+    """Whether the load process is to profile itself."""
+    overhead: EngineSampling | None
+    """How the engines' own cost is sampled; None where it is not."""
+
+
+class Dismiss(_MasterControl):
+    """What the worker is doing no longer counts: drop the run."""
+
+    reason: Reason
+    final: bool
+    """Whether it must not ask again."""
+
+
+class HeartbeatAck(_MasterControl):
+    """The answer to a heartbeat, with three stamps of a clock exchange; the fourth is that of its arrival."""
+
+    echo_ns: Instant
+    """When the worker sent its message, on its clock."""
+    received_ns: Instant
+    """When the master received it, on the master's clock."""
+    sent_ns: Instant
+    """When the master sent this one."""
+
+
+class Cleanup(_MasterControl):
+    """Remove what the run left on the host."""
+
+    run_id: RunId
+
+
+class Stop(_MasterControl):
+    """The run is over for this worker."""
+
+    exit: bool
+    """Whether the worker's program ends, too."""
+
+
+# -- work: the master to a worker's load process, in order ---------------------------------------------------------
+
+
+class _MasterWork(Message):
+    sender = "master"
+    lane = "work"
+
+
+class DefineTreatment(_MasterWork):
+    """A treatment, before its first job."""
+
+    max_bytes = 1 * MIB
+
+    treatment: Treatment
+
+
+class Jobs(_MasterWork):
+    """Jobs of one trial."""
+
+    max_bytes = 4 * MIB
+
+    treatment: Count
+    trial: Count
+    concurrency: Positive
+    """How many of the trial's jobs may run at once."""
+    batch: Positive
+    """Results leave when so many of them are there, or nothing else is to do."""
+    rows: bytes
+    """Rows of `records.ASSIGNMENT_FIELDS`."""
+
+
+class ServiceCommand(_MasterWork, _ServiceMessage):
+    """A job of another worker needs something done with a service that is placed here."""
+
+    action: RequestedAction
+
+
+class ServiceReply(_MasterWork, _ServiceMessage):
+    """What came of a `ServiceRequest`; unasked for where a service is ``lost``."""
+
+    max_bytes = 256 * KIB
+
+    action: ServiceAction
+    outcome: ServiceOutcome
+
+
+class Acknowledge(_MasterWork):
+    """Batches of results are in the stats file."""
+
+    sequences: list[Count]
+
+
+class CancelJobs(_MasterWork):
+    """Abort every job."""
+
+
+# -- results: a worker's load process to the master ----------------------------------------------------------------
+
+
+class Results(Message):
+    """Results of jobs of one trial."""
+
+    sender = "worker"
+    lane = "results"
+    max_bytes = MAX_FRAME
+
+    sequence: Count
+    """The number of the batch."""
+    treatment: Count
+    trial: Count
+    rows: bytes
+    """Rows of `records.RESULT_FIELDS` with two words for each operation."""
+    loop: Annotated[bytes, Meta(min_length=len(LOOP_FIELDS) * WORD_BYTES, max_length=len(LOOP_FIELDS) * WORD_BYTES)]
+    """How the load process's event loop was since the batch before: the words of `records.LOOP_FIELDS`."""
+    metrics: list[MetricRecord]
+    errors: list[ErrorRecord]
+    outputs: list[OutputRecord]
+
+
+WorkerControlMessage: TypeAlias = (
+    Hello
+    | PreflightResult
+    | Heartbeat
+    | WorkerDied
+    | Samples
+    | PackingReport
+    | RunWarning
+    | Progress
+    | ServiceRequest
+    | ServiceResult
+    | ProfileReport
+    | CleanupDone
 )
+MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | Cleanup | Stop
+MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
 
-_pack: Final = msgpack.Packer(use_bin_type=True).pack
-"""Packs in one go, without a switch to anybody else; `msgpack.packb` would make a packer for every message."""
-
-MESSAGES: Final[Mapping[str, MessageType]] = {message.name: message for message in _MESSAGE_TYPES}
+MessageT_co = TypeVar("MessageT_co", covariant=True)
 
 
-def largest_frame(sender: Side, lane: Lane) -> int:
-    """Return the size of the largest frame that `sender` may send on `lane`, in bytes; 0 where it says nothing.
+class Direction(Generic[MessageT_co]):
+    """The messages that one side sends on one lane."""
 
-    So much a socket has to take in before it knows who is there.
+    def __init__(self, union: Any) -> None:
+        self.types: tuple[type[Message], ...] = get_args(union) or (union,)
+        self.sender: Side = self.types[0].sender
+        self.lane: Lane = self.types[0].lane
+        self._decode = msgspec.msgpack.Decoder(tuple[Literal[VERSION], union]).decode  # type: ignore[valid-type]
+
+    @property
+    def max_bytes(self) -> int:
+        """The size of the largest frame of this direction, in bytes: a socket takes it before the peer has a name."""
+        largest = max(one.max_bytes for one in self.types)
+        return min(largest, MAX_PART_BYTES) if self.lane == "results" else largest
+
+    def decode(self, frame: bytes) -> MessageT_co:
+        """Return the message in a frame; raise `ProtocolError` on anything that is not one of this direction."""
+        if len(frame) > MAX_FRAME:
+            raise ProtocolError(f"a frame of {len(frame)} bytes is larger than any message")
+        try:
+            _, message = self._decode(frame)
+        except Exception as error:  # hostile bytes raise decoding, Unicode and recursion errors
+            raise ProtocolError(self._diagnose(frame, error)) from error
+        if len(frame) > message.max_bytes:
+            raise ProtocolError(_too_large(message, len(frame)))
+        checked: MessageT_co = message
+        return checked
+
+    def _diagnose(self, frame: bytes, error: Exception) -> str:
+        """Return what is wrong with a frame that could not be decoded."""
+        try:
+            content = msgspec.msgpack.decode(frame)
+        except Exception as broken:  # noqa: BLE001  as above
+            return f"not MessagePack: {type(broken).__name__}"
+        version = content[0] if isinstance(content, list) and content else None
+        if type(version) is int and version != VERSION:
+            return f"protocol version {version} is not supported (expected {VERSION}): upgrade the older side"
+        if type(version) is not int or len(content) != 2 or not isinstance(content[1], dict):  # noqa: PLR2004
+            return "not an array of version and message"
+        name = content[1].get("type")
+        known = TYPES.get(name) if isinstance(name, str) else None
+        if known is None:
+            return f"unknown message type {str(name)[:40]!r}"
+        if known not in self.types:
+            return f"message {name!r} is not sent by the {self.sender} on the {self.lane} lane"
+        return f"message {name!r}: {str(error).replace('$[1]', '$')[:200]}"
+
+
+FROM_WORKER: Final[Direction[WorkerControlMessage]] = Direction(WorkerControlMessage)
+"""A worker's agent to the master."""
+FROM_MASTER: Final[Direction[MasterControlMessage]] = Direction(MasterControlMessage)
+"""The master to a worker's agent."""
+WORK: Final[Direction[MasterWorkMessage]] = Direction(MasterWorkMessage)
+"""The master to a worker's load process."""
+RESULTS: Final[Direction[Results]] = Direction(Results)
+"""A worker's load process to the master."""
+
+DIRECTIONS: Final[tuple[Direction[Message], ...]] = (FROM_WORKER, FROM_MASTER, WORK, RESULTS)
+TYPES: Final = {str(one.__struct_config__.tag): one for direction in DIRECTIONS for one in direction.types}
+"""Every message type by its name on the wire."""
+
+_DIRECTION_OF: Final = {one: direction for direction in DIRECTIONS for one in direction.types}
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message. Raises `ProtocolError` where the other side would not accept it.
+
+    Text that is not Unicode (a file name in an error, decoded with surrogates) goes out with its escapes.
     """
-    fitting = (message.max_bytes for message in _MESSAGE_TYPES if (message.sender, message.lane) == (sender, lane))
-    return min(max(fitting, default=0), MAX_PART_BYTES if lane == "results" else MAX_FRAME)
-
-
-@dataclass(slots=True)
-class Message:
-    """A checked message: its type's name, the epoch it was said in, its fields."""
-
-    type: str
-    epoch: int
-    fields: dict[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.fields[name]
-
-
-def encode(name: str, epoch: int, **fields: Any) -> bytes:
-    """Return the frame of a message. Raises `ProtocolError` where it would not be accepted on the other side.
-
-    Text that is no Unicode (a file name in an error, decoded with surrogates) goes out with its escapes.
-    """
-    message = MESSAGES[name]
-    _check_fields(message, fields)
-    whole = [VERSION, name, epoch, fields]
-    frame: bytes
     try:
-        frame = _pack(whole)
+        frame = _pack((VERSION, message))
     except UnicodeEncodeError:
-        frame = msgpack.packb(whole, use_bin_type=True, unicode_errors="backslashreplace")
+        plain = [VERSION, msgspec.to_builtins(message, builtin_types=(bytes,))]
+        frame = msgpack.packb(plain, use_bin_type=True, unicode_errors="backslashreplace")
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"message {_name(message)!r}: {error}") from error
     if len(frame) > message.max_bytes:
-        raise ProtocolError(f"a message {name!r} of {len(frame)} bytes is larger than {message.max_bytes}")
+        raise ProtocolError(_too_large(message, len(frame)))
+    # A struct does not check what it is made of; decoding does, in less than a microsecond.
+    _DIRECTION_OF[type(message)].decode(frame)
     return frame
 
 
-def decode(frame: bytes, *, sender: Side, lane: Lane) -> Message:
-    """Return the message in a frame that `sender` sent on `lane`; raise `ProtocolError` on anything else."""
-    if len(frame) > MAX_FRAME:
-        raise ProtocolError(f"a frame of {len(frame)} bytes is larger than any message")
-    try:
-        unpacked = msgpack.unpackb(frame, raw=False, strict_map_key=True, use_list=True)
-    except Exception as error:  # msgpack raises a dozen unrelated types on hostile bytes
-        raise ProtocolError(f"not msgpack: {type(error).__name__}") from error
-    if not isinstance(unpacked, list) or len(unpacked) != 4:  # noqa: PLR2004  the four parts of a frame
-        raise ProtocolError("not an array of version, type, epoch and fields")
-    version, name, epoch, fields = unpacked
-    if version != VERSION or type(version) is not int:
-        raise ProtocolError(f"protocol version {version!r}, where {VERSION} is spoken: upgrade the older side")
-    message = MESSAGES.get(name) if isinstance(name, str) else None
-    if message is None:
-        raise ProtocolError(f"unknown message type {str(name)[:40]!r}")
-    if message.sender != sender or message.lane != lane:
-        raise ProtocolError(f"a message {name!r} does not come from the {sender} on the {lane} lane")
-    if len(frame) > message.max_bytes:
-        raise ProtocolError(f"a message {name!r} of {len(frame)} bytes is larger than {message.max_bytes}")
-    if type(epoch) is not int or not 0 <= epoch < MAX_EPOCH:
-        raise ProtocolError(f"epoch {str(epoch)[:40]!r} of a message {name!r}")
-    if not isinstance(fields, dict):
-        raise ProtocolError(f"the fields of a message {name!r} are no map")
-    _check_fields(message, fields)
-    return Message(name, epoch, fields)
+def clip(text: str, limit: int = MAX_REASON_CHARS) -> str:
+    """Return the beginning of a text as it travels: at most `limit` characters, what is not Unicode as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()[:limit]
 
 
-def _check_fields(message: MessageType, fields: Mapping[str, Any]) -> None:
-    # Said twice, for its cost: fields as those of jobs and results nearly always are, and then all others.
-    if len(fields) == len(message.quick):
-        for name, kind, low, high in message.quick:
-            value: Any = fields.get(name)
-            if type(value) is not kind or (high is not None and not low <= value <= high):
-                break
-        else:
-            return
-    if fields.keys() != message.fields.keys():
-        odd = sorted(map(str, fields.keys() ^ message.fields.keys()))
-        raise ProtocolError(f"a message {message.name!r} with fields missing or unknown: {', '.join(odd)[:200]}")
-    for name, fits in message.fields.items():
-        if not fits(fields[name]):
-            raise ProtocolError(f"a message {message.name!r} whose {name!r} is not what it should be")
+def _name(message: Message) -> str:
+    return str(message.__struct_config__.tag)
+
+
+def _too_large(message: Message, size: int) -> str:
+    return f"message {_name(message)!r} has {size} bytes, more than its limit of {message.max_bytes}"

@@ -8,11 +8,11 @@ clock; a field's unit is in its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
+from msgspec import Meta, Struct
 
 Value = TypeVar("Value")
 
@@ -148,45 +148,48 @@ def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[A
     return np.frombuffer(b"".join([batch.data for batch in batches]), batches[0].dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRecord:
-    """One number that a guest job gave; name, unit and direction are the workload's."""
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""A number, an index or a ticket."""
+MAX_TEXT_CHARS: Final = 4000
+"""How much of an error's text a record has, in characters."""
+RecordText: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 
-    ticket: int
-    treatment: int
-    trial: int
-    name: str
+
+class _JobRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Something rare about one job. On the wire and in the stats file it is a list of its fields in their order."""
+
+    ticket: Count
+    treatment: Count
+    trial: Count
+
+
+class MetricRecord(_JobRecord, frozen=True):
+    """One number that a guest job gave; the workload defines its unit and direction."""
+
+    name: RecordText
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRecord:
-    """Why a job failed.
+class ErrorRecord(_JobRecord, frozen=True):
+    """Why a job failed."""
 
-    `operation` is where (its name, or ``parse``, ``worker``), `kind` a short stable word to group by, `message` what
-    the engine or tool really said.
-    """
-
-    ticket: int
-    treatment: int
-    trial: int
-    operation: str
-    kind: str
-    message: str
+    operation: RecordText
+    """Where: the name of the operation, or ``parse``, ``worker``."""
+    kind: RecordText
+    """A short stable word to group by."""
+    message: RecordText
+    """The error text of the engine or tool."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRecord:
-    """What a guest's tool printed, whole (to the limit that the worker states in `truncated`)."""
+class OutputRecord(_JobRecord, frozen=True):
+    """What a guest's tool printed."""
 
-    ticket: int
-    treatment: int
-    trial: int
-    step: str
+    step: RecordText
     stdout: bytes
     stderr: bytes = b""
     exit_code: int = 0
     truncated: bool = False
+    """Whether there was more than the worker keeps."""
 
 
 NOT_REACHED: Final = (0, -1)

@@ -8,10 +8,11 @@ that runs services for others takes no jobs of that treatment unless no other wo
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
-from bench_common.errors import ProtocolError, did_you_mean
+from msgspec import Meta, Struct
+
+from bench_common.errors import did_you_mean
 from bench_common.treatment import ContainerSettings, Lifecycle
 
 if TYPE_CHECKING:
@@ -174,21 +175,27 @@ def _format_setting(container: ContainerSettings, setting: str) -> str:
     return f"{setting}={value!r}"
 
 
+RequestedAction: TypeAlias = Literal["start", "inspect", "stop", "remove"]
+"""What a worker may want done with a service elsewhere: start it (making it, if it is not there) and wait until it is
+ready; report whether it has ended and what it printed; stop it so that it keeps its data; remove it."""
+ServiceAction: TypeAlias = RequestedAction | Literal["lost"]
+"""What a worker is told about a service elsewhere: what came of an action, or unasked that the service is lost."""
 START: Final = "start"
-INSPECT: Final = "look"
+INSPECT: Final = "inspect"
 STOP: Final = "stop"
 REMOVE: Final = "remove"
 SERVICE_LOST: Final = "lost"
-SERVICE_ACTIONS: Final = (START, INSPECT, STOP, REMOVE)
-"""What a worker may want done with a service elsewhere: start it and wait until it is ready (making it, if it is not
-there), say whether it has ended and what it printed, stop it so that it keeps what it holds, remove it. It is told in
-return what came of it, and unasked that the service is `SERVICE_LOST`."""
+MAX_OPEN_REQUESTS: Final = 4
+"""How many actions one service has: no job has more of them under way."""
 
 SERVICE_FAILURE: Final = "service"
-"""The kind of failure of a job whose service was not to be had."""
+"""The kind of failure of a job without its service."""
 
 STREAM_LIMIT: Final = 48 << 10
 """How much of each stream of a service's log travels to the worker whose job it serves, in bytes."""
+
+
+MAX_SERVICE_ERROR_CHARS: Final = 4096
 
 
 class PlacementTarget(Protocol):
@@ -210,21 +217,21 @@ class PlacementTarget(Protocol):
 Worker = TypeVar("Worker", bound=PlacementTarget)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceReply:
-    """What came of an act on a service elsewhere.
+class ServiceOutcome(Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of an action on a service elsewhere."""
 
-    `address` and `port` are where it is reached after a start. `kind` and `problem` are empty where all went well;
-    to a look they say how it ended. `stdout` and `stderr` are what its readiness check, or its log, has.
-    """
-
-    address: str = ""
-    port: int = 0
-    kind: str = ""
-    problem: str = ""
-    stdout: bytes = b""
-    stderr: bytes = b""
+    address: Annotated[str, Meta(max_length=256)] = ""
+    """Where the service is reached, after a start."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    kind: Annotated[str, Meta(max_length=64)] = ""
+    """The kind of the failure; empty where there was none."""
+    error: Annotated[str, Meta(max_length=MAX_SERVICE_ERROR_CHARS)] = ""
+    """The failure; in answer to ``inspect`` how the service ended."""
+    stdout: Annotated[bytes, Meta(max_length=STREAM_LIMIT)] = b""
+    """The output of its readiness check, or its log."""
+    stderr: Annotated[bytes, Meta(max_length=STREAM_LIMIT)] = b""
     truncated: bool = False
+    """Whether there was more output."""
 
 
 def matches_worker(place: str, worker_id: str, environment: str) -> bool:
@@ -239,10 +246,9 @@ def local_services(treatment: Treatment) -> dict[str, ContainerSettings]:
 
 def services_hosted_by(treatment: Treatment, worker_id: str, environment: str) -> dict[str, ContainerSettings]:
     """Return the services that this worker may have to run for jobs of others."""
-    placement: Mapping[str, str] = treatment.placement
     return {
         name: treatment.services[name]
-        for name, place in placement.items()
+        for name, place in treatment.placement.items()
         if matches_worker(place, worker_id, environment)
     }
 
@@ -277,9 +283,8 @@ def unplaced_services(treatments: Iterable[Treatment], members: Sequence[Placeme
     return list(reasons)
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """What containers of one engine have to find. None: nothing of that kind."""
+class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
+    """What containers of one engine need to find on a host. None: nothing of that kind."""
 
     engine: str
     image: str | None = None
@@ -293,19 +298,6 @@ class Requirement:
         return ContainerSettings(
             image=self.image, network=self.network, log_driver=self.log_driver, runtime=self.runtime
         )
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return plain msgpack values from which `from_wire` makes an equal one."""
-        return asdict(self)
-
-    @classmethod
-    def from_wire(cls, wire: Any) -> Requirement:
-        """Rebuild one; raise `ProtocolError` on anything that `to_wire` would not have sent."""
-        if not isinstance(wire, dict) or wire.keys() != cls.__dataclass_fields__.keys():
-            raise ProtocolError("not a need of a container")
-        if not all(isinstance(value, str) or (value is None and name != "engine") for name, value in wire.items()):
-            raise ProtocolError("a need of a container that is no text")
-        return cls(**wire)
 
 
 def engines_for_worker(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[str]:

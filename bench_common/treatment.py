@@ -1,8 +1,8 @@
 """What a job is: the resolved treatment that a plan is made of and that travels to the workers.
 
 A scenario is the user's text; a `Treatment` is one cell of its matrix with every default filled in and every
-value checked. Master and worker share nothing else about what is to be run. `to_wire` and `from_wire` map a
-treatment to and from plain msgpack values; `from_wire` trusts nothing and raises `ProtocolError`.
+value checked. Master and worker share nothing else about what is to be run. Where a treatment is received it is
+checked by the declarations here; see `messages.DefineTreatment`.
 
 What ends the packing of a host: a condition such as ``memory < 10%``, looked at after each container.
 
@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from bench_common.errors import ProtocolError, did_you_mean
+import msgspec
+from msgspec import Meta, Struct, field
+
+from bench_common.errors import did_you_mean
 from bench_common.units import format_size, parse_size
 
 SYNTAX: Final = "a condition such as 'memory < 10%', 'memory < 512MiB', 'swap > 64MiB' or 'cpu < 5%'"
@@ -93,6 +96,9 @@ def parse_stop_condition(text: str) -> StopCondition:
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from error
 
+
+MAX_SECONDS: Final = 1e9
+"""No time limit, and no rate, is larger."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -217,6 +223,16 @@ GRANTABLE_CAPABILITIES: Final = tuple(name for name in CAPABILITIES if name not 
 DROPPABLE_CAPABILITIES: Final = ("ALL", *CAPABILITIES)
 """What may be taken from it."""
 
+
+def _one_of(names: Iterable[str]) -> Meta:
+    return Meta(pattern=f"^({'|'.join(map(re.escape, names))})$")
+
+
+Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
+SecurityOption: TypeAlias = Annotated[str, _one_of(SECURITY_OPTIONS)]
+GrantableCapability: TypeAlias = Annotated[str, _one_of(GRANTABLE_CAPABILITIES)]
+DroppableCapability: TypeAlias = Annotated[str, _one_of(DROPPABLE_CAPABILITIES)]
+OperationKind: TypeAlias = Annotated[str, _one_of(OPERATIONS)]
 MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
 SwapState = Literal["as-is", "off"]
@@ -224,8 +240,11 @@ SWAP_STATES: Final[tuple[SwapState, ...]] = ("as-is", "off")
 ARRIVAL_PROCESSES: Final[tuple[ArrivalProcess, ...]] = ("constant", "poisson")
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class _Declared(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a treatment. Its fields are checked by their types where it is received, not where it is made."""
+
+
+class Mount(_Declared, frozen=True):
     """Storage that a container sees at `target`.
 
     `volume` is an engine volume (`source` its name, empty for one that lives as long as the container), `host` a
@@ -241,8 +260,7 @@ class Mount:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSettings:
+class ContainerSettings(_Declared, frozen=True):
     """How a container is made. None and empty mean: the engine's own default.
 
     `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
@@ -280,9 +298,9 @@ class ContainerSettings:
     device_read_iops: Mapping[str, int] = field(default_factory=dict)
     device_write_iops: Mapping[str, int] = field(default_factory=dict)
     read_only: bool | None = None
-    security_options: tuple[str, ...] = ()
-    cap_add: tuple[str, ...] = ()
-    cap_drop: tuple[str, ...] = ()
+    security_options: tuple[SecurityOption, ...] = ()
+    cap_add: tuple[GrantableCapability, ...] = ()
+    cap_drop: tuple[DroppableCapability, ...] = ()
 
     def non_default(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
@@ -290,8 +308,7 @@ class ContainerSettings:
         return frozenset(name for name in CONTAINER_SETTINGS if getattr(self, name) != getattr(blank, name))
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(_Declared, frozen=True):
     """One step of a life-cycle job.
 
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
@@ -302,7 +319,7 @@ class Operation:
     its time is none of the job's.
     """
 
-    kind: str
+    kind: OperationKind
     name: str
     argv: tuple[str, ...] = ()
     seconds: float | None = None
@@ -311,36 +328,32 @@ class Operation:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Lifecycle:
+class Lifecycle(_Declared, frozen=True, tag_field="kind", tag="lifecycle"):
     """A life-cycle job: operations in order, on one container."""
 
     operations: tuple[Operation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Guest:
+class Guest(_Declared, frozen=True, tag_field="kind", tag="guest"):
     """A guest job: a registered workload with parameters within its schema (base units, see the workload)."""
 
     workload: str
     params: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLoad:
+class OpenLoad(_Declared, frozen=True):
     """Jobs that arrive by the clock, whether those before them have ended or not (an open system).
 
     `rate_per_s` jobs a second over all workers, evenly spaced (``constant``) or with exponential gaps (``poisson``).
     A job for which no slot is free within `queue_timeout_s` of its arrival is dropped.
     """
 
-    rate_per_s: float
+    rate_per_s: Positive
     process: ArrivalProcess = "constant"
-    queue_timeout_s: float = 10.0
+    queue_timeout_s: Positive = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Treatment:
+class Treatment(_Declared, frozen=True):
     """One cell of the matrix, complete.
 
     `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job, then
@@ -349,7 +362,7 @@ class Treatment:
     jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a rate of
     their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
-    say. `placement` maps each service that runs elsewhere to its environment or worker id.
+    say. `placement` gives for those of them that run elsewhere the environment, or the worker's id, where they do.
     One that is `optional` is left out of what a run must do where its image or tool is not there.
     `until` is the condition that ends a packing early. `swap` may ask for swap to be
     off on the host while a job runs.
@@ -361,11 +374,11 @@ class Treatment:
     engine: str
     job: Lifecycle | Guest
     container: ContainerSettings = ContainerSettings()
-    concurrency: int = 1
+    concurrency: Annotated[int, Meta(ge=1)] = 1
     iterations: int | None = 1
     operation_count: int | None = None
     run_seconds: float | None = None
-    timeout_s: float = 60.0
+    timeout_s: Positive = 60.0
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
     placement: Mapping[str, str] = field(default_factory=dict)
@@ -386,102 +399,23 @@ class Treatment:
     def _has_operation(self, kind: str) -> bool:
         return isinstance(self.job, Lifecycle) and any(one.kind == kind for one in self.job.operations)
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` where fields contradict each other."""
+        unknown = self.placement.keys() - self.services.keys()
+        if unknown:
+            raise ValueError(f"unknown services in 'placement': {', '.join(sorted(unknown))}")
+        if self.until is not None:
+            parse_stop_condition(self.until)
+
     @property
     def title(self) -> str:
         """The labels as one line, such as ``engine=docker network=host``."""
         return " ".join(f"{key}={value}" for key, value in self.labels.items()) or "(the only treatment)"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return plain msgpack values from which `from_wire` makes an equal treatment."""
-        wire = asdict(self)
-        wire["job"]["kind"] = "guest" if isinstance(self.job, Guest) else "lifecycle"
-        return wire
-
-    @classmethod
-    def from_wire(cls, wire: Any) -> Treatment:
-        """Rebuild a treatment; raise `ProtocolError` on anything that `to_wire` would not have sent."""
-        try:
-            return _treatment(wire)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise ProtocolError(f"not a treatment: {type(error).__name__}: {error}") from error
-
-
-def _treatment(wire: dict[str, Any]) -> Treatment:
-    fields = dict(wire)
-    job = dict(fields.pop("job"))
-    kind = job.pop("kind")
-    container = _container(fields.pop("container"))
-    services = {_checked_text(name): _container(one) for name, one in fields.pop("services", {}).items()}
-    placement = {_checked_text(name): _checked_text(place) for name, place in fields.pop("placement", {}).items()}
-    if not placement.keys() <= services.keys():
-        raise ValueError(f"unknown services in 'placement': {sorted(placement.keys() - services.keys())!r}")
-    resolved: Lifecycle | Guest
-    if kind == "guest":
-        resolved = Guest(workload=_checked_text(job["workload"]), params=dict(job["params"]))
-    elif kind == "lifecycle":
-        operations = []
-        for item in job["operations"]:
-            operation = Operation(**{**item, "argv": _checked_argv(item["argv"])})
-            if operation.kind not in OPERATIONS:
-                raise ValueError(f"unknown operation {operation.kind!r}")
-            operations.append(operation)
-        resolved = Lifecycle(tuple(operations))
-    else:
-        raise ValueError(f"unknown kind of job {kind!r}")
-    load = fields.pop("open_load")
-    treatment = Treatment(
-        **fields,
-        job=resolved,
-        container=container,
-        services=services,
-        placement=placement,
-        open_load=None if load is None else _open_load(load),
-    )
-    _checked_text(treatment.engine)
-    concurrency: Any = treatment.concurrency
-    if not isinstance(concurrency, int) or concurrency < 1:
-        raise ValueError(f"concurrency {concurrency!r}")
-    if not 0 < float(treatment.timeout_s) < float("inf"):
-        raise ValueError(f"timeout {treatment.timeout_s!r}")
-    if treatment.until is not None:
-        parse_stop_condition(_checked_text(treatment.until))
-    return treatment
-
-
-def _open_load(wire: Any) -> OpenLoad:
-    load = OpenLoad(**wire)
-    if load.process not in ARRIVAL_PROCESSES:
-        raise ValueError(f"unknown arrival process {load.process!r}")
-    for value in (load.rate_per_s, load.queue_timeout_s):
-        if not 0 < float(value) < float("inf"):
-            raise ValueError(f"rate or queue timeout {value!r}")
-    return load
-
-
-def _container(wire: dict[str, Any]) -> ContainerSettings:
-    fields = dict(wire)
-    fields["storage"] = tuple(Mount(**mount) for mount in fields["storage"])
-    fields["command"] = None if fields["command"] is None else _checked_argv(fields["command"])
-    fields["files"] = {_checked_text(path): _checked_text(text) for path, text in fields.get("files", {}).items()}
-    for name, known in (
-        ("security_options", SECURITY_OPTIONS),
-        ("cap_add", GRANTABLE_CAPABILITIES),
-        ("cap_drop", DROPPABLE_CAPABILITIES),
-    ):
-        fields[name] = _checked_argv(fields.get(name, ()))
-        if not set(fields[name]) <= set(known):
-            raise ValueError(f"{name} {fields[name]!r}")
-    return ContainerSettings(**fields)
-
-
-def _checked_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"text expected, not {value!r}")
-    return value
-
-
-def _checked_argv(value: Any) -> tuple[str, ...]:
-    return tuple(_checked_text(item) for item in value)
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as the stats file keeps them."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
 
 
 INTERVAL_S: Final = 0.5
@@ -491,8 +425,15 @@ SOURCE: Final = "engine:"
 """What the source of an engine's samples begins with; its name follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverheadSampling:
+class EngineSampling(_Declared, frozen=True):
+    """How a worker samples the cost of engines."""
+
+    interval_s: Positive
+    engines: Mapping[str, str]
+    """The engines to watch, each with a control group to read in the place of its processes; empty: the processes."""
+
+
+class OverheadSampling(Struct, frozen=True):
     """`baseline` are the labels of the treatment that others are compared with; empty: the first that has figures.
 
     `cgroups` are control groups by engine, to be read in the place of the engine's processes.
@@ -502,9 +443,9 @@ class OverheadSampling:
     baseline: Mapping[str, str] = field(default_factory=dict)
     cgroups: Mapping[str, str] = field(default_factory=dict)
 
-    def worker_settings(self, engines: Iterable[str]) -> dict[str, Any]:
-        """Return what a worker is told: the interval, and the control group (or nothing) of each engine to watch."""
-        return {"interval_s": self.interval_s, "engines": {name: self.cgroups.get(name, "") for name in engines}}
+    def worker_settings(self, engines: Iterable[str]) -> EngineSampling:
+        """Return what a worker needs to know to watch these engines."""
+        return EngineSampling(self.interval_s, {name: self.cgroups.get(name, "") for name in engines})
 
     def header_fields(self) -> dict[str, Any]:
         """Return what the stats file keeps."""

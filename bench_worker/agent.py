@@ -1,14 +1,8 @@
-"""The agent: speaks for a host, and never runs its load.
+"""The agent represents a host towards the master, and never runs its load.
 
-It asks a master to be admitted, keeps the heartbeat and the clock comparison, sees to its samples, and owns the
-load process: starts it, passes the welcome on, notices its death at once and tells the master, cleans up after it. A
-master that is silent for longer than the lease is gone: what its run left here is removed.
-
-How far a master's clock is ahead of ours: of the one that has our run, or else of the one that answers us.
-
-Addresses between hosts: where others reach this one, and how an endpoint of its master is called from here.
-
-Who is told what at first: a master of this worker and its host, the load process of its run.
+It asks a master to be admitted, sends heartbeats and samples, compares clocks, and owns the load process: starts it,
+passes the run on, notices its death at once and reports it, cleans up after it. A master that is silent for longer
+than the lease is lost: the agent removes what its run left here.
 """
 
 from __future__ import annotations
@@ -23,19 +17,49 @@ from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 import gevent
+import msgspec
 from gevent.event import Event
 
 from bench_common.cli import strip_brackets
 from bench_common.clock import ClockOffset, ClockOffsetEstimator
 from bench_common.errors import ExitCode, ProtocolError
 from bench_common.eventloop import LoopMeter, stall_s
-from bench_common.messages import Message
-from bench_common.requirements import Requirement
+from bench_common.messages import (
+    MAX_FAILURE_CHARS,
+    MAX_REASONS,
+    Cleanup,
+    CleanupDone,
+    Dismiss,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    MasterControlMessage,
+    Preflight,
+    PreflightResult,
+    ProfileReport,
+    RunWarning,
+    Samples,
+    Stop,
+    Welcome,
+    WorkerDied,
+    clip,
+)
+from bench_common.treatment import EngineSampling
 from bench_worker.cleanup import clean_up_dead_runs
 from bench_worker.cli import AgentOptions
 from bench_worker.control_channel import ControlChannel
 from bench_worker.engines.registry import daemon_processes, open_engine
 from bench_worker.host.daemons import engine_samplers
+from bench_worker.pipe_channel import (
+    CurveKeys,
+    LoadStatus,
+    ProfileTaken,
+    Ready,
+    RunContext,
+    ServicesReleased,
+    StartRun,
+    ToAgent,
+)
 from bench_worker.preflight import EngineCatalog, PreflightChecker
 from bench_worker.supervisor import LoadProcessHandle, LoadProcessSupervisor
 from bench_worker.worker_run import WorkerRun
@@ -44,33 +68,33 @@ log = logging.getLogger(__name__)
 
 
 OFFSET_MAX_AGE_S: Final = 5.0
-"""How long a comparison with a master that holds no run is told."""
+"""How long a comparison with a master outside of a run is reported."""
 
 
 class MasterClock:
-    """Compares clocks with every pulse. Instants are those of CLOCK_MONOTONIC, in ns."""
+    """Compares clocks with every acknowledged heartbeat. Instants are those of CLOCK_MONOTONIC, in ns."""
 
     def __init__(self) -> None:
         self._comparison = ClockOffsetEstimator()
         self._compared_ns = 0
 
     def forget(self) -> None:
-        """Begin anew: from here on it may be another master."""
+        """Start over: from here on it may be another master."""
         self._comparison = ClockOffsetEstimator()
 
-    def take(self, pulse: Message, now_ns: int, *, admitted: bool) -> None:
-        """Take in a pulse that came at `now_ns`; outside of a run, one after a silence may be another master's."""
+    def add(self, ack: HeartbeatAck, now_ns: int, *, admitted: bool) -> None:
+        """Add an exchange that ended at `now_ns`; outside of a run, after a silence, it may be another master's."""
         if not admitted and not self._is_fresh(now_ns):
             self.forget()
         self._compared_ns = now_ns
-        self._comparison.exchange(pulse["echo_ns"], pulse["received_ns"], pulse["sent_ns"], now_ns)
+        self._comparison.exchange(ack.echo_ns, ack.received_ns, ack.sent_ns, now_ns)
 
     def offset_at(self, now_ns: int) -> ClockOffset | None:
         """Return the best estimate for an instant; None before the first."""
         return self._comparison.best_offset(now_ns)
 
     def last_offset(self, now_ns: int) -> ClockOffset | None:
-        """Return the estimate at the last pulse; None where that is so old that another master may answer now."""
+        """Return the estimate at the last exchange; None where that is so old that another master may answer now."""
         return self.offset_at(self._compared_ns) if self._is_fresh(now_ns) else None
 
     def _is_fresh(self, now_ns: int) -> bool:
@@ -130,60 +154,59 @@ def _source_address(other: str) -> str | None:
     return None
 
 
-def hello_fields(
-    options: AgentOptions, info: dict[str, Any], offset: ClockOffset | None, sent_ns: int
-) -> dict[str, Any]:
-    """Return the fields of a hello. `info` says what the host is, `offset` how far the master's clock is ahead."""
+def hello_message(options: AgentOptions, info: dict[str, Any], offset: ClockOffset | None, sent_ns: int) -> Hello:
+    """Return a hello. `info` describes the host, `offset` is how far the master's clock is ahead."""
     present: dict[str, Any] = {"load": os.getloadavg()[0]}
     if offset is not None:
-        present["clock"] = {"offset_ns": offset.offset_ns, "bound_ns": offset.bound_ns}
-    return {
-        "worker_id": options.worker_id,
-        "environment": options.environment,
-        "slots": options.slots,
-        "sent_ns": sent_ns,
-        "info": {
+        present["clock"] = {"offset_ns": offset.offset_ns, "uncertainty_ns": offset.bound_ns}
+    return Hello(
+        epoch=0,
+        worker_id=options.worker_id,
+        environment=options.environment,
+        slots=options.slots,
+        sent_ns=sent_ns,
+        info={
             **info,
             **present,
             "labels": options.labels,
             "allow_host_mounts": options.allow_host_mounts,
             "allow_swapoff": options.allow_swapoff,
         },
-    }
+    )
 
 
-def load_process_start_fields(options: AgentOptions, welcome: Message) -> dict[str, Any]:
-    """Return what the load process has to know of the run that a welcome is to."""
+def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
+    """Return what the load process needs to know of the run that a welcome is to."""
     key = options.key
-    return {
-        "run_id": welcome["run_id"],
-        "worker_id": options.worker_id,
-        "epoch": welcome.epoch,
-        "slots": options.slots,
-        "lane": resolve_endpoint(welcome["lane"], options.control),
-        "results": resolve_endpoint(welcome["results"], options.control),
-        "noop": welcome["noop"],
-        "keep": welcome["keep"],
-        "profile": welcome["profile"],
-        "allow_host_mounts": options.allow_host_mounts,
-        "allow_swapoff": options.allow_swapoff,
-        "address": local_address(options.control, options.address),
-        "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
-    }
+    return StartRun(
+        context=RunContext(
+            run_id=welcome.run_id,
+            worker_id=options.worker_id,
+            slots=options.slots,
+            noop=welcome.noop,
+            keep=welcome.keep,
+            allow_host_mounts=options.allow_host_mounts,
+            allow_swapoff=options.allow_swapoff,
+            address=local_address(options.control, options.address),
+        ),
+        epoch=welcome.epoch,
+        lane_endpoint=resolve_endpoint(welcome.lane_endpoint, options.control),
+        results_endpoint=resolve_endpoint(welcome.results_endpoint, options.control),
+        profile=welcome.profile,
+        keys=None if key is None else CurveKeys(key.keys.public, key.keys.secret, key.master_public),
+    )
 
 
 HELLO_INTERVAL_S: Final = 0.5
 """How often a worker that has no master asks to be admitted."""
 LOOP_SAMPLE_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_mean": "jobs"}
-"""What a load process tells of itself: how busy its loop was, and how many jobs were under way or due."""
-MAX_REASON_CHARS: Final = 1000
-"""So many letters of a reason are told to a master."""
+"""The units of a `LoopSample`."""
 
 
 class Agent:
-    """One worker's agent. `describe()` gives what the master is told of this host; it is asked once, by `serve`.
+    """One worker's agent. `describe()` returns the description of this host for the master; `serve` calls it once.
 
-    `child` is its first load process, where one was started already; `offer` the engines that `describe` tells of.
+    `child` is its first load process, where one was started already; `offer` the engines in that description.
     """
 
     def __init__(
@@ -197,7 +220,9 @@ class Agent:
         self._describe = describe
         self._engine_catalog = offer or EngineCatalog(options.engines)
         self._info: dict[str, Any] = {}
-        self._line = ControlChannel(options.control, options.key, pulse=self._on_heartbeat_ack, obey=self._on_message)
+        self._line = ControlChannel(
+            options.control, options.key, on_heartbeat_ack=self._on_heartbeat_ack, on_message=self._on_message
+        )
         self._clock = MasterClock()
         self._preflight = PreflightChecker(options.worker_id, open_engine)
         self._load = LoadProcessSupervisor(options.engines, self._on_load_process_message, child)
@@ -205,13 +230,13 @@ class Agent:
         self._running = 0
         self._over = Event()
         self._wake_up = Event()
-        """Something happened that the main loop has to look at before its time."""
+        """Something happened that the main loop must handle at once."""
         self._status = ExitCode.OK
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Serve masters until told to stop; return the exit code."""
+        """Serve masters until `stop`; return the exit code."""
         self._info = self._describe()
         for leftover in clean_up_dead_runs().removed:
             log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
@@ -221,7 +246,7 @@ class Agent:
                 self._check_load_process()
                 if self._run is not None:
                     alone_since = monotonic()
-                    self._beat(self._run)
+                    self._send_heartbeat(self._run)
                 else:
                     self._seek_admission(monotonic() - alone_since)
                 self._rest(HELLO_INTERVAL_S if self._run is None else self._run.heartbeat_s)
@@ -245,14 +270,14 @@ class Agent:
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _rest(self, most_s: float) -> None:
-        # The wait alone: with what comes before it others may go on, and the master is heard.
+        # The wait alone: during what comes before it other greenlets may run, and receive from the master.
         since = monotonic()
         self._wake_up.wait(most_s)
         self._wake_up.clear()
         absent = stall_s(since, most_s)
         if absent and self._run is not None:
-            log.warning("this process did not run for %.1f s: the machine stood still, or had no processor", absent)
-            self._run.absent(absent)
+            log.warning("this process did not run for %.1f s: the machine was suspended or starved of CPU", absent)
+            self._run.stalled(absent)
 
     def _shut_down(self) -> None:
         self._line.stop_handling()
@@ -260,27 +285,26 @@ class Agent:
         self._load.end()
         if run is not None:
             if self._status is not ExitCode.OK:
-                self._report_worker_died(run, "it was told to stop")
+                self._report_worker_died(run, "it was stopped")
             run.discard()
             run.end()
         self._preflight.close()
         self._line.close()
 
-    # -- what the master is told --------------------------------------------------------------------------------
+    # -- messages to the master ---------------------------------------------------------------------------------
 
     def _send_hello(self) -> None:
-        """Ask to be admitted. An introduction that no message can carry stays so: trying again is of no use."""
+        """Ask to be admitted. A hello that no message can carry stays so: a retry is of no use."""
         now_ns = monotonic_ns()
-        hello = hello_fields(self._options, self._info, self._clock.last_offset(now_ns), now_ns)
         try:
-            self._line.send("hello", 0, **hello)
+            self._line.send(hello_message(self._options, self._info, self._clock.last_offset(now_ns), now_ns))
         except ProtocolError as error:
-            log.error("this worker cannot introduce itself to a master: %s", error)  # noqa: TRY400  no traceback helps
+            log.error("this worker cannot send its hello to a master: %s", error)  # noqa: TRY400  no traceback helps
             self.stop(ExitCode.INFRASTRUCTURE)
 
-    def _beat(self, run: WorkerRun) -> None:
+    def _send_heartbeat(self, run: WorkerRun) -> None:
         if run.master_lost:
-            log.warning("the master has been silent for %g s; its run is given up", run.lease_s)
+            log.warning("the master has been silent for %g s: leaving its run", run.lease_s)
             self._leave_run(discard=True)
             if self._options.once:
                 self.stop(ExitCode.INFRASTRUCTURE)
@@ -288,63 +312,63 @@ class Agent:
         now_ns = monotonic_ns()
         offset = self._clock.offset_at(now_ns)
         self._line.send_or_log(
-            "beat",
-            run.epoch,
-            sent_ns=now_ns,
-            running=self._running,
-            offset_ns=offset.offset_ns if offset is not None else 0,
-            bound_ns=offset.bound_ns if offset is not None else -1,
+            Heartbeat(
+                epoch=run.epoch,
+                sent_ns=now_ns,
+                running=self._running,
+                offset_ns=offset.offset_ns if offset is not None else 0,
+                uncertainty_ns=offset.bound_ns if offset is not None else -1,
+            )
         )
 
     def _report_worker_died(self, run: WorkerRun, reason: str) -> None:
-        """Tell the master that what this worker holds will never be reported."""
-        self._line.send_or_log("gone", run.epoch, worker_id=self._options.worker_id, reason=reason[:MAX_REASON_CHARS])
+        """Tell the master that the jobs of this worker will never be reported."""
+        worker_id = self._options.worker_id
+        self._line.send_or_log(WorkerDied(epoch=run.epoch, worker_id=worker_id, reason=clip(reason)))
 
-    # -- what the master says -----------------------------------------------------------------------------------
+    # -- messages of the master ---------------------------------------------------------------------------------
 
-    def _on_heartbeat_ack(self, message: Message, now_ns: int) -> None:
+    def _on_heartbeat_ack(self, message: HeartbeatAck, now_ns: int) -> None:
         run = self._run
         if message.epoch != (run.epoch if run is not None else 0):
             return
         if run is not None:
             run.on_heartbeat_ack()
-        self._clock.take(message, now_ns, admitted=run is not None)
+        self._clock.add(message, now_ns, admitted=run is not None)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: MasterControlMessage) -> None:
         run = self._run
-        if message.type == "welcome":
-            self._welcome(message)
-        elif message.type == "dismiss" and (run is None or message.epoch in (0, run.epoch)):
-            self._on_dismiss(message)
-        elif message.type == "ask" and run is None and message.epoch == 0:
-            gevent.spawn(self._run_preflight, message["needs"], message["engines"])
-        elif message.type == "stop" and run is None and message.epoch == 0:
-            # A master that holds no run, and tells whoever waits for one to go home.
-            self.stop()
-        elif run is None or message.epoch != run.epoch:
-            log.info("a message %r of another epoch was ignored", message.type)
-        elif message.type == "sweep":
-            self._on_cleanup(run)
-        elif message.type == "stop":
-            self._leave_run()
-            if message["exit"] or self._options.once:
+        match message:
+            case Welcome():
+                self._welcome(message)
+            case Dismiss() if run is None or message.epoch in (0, run.epoch):
+                self._on_dismiss(message)
+            case Preflight() if run is None and message.epoch == 0:
+                gevent.spawn(self._run_preflight, message)
+            case Stop() if run is None and message.epoch == 0:
+                # From a master without a run, to every worker that waits for one.
                 self.stop()
+            case Cleanup() if run is not None and message.epoch == run.epoch:
+                self._on_cleanup(run)
+            case Stop() if run is not None and message.epoch == run.epoch:
+                self._leave_run()
+                if message.exit or self._options.once:
+                    self.stop()
+            case _:
+                log.info("ignored a message %s of another epoch", type(message).__name__)
 
-    def _run_preflight(self, wire: list[Any], named: list[Any]) -> None:
-        """Tell the master what containers would lack here; it may take as long as fetching an image does."""
-        engines = self._engine_catalog.refresh(name for name in named if isinstance(name, str))
-        # Those of a master that went away; whatever they were connected to may have changed since.
+    def _run_preflight(self, message: Preflight) -> None:
+        """Report what containers would lack here; it may take as long as pulling an image does."""
+        engines = self._engine_catalog.refresh(message.engines)
+        # Those of a master that went away; what they were connected to may have changed since.
         self._preflight.close()
-        try:
-            # What cannot be used cannot be asked either: its status says why.
-            needs = [need for need in map(Requirement.from_wire, wire) if engines.get(need.engine, {}).get("usable")]
-            reasons, unusable = self._preflight.find_missing(needs)
-        except ProtocolError as error:
-            reasons, unusable = [f"it does not understand what is needed: {error}"], True
-        told = [reason[:MAX_REASON_CHARS] for reason in reasons[:100]]
-        self._line.send_or_log("lacks", 0, reasons=told, unusable=unusable, engines=engines)
+        # What cannot be used cannot be asked either: its status says why.
+        needs = [need for need in message.requirements if engines.get(need.engine, {}).get("usable")]
+        reasons, unusable = self._preflight.find_missing(needs)
+        clipped = [clip(reason) for reason in reasons[:MAX_REASONS]]
+        self._line.send_or_log(PreflightResult(epoch=0, reasons=clipped, unusable=unusable, engines=engines))
 
-    def _welcome(self, message: Message) -> None:
+    def _welcome(self, message: Welcome) -> None:
         if self._run is not None or not self._load.ready:
             return
         self._clock.forget()
@@ -352,23 +376,24 @@ class Agent:
         try:
             run.begin()
         except Exception as error:
-            log.exception("this worker cannot work for a run")
-            self._report_worker_died(run, f"it cannot begin: {error}")
+            log.exception("this worker cannot join a run")
+            self._report_worker_died(run, f"it cannot join the run: {error}")
             self._leave_run()
             self.stop(ExitCode.INFRASTRUCTURE)
             return
-        self._watch_engines(run, message["overhead"])
-        if self._run is run:  # not given up meanwhile: what had to be cleaned up takes its time
-            self._load.start(load_process_start_fields(self._options, message))
+        if message.overhead is not None:
+            self._watch_engines(run, message.overhead)
+        if self._run is run:  # it may have been left meanwhile: the clean-up before it takes its time
+            self._load.start(start_message(self._options, message))
 
-    def _on_dismiss(self, message: Message) -> None:
+    def _on_dismiss(self, message: Dismiss) -> None:
         if self._run is not None:
-            log.warning("dismissed by the master: %s", message["reason"])
+            log.warning("dismissed by the master: %s", message.reason)
             self._leave_run()
         else:
-            log.info("not admitted: %s", message["reason"])
-        if message["final"]:
-            log.error("refused by the master: %s", message["reason"])
+            log.info("not admitted: %s", message.reason)
+        if message.final:
+            log.error("refused by the master: %s", message.reason)
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _on_cleanup(self, run: WorkerRun) -> None:
@@ -376,13 +401,14 @@ class Agent:
         if run.profile:
             content = self._load.profile()
             if content and self._run is run:
-                self._line.send_or_log("profile", run.epoch, content=content)
+                self._line.send_or_log(ProfileReport(epoch=run.epoch, content=content))
         if not run.keep:
             self._load.release()
         run.sampling.flush()
-        removed, failed = run.sweep()
-        # With this the run may end: all else has been said.
-        self._line.send_or_log("swept", run.epoch, removed=removed, failed=failed[:100])
+        removed, problems = run.clean_up()
+        failed = [clip(problem, MAX_FAILURE_CHARS) for problem in problems[:MAX_REASONS]]
+        # With this the run may end: it is the last message.
+        self._line.send_or_log(CleanupDone(epoch=run.epoch, removed=removed, failed=failed))
 
     def _leave_run(self, *, discard: bool = False) -> None:
         """Drop the run: its load process ends and a fresh one gets ready for the next."""
@@ -402,7 +428,7 @@ class Agent:
     # -- the load process ---------------------------------------------------------------------------------------
 
     def _check_load_process(self) -> None:
-        reason = self._load.look()
+        reason = self._load.check()
         if reason is None:
             return
         run, self._run = self._run, None
@@ -416,39 +442,32 @@ class Agent:
             log.error("the load process does not start; see the messages above")
             self.stop(ExitCode.INFRASTRUCTURE)
 
-    def _on_load_process_message(self, message: dict[str, Any]) -> None:
-        if message.get("ready"):
-            self._wake_up.set()
-        status, run = message.get("status"), self._run
-        if status is not None:
-            self._running = status["running"]
-        if run is None:
-            return  # waiting for a master, for days perhaps: nobody wants to know
-        if status is not None and "time_ns" in status:
-            run.sampling.add("loop", {name: status[name] for name in LOOP_SAMPLE_UNITS}, LOOP_SAMPLE_UNITS)
-        if "packed" in message:
-            packed = message["packed"]
-            self._line.send_or_log("packed", run.epoch, **{**packed, "reason": packed["reason"][:MAX_REASON_CHARS]})
-        if "progress" in message:
-            self._line.send_or_log("progress", run.epoch, text=message["progress"])
-        for name in ("want", "served"):
-            if name in message:
-                self._line.send_or_log(name, run.epoch, **message[name])
+    def _on_load_process_message(self, message: ToAgent) -> None:
+        match message:
+            case Ready():
+                self._wake_up.set()
+            case LoadStatus():
+                self._running = message.running
+                if self._run is not None and message.loop is not None:
+                    self._run.sampling.add("loop", msgspec.structs.asdict(message.loop), LOOP_SAMPLE_UNITS)
+            case ProfileTaken() | ServicesReleased():
+                pass  # the supervisor waits for these
+            case _ if self._run is not None:
+                self._line.send_or_log(message)
 
     # -- samples ------------------------------------------------------------------------------------------------
 
     def _send_samples(
         self, epoch: int, source: str, columns: dict[str, list[int | float]], units: dict[str, str]
     ) -> None:
-        self._line.send_or_log("samples", epoch, source=source, columns=columns, units=units)
+        self._line.send_or_log(Samples(epoch=epoch, source=source, columns=columns, units=units))
 
-    def _watch_engines(self, run: WorkerRun, overhead: dict[str, Any]) -> None:
-        """Watch the engines that the master wants watched: from now on, before any container of the run is there."""
+    def _watch_engines(self, run: WorkerRun, sampling: EngineSampling) -> None:
+        """Sample the engines that the master names: from now on, before any container of the run is there."""
 
-        def complain(text: str) -> None:
-            self._line.send_or_log("remark", run.epoch, text=text[:MAX_REASON_CHARS])
+        def warn(text: str) -> None:
+            self._line.send_or_log(RunWarning(epoch=run.epoch, text=clip(text)))
 
-        engines = overhead.get("engines")
-        if isinstance(engines, dict) and engines:
-            samplers = engine_samplers(engines, daemon_processes, complain)
-            run.sampling.start_sampling(samplers, float(overhead["interval_s"]))
+        if sampling.engines:
+            samplers = engine_samplers(sampling.engines, daemon_processes, warn)
+            run.sampling.start_sampling(samplers, sampling.interval_s)

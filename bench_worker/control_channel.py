@@ -1,6 +1,6 @@
-"""An agent's line to its masters: what it says goes out at once, what it is told is done in turn.
+"""An agent's connection to its master: it sends at once, and handles what comes in one message after the other.
 
-Says once that no master answers: one that is late and one whose name is misspelt look the same.
+Where no master answers, it says so once: one that is late and one whose name is misspelt look the same.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.curve import secure_client
 from bench_common.errors import ProtocolError
 from bench_common.keys import WorkerKey
-from bench_common.messages import Message, decode, encode
+from bench_common.messages import FROM_MASTER, HeartbeatAck, MasterControlMessage, WorkerControlMessage, encode
 
 log = logging.getLogger(__name__)
 
 
 SILENCE_TIMEOUT_S: Final = 10.0
-"""How long nothing at all is heard before it is told."""
+"""After so long without any message the user is warned."""
 CONNECT_S: Final = 2.0
-"""How long the master's port may take to answer when it is looked at."""
+"""How long the master's port may take to accept a probing connection."""
 
 
 class ReachabilityCheck:
-    """Watches for the first word of the master at a zmq endpoint; `clock` gives seconds.
+    """Waits for the first message of the master at a zmq endpoint; `clock` gives seconds.
 
-    `keyed` says whether the worker shows a key there.
+    `keyed` says whether the worker has a key for it.
     """
 
     def __init__(self, endpoint: str, clock: Callable[[], float] = monotonic, *, keyed: bool = False) -> None:
         self._endpoint = endpoint
         self._keyed = keyed
         self._clock = clock
-        self._asked_at = clock()
-        self._settled = False
+        self._began_at = clock()
+        self._is_done = False
 
-    def came(self) -> None:
+    def on_answer(self) -> None:
         """Note that there is a master."""
-        self._settled = True
+        self._is_done = True
 
-    def look(self) -> None:
-        """Tell, once, that none has answered for `SILENCE_TIMEOUT_S`."""
-        if self._settled or self._clock() - self._asked_at < SILENCE_TIMEOUT_S:
+    def check(self) -> None:
+        """Warn, once, that none has answered for `SILENCE_TIMEOUT_S`."""
+        if self._is_done or self._clock() - self._began_at < SILENCE_TIMEOUT_S:
             return
-        self._settled = True
+        self._is_done = True
         log.warning("no master answers at %s yet: %s; this worker keeps asking", self._endpoint, self._advice())
 
     def _advice(self) -> str:
         if not self._endpoint.startswith("tcp://"):
-            return "is it still there?"
+            return "does it still run?"
         host, _, port = self._endpoint.removeprefix("tcp://").rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
@@ -66,17 +66,17 @@ class ReachabilityCheck:
             return f"{error.strerror or error}; is bench-master running there, and TCP port {port} open?"
         if self._keyed:
             return (
-                "who listens there does not let this worker in; is it the master that made its key, "
+                "the server there rejects this worker; is it the master that made its key, "
                 "and is the key on that master's allow-list (bench-master keygen --list)?"
             )
-        return "who listens there does not let this worker in; is it a bench-master, and wants a key (--key FILE)?"
+        return "the server there rejects this worker; is it a bench-master that requires a key (--key FILE)?"
 
 
 class ControlChannel:
-    """A line to the master at a zmq endpoint, encrypted where there is a key; it may come, go and come back.
+    """A connection to the master at a zmq endpoint, encrypted where there is a key; the master may come and go.
 
-    `pulse(message, now_ns)` gets a heartbeat in the event loop itself, so that its stamp is that of its arrival.
-    `obey(message)` gets all else in a greenlet, one after the other, and may take its time; what it raises is logged.
+    `on_heartbeat_ack(message, now_ns)` runs in the event loop itself, so that its stamp is the time of arrival.
+    `on_message(message)` gets all else in a greenlet, one after the other, and may wait; what it raises is logged.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class ControlChannel:
         endpoint: str,
         key: WorkerKey | None,
         *,
-        pulse: Callable[[Message, int], None],
-        obey: Callable[[Message], None],
+        on_heartbeat_ack: Callable[[HeartbeatAck, int], None],
+        on_message: Callable[[MasterControlMessage], None],
     ) -> None:
-        self._on_heartbeat_ack = pulse
-        self._on_message = obey
+        self._on_heartbeat_ack = on_heartbeat_ack
+        self._on_message = on_message
         self._reachability = ReachabilityCheck(endpoint, keyed=key is not None)
-        self._inbox: Queue[Message] = Queue()
+        self._inbox: Queue[MasterControlMessage] = Queue()
         self._dropped = 0
         self._context: zmq.Context[Any] = zmq.Context()
         control: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
@@ -101,43 +101,43 @@ class ControlChannel:
         self._channel = ZmqChannel(control, self._received)
         self._reader = gevent.spawn(self._read)
 
-    def send(self, name: str, epoch: int, **fields: Any) -> None:
-        """Send a message; raise `ProtocolError` where it cannot be made."""
-        self._channel.send(encode(name, epoch, **fields))
+    def send(self, message: WorkerControlMessage) -> None:
+        """Send a message; raise `ProtocolError` where the master would not accept it."""
+        self._channel.send(encode(message))
 
-    def send_or_log(self, name: str, epoch: int, **fields: Any) -> None:
-        """Send a message; one that cannot be made is logged."""
+    def send_or_log(self, message: WorkerControlMessage) -> None:
+        """Send a message; one that the master would not accept is logged and dropped."""
         try:
-            self.send(name, epoch, **fields)
+            self.send(message)
         except ProtocolError:
-            log.exception("a message %r could not be made", name)
+            log.exception("a message was not sent")
 
     def check_reachability(self) -> None:
-        """Tell the user, once, where no master has answered for long."""
-        self._reachability.look()
+        """Warn the user, once, where no master has answered for long."""
+        self._reachability.check()
 
     def stop_handling(self) -> None:
-        """Break off what is being done, and do no more of what comes."""
+        """Abort the message that is being handled, and handle no more."""
         self._reader.kill()
 
     def close(self) -> None:
-        """Let go of the line; what was said last gets half a second to leave."""
+        """Close the connection; the last messages get half a second to leave."""
         self.stop_handling()
         self._channel.close(linger_ms=500)
         self._context.term()
 
     def _received(self, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
-        self._reachability.came()
+        self._reachability.on_answer()
         for frames in batch:
             try:
-                message = decode(frames[-1].bytes, sender="master", lane="control")
+                message = FROM_MASTER.decode(frames[-1].bytes)
             except ProtocolError as error:
                 self._dropped += 1
                 if self._dropped & (self._dropped - 1) == 0:
-                    log.warning("a message of the master was dropped (%d so far): %s", self._dropped, error)
+                    log.warning("dropped a message from the master (%d so far): %s", self._dropped, error)
                 continue
-            if message.type == "pulse":
+            if isinstance(message, HeartbeatAck):
                 self._on_heartbeat_ack(message, now_ns)
             else:
                 self._inbox.put_nowait(message)
@@ -148,4 +148,4 @@ class ControlChannel:
             try:
                 self._on_message(message)
             except Exception:  # the agent outlives whatever one message does
-                log.exception("the message %r could not be obeyed", message.type)
+                log.exception("message %r could not be handled", type(message).__name__)

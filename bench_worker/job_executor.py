@@ -1,23 +1,24 @@
-"""Runs the jobs of one run on this worker: treatments as they are defined, each order through its script.
+"""Runs the jobs of one run on this worker, each through the script of its treatment.
 
-It knows slots, engines and the outbox, and nothing of sockets or of who sent the orders.
+It knows slots, engines and the outbox, and no sockets.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from time import monotonic_ns
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import gevent
 from gevent.lock import RLock
 from greenlet import greenlet
 
 from bench_common.errors import WeighbridgeError
+from bench_common.messages import ServiceCommand
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
+from bench_common.requirements import RequestedAction, ServiceOutcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_stop_condition
 from bench_common.units import format_duration
 from bench_worker import job
@@ -28,7 +29,8 @@ from bench_worker.job import Failure, Script
 from bench_worker.operation_runner import MAX_MESSAGE_CHARS, OperationRunner, PreparedOperation, UnusableResult
 from bench_worker.outbox import Outbox
 from bench_worker.packing import JobReturned, Packing, PackingResult
-from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests
+from bench_worker.pipe_channel import RunContext
+from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests, SendOutcome, SendRequest
 from bench_worker.service_pool import ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
 from workloads.registry import workload
@@ -37,35 +39,21 @@ from workloads.script import job_script
 log = logging.getLogger(__name__)
 
 AssignmentRow: TypeAlias = Sequence[int]
-"""The words of a `records.ASSIGNMENT_FIELDS`: ticket, seed, intended_ns."""
+"""The values of `records.ASSIGNMENT_FIELDS`: ticket, seed, intended_ns."""
 
 ResultT = TypeVar("ResultT")
 
 UNREACHABLE: Final = "unreachable"
 UNREACHABLE_PAUSE_S: Final = 0.2
-"""How long a slot rests after an engine was not there: a restart must not cost all jobs that are left."""
+"""How long a slot pauses after an engine was unreachable: a restart must not fail all jobs that are left."""
 SPOOL_POLL_S: Final = 0.02
-"""How often a slot looks whether the master has caught up with the spool."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What a worker needs to know of the run that it works for."""
-
-    run_id: str
-    worker_id: str
-    slots: int
-    noop: bool
-    keep: bool
-    allow_host_mounts: bool
-    allow_swapoff: bool = False
-    address: str = "127.0.0.1"
+"""How often a slot checks whether the master has caught up with the spool."""
 
 
 class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
-    `tell` gets in a few words how a step gets on that reports while it runs, and nothing when it is over.
+    `tell` gets the progress of a step that reports while it runs, in a few words, and an empty text when it is over.
     """
 
     def __init__(
@@ -75,8 +63,8 @@ class JobExecutor:
         open_engine: Callable[[str, EngineOptions], Engine],
         packed: Callable[[PackingResult], None] | None = None,
         tell: Callable[[str], None] | None = None,
-        want: Callable[[dict[str, Any]], None] | None = None,
-        served: Callable[[dict[str, Any]], None] | None = None,
+        request: SendRequest | None = None,
+        reply: SendOutcome | None = None,
     ) -> None:
         self._tell = tell
         self._run_context = assignment
@@ -101,12 +89,12 @@ class JobExecutor:
         self._aborts = 0
         self._swap = SwapSwitch()
         self._prefix = f"wb-{assignment.run_id}-"
-        self.errands = RemoteServiceRequests(want or _no_master, self._interrupt_later)
-        """What jobs here want of services on other workers."""
-        self.lender = RemoteServiceHost(
+        self.service_requests = RemoteServiceRequests(request or _no_master, self._interrupt_later)
+        """Requests of jobs here to services on other workers."""
+        self.service_host = RemoteServiceHost(
             self._treatments,
             self._locked_engine,
-            served or _no_master,
+            reply or _no_reply,
             prefix=self._prefix,
             address=assignment.address,
             keep=assignment.keep,
@@ -115,40 +103,42 @@ class JobExecutor:
 
     @property
     def running(self) -> int:
-        """How many jobs are under way."""
+        """How many jobs are running."""
         return self._slots.running
 
     @property
     def waiting(self) -> int:
-        """How many jobs could begin if there was a slot for them."""
+        """How many jobs wait for a slot."""
         return self._slots.waiting
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way or waiting."""
+        """Whether nothing runs or waits."""
         return not self._slots.running and not self._slots.waiting and not self._arrival_queue
 
     def define(self, treatment: Treatment) -> None:
-        """Learn a treatment, before the first order that names it."""
+        """Add a treatment, before its first job."""
         self._treatments[treatment.index] = treatment
 
-    def take(self, treatment: int, trial: int, orders: Sequence[AssignmentRow], *, width: int, batch: int) -> None:
-        """Take orders of a trial in, of which `width` may run at once; results leave when `batch` have come together.
+    def take(
+        self, treatment: int, trial: int, jobs: Sequence[AssignmentRow], *, concurrency: int, batch: int
+    ) -> None:
+        """Take jobs of a trial, of which `concurrency` may run at once; results leave when `batch` are there.
 
-        A trial begins when every job of the one before is over. Raises `KeyError` for a treatment that is not known.
+        A trial begins when every job of the one before is over. Raises `KeyError` for an undefined treatment.
         """
         if treatment != self._treatment:
             self._switch_treatment(self._treatments[treatment])
         if self._is_packing:
-            self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in orders])
+            self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in jobs])
         else:
             self._packing = None
         self._outbox.start_trial(treatment, trial, self._script)
-        self._slots.limit, self._batch = width, batch
+        self._slots.limit, self._batch = concurrency, batch
         if self._queue_timeout_ns:
-            self._arrival_queue.put(orders)
+            self._arrival_queue.put(jobs)
         else:
-            self._slots.put(orders)
+            self._slots.put(jobs)
 
     def _switch_treatment(self, treatment: Treatment) -> None:
         self._treatment, self._script = treatment.index, Script(job_script(treatment))
@@ -168,10 +158,10 @@ class JobExecutor:
             self._packed(packed)
 
     def abort(self) -> None:
-        """Call off every job: those that wait end at once, those under way at their next step, and are tidied up.
+        """Abort every job: those that wait end at once, those that run at their next step, with their clean-up.
 
         A step that only waits (for a command, for time to pass) is interrupted. One that changes something is not: an
-        engine goes on to make a container whose maker has hung up, and nobody would remove it.
+        engine goes on to create a container after its client has hung up, and nobody would remove it.
         """
         self._aborts += 1
         now = monotonic_ns()
@@ -182,13 +172,13 @@ class JobExecutor:
             self._loop.run_callback(self._interrupt, slot)
 
     def release(self) -> None:
-        """Remove the services that wait for another job of their treatment; call it when no more will come."""
+        """Remove the services that wait for another job of their treatment; call it when no more jobs come."""
         for pool in self._pools.values():
             pool.release()
-        self.lender.release()
+        self.service_host.release()
 
     def close(self) -> None:
-        """Remove what services are left and close the engines; call it when nothing runs any more."""
+        """Remove the services that are left and close the engines; call it when nothing runs any more."""
         self._arrival_queue.close()
         self.release()
         for engine in self._engines.values():
@@ -198,7 +188,7 @@ class JobExecutor:
         self._loop.run_callback(lambda: self._interrupt(slot) if still() else None)
 
     def _interrupt(self, slot: greenlet) -> None:
-        # It may have got on in the meantime, to what must not be interrupted.
+        # It may have reached a step that must not be interrupted.
         if slot in self._waiting:
             slot.throw(JobAborted)
 
@@ -230,12 +220,12 @@ class JobExecutor:
 
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
-        text = f"no slot was free for it within {format_duration(self._queue_timeout_ns / 1e9)} of its arrival"
+        text = f"no slot was free within {format_duration(self._queue_timeout_ns / 1e9)} of its arrival"
         return JobReport.ended(Outcome.FAILED, (now, now), error=(ARRIVAL, DROPPED, text))
 
     def _run_without_swap(self, run: Callable[[int], JobReport], ticket: int) -> JobReport:
         if not self._run_context.allow_swapoff and has_swap():
-            raise SwapError("swap may not be switched off on this host: start the worker with --allow-swapoff")
+            raise SwapError("switching swap off is not allowed on this host: start the worker with --allow-swapoff")
         with self._swap:
             return run(ticket)
 
@@ -243,7 +233,7 @@ class JobExecutor:
         return _container_name(self._prefix, ticket)
 
     def _plain_runner(self, performer: OperationRunner) -> Callable[[int], JobReport]:
-        """Return what runs a job of a treatment whose containers need nobody else."""
+        """Return what runs a job of a treatment whose containers stand alone."""
         prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
 
         def run(ticket: int) -> JobReport:
@@ -273,11 +263,11 @@ class JobExecutor:
         return pool.run_job(ticket, name, attended, wait)
 
     def _run_packed(self, performer: OperationRunner, ticket: int) -> JobReport:
-        """Run a job whose container is there together with others; raise `JobReturned` where no more fit."""
+        """Run a job whose container is held together with others; raise `JobReturned` where no more fit."""
         packing = self._packing
         assert packing is not None
         container = Container(self._name(ticket), ticket, performer.settings)
-        # To wait for a turn can be interrupted, and so can an operation that only waits: not both of them as one.
+        # Waiting for a turn can be interrupted, and so can an operation that only waits: not both as one.
         steps = [
             step._replace(call=partial(self._run_in_packing, packing, position, step), waits=False)
             for position, step in enumerate(performer.steps)
@@ -293,7 +283,7 @@ class JobExecutor:
     def _perform(
         self, performer: OperationRunner, container: Container, aborts: int, steps: Sequence[PreparedOperation]
     ) -> JobReport:
-        """Do the operations of a job from the first to the last, and see to it that its container is gone."""
+        """Run the operations of a job from the first to the last, and make sure that its container is removed."""
         report = JobReport()
         script, stamps = performer.script, report.stamps
         try:
@@ -318,13 +308,13 @@ class JobExecutor:
         return report
 
     def _failure_of(self, error: Exception, container: Container, report: JobReport) -> Failure:
-        """Return what an operation that raised is to its job."""
+        """Return the failure that an operation has raised."""
         if isinstance(error, UnusableResult):
             return error.trouble
         if isinstance(error, OperationFailed):
             return Failure(error.kind, str(error)[:MAX_MESSAGE_CHARS], error.start_ns, error.end_ns)
         log.error(
-            "operation %d of job %d broke its engine",
+            "engine raised an unexpected error in operation %d of job %d",
             len(report.stamps) // 2,
             job_id_of(container.ticket),
             exc_info=error,
@@ -335,7 +325,7 @@ class JobExecutor:
     def _run_in_packing(
         self, packing: Packing, position: int, step: PreparedOperation, container: Container
     ) -> OperationResult:
-        """Do an operation of a job that is packed: when it is its turn, and `hold` together with all others."""
+        """Run an operation of a packed job: when it is its turn, and `hold` together with all others."""
         self._interruptibly(partial(packing.before, container.ticket, position))
         if position == packing.position:
             return self._interruptibly(partial(packing.hold, container.ticket))
@@ -345,7 +335,7 @@ class JobExecutor:
             packing.after(container.ticket, position)
 
     def _interruptibly(self, call: Callable[[], ResultT]) -> ResultT:
-        """Do what only waits, so that it can be interrupted."""
+        """Run a call that only waits, so that it can be interrupted."""
         me = gevent.getcurrent()
         self._waiting.add(me)
         try:
@@ -358,12 +348,12 @@ class JobExecutor:
             return None
         try:
             return performer.tidy(container)
-        except Exception as error:  # what cannot be removed now is left to the sweep at the end
+        except Exception as error:  # what cannot be removed now is left to the clean-up at the end
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
 
     def _prepare(self) -> Callable[[int], JobReport]:
-        """Get ready for the present treatment: by the first of its jobs, while the others wait."""
+        """Prepare the present treatment: by the first of its jobs, while the others wait."""
         with self._opening:
             index = self._treatment
             if index not in self._runs:
@@ -372,7 +362,7 @@ class JobExecutor:
             return self._run
 
     def _runner_for(self, treatment: Treatment) -> Callable[[int], JobReport]:
-        """Return what runs a job of a treatment: all that is the same for each of its jobs is worked out here."""
+        """Return what runs a job of a treatment: whatever is the same for all of its jobs is prepared here."""
         work, noop = treatment.job, self._run_context.noop
         guest = workload(work.workload) if isinstance(work, Guest) else None
         engine = self._engine(treatment)
@@ -386,7 +376,7 @@ class JobExecutor:
         )
         if guest is not None and guest.services and not noop:
             pool = ServicePool(
-                engine, treatment, guest, keep=self._run_context.keep, errands=self.errands, tell=self._tell
+                engine, treatment, guest, keep=self._run_context.keep, requests=self.service_requests, tell=self._tell
             )
             self._pools[treatment.index] = pool
             run = partial(self._run_with_services, pool)
@@ -412,7 +402,7 @@ class JobExecutor:
 
 
 class _JobContainer(Container):
-    """A job's own container, whose name is made when an engine asks for it."""
+    """A job's own container; its name is made when an engine asks for it."""
 
     def __init__(self, prefix: str, ticket: int, settings: ContainerSettings) -> None:
         self._prefix = prefix
@@ -428,9 +418,12 @@ def _container_name(prefix: str, ticket: int) -> str:
     return f"{prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
 
 
-def _no_master(message: dict[str, Any]) -> None:
-    """Nobody is there to whom anything could be said."""
-    raise WeighbridgeError(f"no master can be asked for the service {message['service']}")
+def _no_master(_treatment: int, service: str, _ticket: int, _action: RequestedAction) -> None:
+    raise WeighbridgeError(f"there is no master to request the service {service} from")
+
+
+def _no_reply(_command: ServiceCommand, _outcome: ServiceOutcome) -> None:
+    """Drop an outcome: there is no master."""
 
 
 def _not_started(kind: str, message: str) -> JobReport:

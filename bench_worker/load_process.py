@@ -1,8 +1,8 @@
-"""The load process: the part of a worker that runs jobs, apart from the agent that speaks for the host.
+"""The load process: the part of a worker that runs jobs, apart from the agent that represents the host.
 
 It holds the ends of the worker's lane and of the results; the agent holds the control socket, so a host that is
-saturated by its own jobs does not look dead. When the agent dies the line to it ends, and this process aborts its
-jobs, removes what each of them made, and ends too; by then a new life of the worker may be at work in the same run.
+saturated by its own jobs does not look dead. When the agent dies the pipe to it ends, and this process aborts its
+jobs, removes what each of them made, and ends too; by then a restarted worker may be at work in the same run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from time import monotonic
 from typing import Any, Final
 
@@ -28,37 +27,62 @@ from bench_common.curve import secure_client
 from bench_common.errors import ProtocolError
 from bench_common.eventloop import LoopMeter
 from bench_common.keys import KeyPair
-from bench_common.messages import Message, decode
+from bench_common.messages import (
+    WORK,
+    Acknowledge,
+    CancelJobs,
+    DefineTreatment,
+    Jobs,
+    MasterWorkMessage,
+    PackingReport,
+    Progress,
+    ServiceCommand,
+    ServiceReply,
+    ServiceRequest,
+    ServiceResult,
+    clip,
+)
 from bench_common.profiling import MAX_PACKED_BYTES, Profiler
 from bench_common.records import ASSIGNMENT_FIELDS
 from bench_common.treatment import Treatment
 from bench_worker.engines.registry import engine_classes, open_engine
-from bench_worker.job_executor import JobExecutor, RunContext
+from bench_worker.job_executor import JobExecutor
 from bench_worker.outbox import Outbox
 from bench_worker.packing import PackingResult
-from bench_worker.pipe_channel import PipeChannel
-from bench_worker.remote_services import reply_from_fields
+from bench_worker.pipe_channel import (
+    EndProcess,
+    LoadStatus,
+    LoopSample,
+    PipeChannel,
+    ProfileTaken,
+    Ready,
+    ReleaseServices,
+    ServicesReleased,
+    StartRun,
+    TakeProfile,
+    ToLoadProcess,
+)
 from workloads.registry import workload_classes
 
 log = logging.getLogger(__name__)
 
 STATUS_INTERVAL_S: Final = 0.5
-"""How often the agent is told how we are."""
+"""How often the agent gets a status."""
 JOB_COUNT_INTERVAL_S: Final = 0.01
 """How often jobs in the system are counted, on average."""
 RESEND_S: Final = 5.0
-"""Batches that are not acknowledged for so long are sent again."""
+"""Batches that are not acknowledged within this time are sent again."""
 ABORT_TIMEOUT_S: Final = 20.0
-"""How long aborted jobs get to be tidied up before the process ends."""
+"""How long the clean-up of aborted jobs may take before the process ends."""
 LINGER_MS: Final = 3000
 """How long the last results may take to leave."""
 
 _ASSIGNMENT_ROW: Final = struct.Struct(f"<{len(ASSIGNMENT_FIELDS)}q")
-"""A row of orders. What takes rows apart needs no array for it, and is quicker without for a dozen of them."""
+"""One job. Unpacking a dozen of them is faster without an array."""
 
 
 class LoadProcess:
-    """One run's jobs on one worker, driven by its agent through `line` and by the master through the lane."""
+    """One run's jobs on one worker, controlled by its agent through `line` and by the master through the lane."""
 
     def __init__(self, line: socket.socket, engines: Sequence[str] | None = None) -> None:
         self._engines = engines
@@ -66,7 +90,7 @@ class LoadProcess:
         self._orphaned = False
         self._context: zmq.Context[Any] = zmq.Context()
         self._epoch = 0
-        self._crew: JobExecutor | None = None
+        self._executor: JobExecutor | None = None
         self._outbox: Outbox | None = None
         self._lane: ZmqChannel | None = None
         self._results: ZmqChannel | None = None
@@ -78,10 +102,10 @@ class LoadProcess:
         """Counts the jobs in an open system, where Little's law needs it; a hundred times a second costs some."""
         self._counts = [0, 0, 0]
         """How often jobs were counted since the last report, and how many were running and waiting, summed."""
-        self._pipe = PipeChannel(line, self._told, self._abandoned)
+        self._pipe = PipeChannel(line, ToLoadProcess, self._on_agent_message, self._on_agent_died)
 
     def serve(self) -> int:
-        """Work until the agent says that it is over, or is no more; return the exit code."""
+        """Work until the agent ends this process, or dies; return the exit code."""
         self._meter.start()
         # Loaded now, or the first trial would pay for it: a tenth of a second in which the loop stands still.
         engine_classes(self._engines)
@@ -89,7 +113,7 @@ class LoadProcess:
         # It stays, and to look through it for garbage takes 20 ms, in which no job begins and no stamp is taken.
         gc.collect()
         gc.freeze()
-        self._pipe.send(ready=True)
+        self._pipe.send(Ready())
         while not self._over.wait(STATUS_INTERVAL_S):
             self._report()
         if self._counter is not None:
@@ -97,126 +121,141 @@ class LoadProcess:
         self._shut_down()
         return 0
 
-    # -- what the agent says ------------------------------------------------------------------------------------
+    # -- messages of the agent ----------------------------------------------------------------------------------
 
-    def _told(self, message: dict[str, Any]) -> None:
-        if "start" in message and self._crew is None:
-            self._start(message["start"])
-        elif "profile" in message and self._profiler is not None:
-            self._send_profile(self._profiler)
-            self._profiler = None
-        elif "release" in message:
-            gevent.spawn(self._release)
-        elif "end" in message:
-            self._over.set()
+    def _on_agent_message(self, message: ToLoadProcess) -> None:
+        match message:
+            case StartRun() if self._executor is None:
+                self._start(message)
+            case TakeProfile() if self._profiler is not None:
+                self._send_profile(self._profiler)
+                self._profiler = None
+            case ReleaseServices():
+                gevent.spawn(self._release)
+            case EndProcess():
+                self._over.set()
 
     def _release(self) -> None:
-        if self._crew is not None:
-            self._crew.release()
+        if self._executor is not None:
+            self._executor.release()
         # The jobs are over: what this loop was like to the last of them belongs to the run, however short it was.
         self._report()
-        self._pipe.send(released=True)
+        self._pipe.send(ServicesReleased())
 
     def _send_profile(self, profiler: Profiler) -> None:
         content = profiler.stop().pack()
         if len(content) > MAX_PACKED_BYTES:
             log.warning("the profile of %d bytes is dropped: at most %d can be sent", len(content), MAX_PACKED_BYTES)
             content = b""
-        self._pipe.send(profile=content)
+        self._pipe.send(ProfileTaken(content))
 
-    def _abandoned(self) -> None:
+    def _on_agent_died(self) -> None:
         self._orphaned = True
         self._over.set()
 
-    def _start(self, welcome: dict[str, Any]) -> None:
-        self._epoch = welcome["epoch"]
-        if welcome["profile"]:
-            self._profiler = Profiler(f"load process of worker {welcome['worker_id']}")
+    def _start(self, run: StartRun) -> None:
+        self._epoch = epoch = run.epoch
+        if run.profile:
+            self._profiler = Profiler(f"load process of worker {run.context.worker_id}")
             self._profiler.start()
-        results = self._connect(zmq.PUSH, welcome["results"], welcome)
-        self._results = ZmqChannel(results)
+        self._results = ZmqChannel(self._connect(zmq.PUSH, run.results_endpoint, run))
         self._acknowledged_at = monotonic()
-        self._outbox = Outbox(self._epoch, self._send_results, self._meter.lap)
-        assignment = RunContext(
-            run_id=welcome["run_id"],
-            worker_id=welcome["worker_id"],
-            slots=welcome["slots"],
-            noop=welcome["noop"],
-            keep=welcome["keep"],
-            allow_host_mounts=welcome["allow_host_mounts"],
-            allow_swapoff=welcome["allow_swapoff"],
-            address=welcome["address"],
-        )
-        self._crew = JobExecutor(
-            assignment,
+        self._outbox = Outbox(epoch, self._send_results, self._meter.lap)
+        self._executor = JobExecutor(
+            run.context,
             self._outbox,
             open_engine,
             self._report_packing,
-            lambda text: self._pipe.send(progress=text),
-            want=lambda errand: self._pipe.send(want=errand),
-            served=lambda answer: self._pipe.send(served=answer),
+            lambda text: self._pipe.send(Progress(epoch=epoch, text=clip(text))),
+            request=lambda treatment, service, ticket, action: self._pipe.send(
+                ServiceRequest(epoch=epoch, treatment=treatment, service=service, ticket=ticket, action=action)
+            ),
+            reply=lambda command, outcome: self._pipe.send(
+                ServiceResult(
+                    epoch=epoch,
+                    treatment=command.treatment,
+                    service=command.service,
+                    ticket=command.ticket,
+                    action=command.action,
+                    outcome=outcome,
+                )
+            ),
         )
         self._meter.read()  # what it took to get here, engines and workloads loaded, is none of the run's
-        self._lane = ZmqChannel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
+        self._lane = ZmqChannel(self._connect(zmq.PULL, run.lane_endpoint, run), self._on_lane)
 
     def _send_results(self, message: bytes) -> bool:
         assert self._results is not None
         return self._results.send(*split_message(message))
 
     def _report_packing(self, packed: PackingResult) -> None:
-        self._pipe.send(packed=asdict(packed))
+        self._pipe.send(
+            PackingReport(
+                epoch=self._epoch,
+                trial=packed.trial,
+                containers=packed.containers,
+                reason=clip(packed.reason),
+                full=packed.full,
+                returned=list(packed.returned),
+                hold_s=packed.hold_s,
+                memory_before=packed.memory_before,
+            )
+        )
 
-    def _connect(self, kind: int, endpoint: str, welcome: dict[str, Any]) -> zmq.Socket[bytes]:
+    def _connect(self, kind: int, endpoint: str, run: StartRun) -> zmq.Socket[bytes]:
         connection: zmq.Socket[bytes] = self._context.socket(kind)
         configure_socket(connection)
-        if welcome["keys"] is not None:
-            public, secret, master = welcome["keys"]
-            secure_client(connection, KeyPair(public, secret), master)
+        if run.keys is not None:
+            secure_client(connection, KeyPair(run.keys.public, run.keys.secret), run.keys.master_public)
         connection.connect(endpoint)
         return connection
 
-    # -- what the master says -----------------------------------------------------------------------------------
+    # -- messages of the master ---------------------------------------------------------------------------------
 
     def _on_lane(self, batch: list[Frames]) -> None:
-        assert self._crew is not None
+        assert self._executor is not None
         for frames in batch:
             try:
-                message = decode(frames[0].bytes, sender="master", lane="work")
+                message = WORK.decode(frames[0].bytes)
                 if message.epoch != self._epoch:
-                    raise ProtocolError(f"epoch {message.epoch}, where {self._epoch} is current")
-                self._on_message(message, self._crew)
+                    raise ProtocolError(f"epoch {message.epoch} (the current one is {self._epoch})")
+                self._on_message(message, self._executor)
             except ProtocolError as error:
                 self._refused += 1
                 if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
-                    log.warning("a message on the lane was dropped (%d so far): %s", self._refused, error)
+                    log.warning("dropped a message on the lane (%d so far): %s", self._refused, error)
 
-    def _on_message(self, message: Message, crew: JobExecutor) -> None:
-        if message.type == "jobs":
-            rows = message["rows"]
-            if len(rows) % _ASSIGNMENT_ROW.size:
-                raise ProtocolError(f"{len(rows)} bytes are no whole number of orders")
-            orders = list(_ASSIGNMENT_ROW.iter_unpack(rows))
-            try:
-                place = (message["treatment"], message["trial"])
-                crew.take(*place, orders, width=message["width"], batch=message["batch"])
-            except KeyError as error:
-                raise ProtocolError(f"jobs of treatment {error}, which was not defined") from error
-        elif message.type == "ack":
-            self._acknowledged_at = monotonic()
-            if self._outbox is not None:
-                self._outbox.acknowledge([sequence for sequence in message["sequences"] if isinstance(sequence, int)])
-        elif message.type == "define":
-            self._define(Treatment.from_wire(message["treatment"]), crew)
-        elif message.type == "serve":
-            crew.lender.serve(*(message[name] for name in ("treatment", "service", "ticket", "act")))
-        elif message.type == "supplied":
-            errand = (message["ticket"], message["service"], message["act"])
-            crew.errands.came(*errand, reply_from_fields(message.fields))
-        elif message.type == "cancel":
-            crew.abort()
+    def _on_message(self, message: MasterWorkMessage, executor: JobExecutor) -> None:
+        match message:
+            case Jobs():
+                self._take_jobs(message, executor)
+            case Acknowledge():
+                self._acknowledged_at = monotonic()
+                if self._outbox is not None:
+                    self._outbox.acknowledge(message.sequences)
+            case DefineTreatment():
+                self._define(message.treatment, executor)
+            case ServiceCommand():
+                executor.service_host.run(message)
+            case ServiceReply():
+                executor.service_requests.on_reply(message.ticket, message.service, message.action, message.outcome)
+            case CancelJobs():
+                executor.abort()
 
-    def _define(self, treatment: Treatment, crew: JobExecutor) -> None:
-        crew.define(treatment)
+    def _take_jobs(self, message: Jobs, executor: JobExecutor) -> None:
+        rows = message.rows
+        if len(rows) % _ASSIGNMENT_ROW.size:
+            raise ProtocolError(f"{len(rows)} bytes are not a whole number of jobs")
+        jobs = list(_ASSIGNMENT_ROW.iter_unpack(rows))
+        try:
+            executor.take(
+                message.treatment, message.trial, jobs, concurrency=message.concurrency, batch=message.batch
+            )
+        except KeyError as error:
+            raise ProtocolError(f"jobs of treatment {error}, which is not defined") from error
+
+    def _define(self, treatment: Treatment, executor: JobExecutor) -> None:
+        executor.define(treatment)
         if treatment.open_load is not None and self._counter is None:
             self._counter = gevent.spawn(self._count_jobs)
 
@@ -227,32 +266,30 @@ class LoadProcess:
         """
         while True:
             gevent.sleep(random.expovariate(1 / JOB_COUNT_INTERVAL_S))
-            crew, counts = self._crew, self._counts
-            if crew is not None:
+            executor, counts = self._executor, self._counts
+            if executor is not None:
                 counts[0] += 1
-                counts[1] += crew.running
-                counts[2] += crew.waiting
+                counts[1] += executor.running
+                counts[2] += executor.waiting
 
     # -- time ---------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        if self._crew is None:
-            self._pipe.send(status={"running": 0})
+        if self._executor is None:
+            self._pipe.send(LoadStatus(0))
             self._acknowledged_at = monotonic()
             return
         reading = self._meter.read()
-        running = self._crew.running
+        running = self._executor.running
         (times, in_service, in_queue), self._counts = self._counts, [0, 0, 0]
-        self._pipe.send(
-            status={
-                "running": running,
-                "running_mean": in_service / times if times else float(running),
-                "waiting_mean": in_queue / times if times else 0.0,
-                "time_ns": reading.time_ns,
-                "busy_share": reading.busy_share,
-                "lag_max_ns": reading.lag_max_ns,
-            }
+        sample = LoopSample(
+            time_ns=reading.time_ns,
+            busy_share=reading.busy_share,
+            lag_max_ns=reading.lag_max_ns,
+            running_mean=in_service / times if times else float(running),
+            waiting_mean=in_queue / times if times else 0.0,
         )
+        self._pipe.send(LoadStatus(running, sample))
         outbox = self._outbox
         if outbox is None or not outbox.unacknowledged:
             self._acknowledged_at = monotonic()
@@ -262,22 +299,22 @@ class LoadProcess:
 
     def _shut_down(self) -> None:
         """Let the last results leave, then abort what runs and wait for its clean-up."""
-        # What is aborted from here on was not called off by the master: to it we are gone, and it tries those jobs
-        # anew. So no order is taken any more and nothing further is reported.
+        # What is aborted from here on was not cancelled by the master: to it this worker is dead, and it retries
+        # those jobs. So no job is taken any more and nothing further is reported.
         if self._outbox is not None:
             self._outbox.flush()
         for channel in (self._lane, self._results):
             if channel is not None:
                 channel.close(linger_ms=LINGER_MS if not self._orphaned else 0)
-        crew = self._crew
-        if crew is not None:
-            crew.errands.disconnect()
-            crew.abort()
+        executor = self._executor
+        if executor is not None:
+            executor.service_requests.disconnect()
+            executor.abort()
             deadline = monotonic() + ABORT_TIMEOUT_S
-            while not crew.idle and monotonic() < deadline:
+            while not executor.idle and monotonic() < deadline:
                 gevent.sleep(0.02)
-        if crew is not None:
-            crew.close()
+        if executor is not None:
+            executor.close()
         self._context.term()
         self._meter.stop()
         self._pipe.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import gevent
 from gevent import sleep as gevent_sleep
 from gevent.event import AsyncResult
+from msgspec.structs import replace
 
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport

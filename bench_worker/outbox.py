@@ -1,13 +1,23 @@
-"""Results on their way out: packed, sent in batches, and kept until the master says that they are in its journal."""
+"""Packs results, sends them in batches, and keeps them until the master acknowledges that they are in its journal."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from bench_common.messages import MAX_FRAME, encode
-from bench_common.records import LOOP_FIELDS, NOT_REACHED, JobReport, Outcome, result_word_count
+from bench_common.messages import MAX_FRAME, Results, clip, encode
+from bench_common.records import (
+    LOOP_FIELDS,
+    MAX_TEXT_CHARS,
+    NOT_REACHED,
+    ErrorRecord,
+    JobReport,
+    MetricRecord,
+    Outcome,
+    OutputRecord,
+    result_word_count,
+)
 from bench_worker.job import Script
 
 CommandOutput: TypeAlias = tuple[str, bytes, bytes, int, bool]
@@ -17,20 +27,20 @@ DONE: Final = int(Outcome.DONE)
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent as soon as it holds about this much."""
 SPOOL_BYTES: Final = 64 << 20
-"""With this much unacknowledged, no further job is begun until the master has caught up."""
+"""With this much unacknowledged, no further job starts until the master has caught up."""
 MAX_UTF8_BYTES: Final = 4
 """Bytes of the widest character."""
 JOB_BYTES: Final = 8 << 20
-"""How much of what one job's tools printed is kept, over all of its steps: no batch is too large to be sent."""
+"""How much output of one job's tools is kept, over all of its steps: no batch is too large to be sent."""
 
 
 _LOOP: Final = struct.Struct(f"<{len(LOOP_FIELDS)}q").pack
 
 
 class Outbox:
-    """Collects the reports of finished jobs; `send` gets each frame, and again when it has to be repeated.
+    """Collects the reports of finished jobs; `send` gets each frame, and again when it must be repeated.
 
-    `lap` returns the words of `records.LOOP_FIELDS` since it was called before: each batch says how the loop was.
+    `lap` returns the values of `records.LOOP_FIELDS` since its last call: each batch reports how the loop was.
     """
 
     def __init__(
@@ -49,14 +59,14 @@ class Outbox:
         """Where among the stamps of a job that is done those of its first and of its last operation are."""
         self._pack: Callable[..., bytes] = struct.Struct("").pack
         self._rows: list[bytes] = []
-        self._metrics: list[list[Any]] = []
-        self._errors: list[list[Any]] = []
-        self._outputs: list[list[Any]] = []
+        self._metrics: list[MetricRecord] = []
+        self._errors: list[ErrorRecord] = []
+        self._outputs: list[OutputRecord] = []
         self._bytes = 0
         self._spool: dict[int, bytes] = {}
         self.spooled_bytes = 0
         self.full = False
-        """Whether so much is unacknowledged that no further job should begin."""
+        """Whether so much is unacknowledged that no further job should start."""
 
     @property
     def unacknowledged(self) -> int:
@@ -73,7 +83,7 @@ class Outbox:
             self._pack = struct.Struct(f"<{result_word_count(script.length)}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
-        """Take in the report of a job of the present trial that is over; return how many wait to be sent."""
+        """Add the report of a job of the present trial; return how many wait to be sent."""
         stamps = report.stamps
         if report.extras is None and stamps:
             # As in `_row` and in the script's `span`, without a call: of a no-op run this is all that comes by.
@@ -98,28 +108,33 @@ class Outbox:
         if self._bytes + size > BATCH_BYTES:
             self.flush()
         self._bytes += size
-        self._outputs += [[ticket, treatment, trial, *output] for output in outputs]
+        place = (ticket, treatment, trial)
+        self._outputs += [
+            OutputRecord(*place, clip(step, MAX_TEXT_CHARS), stdout, stderr, exit_code, truncated)
+            for step, stdout, stderr, exit_code, truncated in outputs
+        ]
         if report.metrics:
-            self._metrics += [[ticket, treatment, trial, name, value] for name, value in report.metrics.items()]
+            self._metrics += [MetricRecord(*place, name, value) for name, value in report.metrics.items()]
         if report.error is not None:
-            self._errors.append([ticket, treatment, trial, *report.error])
+            self._errors.append(ErrorRecord(*place, *(clip(text, MAX_TEXT_CHARS) for text in report.error)))
 
     def flush(self) -> None:
-        """Send what has come together since the last time."""
+        """Send what was added since the last time."""
         if not self._rows:
             return
         treatment, trial = self._trial
         frame = encode(
-            "results",
-            self._epoch,
-            sequence=self._sequence,
-            treatment=treatment,
-            trial=trial,
-            rows=b"".join(self._rows),
-            loop=_LOOP(*self._lap()),
-            metrics=self._metrics,
-            errors=self._errors,
-            outputs=self._outputs,
+            Results(
+                epoch=self._epoch,
+                sequence=self._sequence,
+                treatment=treatment,
+                trial=trial,
+                rows=b"".join(self._rows),
+                loop=_LOOP(*self._lap()),
+                metrics=self._metrics,
+                errors=self._errors,
+                outputs=self._outputs,
+            )
         )
         assert len(frame) <= MAX_FRAME
         self._spool[self._sequence] = frame

@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from time import monotonic
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import gevent
 from gevent.event import AsyncResult
@@ -22,17 +21,20 @@ from greenlet import greenlet
 
 from bench_common.cli import authority
 from bench_common.errors import ProtocolError, WeighbridgeError
+from bench_common.messages import ServiceCommand, clip
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport
 from bench_common.requirements import (
     INSPECT,
+    MAX_SERVICE_ERROR_CHARS,
     REMOVE,
-    SERVICE_ACTIONS,
     SERVICE_FAILURE,
     SERVICE_LOST,
     START,
     STOP,
     STREAM_LIMIT,
-    ServiceReply,
+    RequestedAction,
+    ServiceAction,
+    ServiceOutcome,
 )
 from bench_common.treatment import Guest, Treatment
 from bench_worker.engines.base import Engine
@@ -58,80 +60,85 @@ CONNECT_TIMEOUT_S: Final = 10.0
 
 _DISCONNECTED: Final = "its worker cannot be asked any more: this one has left the run"
 
-RequestKey: TypeAlias = tuple[int, str, str]
-"""The ticket of the job that a service was made for, the service's name, the act."""
+RequestKey: TypeAlias = tuple[int, str, ServiceAction]
+"""The ticket of the job that a service was started for, the service's name, the action."""
+SendRequest: TypeAlias = Callable[[int, str, int, RequestedAction], None]
+"""Sends a request: the treatment, the service, the job's ticket, the action."""
+SendOutcome: TypeAlias = Callable[[ServiceCommand, ServiceOutcome], None]
+"""Sends what came of a command."""
 
 
 class NoReply(Exception):
-    """Nobody said what came of an act: why not."""
+    """There is no outcome of an action: why not."""
 
 
 class RemoteServiceRequests:
-    """What is wanted of other workers, and what has come of it.
+    """Requests to services on other workers, and their outcomes.
 
-    `send` gets the fields of a `want`; `interrupt(slot, still)` ends what a slot only waits for, if it is `still` so.
+    `interrupt(slot, still)` interrupts a slot that only waits, if `still()` holds by then.
     """
 
     def __init__(
         self,
-        send: Callable[[dict[str, Any]], None],
+        send: SendRequest,
         interrupt: Callable[[greenlet, Callable[[], bool]], None],
     ) -> None:
         self._send = send
         self._interrupt = interrupt
-        self._open: dict[RequestKey, AsyncResult[ServiceReply]] = {}
+        self._open: dict[RequestKey, AsyncResult[ServiceOutcome]] = {}
         self._clients: dict[tuple[int, str], RemoteServiceClient] = {}
         self._disconnected = False
 
-    def run(self, borrowed: RemoteServiceClient, act: str, limit_s: float) -> ServiceReply:
-        """Have an act done on a service; return what came of it. Raises `NoReply` where nothing does in time."""
+    def run(self, client: RemoteServiceClient, action: RequestedAction, limit_s: float) -> ServiceOutcome:
+        """Request an action on a service; return its outcome. Raises `NoReply` where none arrives in time."""
         if self._disconnected:
             raise NoReply(_DISCONNECTED)
-        key = (borrowed.ticket, borrowed.service.name, act)
+        key: RequestKey = (client.ticket, client.service.name, action)
         answer = self._open[key] = AsyncResult()
-        self._send(borrowed.errand(act))
+        self._send(client.treatment, client.service.name, client.ticket, action)
         try:
-            supplied = answer.get(timeout=limit_s)
+            outcome = answer.get(timeout=limit_s)
         except gevent.Timeout as late:
-            raise NoReply(f"there is no answer from {borrowed.place!r} within {limit_s:g} s") from late
+            raise NoReply(f"no answer from {client.place!r} within {limit_s:g} s") from late
         finally:
             self._open.pop(key, None)
-        assert supplied is not None
-        return supplied
+        assert outcome is not None
+        return outcome
 
-    def hold(self, borrowed: RemoteServiceClient) -> None:
+    def hold(self, client: RemoteServiceClient) -> None:
         """Remember who uses a service, so that it learns of its loss."""
-        self._clients[borrowed.ticket, borrowed.service.name] = borrowed
+        self._clients[client.ticket, client.service.name] = client
 
-    def unregister(self, borrowed: RemoteServiceClient) -> None:
+    def unregister(self, client: RemoteServiceClient) -> None:
         """Forget it."""
-        self._clients.pop((borrowed.ticket, borrowed.service.name), None)
+        self._clients.pop((client.ticket, client.service.name), None)
 
-    def came(self, ticket: int, service: str, act: str, supplied: ServiceReply) -> None:
-        """Take in what came of an act, or that a service is lost. What nobody waits for any more is dropped."""
-        if act == SERVICE_LOST:
-            borrowed = self._clients.get((ticket, service))
-            if borrowed is not None:
-                self._mark_lost(borrowed, supplied.problem)
+    def on_reply(self, ticket: int, service: str, action: ServiceAction, outcome: ServiceOutcome) -> None:
+        """Take the outcome of an action, or the loss of a service. What nobody waits for any more is dropped."""
+        if action == SERVICE_LOST:
+            client = self._clients.get((ticket, service))
+            if client is not None:
+                self._mark_lost(client, outcome.error)
             return
-        answer = self._open.get((ticket, service, act))
+        answer = self._open.get((ticket, service, action))
         if answer is not None:
-            answer.set(supplied)
+            answer.set(outcome)
 
     def disconnect(self) -> None:
-        """Take in that no answer comes any more: those who wait for one, and whoever asks from here on, are told."""
+        """Fail all open and later requests: no answer comes any more."""
         self._disconnected = True
         for answer in self._open.values():
             answer.set_exception(NoReply(_DISCONNECTED))
 
-    def _mark_lost(self, borrowed: RemoteServiceClient, reason: str) -> None:
-        borrowed.lost = reason
-        slot = borrowed.slot
+    def _mark_lost(self, client: RemoteServiceClient, reason: str) -> None:
+        client.lost = reason
+        slot = client.slot
         if slot is not None:
             # When it comes to it, the slot may be at another job already.
-            self._interrupt(slot, lambda: borrowed.slot is slot)
-        for act in (INSPECT, STOP, REMOVE):
-            answer = self._open.get((borrowed.ticket, borrowed.service.name, act))
+            self._interrupt(slot, lambda: client.slot is slot)
+        actions: tuple[ServiceAction, ...] = (INSPECT, STOP, REMOVE)
+        for action in actions:
+            answer = self._open.get((client.ticket, client.service.name, action))
             if answer is not None:
                 answer.set_exception(NoReply(reason))
 
@@ -141,12 +148,12 @@ class RemoteServiceClient:
 
     def __init__(
         self,
-        errands: RemoteServiceRequests,
+        requests: RemoteServiceRequests,
         treatment: Treatment,
         service: Service,
         ticket: int,
     ) -> None:
-        self._requests = errands
+        self._requests = requests
         self._treatment = treatment
         self.service = service
         self.ticket = ticket
@@ -156,14 +163,10 @@ class RemoteServiceClient:
         self.slot: greenlet | None = None
         self._start_requested = False
 
-    def errand(self, act: str) -> dict[str, Any]:
-        """Return the fields of the message that wants an act done."""
-        return {
-            "treatment": self._treatment.index,
-            "service": self.service.name,
-            "ticket": self.ticket,
-            "act": act,
-        }
+    @property
+    def treatment(self) -> int:
+        """The index of its treatment."""
+        return self._treatment.index
 
     def start(self, wait: InterruptibleWait) -> CommandOutput:
         """Have it started, wait until it is ready there and reached from here; return what its check printed.
@@ -175,20 +178,20 @@ class RemoteServiceClient:
         self._requests.hold(self)
         limit_s = remote_service_limit_s(self._treatment, self.service)
         try:
-            supplied = wait(partial(self._requests.run, self, START, limit_s))
+            outcome = wait(partial(self._requests.run, self, START, limit_s))
         except NoReply as silence:
             raise ServiceFailed(name, f"{name} could not be started: {silence}") from silence
-        if supplied.problem:
-            log = ((name, supplied.stdout, supplied.stderr, 0, supplied.truncated),)
-            raise ServiceFailed(name, supplied.problem[:MAX_MESSAGE_CHARS], log, supplied.kind or SERVICE_FAILURE)
-        self._await_reachable(supplied.address, supplied.port, wait)
-        self.words = endpoint_placeholders(name, supplied.address, supplied.port)
-        return (f"{name}-ready", supplied.stdout, supplied.stderr, 0, supplied.truncated)
+        if outcome.error:
+            log = ((name, outcome.stdout, outcome.stderr, 0, outcome.truncated),)
+            raise ServiceFailed(name, outcome.error[:MAX_MESSAGE_CHARS], log, outcome.kind or SERVICE_FAILURE)
+        self._await_reachable(outcome.address, outcome.port, wait)
+        self.words = endpoint_placeholders(name, outcome.address, outcome.port)
+        return (f"{name}-ready", outcome.stdout, outcome.stderr, 0, outcome.truncated)
 
     def stop(self) -> str | None:
         """Have it stopped, so that it keeps what it holds; return what went wrong."""
         self.slot = None
-        return self._done(STOP, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
+        return self._run(STOP, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
 
     def remove(self) -> str | None:
         """Have it removed; return what went wrong. Where its host is lost, that is for its own worker to see to."""
@@ -197,7 +200,7 @@ class RemoteServiceClient:
             self._requests.unregister(self)
             return None
         self._start_requested = False
-        problem = self._done(REMOVE, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
+        problem = self._run(REMOVE, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
         self._requests.unregister(self)
         return problem
 
@@ -211,19 +214,19 @@ class RemoteServiceClient:
         except NoReply:
             return
         report.outputs = [*(report.outputs or ()), (name, seen.stdout, seen.stderr, 0, seen.truncated)]
-        if seen.problem and report.error is not None:
+        if seen.error and report.error is not None:
             _, _, said = report.error
             report.error = (
                 name,
                 seen.kind or SERVICE_FAILURE,
-                f"{name} {seen.problem} during the job; {said}"[:MAX_MESSAGE_CHARS],
+                f"{name} {seen.error} during the job; {said}"[:MAX_MESSAGE_CHARS],
             )
 
-    def _done(self, act: str, limit_s: float) -> str | None:
+    def _run(self, action: RequestedAction, limit_s: float) -> str | None:
         if self.lost is not None:
             return self.lost
         try:
-            problem = self._requests.run(self, act, limit_s).problem
+            problem = self._requests.run(self, action, limit_s).error
         except NoReply as silence:
             # Where it was lost meanwhile, that is told already.
             return None if self._is_lost() else f"{self.service.name}: {silence}"
@@ -252,18 +255,13 @@ def _connect(host: str, port: int, timeout_s: float) -> None:
     socket.create_connection((host, port), timeout=timeout_s).close()
 
 
-def reply_from_fields(fields: dict[str, Any]) -> ServiceReply:
-    """Return what came of an act from the fields of a message."""
-    return ServiceReply(**{name: fields[name] for name in asdict(ServiceReply())})
-
-
 ResultT = TypeVar("ResultT")
 
-CANCELLED: Final = "it was called off before it was ready"
+CANCELLED: Final = "cancelled before it was ready"
 
 
 class RemoteServiceHost:
-    """The services that this worker lends. `engine_of` gives a treatment's engine, `tell` gets what came of an act.
+    """Runs services for jobs of other workers. `engine_of` returns a treatment's engine, `reply` gets each outcome.
 
     `address` is where other hosts reach this one (an IP address). With `keep` none is removed.
     """
@@ -272,7 +270,7 @@ class RemoteServiceHost:
         self,
         treatments: Mapping[int, Treatment],
         engine_of: Callable[[Treatment], Engine],
-        tell: Callable[[dict[str, Any]], None],
+        reply: SendOutcome,
         *,
         prefix: str,
         address: str,
@@ -280,62 +278,59 @@ class RemoteServiceHost:
     ) -> None:
         self._treatments = treatments
         self._engine_for = engine_of
-        self._tell = tell
+        self._reply = reply
         self._prefix = prefix
         self._address = address
         self._keep = keep
         self._hosted: dict[tuple[int, str], _HostedService] = {}
 
-    def serve(self, treatment: int, service: str, ticket: int, act: str) -> None:
-        """Begin an act on a service; `tell` gets what came of it. Raises `ProtocolError` on what was not agreed."""
-        known = self._treatments.get(treatment)
-        if (
-            known is None
-            or service not in known.placement
-            or act not in SERVICE_ACTIONS
-            or not isinstance(known.job, Guest)
-        ):
-            raise ProtocolError(f"{act!r} for the service {service!r} of treatment {treatment}, which is not placed")
+    def run(self, command: ServiceCommand) -> None:
+        """Begin an action; `reply` gets its outcome. Raises `ProtocolError` on a service that is not placed here."""
+        known = self._treatments.get(command.treatment)
+        service, ticket = command.service, command.ticket
+        if known is None or service not in known.placement or not isinstance(known.job, Guest):
+            raise ProtocolError(
+                f"{command.action!r} of the service {service!r} of treatment {command.treatment}, which is not placed"
+            )
         key = (ticket, service)
-        if act == START and key not in self._hosted:
+        if command.action == START and key not in self._hosted:
             self._hosted[key] = _HostedService(partial(self._make, known, service, ticket))
-        errand = {"treatment": treatment, "service": service, "ticket": ticket, "act": act}
-        gevent.spawn(self._serve, errand, self._hosted.get(key))
+        gevent.spawn(self._run, command, self._hosted.get(key))
 
     def release(self) -> None:
-        """Remove all that is lent: nobody will ask for it any more."""
-        lent, self._hosted = list(self._hosted.values()), {}
-        for one in lent:
+        """Remove all services: no further request comes."""
+        services, self._hosted = list(self._hosted.values()), {}
+        for one in services:
             if not self._keep:
                 one.cancel()
-                self._done(one, REMOVE)
+                self._run_checked(one, REMOVE)
 
-    def _serve(self, errand: dict[str, Any], lent: _HostedService | None) -> None:
-        act = errand["act"]
-        if act == REMOVE:
-            self._hosted.pop((errand["ticket"], errand["service"]), None)
-            if lent is not None:
-                lent.cancel()
-        if lent is None:
-            supplied = (
-                ServiceReply()
-                if act == REMOVE
-                else ServiceReply(kind=SERVICE_FAILURE, problem="was never started here")
+    def _run(self, command: ServiceCommand, hosted: _HostedService | None) -> None:
+        action = command.action
+        if action == REMOVE:
+            self._hosted.pop((command.ticket, command.service), None)
+            if hosted is not None:
+                hosted.cancel()
+        if hosted is None:
+            outcome = (
+                ServiceOutcome()
+                if action == REMOVE
+                else ServiceOutcome(kind=SERVICE_FAILURE, error="was never started here")
             )
-        elif act == REMOVE and self._keep:
-            supplied = ServiceReply()
+        elif action == REMOVE and self._keep:
+            outcome = ServiceOutcome()
         else:
-            supplied = self._done(lent, act)
-        self._tell({**errand, **asdict(supplied)})
+            outcome = self._run_checked(hosted, action)
+        self._reply(command, outcome)
 
-    def _done(self, lent: _HostedService, act: str) -> ServiceReply:
+    def _run_checked(self, hosted: _HostedService, action: RequestedAction) -> ServiceOutcome:
         try:
-            return lent.do(act)
+            return hosted.run(action)
         except WeighbridgeError as error:
-            return ServiceReply(kind=SERVICE_FAILURE, problem=str(error)[:MAX_MESSAGE_CHARS])
+            return ServiceOutcome(kind=SERVICE_FAILURE, error=clip(str(error), MAX_MESSAGE_CHARS))
         except Exception as error:  # a worker must outlive what an engine does; what was caught is reported
-            log.exception("a service that is lent broke its engine")
-            return ServiceReply(kind="internal", problem=f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS])
+            log.exception("the engine of a service for another worker raised an unexpected error")
+            return ServiceOutcome(kind="internal", error=clip(f"{type(error).__name__}: {error}", MAX_MESSAGE_CHARS))
 
     def _make(self, treatment: Treatment, name: str, ticket: int) -> ServiceSet:
         assert isinstance(treatment.job, Guest)
@@ -359,47 +354,47 @@ class _HostedService:
         self._service_set: ServiceSet | None = None
         self._turn = RLock()
         self._waiting: greenlet | None = None
-        self._called_off = False
+        self._cancelled = False
 
     def cancel(self) -> None:
-        """End a start that is under way, if one only waits; the next act then has its turn."""
-        self._called_off = True
+        """Interrupt a start that is under way, if it only waits; the next action then has its turn."""
+        self._cancelled = True
         if self._waiting is not None:
             gevent.get_hub().loop.run_callback(self._interrupt, self._waiting)
 
-    def do(self, act: str) -> ServiceReply:
-        """Do an act, once those before it are done."""
+    def run(self, action: RequestedAction) -> ServiceOutcome:
+        """Run an action, once those before it are done."""
         with self._turn:
-            if act == START:
+            if action == START:
                 return self._start()
             if self._service_set is None:
-                return ServiceReply()
-            if act == STOP:
+                return ServiceOutcome()
+            if action == STOP:
                 return _problem_reply(self._service_set.stop())
-            if act == REMOVE:
+            if action == REMOVE:
                 return _problem_reply(self._service_set.remove())
-            assert act == INSPECT
+            assert action == INSPECT
             (log_of,) = self._service_set.logs()
             kind, end = self._service_set.describe_exit(log_of[0]) or ("", "")
-            return _with_output(log_of, ServiceReply(kind=kind, problem=end))
+            return _with_output(log_of, ServiceOutcome(kind=kind, error=clip(end, MAX_SERVICE_ERROR_CHARS)))
 
-    def _start(self) -> ServiceReply:
+    def _start(self) -> ServiceOutcome:
         try:
-            if self._called_off:
+            if self._cancelled:
                 raise JobAborted
             if self._service_set is None:
                 self._service_set = self._make()
             (printed,) = self._service_set.start(self._wait)
         except JobAborted:
-            return ServiceReply(kind=SERVICE_FAILURE, problem=CANCELLED)
+            return ServiceOutcome(kind=SERVICE_FAILURE, error=CANCELLED)
         except ServiceFailed as failure:
-            failed = ServiceReply(kind=failure.kind, problem=str(failure))
+            failed = ServiceOutcome(kind=failure.kind, error=clip(str(failure), MAX_SERVICE_ERROR_CHARS))
             return _with_output(failure.outputs[0], failed) if failure.outputs else failed
         host, port, _ = self._service_set.words.values()
-        return _with_output(printed, ServiceReply(host, int(port)))
+        return _with_output(printed, ServiceOutcome(host, int(port)))
 
     def _wait(self, call: Callable[[], ResultT]) -> ResultT:
-        if self._called_off:
+        if self._cancelled:
             raise JobAborted
         self._waiting = gevent.getcurrent()
         try:
@@ -413,19 +408,23 @@ class _HostedService:
             waiting.throw(JobAborted)
 
 
-def _problem_reply(text: str | None) -> ServiceReply:
-    return ServiceReply() if text is None else ServiceReply(kind=SERVICE_FAILURE, problem=text)
+def _problem_reply(text: str | None) -> ServiceOutcome:
+    return (
+        ServiceOutcome()
+        if text is None
+        else ServiceOutcome(kind=SERVICE_FAILURE, error=clip(text, MAX_SERVICE_ERROR_CHARS))
+    )
 
 
-def _with_output(output: CommandOutput, supplied: ServiceReply) -> ServiceReply:
-    """Return `supplied` with the beginning of what a service, or its check, printed."""
+def _with_output(output: CommandOutput, outcome: ServiceOutcome) -> ServiceOutcome:
+    """Return `outcome` with the beginning of what a service, or its check, printed."""
     _, stdout, stderr, _, truncated = output
     cut = len(stdout) > STREAM_LIMIT or len(stderr) > STREAM_LIMIT
-    return ServiceReply(
-        supplied.address,
-        supplied.port,
-        supplied.kind,
-        supplied.problem,
+    return ServiceOutcome(
+        outcome.address,
+        outcome.port,
+        outcome.kind,
+        outcome.error,
         stdout[:STREAM_LIMIT],
         stderr[:STREAM_LIMIT],
         truncated or cut,

@@ -36,10 +36,10 @@ class ServicePool:
         workload: Workload,
         *,
         keep: bool,
-        errands: RemoteServiceRequests,
+        requests: RemoteServiceRequests,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._requests = errands
+        self._requests = requests
         self._tell = tell
         self._engine = engine
         self._treatment = treatment

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
+from msgspec.structs import replace
 
 from bench_common.cli import authority
 from bench_common.records import JobReport

@@ -1,4 +1,4 @@
-"""The run that a worker was admitted to, as its host has it: its terms, its samples, and what is left of it here."""
+"""The run that a worker was admitted to: its settings, its samples, and what is left of it on this host."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from bench_worker.host.sampler import Sampling
 from bench_worker.leases import RunLease
 
 if TYPE_CHECKING:
-    from bench_common.messages import Message
+    from bench_common.messages import Welcome
     from bench_worker.host.sampler import SendSamples
 
 log = logging.getLogger(__name__)
 
 
 class WorkerRun:
-    """The run of a welcome, from `begin` to `end`. `send(source, columns, units)` gets the samples of this host.
+    """The run of a welcome, from `begin` to `end`. `send(source, columns, units)` gets the samples of this host."""
 
-    `keep`: nothing of it is removed here. `profile`: its master wants to know where the load process spent its time.
-    """
-
-    def __init__(self, welcome: Message, worker_id: str, send: SendSamples) -> None:
+    def __init__(self, welcome: Welcome, worker_id: str, send: SendSamples) -> None:
         self.epoch = welcome.epoch
-        self.heartbeat_s = float(welcome["heartbeat_s"])
-        self.lease_s = float(welcome["lease_s"])
-        self.keep: bool = welcome["keep"]
-        self.profile: bool = welcome["profile"]
+        self.heartbeat_s = welcome.heartbeat_s
+        self.lease_s = welcome.lease_s
+        self.keep = welcome.keep
+        self.profile = welcome.profile
         self.sampling = Sampling(send)
-        self._run_id: str = welcome["run_id"]
-        self._sampling_s = float(welcome["sampling_s"])
+        self._run_id = welcome.run_id
+        self._sampling_s = welcome.sampling_s
         self._worker_id = worker_id
         self._lease = RunLease(self._run_id)
         self._last_heard_at = monotonic()
@@ -46,11 +43,11 @@ class WorkerRun:
         self.discard()
 
     def on_heartbeat_ack(self) -> None:
-        """Note a sign of life of its master."""
+        """Note that its master lives."""
         self._last_heard_at = monotonic()
 
-    def absent(self, seconds: float) -> None:
-        """Note that this process did not run for so long: its master cannot have been heard."""
+    def stalled(self, seconds: float) -> None:
+        """Note that this process did not run for so long: it cannot have received from its master."""
         self._last_heard_at = min(monotonic(), self._last_heard_at + seconds)
 
     @property
@@ -63,14 +60,14 @@ class WorkerRun:
         if self.keep:
             return
         for problem in clean_up_run(self._run_id, self._worker_id).failed:
-            log.warning("something of run %s is left here: %s", self._run_id, problem)
+            log.warning("run %s: not removed: %s", self._run_id, problem)
 
-    def sweep(self) -> tuple[int, list[str]]:
+    def clean_up(self) -> tuple[int, list[str]]:
         """Remove what it left on this host, unless that is to be kept; return how much that was, and the failures."""
         if self.keep:
             return 0, []
         result = clean_up_run(self._run_id)
-        return len(result.removed), [str(problem)[:500] for problem in result.failed]
+        return len(result.removed), [str(problem) for problem in result.failed]
 
     def end(self) -> None:
         """Sample no more, and let clean-up have what is still here."""

@@ -23,12 +23,29 @@ from gevent.event import Event
 
 from bench_common.channel import Frames, ZmqChannel, configure_socket, split_message
 from bench_common.clock import ClockOffsetEstimator, clock_id
-from bench_common.messages import Message, decode, encode
+from bench_common.messages import (
+    FROM_MASTER,
+    WORK,
+    Acknowledge,
+    CancelJobs,
+    Cleanup,
+    CleanupDone,
+    DefineTreatment,
+    Dismiss,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Jobs,
+    Stop,
+    Welcome,
+    WorkerControlMessage,
+    encode,
+)
 from bench_common.records import ASSIGNMENT_FIELDS
-from bench_common.treatment import Treatment
 from bench_worker.engines.registry import open_engine
-from bench_worker.job_executor import JobExecutor, RunContext
+from bench_worker.job_executor import JobExecutor
 from bench_worker.outbox import Outbox
+from bench_worker.pipe_channel import RunContext
 
 HELLO_S = 0.5
 STAGGER_S = 0.005
@@ -64,11 +81,27 @@ class LightWorker:
                 best = self._clock.best_offset(now_ns)
                 offset = (best.offset_ns, best.bound_ns) if best is not None else (0, -1)
                 running = self._crew.running if self._crew is not None else 0
-                self._say("beat", sent_ns=now_ns, running=running, offset_ns=offset[0], bound_ns=offset[1])
+                self._send(
+                    Heartbeat(
+                        epoch=self._epoch,
+                        sent_ns=now_ns,
+                        running=running,
+                        offset_ns=offset[0],
+                        uncertainty_ns=offset[1],
+                    )
+                )
             else:
                 about = {"host": socket.gethostname(), "boot_id": clock_id(), "engines": {}}
-                place = {"environment": self._options.environment, "slots": self._options.slots}
-                self._say("hello", worker_id=self._name, **place, sent_ns=monotonic_ns(), info=about)
+                self._send(
+                    Hello(
+                        epoch=0,
+                        worker_id=self._name,
+                        environment=self._options.environment,
+                        slots=self._options.slots,
+                        sent_ns=monotonic_ns(),
+                        info=about,
+                    )
+                )
             self._over.wait(self._heartbeat_s)
         for channel in (*self._channels, self._control):
             channel.close(linger_ms=500)
@@ -79,33 +112,34 @@ class LightWorker:
         made.connect(endpoint)
         return made
 
-    def _say(self, name: str, **fields: Any) -> None:
-        self._control.send(encode(name, self._epoch, **fields))
+    def _send(self, message: WorkerControlMessage) -> None:
+        self._control.send(encode(message))
 
     def _control_came(self, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
         self._last_heard_at = monotonic()
         for frames in batch:
-            message = decode(frames[-1].bytes, sender="master", lane="control")
-            if message.type == "pulse":
-                self._clock.exchange(message["echo_ns"], message["received_ns"], message["sent_ns"], now_ns)
-            elif message.type == "welcome" and not self._epoch:
-                self._join(message)
-            elif message.type == "sweep":
-                self._say("swept", removed=0, failed=[])
-            elif message.type == "stop":
-                self.served = True
-                self._over.set()
-            elif message.type == "dismiss" and message["final"]:
-                sys.stderr.write(f"{self._name}: {message['reason']}\n")
-                self._over.set()
+            message = FROM_MASTER.decode(frames[-1].bytes)
+            match message:
+                case HeartbeatAck():
+                    self._clock.exchange(message.echo_ns, message.received_ns, message.sent_ns, now_ns)
+                case Welcome() if not self._epoch:
+                    self._join(message)
+                case Cleanup():
+                    self._send(CleanupDone(epoch=self._epoch, removed=0, failed=[]))
+                case Stop():
+                    self.served = True
+                    self._over.set()
+                case Dismiss() if message.final:
+                    sys.stderr.write(f"{self._name}: {message.reason}\n")
+                    self._over.set()
 
-    def _join(self, welcome: Message) -> None:
-        self._epoch, self._heartbeat_s = welcome.epoch, float(welcome["heartbeat_s"])
-        results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome["results"])))
+    def _join(self, welcome: Welcome) -> None:
+        self._epoch, self._heartbeat_s = welcome.epoch, welcome.heartbeat_s
+        results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome.results_endpoint)))
         self._outbox = Outbox(self._epoch, lambda message: results.send(*split_message(message)))
         assignment = RunContext(
-            run_id=welcome["run_id"],
+            run_id=welcome.run_id,
             worker_id=self._name,
             slots=self._options.slots,
             noop=True,
@@ -113,7 +147,7 @@ class LightWorker:
             allow_host_mounts=False,
         )
         self._crew = JobExecutor(assignment, self._outbox, open_engine)
-        lane = ZmqChannel(self._connected(zmq.PULL, self._reachable(welcome["lane"])), self._lane_came)
+        lane = ZmqChannel(self._connected(zmq.PULL, self._reachable(welcome.lane_endpoint)), self._lane_came)
         self._channels = [results, lane]
 
     def _reachable(self, endpoint: str) -> str:
@@ -123,17 +157,18 @@ class LightWorker:
         assert self._crew is not None
         assert self._outbox is not None
         for frames in batch:
-            message = decode(frames[0].bytes, sender="master", lane="work")
-            if message.type == "jobs":
-                orders = np.frombuffer(message["rows"], "<i8").reshape(-1, len(ASSIGNMENT_FIELDS)).tolist()
-                sizes = {"width": message["width"], "batch": message["batch"]}
-                self._crew.take(message["treatment"], message["trial"], orders, **sizes)
-            elif message.type == "ack":
-                self._outbox.acknowledge(message["sequences"])
-            elif message.type == "define":
-                self._crew.define(Treatment.from_wire(message["treatment"]))
-            elif message.type == "cancel":
-                self._crew.abort()
+            message = WORK.decode(frames[0].bytes)
+            match message:
+                case Jobs():
+                    jobs = np.frombuffer(message.rows, "<i8").reshape(-1, len(ASSIGNMENT_FIELDS)).tolist()
+                    sizes = {"concurrency": message.concurrency, "batch": message.batch}
+                    self._crew.take(message.treatment, message.trial, jobs, **sizes)
+                case Acknowledge():
+                    self._outbox.acknowledge(message.sequences)
+                case DefineTreatment():
+                    self._crew.define(message.treatment)
+                case CancelJobs():
+                    self._crew.abort()
 
 
 def main() -> int:

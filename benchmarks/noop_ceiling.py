@@ -28,7 +28,7 @@ from common import (
     treatment_of,
 )
 
-from bench_common.messages import encode
+from bench_common.messages import Jobs, Results, encode
 from bench_common.records import ASSIGNMENT_FIELDS, LOOP_FIELDS, WORD_BYTES, result_word_count
 
 MIXED = [
@@ -67,11 +67,14 @@ def reference(options: argparse.Namespace, jobs: int, concurrency: int) -> float
 
 def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     """Return an order and a result message as large as those of `batch` jobs."""
-    trial = {"treatment": 0, "trial": 0}
-    order = encode("jobs", 1, **trial, width=1, batch=1, rows=bytes(WORD_BYTES * len(ASSIGNMENT_FIELDS) * batch))
+    rows = bytes(WORD_BYTES * len(ASSIGNMENT_FIELDS) * batch)
+    order = encode(Jobs(epoch=1, treatment=0, trial=0, concurrency=1, batch=1, rows=rows))
     rows = bytes(WORD_BYTES * result_word_count(operations) * batch)
-    rest = {"loop": bytes(WORD_BYTES * len(LOOP_FIELDS)), "metrics": [], "errors": [], "outputs": []}
-    return order, encode("results", 1, **trial, sequence=1, rows=rows, **rest)
+    loop = bytes(WORD_BYTES * len(LOOP_FIELDS))
+    result = Results(
+        epoch=1, sequence=1, treatment=0, trial=0, rows=rows, loop=loop, metrics=[], errors=[], outputs=[]
+    )
+    return order, encode(result)
 
 
 def echo(directory: str, lane: int, result: bytes) -> None:

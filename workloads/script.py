@@ -6,10 +6,11 @@ Pure: it follows from the treatment. The master needs it to name rows, the worke
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from bench_common.treatment import Guest, Operation, Treatment
 from workloads.base import Service, Step

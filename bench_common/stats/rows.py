@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -350,7 +351,7 @@ def pack_records(records: Sequence[Record]) -> Body:
     rows = []
     for record in records:
         types = _RECORD_TYPES[type(record)]
-        rows.append([kind(value) for kind, value in zip(types, astuple(record), strict=True)])
+        rows.append([kind(value) for kind, value in zip(types, msgspec.structs.astuple(record), strict=True)])
     return {"rows": rows}
 
 

@@ -10,12 +10,12 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from bench_common.errors import StatsFileError
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, join_rows

@@ -9,6 +9,8 @@ import argparse
 import secrets
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from bench_common.cli import MAX_SEED, int_range
 from bench_common.errors import UsageError
 from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
@@ -122,7 +124,7 @@ def _apply_size(scenario: Scenario, options: LoadOptions) -> Scenario:
         raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
 
     def resize(treatment: Treatment) -> Treatment:
-        return replace(treatment, iterations=None, operation_count=count, run_seconds=length)
+        return msgspec.structs.replace(treatment, iterations=None, operation_count=count, run_seconds=length)
 
     return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
 
@@ -150,9 +152,11 @@ def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:
         if load is None:
             assert rate is not None
             concurrency = treatment.concurrency if treatment.concurrency > 1 else OPEN_CONCURRENCY
-            load, treatment = OpenLoad(rate), replace(treatment, concurrency=concurrency)
-        paced = replace(load, rate_per_s=rate or load.rate_per_s, process=options.arrivals or load.process)
-        return replace(treatment, open_load=paced)
+            load, treatment = OpenLoad(rate), msgspec.structs.replace(treatment, concurrency=concurrency)
+        paced = msgspec.structs.replace(
+            load, rate_per_s=rate or load.rate_per_s, process=options.arrivals or load.process
+        )
+        return msgspec.structs.replace(treatment, open_load=paced)
 
     return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
+
+from msgspec.structs import replace
 
 from bench_common.cli import CONTROL_PORT
 from bench_common.clock import clock_id
@@ -23,7 +24,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress import choose_view
-from bench_master.run.dispatcher import Dispatcher
+from bench_master.run.dispatcher import Dispatcher, RunSettings
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
@@ -108,7 +109,7 @@ class PlanRunner:
                 coordinator=coordinator,
                 sockets=sockets,
                 hosts=hosts,
-                preflight=Preflight(() if noop else plan.treatments, dispatcher.ask, monotonic),
+                preflight=Preflight(() if noop else plan.treatments, dispatcher.send, monotonic),
                 dispatcher=dispatcher,
                 services=ServiceBroker(plan.treatments, coordinator.roster, recorder.remark),
                 recorder=recorder,
@@ -154,22 +155,22 @@ class PlanRunner:
             now=monotonic(),
         )
 
-    def _run_settings(self) -> dict[str, Any]:
+    def _run_settings(self) -> RunSettings:
         """Return the fields of the welcome that are the same for every worker."""
         load, past = self._options.load, self._resumed_run
         timeouts = self._options.timeouts.parse()
         # A no-op run has no engine that could be watched.
         overhead = None if load.noop else self._scenario.overhead
         engines = sorted({treatment.engine for treatment in self._plan.treatments})
-        return {
-            "run_id": past.run_label if past is not None else self._run_id,
-            "noop": load.noop,
-            "heartbeat_s": timeouts.heartbeat_interval_s,
-            "lease_s": timeouts.lease_s,
-            "keep": load.keep,
-            "sampling_s": self._scenario.sampling_interval_s,
-            "overhead": overhead.worker_settings(engines) if overhead is not None else {},
-        }
+        return RunSettings(
+            run_id=past.run_label if past is not None else self._run_id,
+            noop=load.noop,
+            heartbeat_s=timeouts.heartbeat_interval_s,
+            lease_s=timeouts.lease_s,
+            keep=load.keep,
+            sampling_s=self._scenario.sampling_interval_s,
+            overhead=overhead.worker_settings(engines) if overhead is not None else None,
+        )
 
     def _remarks(self) -> list[str]:
         off = "look-ahead is off (--no-look-ahead)"

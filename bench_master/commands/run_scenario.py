@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gevent
+import msgspec
 
 from bench_common.cli import MAX_SLOTS
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
@@ -163,7 +164,9 @@ def _apply_user_count(plan: Plan, slots: int, load: LoadOptions) -> Plan:
     if load.user_count is None:
         return plan
     # Workers would refuse the plan's own concurrency, or reports show a wrong one.
-    return replace(plan, treatments=tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments))
+    return replace(
+        plan, treatments=tuple(msgspec.structs.replace(treatment, concurrency=slots) for treatment in plan.treatments)
+    )
 
 
 def finish_run(result: RunResult, options: RunOptions) -> int:
@@ -247,7 +250,7 @@ def print_plan(scenario: Scenario, plan: Plan, options: RunOptions) -> int:
     """Print a plan; return the exit code."""
     if options.load.noop:
         # A no-op run starts nothing, not even services on other hosts.
-        plan = replace(plan, treatments=tuple(replace(one, placement={}) for one in plan.treatments))
+        plan = replace(plan, treatments=tuple(msgspec.structs.replace(one, placement={}) for one in plan.treatments))
     workers = list(_expected_workers(plan, options)) or [ExpectedWorker()]
     sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=options.load.look_ahead))
     return int(ExitCode.OK)

@@ -13,7 +13,7 @@ from typing import Any
 
 import gevent
 
-from bench_common.messages import Message
+from bench_common.messages import HeartbeatAck, Hello, Preflight, Results, Stop, WorkerControlMessage
 from bench_master.run.sockets import Sockets
 
 
@@ -42,8 +42,8 @@ class DiscoveredWorker:
         reported = self.info.get("clock")
         if not isinstance(reported, Mapping):
             return None
-        offset, bound = reported.get("offset_ns"), reported.get("bound_ns")
-        return (-offset, bound) if isinstance(offset, int) and isinstance(bound, int) else None
+        offset, uncertainty = reported.get("offset_ns"), reported.get("uncertainty_ns")
+        return (-offset, uncertainty) if isinstance(offset, int) and isinstance(uncertainty, int) else None
 
 
 class WorkerDiscovery:
@@ -58,26 +58,25 @@ class WorkerDiscovery:
         self._asked: set[bytes] = set()
         self._sockets = sockets
 
-    def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+    def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Take a control message in; only hellos matter here.
 
         The answer is a heartbeat: with it the worker compares its clock to ours, and reports that with its next
         hello, together with the present state of its engines.
         """
-        if message.type != "hello" or not self._sockets.admits(identity):
+        if not isinstance(message, Hello) or not self._sockets.admits(identity):
             return
-        worker_id = identity or message["worker_id"]
-        place = (message["environment"], message["slots"], message["info"])
+        worker_id = identity or message.worker_id
+        place = (message.environment, message.slots, message.info)
         self.present[worker_id] = DiscoveredWorker(peer, worker_id, *place, heard_ns=received_ns)
-        engines = message["info"].get("engines")
+        engines = message.info.get("engines")
         if self._refresh_engines and peer not in self._asked and isinstance(engines, dict):
             self._asked.add(peer)
-            self._sockets.say(peer, "ask", 0, needs=[], engines=sorted(map(str, engines)))
-        self._sockets.say(
-            peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns()
-        )
+            self._sockets.send(peer, Preflight(epoch=0, requirements=[], engines=sorted(map(str, engines))))
+        stamps = HeartbeatAck(epoch=0, echo_ns=message.sent_ns, received_ns=received_ns, sent_ns=monotonic_ns())
+        self._sockets.send(peer, stamps)
 
-    def on_results(self, _identity: str | None, _message: Message) -> None:
+    def on_results(self, _identity: str | None, _message: Results) -> None:
         """Ignore results: no worker was asked for any."""
 
     def gather(self, seconds: float) -> list[DiscoveredWorker]:
@@ -90,5 +89,5 @@ class WorkerDiscovery:
     def send_home(self) -> None:
         """Tell every worker to end."""
         for worker in self.present.values():
-            self._sockets.say(worker.peer, "stop", 0, exit=True)
+            self._sockets.send(worker.peer, Stop(epoch=0, exit=True))
         gevent.sleep(0.2)

@@ -5,12 +5,27 @@ Jobs go out as packed rows, each with a random seed of its own; the seeds are dr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from bench_common.messages import (
+    Acknowledge,
+    CancelJobs,
+    Cleanup,
+    DefineTreatment,
+    Dismiss,
+    Jobs,
+    MasterControlMessage,
+    MasterWorkMessage,
+    Stop,
+    Welcome,
+    clip,
+)
 from bench_common.records import ASSIGNMENT_FIELDS, WORD_BYTES, job_id_of
+from bench_common.treatment import EngineSampling
 from bench_master.coordinator import messages as act
 from bench_master.coordinator.roster import Roster
 from bench_master.plan import Plan
@@ -60,7 +75,7 @@ class JobBatches:
             first += last - place
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def anew(self, tickets: Sequence[int], offset_ns: int) -> bytes:
+    def retries(self, tickets: Sequence[int], offset_ns: int) -> bytes:
         """Return the rows of further attempts; a job that arrived is as late as it is."""
         rows = np.concatenate([np.frombuffer(self._drawn(job_id_of(ticket), 1), "<i8") for ticket in tickets])
         rows = rows.reshape(-1, len(ASSIGNMENT_FIELDS))
@@ -86,8 +101,6 @@ HEARTBEAT_INTERVAL_S: Final = 0.5
 """How often a worker sends a heartbeat, and gets one back."""
 ACK_SEQUENCES: Final = 4096
 """How many batches one message acknowledges, so that it never grows too large to be sent."""
-MAX_REASON_CHARS: Final = 1000
-"""How much of a reason is sent, in characters: it may contain a worker's own name, escaped."""
 DEFAULT_LEASE_S: Final = 15.0
 """How long a worker goes on without a message from its master."""
 
@@ -103,8 +116,21 @@ WorkerAction = (
 """The actions that are carried out by a message to a worker."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """The welcome's fields that are the same for all workers of a run; see `messages.Welcome`."""
+
+    run_id: str
+    noop: bool
+    heartbeat_s: float
+    lease_s: float
+    keep: bool
+    sampling_s: float
+    overhead: EngineSampling | None
+
+
 class Dispatcher:
-    """Sends to the workers of a run. `run_settings` are the welcome's fields that are the same for all."""
+    """Sends messages to the workers of a run. `settings` are part of each welcome."""
 
     def __init__(
         self,
@@ -114,7 +140,7 @@ class Dispatcher:
         sockets: Sockets,
         local_workers: LocalWorkers,
         profiles: Profiles | None,
-        run_settings: Mapping[str, Any],
+        settings: RunSettings,
     ) -> None:
         self._plan = plan
         self._roster = roster
@@ -122,7 +148,7 @@ class Dispatcher:
         self._sockets = sockets
         self._local_workers = local_workers
         self._profiles = profiles
-        self._run_settings = run_settings
+        self._settings = settings
         self._orders = JobBatches(plan.seed)
         self._lanes: dict[int, tuple[int, str]] = {}
 
@@ -133,41 +159,40 @@ class Dispatcher:
                 self._assign_jobs(action)
             case act.DefineTreatment():
                 treatment = self._plan.treatments[action.treatment]
-                self._lane(action.number, "define", treatment=treatment.to_wire())
+                epoch = self._epoch(action.number)
+                self._send_on_lane(action.number, DefineTreatment(epoch=epoch, treatment=treatment))
             case act.CancelJobs():
-                self._lane(action.number, "cancel")
+                self._send_on_lane(action.number, CancelJobs(epoch=self._epoch(action.number)))
             case act.WelcomeWorker():
                 self._welcome(action)
             case act.DismissWorker():
-                self.say(action.peer, "dismiss", 0, reason=action.reason[:MAX_REASON_CHARS], final=action.final)
+                self.send(action.peer, Dismiss(epoch=0, reason=clip(action.reason), final=action.final))
             case act.StartCleanup():
-                self._send_to_member(action.number, "sweep", run_id=self._run_settings["run_id"])
+                member = self._roster[action.number]
+                self.send(member.peer, Cleanup(epoch=member.epoch, run_id=self._settings.run_id))
             case act.EndRun():
-                self._send_to_member(action.number, "stop", exit=False)
+                self._end_run(action.number)
 
-    def say(self, peer: bytes, name: str, epoch: int, **fields: Any) -> None:
+    def send(self, peer: bytes, message: MasterControlMessage) -> None:
         """Send a control message to an address."""
-        self._sockets.say(peer, name, epoch, **fields)
-
-    def ask(self, peer: bytes, needs: Sequence[Mapping[str, str | None]], engines: Sequence[str]) -> None:
-        """Ask a worker whether its host has what the plan's containers need, and how these engines are."""
-        self.say(peer, "ask", 0, needs=needs, engines=engines)
+        self._sockets.send(peer, message)
 
     def acknowledge(self, number: int, epoch: int, sequences: Sequence[int]) -> None:
         """Tell a member that batches of its results are in the journal."""
-        if self._roster[number].epoch == epoch:
+        if self._epoch(number) == epoch:
             for first in range(0, len(sequences), ACK_SEQUENCES):
-                self._lane(number, "ack", sequences=sequences[first : first + ACK_SEQUENCES])
+                batch = list(sequences[first : first + ACK_SEQUENCES])
+                self._send_on_lane(number, Acknowledge(epoch=epoch, sequences=batch))
 
-    def send(self, messages: Iterable[LaneMessage]) -> None:
-        """Send what the service broker has for members."""
+    def send_on_lanes(self, messages: Iterable[LaneMessage]) -> None:
+        """Send messages on the lanes of members."""
         for one in messages:
-            self._lane(one.number, one.name, **one.fields)
+            self._send_on_lane(one.number, one.message)
 
     def release_all(self) -> None:
-        """Let every member of the roster go."""
+        """End the run for every member of the roster."""
         for member in self._roster:
-            self._send_to_member(member.number, "stop", exit=False)
+            self._end_run(member.number)
 
     def take_arrival_times(self, treatment: int, tickets: Sequence[int]) -> list[int] | None:
         """Return when jobs of a treatment arrived; None in the closed model."""
@@ -175,12 +200,15 @@ class Dispatcher:
             None if self._plan.treatments[treatment].open_load is None else self._orders.take_arrival_times(tickets)
         )
 
-    def _send_to_member(self, number: int, name: str, **fields: Any) -> None:
+    def _end_run(self, number: int) -> None:
         member = self._roster[number]
-        self.say(member.peer, name, member.epoch, **fields)
+        self.send(member.peer, Stop(epoch=member.epoch, exit=False))
 
-    def _lane(self, number: int, name: str, **fields: Any) -> None:
-        self._sockets.lane(number, name, self._roster[number].epoch, **fields)
+    def _epoch(self, number: int) -> int:
+        return self._roster[number].epoch
+
+    def _send_on_lane(self, number: int, message: MasterWorkMessage) -> None:
+        self._sockets.send_on_lane(number, message)
 
     def _welcome(self, action: act.WelcomeWorker) -> None:
         local = action.worker_id in self._local_workers.ids
@@ -189,15 +217,23 @@ class Dispatcher:
         if epoch != action.epoch:
             lane = self._sockets.open_lane(action.number, action.worker_id, local=local)
             self._lanes[action.number] = (action.epoch, lane)
-        self.say(
+        settings = self._settings
+        self.send(
             action.peer,
-            "welcome",
-            action.epoch,
-            number=action.number,
-            lane=lane,
-            results=self._sockets.results_endpoint(local=local),
-            profile=self._profiles is not None,
-            **self._run_settings,
+            Welcome(
+                epoch=action.epoch,
+                run_id=settings.run_id,
+                number=action.number,
+                lane_endpoint=lane,
+                results_endpoint=self._sockets.results_endpoint(local=local),
+                noop=settings.noop,
+                heartbeat_s=settings.heartbeat_s,
+                lease_s=settings.lease_s,
+                sampling_s=settings.sampling_s,
+                keep=settings.keep,
+                profile=self._profiles is not None,
+                overhead=settings.overhead,
+            ),
         )
         if self._profiles is not None:
             self._profiles.expect(action.worker_id)
@@ -205,17 +241,19 @@ class Dispatcher:
     def _assign_jobs(self, action: act.AssignJobs) -> None:
         tickets, offset_ns = action.tickets, self._hosts[action.number].offset_ns
         if not isinstance(tickets, range):
-            rows = self._orders.anew(tickets, offset_ns)
+            rows = self._orders.retries(tickets, offset_ns)
         elif action.intended_ns:
             rows = self._orders.arriving(tickets, action.intended_ns, offset_ns)
         else:
             rows = self._orders.fresh(tickets)
-        self._lane(
+        self._send_on_lane(
             action.number,
-            "jobs",
-            treatment=action.treatment,
-            trial=action.trial,
-            width=action.width,
-            batch=action.batch,
-            rows=rows,
+            Jobs(
+                epoch=self._epoch(action.number),
+                treatment=action.treatment,
+                trial=action.trial,
+                concurrency=action.width,
+                batch=action.batch,
+                rows=rows,
+            ),
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
-from bench_common.messages import Message
+from bench_common.messages import Heartbeat, Samples
 from bench_master.coordinator.roster import Member
 from bench_master.formatting import plural
 from bench_master.progress.view import HostRow
@@ -94,10 +94,10 @@ class WorkerHost:
         guess = sent_ns - received_ns
         self.offset_ns = max(self.offset_ns, guess) if self.offset_ns else guess
 
-    def update_offset(self, message: Message, received_ns: int) -> None:
+    def update_offset(self, message: Heartbeat, received_ns: int) -> None:
         """Take the worker's own comparison from its heartbeat: how far our clock is ahead of its, and the bound."""
-        if not self.same_clock and message["bound_ns"] >= 0:
-            self.offset_ns, self.bound_ns = -message["offset_ns"], message["bound_ns"]
+        if not self.same_clock and message.uncertainty_ns >= 0:
+            self.offset_ns, self.bound_ns = -message.offset_ns, message.uncertainty_ns
             self.last_compared_ns = received_ns
 
     @property
@@ -114,12 +114,12 @@ class WorkerHost:
             return None
         return self.offset_ns, self.bound_ns + max_drift_ns(now_ns - self.last_compared_ns)
 
-    def convert_samples(self, message: Message) -> dict[str, Column]:
+    def convert_samples(self, message: Samples) -> dict[str, Column]:
         """Return the columns of a samples message on our clock; raise `ProtocolError` on invalid ones."""
-        columns = validate_columns(message["columns"], self.offset_ns)
-        if message["source"] == "host":
+        columns = validate_columns(message.columns, self.offset_ns)
+        if message.source == "host":
             self.cpu_percent = busy_percent(columns)
-        elif message["source"] == "loop" and "lag_max_ns" in columns:
+        elif message.source == "loop" and "lag_max_ns" in columns:
             self.lag_ms = float(columns["lag_max_ns"].max()) / 1e6
         return columns
 

@@ -229,7 +229,7 @@ def build_header(
 
 def _treatment(treatment: Treatment, anywhere: str) -> dict[str, Any]:
     return {
-        **treatment.to_wire(),
+        **treatment.to_dict(),
         "labels": {"environment": treatment.environment or anywhere, **treatment.labels},
         "title": treatment.title,
         "operation_names": list(operation_names(treatment)),

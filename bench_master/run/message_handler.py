@@ -8,10 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic_ns
-from typing import Protocol
+from typing import Protocol, TypeAlias, assert_never
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import Message
+from bench_common.messages import (
+    CleanupDone,
+    Dismiss,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    PackingReport,
+    PreflightResult,
+    ProfileReport,
+    Progress,
+    Results,
+    RunWarning,
+    Samples,
+    ServiceRequest,
+    ServiceResult,
+    Stop,
+    WorkerControlMessage,
+    WorkerDied,
+    clip,
+)
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.roster import Member
 from bench_master.formatting import one_line
@@ -36,6 +55,21 @@ class RunControl(Protocol):
         """End a run that has not begun; `unusable`: for an engine that cannot be used."""
 
 
+MemberMessage: TypeAlias = (
+    Heartbeat
+    | WorkerDied
+    | Samples
+    | PackingReport
+    | RunWarning
+    | Progress
+    | ServiceRequest
+    | ServiceResult
+    | ProfileReport
+    | CleanupDone
+)
+"""What only an admitted worker sends."""
+
+
 class MessageHandler:
     """Takes the messages of a run's workers; one that breaks the protocol raises `ProtocolError`."""
 
@@ -48,86 +82,95 @@ class MessageHandler:
         self._operation_counts = [len(operation_names(treatment)) for treatment in parts.plan.treatments]
         self._treatment_of = [trial.treatment for trial in parts.plan.trials]
 
-    def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+    def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Take a control message in."""
-        if message.type == "hello":
-            self._on_hello(peer, identity, message, received_ns)
-            return
-        if message.type == "lacks":
-            self._on_preflight_result(peer, identity, message)
-            return
+        match message:
+            case Hello():
+                self._on_hello(peer, identity, message, received_ns)
+                return
+            case PreflightResult():
+                self._on_preflight_result(peer, identity, message)
+                return
         member = self._roster.by_epoch(message.epoch)
         if member is None:
-            if message.type == "beat":
+            if isinstance(message, Heartbeat):
                 self._run.handle(ev.Heartbeat(peer, message.epoch))
             return
         if member.peer != peer or member.identity != identity:
-            raise ProtocolError(f"a message {message.type!r} in the epoch of another worker")
+            raise ProtocolError(f"message {type(message).__name__} in the epoch of another worker")
         if not self._parts.sockets.admits(identity):
             self._run.handle(ev.WorkerDied(member.worker_id, "its key was revoked", message.epoch))
             self._dismiss(peer, "this key was revoked")
             return
-        if message.type in ("want", "served"):
-            take = self._parts.services.on_request if message.type == "want" else self._parts.services.on_reply
-            self._dispatcher.send(take(member, message.fields))
-            return
         self._on_member_message(member, message, received_ns)
 
-    def on_results(self, identity: str | None, message: Message) -> None:
+    def on_results(self, identity: str | None, message: Results) -> None:
         """Take a batch of results in."""
         member = self._roster.by_epoch(message.epoch)
         if member is not None and member.identity != identity:
             raise ProtocolError("results in the epoch of another worker")
         batch = unpack_results(message, self._operation_counts, self._treatment_of)
-        self._run.handle(ev.ResultsReceived(message.epoch, message["sequence"], batch.tickets, batch, batch.aborted))
+        self._run.handle(ev.ResultsReceived(message.epoch, message.sequence, batch.tickets, batch, batch.aborted))
 
     # -- members ------------------------------------------------------------------------------------------------
 
-    def _on_member_message(self, member: Member, message: Message, received_ns: int) -> None:
-        peer, host = member.peer, self._parts.hosts[member.number]
-        if message.type == "beat":
-            self._beat(peer, member.epoch, host, message, received_ns)
-        elif message.type == "gone":
-            self._run.handle(ev.WorkerDied(member.worker_id, message["reason"], message.epoch))
-        elif message.type == "samples":
-            columns = host.convert_samples(message)
-            units = {str(name): str(unit) for name, unit in message["units"].items()}
-            self._recorder.samples(member.number, message["source"], columns, units)
-        elif message.type == "packed":
-            self._packed(member, message)
-        elif message.type == "remark":
-            self._recorder.warn(f"worker {member.worker_id}: {one_line(message['text'])}")
-        elif message.type == "progress":
-            host.status_text = message["text"]
-        elif message.type == "profile":
-            if self._parts.profiles is None:
-                raise ProtocolError("an unrequested profile")
-            self._parts.profiles.add(member.worker_id, message["content"])
-        elif message.type == "swept":
-            failed = [str(item)[:500] for item in message["failed"][:100]]
-            self._run.handle(ev.CleanupDone(peer, message.epoch, message["removed"], failed))
+    def _on_member_message(  # noqa: C901  one case for each type of message
+        self, member: Member, message: MemberMessage, received_ns: int
+    ) -> None:
+        parts, host = self._parts, self._parts.hosts[member.number]
+        match message:
+            case Heartbeat():
+                self._on_heartbeat(member.peer, host, message, received_ns)
+            case WorkerDied():
+                self._run.handle(ev.WorkerDied(member.worker_id, message.reason, message.epoch))
+            case Samples():
+                columns = host.convert_samples(message)
+                self._recorder.samples(member.number, message.source, columns, message.units)
+            case PackingReport():
+                self._on_packing_report(member, message)
+            case RunWarning():
+                self._recorder.warn(f"worker {member.worker_id}: {one_line(message.text)}")
+            case Progress():
+                host.status_text = message.text
+            case ServiceRequest():
+                self._dispatcher.send_on_lanes(parts.services.on_request(member, message))
+            case ServiceResult():
+                self._dispatcher.send_on_lanes(parts.services.on_result(member, message))
+            case ProfileReport():
+                if parts.profiles is None:
+                    raise ProtocolError("an unrequested profile")
+                parts.profiles.add(member.worker_id, message.content)
+            case CleanupDone():
+                self._run.handle(ev.CleanupDone(member.peer, message.epoch, message.removed, message.failed))
+            case _:
+                assert_never(message)
 
-    def _beat(self, peer: bytes, epoch: int, host: WorkerHost, message: Message, received_ns: int) -> None:
-        host.estimate_offset(message["sent_ns"], received_ns)
+    def _on_heartbeat(self, peer: bytes, host: WorkerHost, message: Heartbeat, received_ns: int) -> None:
+        host.estimate_offset(message.sent_ns, received_ns)
         host.update_offset(message, received_ns)
-        self._run.handle(ev.Heartbeat(peer, epoch, clock_known=host.clock_known))
-        stamps = {"echo_ns": message["sent_ns"], "received_ns": received_ns, "sent_ns": monotonic_ns()}
-        self._dispatcher.say(peer, "pulse", epoch, **stamps)
+        self._run.handle(ev.Heartbeat(peer, message.epoch, clock_known=host.clock_known))
+        ack = HeartbeatAck(
+            epoch=message.epoch, echo_ns=message.sent_ns, received_ns=received_ns, sent_ns=monotonic_ns()
+        )
+        self._dispatcher.send(peer, ack)
 
-    def _packed(self, member: Member, message: Message) -> None:
-        returned = message["returned"]
-        if not all(type(ticket) is int for ticket in returned):
-            raise ProtocolError("tickets that are not whole numbers")
-        fields = {name: message[name] for name in ("containers", "reason", "full", "hold_s", "memory_before")}
-        self._run.handle(ev.PackingReported(member.epoch, message["trial"], returned, fields))
+    def _on_packing_report(self, member: Member, message: PackingReport) -> None:
+        fields = {
+            "containers": message.containers,
+            "reason": message.reason,
+            "full": message.full,
+            "hold_s": message.hold_s,
+            "memory_before": message.memory_before,
+        }
+        self._run.handle(ev.PackingReported(member.epoch, message.trial, message.returned, fields))
 
-    # -- who asks to join ---------------------------------------------------------------------------------------
+    # -- workers that ask to join --------------------------------------------------------------------------------
 
     def _on_hello(
         self,
         peer: bytes,
         identity: str | None,
-        message: Message,
+        message: Hello,
         received_ns: int,
         *,
         lacking: Sequence[str] = (),
@@ -137,17 +180,17 @@ class MessageHandler:
         if not self._parts.sockets.admits(identity):
             self._dismiss(peer, "this key is not admitted")
             return
-        info = message["info"]
+        info = message.info
         # With keys, a worker is who its key says, whatever it claims.
-        worker_id = identity or message["worker_id"]
+        worker_id = identity or message.worker_id
         if self._run.over and worker_id in self._parts.local_workers.ids:
             # Never admitted, so nothing releases it; and the master waits for the end of its own workers.
-            self._dispatcher.say(peer, "stop", 0, exit=True)
+            self._dispatcher.send(peer, Stop(epoch=0, exit=True))
             return
         compatibility = check_compatibility(
             self._parts.plan.treatments,
-            environment=message["environment"],
-            slots=message["slots"],
+            environment=message.environment,
+            slots=message.slots,
             info=info,
             noop=self._parts.noop,
             worker_id=worker_id,
@@ -166,28 +209,27 @@ class MessageHandler:
             return
         for remark in compatibility.remarks:
             self._recorder.remark(remark)
-        place = (peer, worker_id, message["environment"], message["slots"], identity, info)
+        place = (peer, worker_id, message.environment, message.slots, identity, info)
         self._run.handle(ev.Hello(*place, clock_known=self._parts.hosts.shares_our_clock(info)))
         member = self._roster.find(worker_id)
         if not self._run.over and member is not None and member.peer == peer:
-            self._parts.hosts[member.number].estimate_offset(message["sent_ns"], received_ns)
+            self._parts.hosts[member.number].estimate_offset(message.sent_ns, received_ns)
 
-    def _on_preflight_result(self, peer: bytes, identity: str | None, message: Message) -> None:
+    def _on_preflight_result(self, peer: bytes, identity: str | None, message: PreflightResult) -> None:
         """Take the answer on what a worker's host lacks, and go on with the hello that waited."""
-        waited = self._parts.preflight.answered(peer, identity, message["engines"])
+        waited = self._parts.preflight.answered(peer, identity, message.engines)
         if waited is None:
             raise ProtocolError("an unrequested preflight answer")
         hello, received_ns = waited
-        reasons = [str(reason)[:1000] for reason in message["reasons"][:100]]
-        self._on_hello(peer, identity, hello, received_ns, lacking=reasons, unusable=message["unusable"])
+        self._on_hello(peer, identity, hello, received_ns, lacking=message.reasons, unusable=message.unusable)
 
     def _refuse(self, peer: bytes, worker_id: str, reasons: Sequence[str], *, unusable: bool) -> None:
         """End the run for a worker that cannot do what the plan asks, unless it has begun without it."""
         if self._recorder.journal is not None:
             # A run that has begun goes on without a worker that cannot take part.
-            self._dismiss(peer, "; ".join(reasons)[:1000])
+            self._dismiss(peer, "; ".join(reasons))
             return
         self._run.refuse([f"worker {worker_id}: {reason}" for reason in reasons], unusable=unusable)
 
     def _dismiss(self, peer: bytes, reason: str) -> None:
-        self._dispatcher.say(peer, "dismiss", 0, reason=reason, final=True)
+        self._dispatcher.send(peer, Dismiss(epoch=0, reason=clip(reason), final=True))

@@ -8,10 +8,13 @@ shape; what it does not say, it cannot do. Pure: the question is sent by a callb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.messages import Message
+from msgspec.structs import replace
+
+from bench_common.messages import Hello
+from bench_common.messages import Preflight as PreflightMessage
 from bench_common.requirements import (
     engines_for_worker,
     ignored_settings,
@@ -85,8 +88,8 @@ def _local_part(treatment: Treatment, hosted: Mapping[str, ContainerSettings], *
     if not treatment.placement:
         return treatment
     if takes:
-        return replace(treatment, services={**local_services(treatment), **hosted})
-    return replace(treatment, container=ContainerSettings(), services=dict(hosted), swap="as-is")
+        return replace(treatment, services={**local_services(treatment), **hosted}, placement={})
+    return replace(treatment, container=ContainerSettings(), services=dict(hosted), placement={}, swap="as-is")
 
 
 def _check_mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
@@ -122,36 +125,36 @@ class _PendingHello:
     last_heard_s: float
     identity: str | None
     """The name of the connection's key; None without keys."""
-    hello: Message
+    hello: Hello
     received_ns: int
 
 
 class Preflight:
     """Asks workers for what the plan needs, and keeps their hellos until they answer.
 
-    `ask(peer, needs, engines)` sends the question, `clock()` gives seconds.
+    `send(peer, message)` sends the question, `clock()` gives seconds.
     """
 
     def __init__(
         self,
         treatments: Sequence[Treatment],
-        ask: Callable[[bytes, list[dict[str, str | None]], list[str]], None],
+        send: Callable[[bytes, PreflightMessage], None],
         clock: Callable[[], float],
     ) -> None:
         self._treatments = treatments
-        self._ask = ask
+        self._send = send
         self._clock = clock
         self._waiting: dict[bytes, _PendingHello] = {}
         self._cleared: set[bytes] = set()
 
     def admits(
-        self, peer: bytes, identity: str | None, hello: Message, received_ns: int, *, doubtful: bool = False
+        self, peer: bytes, identity: str | None, hello: Hello, received_ns: int, *, doubtful: bool = False
     ) -> bool:
         """Return whether this worker has answered, or need not: nothing is required, and its hello is not `doubtful`.
 
         A worker that was not asked yet is asked now, and its hello is kept.
         """
-        who = (self._treatments, hello["environment"], identity or hello["worker_id"])
+        who = (self._treatments, hello.environment, identity or hello.worker_id)
         needs, engines = requirements_for_worker(*who), engines_for_worker(*who)
         if peer in self._cleared or not (needs or (doubtful and engines)):
             return True
@@ -159,12 +162,12 @@ class Preflight:
         self._forget(now)
         kept = self._waiting.get(peer)
         if kept is None:
-            self._ask(peer, [need.to_wire() for need in needs], engines)
+            self._send(peer, PreflightMessage(epoch=0, requirements=needs, engines=engines))
         asked_s = now if kept is None else kept.sent_s
         self._waiting[peer] = _PendingHello(asked_s, now, identity, hello, received_ns)
         return False
 
-    def answered(self, peer: bytes, identity: str | None, engines: Mapping[str, Any]) -> tuple[Message, int] | None:
+    def answered(self, peer: bytes, identity: str | None, engines: Mapping[str, Any]) -> tuple[Hello, int] | None:
         """Note an answer; return the hello that waited for it, with these engines in it, and when that came (ns).
 
         None where this worker was not asked.
@@ -174,7 +177,7 @@ class Preflight:
             return None
         del self._waiting[peer]
         self._cleared.add(peer)
-        reported = kept.hello["info"].get("engines")
+        reported = kept.hello.info.get("engines")
         if isinstance(reported, dict):
             reported |= engines
         return kept.hello, kept.received_ns

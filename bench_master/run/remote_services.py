@@ -7,22 +7,39 @@ removal of the service.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from bench_common.errors import ProtocolError
+from bench_common.messages import (
+    DefineTreatment,
+    MasterWorkMessage,
+    ServiceCommand,
+    ServiceReply,
+    ServiceRequest,
+    ServiceResult,
+    clip,
+)
 from bench_common.requirements import (
+    MAX_OPEN_REQUESTS,
+    MAX_SERVICE_ERROR_CHARS,
     REMOVE,
-    SERVICE_ACTIONS,
     SERVICE_FAILURE,
     SERVICE_LOST,
     START,
-    ServiceReply,
+    RequestedAction,
+    ServiceAction,
+    ServiceOutcome,
     choose_host,
 )
 from bench_common.treatment import Treatment
 from bench_master.coordinator.roster import Member, Presence, Roster
+
+ServiceKey: TypeAlias = tuple[int, str]
+"""The ticket of the job that a service was started for, and the service's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +47,21 @@ class LaneMessage:
     """A message to send on a member's lane."""
 
     number: int
-    name: str
-    fields: Mapping[str, Any]
+    """The member's roster number."""
+    message: MasterWorkMessage
 
 
 @dataclass(slots=True)
 class _RemoteService:
-    """A service that a client's job uses on a host; `waiting` while that host is missing."""
+    """A service that one member runs for a job of another."""
 
     client: int
+    """The roster number of the job's worker."""
     host: int
+    """The roster number of the service's worker."""
     treatment: int
     waiting: bool = False
+    """Whether it is to be started once a missing host is back."""
 
 
 class ServiceBroker:
@@ -50,129 +70,130 @@ class ServiceBroker:
     def __init__(self, treatments: Sequence[Treatment], roster: Roster, remark: Callable[[str], None]) -> None:
         self._treatments = treatments
         self._roster = roster
-        self._add_note = remark
-        self._services: dict[tuple[int, str], _RemoteService] = {}
+        self._add_remark = remark
+        self._services: dict[ServiceKey, _RemoteService] = {}
 
-    def on_request(self, client: Member, fields: Mapping[str, Any]) -> list[LaneMessage]:
+    def on_request(self, client: Member, request: ServiceRequest) -> list[LaneMessage]:
         """Handle a request of a client's job; raise `ProtocolError` on one that it may not make."""
-        treatment, service, key, act = self._checked(fields)
-        hosted = self._services.get(key)
-        if hosted is not None and hosted.client != client.number:
+        treatment, key, action = self._check(request), (request.ticket, request.service), request.action
+        found = self._services.get(key)
+        if found is not None and found.client != client.number:
             raise ProtocolError(f"ticket {key[0]} is another worker's")
-        if act == START and hosted is None:
-            place = treatment.placement[service]
-            found = choose_host(place, client, self._roster)
-            if found is None:
-                return [_failure_reply(client.number, fields, f"no worker {place!r} has joined for {service}")]
-            if sum(one.client == client.number for one in self._services.values()) >= 2 * client.slots * len(
-                SERVICE_ACTIONS
-            ):
-                return [_failure_reply(client.number, fields, f"this worker uses {service} in too many jobs already")]
-            hosted = self._services[key] = _RemoteService(client.number, found.number, treatment.index)
-        if hosted is None:
-            return [_failure_reply(client.number, fields, "" if act == REMOVE else "was never started")]
-        return self._forward(key, hosted, act)
+        if action == START and found is None:
+            place = treatment.placement[request.service]
+            host = choose_host(place, client, self._roster)
+            if host is None:
+                text = f"no worker {place!r} has joined for {request.service}"
+                return [self._fail(client.number, key, treatment.index, action, text)]
+            limit = 2 * client.slots * MAX_OPEN_REQUESTS
+            if sum(one.client == client.number for one in self._services.values()) >= limit:
+                text = f"this worker uses {request.service} in too many jobs already"
+                return [self._fail(client.number, key, treatment.index, action, text)]
+            found = self._services[key] = _RemoteService(client.number, host.number, treatment.index)
+        if found is None:
+            text = "" if action == REMOVE else "was never started"
+            return [self._fail(client.number, key, treatment.index, action, text)]
+        return self._command(key, found, action)
 
-    def on_reply(self, member: Member, fields: Mapping[str, Any]) -> list[LaneMessage]:
-        """Handle a host's reply; raise `ProtocolError` on one to a request that it did not get."""
-        treatment, service, key, act = self._checked(fields)
-        hosted = self._services.get(key)
-        if hosted is None:
+    def on_result(self, member: Member, result: ServiceResult) -> list[LaneMessage]:
+        """Handle a host's result; raise `ProtocolError` on one to a command that it did not get."""
+        treatment, key, action = self._check(result), (result.ticket, result.service), result.action
+        found = self._services.get(key)
+        if found is None:
             return []  # its client is lost, or has given up
-        if hosted.host != member.number:
-            raise ProtocolError(f"{service} of ticket {key[0]} belongs to another worker's host")
-        client = self._roster[hosted.client]
-        if act == REMOVE:
+        if found.host != member.number:
+            raise ProtocolError(f"{result.service} of ticket {key[0]} belongs to another worker's host")
+        client, outcome = self._roster[found.client], result.outcome
+        if action == REMOVE:
             del self._services[key]
-        elif act == START and not fields["problem"]:
-            self._add_note(
-                f"{treatment.engine}: {service} of jobs on worker {client.worker_id} ran on worker "
-                f"{member.worker_id} ({member.environment}), reached at {fields['address']}"
+        elif action == START and not outcome.error:
+            self._add_remark(
+                f"{treatment.engine}: {result.service} of jobs on worker {client.worker_id} ran on worker "
+                f"{member.worker_id} ({member.environment}), reached at {outcome.address}"
             )
-        problem = fields["problem"]
-        if problem and act == START:
-            # The problem begins with the service's name; where it ran matters as much.
-            problem = f"{problem} (on worker {member.worker_id})"[:4096]
-        return [LaneMessage(hosted.client, "supplied", {**fields, "problem": problem})]
+        if outcome.error and action == START:
+            # The text begins with the service's name; where it ran matters as much.
+            text = clip(f"{outcome.error} (on worker {member.worker_id})", MAX_SERVICE_ERROR_CHARS)
+            outcome = replace(outcome, error=text)
+        return [self._reply(found.client, key, found.treatment, action, outcome)]
 
     def on_worker_lost(self, number: int, reason: str) -> list[LaneMessage]:
         """Handle the loss of a member: services on its host are lost, services for its jobs are removed."""
         sent: list[LaneMessage] = []
-        for key, hosted in list(self._services.items()):
-            if hosted.client == number:
+        for key, one in list(self._services.items()):
+            if one.client == number:
                 del self._services[key]
-                if not hosted.waiting:
-                    sent += self._send_to_host(key, hosted, REMOVE)
-            elif hosted.host == number and not hosted.waiting:
+                if not one.waiting:
+                    sent += self._send_to_host(key, one, REMOVE)
+            elif one.host == number and not one.waiting:
                 del self._services[key]
-                if self._roster[hosted.client].present:
-                    name = self._roster[number].worker_id
-                    text = f"{key[1]} was lost with worker {name}: {reason}"
-                    sent.append(_failure_reply(hosted.client, _service_request(key, hosted, SERVICE_LOST), text))
+                if self._roster[one.client].present:
+                    text = f"{key[1]} was lost with worker {self._roster[number].worker_id}: {reason}"
+                    sent.append(self._fail(one.client, key, one.treatment, SERVICE_LOST, text))
         return sent
 
     def on_worker_back(self, number: int) -> list[LaneMessage]:
         """Handle a reconnect: send the requests that waited for this member."""
         sent: list[LaneMessage] = []
-        for key, hosted in self._services.items():
-            if hosted.host == number and hosted.waiting:
-                hosted.waiting = False
-                sent += self._send_to_host(key, hosted, START)
+        for key, one in self._services.items():
+            if one.host == number and one.waiting:
+                one.waiting = False
+                sent += self._send_to_host(key, one, START)
         return sent
 
     def on_worker_given_up(self, number: int) -> list[LaneMessage]:
         """Handle a member that did not reconnect: requests that waited for it fail."""
-        waiting = [
-            (key, hosted) for key, hosted in self._services.items() if hosted.host == number and hosted.waiting
-        ]
+        waiting = [(key, one) for key, one in self._services.items() if one.host == number and one.waiting]
         for key, _ in waiting:
             del self._services[key]
-        name = self._roster[number].worker_id
-        text = f"worker {name} is lost: it did not reconnect"
-        return [_failure_reply(hosted.client, _service_request(key, hosted, START), text) for key, hosted in waiting]
+        text = f"worker {self._roster[number].worker_id} is lost: it did not reconnect"
+        return [self._fail(one.client, key, one.treatment, START, text) for key, one in waiting]
 
-    def _forward(self, key: tuple[int, str], hosted: _RemoteService, act: str) -> list[LaneMessage]:
-        presence = self._roster[hosted.host].presence
+    def _command(self, key: ServiceKey, one: _RemoteService, action: RequestedAction) -> list[LaneMessage]:
+        presence = self._roster[one.host].presence
         if presence is Presence.PRESENT:
-            return self._send_to_host(key, hosted, act)
-        if act == START and presence is Presence.MISSING:
-            hosted.waiting = True
+            return self._send_to_host(key, one, action)
+        if action == START and presence is Presence.MISSING:
+            one.waiting = True
             return []
         del self._services[key]
-        if act == REMOVE:
-            return [_failure_reply(hosted.client, _service_request(key, hosted, act), "")]
-        name = self._roster[hosted.host].worker_id
-        return [_failure_reply(hosted.client, _service_request(key, hosted, act), f"worker {name} is lost")]
+        text = "" if action == REMOVE else f"worker {self._roster[one.host].worker_id} is lost"
+        return [self._fail(one.client, key, one.treatment, action, text)]
 
-    def _send_to_host(self, key: tuple[int, str], hosted: _RemoteService, act: str) -> list[LaneMessage]:
-        member = self._roster[hosted.host]
+    def _send_to_host(self, key: ServiceKey, one: _RemoteService, action: RequestedAction) -> list[LaneMessage]:
+        member = self._roster[one.host]
         if not member.present:
             return []
         sent = []
-        if hosted.treatment not in member.known_treatments:
-            member.known_treatments.add(hosted.treatment)
-            sent.append(
-                LaneMessage(member.number, "define", {"treatment": self._treatments[hosted.treatment].to_wire()})
+        if one.treatment not in member.known_treatments:
+            member.known_treatments.add(one.treatment)
+            treatment = self._treatments[one.treatment]
+            sent.append(LaneMessage(member.number, DefineTreatment(epoch=member.epoch, treatment=treatment)))
+        ticket, service = key
+        command = ServiceCommand(
+            epoch=member.epoch, treatment=one.treatment, service=service, ticket=ticket, action=action
+        )
+        return [*sent, LaneMessage(member.number, command)]
+
+    def _check(self, message: ServiceRequest | ServiceResult) -> Treatment:
+        index, service = message.treatment, message.service
+        if index >= len(self._treatments) or service not in self._treatments[index].placement:
+            raise ProtocolError(
+                f"{message.action!r} for the service {service!r} of treatment {index}, which is not placed"
             )
-        return [*sent, LaneMessage(member.number, "serve", _service_request(key, hosted, act))]
+        return self._treatments[index]
 
-    def _checked(self, fields: Mapping[str, Any]) -> tuple[Treatment, str, tuple[int, str], str]:
-        index, service, ticket, act = (fields[name] for name in ("treatment", "service", "ticket", "act"))
-        if (
-            index >= len(self._treatments)
-            or service not in self._treatments[index].placement
-            or act not in SERVICE_ACTIONS
-        ):
-            raise ProtocolError(f"{act!r} for the service {service!r} of treatment {index}, which is not placed")
-        return self._treatments[index], service, (ticket, service), act
+    def _fail(self, number: int, key: ServiceKey, treatment: int, action: ServiceAction, error: str) -> LaneMessage:
+        """Return the reply to a request that no worker can carry out; an empty `error` is a success."""
+        outcome = ServiceOutcome(kind=SERVICE_FAILURE if error else "", error=clip(error, MAX_SERVICE_ERROR_CHARS))
+        return self._reply(number, key, treatment, action, outcome)
 
-
-def _service_request(key: tuple[int, str], hosted: _RemoteService, act: str) -> dict[str, Any]:
-    return {"treatment": hosted.treatment, "service": key[1], "ticket": key[0], "act": act}
-
-
-def _failure_reply(number: int, errand: Mapping[str, Any], problem: str) -> LaneMessage:
-    """Return the reply to a client's request that no host carried out."""
-    supplied = ServiceReply(kind=SERVICE_FAILURE if problem else "", problem=problem)
-    named = {name: errand[name] for name in ("treatment", "service", "ticket", "act")}
-    return LaneMessage(number, "supplied", {**named, **asdict(supplied)})
+    def _reply(
+        self, number: int, key: ServiceKey, treatment: int, action: ServiceAction, outcome: ServiceOutcome
+    ) -> LaneMessage:
+        ticket, service = key
+        epoch = self._roster[number].epoch
+        reply = ServiceReply(
+            epoch=epoch, treatment=treatment, service=service, ticket=ticket, action=action, outcome=outcome
+        )
+        return LaneMessage(number, reply)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import Message
+from bench_common.messages import Results
 from bench_common.records import (
     JOB_ROW,
     LOOP_FIELDS,
@@ -31,11 +31,9 @@ Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 TICKET: Final = RESULT_FIELDS.index("ticket")
 OUTCOME: Final = RESULT_FIELDS.index("outcome")
-LOOP_BYTES: Final = len(LOOP_FIELDS) * WORD_BYTES
 MAX_DURATION_NS: Final = 1 << 50
 """No interval of a loop is longer than these thirteen days: a sum of many such is still a number of 64 bits."""
 WORKER_OUTCOMES: Final = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.ABORTED})
-TEXT_LIMIT = 4000
 
 
 @dataclass(slots=True)
@@ -73,40 +71,32 @@ class ResultBatch:
         )
 
 
-def unpack_results(message: Message, operation_counts: Sequence[int], trials: Sequence[int]) -> ResultBatch:
+def unpack_results(message: Results, operation_counts: Sequence[int], trials: Sequence[int]) -> ResultBatch:
     """Return the batch in a results message.
 
     `operation_counts` are those of each treatment, `trials` the treatment of each trial. Raises `ProtocolError` for
     results of others. Work that is cheaper for many batches together is left to `to_rows`.
     """
-    treatment, trial, rows = message["treatment"], message["trial"], message["rows"]
+    treatment, trial, rows = message.treatment, message.trial, message.rows
     if trial >= len(trials) or treatment != trials[trial]:
         raise ProtocolError("results of a treatment or trial that is not in the plan")
     words = result_word_count(operation_counts[treatment])
     if not rows or len(rows) % (words * WORD_BYTES):
         raise ProtocolError(f"{len(rows)} bytes are not a whole number of rows")
-    loop = message["loop"]
-    if len(loop) != LOOP_BYTES:
-        raise ProtocolError(f"{len(loop)} bytes are not a loop reading")
     table = memoryview(rows).cast("q")
     outcomes = table[OUTCOME::words].tolist()
     aborted = _aborted(outcomes) if any(outcomes) else 0
     tickets = table[TICKET::words].tolist()
-    batch = ResultBatch(treatment, trial, words, rows, loop, tickets, [], [], [], aborted)
-    if message["metrics"] or message["errors"] or message["outputs"]:
+    batch = ResultBatch(treatment, trial, words, rows, message.loop, tickets, [], [], [], aborted)
+    if message.metrics or message.errors or message.outputs:
         _unpack_records(batch, message)
     return batch
 
 
-def _unpack_records(batch: ResultBatch, message: Message) -> None:
-    try:
-        batch.metrics += [_metric(*item) for item in message["metrics"]]
-        batch.errors += [_error(*item) for item in message["errors"]]
-        batch.outputs += [_output(*item) for item in message["outputs"]]
-    except (TypeError, ValueError) as error:
-        raise ProtocolError(f"results with a malformed record: {error}") from error
-    told = {record.ticket for records in (batch.metrics, batch.errors, batch.outputs) for record in records}
-    if not told.issubset(batch.tickets):
+def _unpack_records(batch: ResultBatch, message: Results) -> None:
+    batch.metrics, batch.errors, batch.outputs = message.metrics, message.errors, message.outputs
+    tickets = {record.ticket for records in (batch.metrics, batch.errors, batch.outputs) for record in records}
+    if not tickets.issubset(batch.tickets):
         raise ProtocolError("results with a record of a job that is not in the batch")
 
 
@@ -163,35 +153,3 @@ def loop_columns(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int)
         "busy_ns": [int(np.minimum(busy, span).sum())],
         "lag_max_ns": [int(lag.max())],
     }
-
-
-def _check_ids(ticket: Any, treatment: Any, trial: Any) -> tuple[int, int, int]:
-    for value in (ticket, treatment, trial):
-        if type(value) is not int or value < 0:
-            raise TypeError(f"ticket, treatment or trial {str(value)[:40]!r}")
-    return ticket, treatment, trial
-
-
-def _metric(ticket: Any, treatment: Any, trial: Any, name: Any, value: Any) -> MetricRecord:
-    if type(value) not in (int, float):
-        raise TypeError(f"metric value {str(value)[:40]!r}")
-    return MetricRecord(*_check_ids(ticket, treatment, trial), _text(name), float(value))
-
-
-def _error(ticket: Any, treatment: Any, trial: Any, operation: Any, kind: Any, message: Any) -> ErrorRecord:
-    return ErrorRecord(*_check_ids(ticket, treatment, trial), _text(operation), _text(kind), _text(message))
-
-
-def _output(
-    ticket: Any, treatment: Any, trial: Any, step: Any, stdout: Any, stderr: Any, exit_code: Any, truncated: Any
-) -> OutputRecord:
-    if not isinstance(stdout, bytes) or not isinstance(stderr, bytes) or type(exit_code) is not int:
-        raise TypeError("output that is not bytes with an exit code")
-    place = _check_ids(ticket, treatment, trial)
-    return OutputRecord(*place, _text(step), stdout, stderr, exit_code, truncated is True)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"text expected, not {str(value)[:40]!r}")
-    return value[:TEXT_LIMIT]

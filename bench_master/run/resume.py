@@ -101,7 +101,7 @@ class ResumableRun:
         trials = [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials]
         stored = [_comparable(treatment) for treatment in header["treatments"]]
         ours = [
-            _comparable({**treatment.to_wire(), "operation_names": operation_names(treatment)})
+            _comparable({**treatment.to_dict(), "operation_names": operation_names(treatment)})
             for treatment in plan.treatments
         ]
         difference = None

@@ -277,14 +277,16 @@ class Session:
         elif note.kind == "run-begin":
             self._begin_journal()
         elif note.kind == "worker-lost":
-            self._dispatcher.send(self._parts.services.on_worker_lost(note.fields["worker"], note.fields["reason"]))
+            self._dispatcher.send_on_lanes(
+                self._parts.services.on_worker_lost(note.fields["worker"], note.fields["reason"])
+            )
             if note.fields["silent"]:
                 # It may hang for good. Killed, it is restarted; its load process cleans up and ends.
                 self._parts.local_workers.kill(note.fields["worker_id"])
         elif note.kind == "worker-given-up":
-            self._dispatcher.send(self._parts.services.on_worker_given_up(note.fields["worker"]))
+            self._dispatcher.send_on_lanes(self._parts.services.on_worker_given_up(note.fields["worker"]))
         if note.kind == "worker-reconnected":
-            self._dispatcher.send(self._parts.services.on_worker_back(note.fields["worker"]))
+            self._dispatcher.send_on_lanes(self._parts.services.on_worker_back(note.fields["worker"]))
         self._recorder.note(note)
 
     def refuse(self, reasons: Sequence[str], *, unusable: bool) -> None:

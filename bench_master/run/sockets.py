@@ -43,7 +43,16 @@ from bench_common.keys import (
     lane_domain,
     read_master_key,
 )
-from bench_common.messages import Lane, Message, decode, encode, largest_frame
+from bench_common.messages import (
+    FROM_WORKER,
+    RESULTS,
+    Lane,
+    MasterControlMessage,
+    MasterWorkMessage,
+    Results,
+    WorkerControlMessage,
+    encode,
+)
 
 log = logging.getLogger(__name__)
 
@@ -190,14 +199,16 @@ def _remove_stale() -> None:
 class Receiver(Protocol):
     """Gets the messages of a master's sockets. It is called in the loop, so it must not block."""
 
-    def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+    def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Take a control message; raise `ProtocolError` on one that breaks the protocol."""
 
-    def on_results(self, identity: str | None, message: Message) -> None:
+    def on_results(self, identity: str | None, message: Results) -> None:
         """Take a batch of results; raise `ProtocolError` on one that breaks the protocol."""
 
 
 MAX_SOCKETS: Final = 16_384
+_MAX_INCOMING: Final[Mapping[Lane, int]] = {"control": FROM_WORKER.max_bytes, "results": RESULTS.max_bytes}
+"""The largest frame that workers send on a lane, in bytes; on the others they send nothing."""
 
 
 class Sockets:
@@ -263,15 +274,15 @@ class Sockets:
         """Return where a worker sends its results."""
         return self._endpoints.results_for(local=local)
 
-    def say(self, peer: bytes, name: str, epoch: int, **fields: Any) -> None:
+    def send(self, peer: bytes, message: MasterControlMessage) -> None:
         """Send a control message to a peer; a message to a peer that has disconnected is dropped."""
         if self._control is not None:
-            self._control.send(peer, encode(name, epoch, **fields))
+            self._control.send(peer, encode(message))
 
-    def lane(self, number: int, name: str, epoch: int, **fields: Any) -> None:
+    def send_on_lane(self, number: int, message: MasterWorkMessage) -> None:
         """Send a message on a member's lane."""
         channel = self._lanes.get(number)
-        if channel is not None and not channel.send(encode(name, epoch, **fields)):
+        if channel is not None and not channel.send(encode(message)):
             self._drop("lane-full", f"the lane of member {number} is full")
 
     def admits(self, identity: str | None) -> bool:
@@ -288,7 +299,7 @@ class Sockets:
 
     def _socket(self, kind: int, lane: Lane, domain: str) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
-        configure_socket(socket, largest_frame("worker", lane))
+        configure_socket(socket, _MAX_INCOMING.get(lane, 0))
         if self._key is not None:
             secure_server(socket, self._key, domain)
         return socket
@@ -312,7 +323,7 @@ class Sockets:
                 if len(frames) != 2:  # noqa: PLR2004  the peer's address and one frame
                     raise ProtocolError(f"{len(frames)} frames on the control socket")
                 identity = self._identity(frames[-1])
-                message = decode(frames[-1].bytes, sender="worker", lane="control")
+                message = FROM_WORKER.decode(frames[-1].bytes)
                 receiver.on_control(frames[0].bytes, identity, message, now_ns)
             except ProtocolError as error:
                 self._drop("control", str(error), identity)
@@ -324,7 +335,7 @@ class Sockets:
             identity = None
             try:
                 identity = self._identity(frames[0])
-                message = decode(join_frames(frames), sender="worker", lane="results")
+                message = RESULTS.decode(join_frames(frames))
                 receiver.on_results(identity, message)
             except ProtocolError as error:
                 self._drop("results", str(error), identity)

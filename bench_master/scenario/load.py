@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
-from bench_common.messages import encode
+from bench_common.messages import DefineTreatment, encode
 from bench_common.thresholds import Threshold, parse_threshold
 from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import apply_aliases
@@ -188,7 +188,7 @@ def _check_treatment_sizes(treatments: Sequence[Treatment], root: MappingNode, f
     """Report a treatment that is too large for a message: aliases can repeat text beyond the limit of a file."""
     for treatment in () if findings.deep else treatments:
         try:
-            encode("define", 0, treatment=treatment.to_wire())
+            encode(DefineTreatment(epoch=0, treatment=treatment))
         except ProtocolError as error:
             text = f"{treatment.title or 'the job'} is too large to send to a worker: {error}; shorten its texts"
             findings.add(root.place, text, deep=True)

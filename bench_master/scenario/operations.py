@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from bench_common.errors import did_you_mean
 from bench_common.treatment import OPERATIONS, SYNTAX, Operation, parse_stop_condition

@@ -19,7 +19,17 @@ from pathlib import Path
 import zmq
 
 from bench_common.keys import read_worker_key
-from bench_common.messages import MAX_FRAME, decode, encode
+from bench_common.messages import (
+    FROM_MASTER,
+    MAX_FRAME,
+    CleanupDone,
+    Heartbeat,
+    Hello,
+    Results,
+    Samples,
+    WorkerDied,
+    encode,
+)
 
 SEED = 5
 CURVE_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + b"\x00" + bytes(31)
@@ -35,14 +45,14 @@ def forged(epoch):
     """Return what a worker of this epoch could say: that it is there, that it is gone, that its jobs are done."""
     return {
         "control": [
-            encode("beat", epoch, sent_ns=1, running=0, offset_ns=0, bound_ns=-1),
-            encode("gone", epoch, worker_id="blade-2", reason="so it says"),
-            encode("swept", epoch, removed=0, failed=[]),
-            encode("samples", epoch, source="host", columns={"time_ns": [1]}, units={}),
+            encode(Heartbeat(epoch=epoch, sent_ns=1, running=0, offset_ns=0, uncertainty_ns=-1)),
+            encode(WorkerDied(epoch=epoch, worker_id="blade-2", reason="so it says")),
+            encode(CleanupDone(epoch=epoch, removed=0, failed=[])),
+            encode(Samples(epoch=epoch, source="host", columns={"time_ns": [1]}, units={})),
         ],
         "results": [
-            encode("results", epoch, sequence=sequence, treatment=0, trial=0, rows=bytes(96), loop=bytes(24),
-                   metrics=[], errors=[], outputs=[])
+            encode(Results(epoch=epoch, sequence=sequence, treatment=0, trial=0, rows=bytes(96), loop=bytes(24),
+                   metrics=[], errors=[], outputs=[]))
             for sequence in (0, 10_000)
         ],
     }  # fmt: skip
@@ -51,7 +61,7 @@ def forged(epoch):
 def hello(name):
     """Return what a worker of that name asks with."""
     info = {"host": name, "engines": {"native": {"usable": True}}}
-    return encode("hello", 0, worker_id=name, environment="hypervisor", slots=4, sent_ns=1, info=info)
+    return encode(Hello(epoch=0, worker_id=name, environment="hypervisor", slots=4, sent_ns=1, info=info))
 
 
 class Intruder:
@@ -123,17 +133,17 @@ class Intruder:
             self.found["stolen"] += sum(len(self._heard(thief)) for thief in thieves)
             time.sleep(PAUSE_S)
         # After all of this the door still opens to a key that is listed, and it is told that it is late.
-        message = set()
+        received = set()
         limit = time.monotonic() + 15
-        while "dismiss" not in message and time.monotonic() < limit:
+        while "Dismiss" not in received and time.monotonic() < limit:
             # Of the two that call themselves alike a ROUTER hears the one that came first, whichever that was.
             for one in (control, twin):
                 with contextlib.suppress(zmq.Again):
                     one.send(hello("blade-2"))
             time.sleep(PAUSE_S)
-            received = [*self._heard(control), *self._heard(twin)]
-            message |= {decode(frame, sender="master", lane="control").type for frame in received}
-        self.found["to_mole"] = sorted(message)
+            frames = [*self._heard(control), *self._heard(twin)]
+            received |= {type(FROM_MASTER.decode(frame)).__name__ for frame in frames}
+        self.found["to_mole"] = sorted(received)
         for one in (control, twin, results, *thieves):
             one.close()
 

@@ -14,7 +14,21 @@ import zmq
 from live_run import NATIVE, OverTcp
 from workspace import wait_until
 
-from bench_common.messages import MAX_FRAME, MAX_PART_BYTES, MESSAGES, encode
+from bench_common.errors import ProtocolError
+from bench_common.messages import (
+    DIRECTIONS,
+    MAX_FRAME,
+    MAX_PART_BYTES,
+    TYPES,
+    VERSION,
+    CleanupDone,
+    Heartbeat,
+    Hello,
+    Results,
+    Samples,
+    WorkerDied,
+    encode,
+)
 
 pytestmark = pytest.mark.alone
 
@@ -26,13 +40,23 @@ SCENARIO = {**NATIVE, "iterations": 14}
 """112 jobs in about nine seconds."""
 NO_RECORDS = {"metrics": [], "errors": [], "outputs": []}
 REAL = [
-    encode("hello", 0, worker_id="x", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}}),
-    encode("beat", 3, sent_ns=1, running=1, offset_ns=0, bound_ns=-1),
-    encode("gone", 3, worker_id="solo", reason="so it says"),
-    encode("samples", 3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"}),
-    encode("swept", 3, removed=0, failed=[]),
-    encode("results", 3, sequence=0, treatment=0, trial=0, rows=bytes(64), loop=bytes(24), **NO_RECORDS),
+    encode(Hello(epoch=0, worker_id="x", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}})),
+    encode(Heartbeat(epoch=3, sent_ns=1, running=1, offset_ns=0, uncertainty_ns=-1)),
+    encode(WorkerDied(epoch=3, worker_id="solo", reason="so it says")),
+    encode(Samples(epoch=3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"})),
+    encode(CleanupDone(epoch=3, removed=0, failed=[])),
+    encode(Results(epoch=3, sequence=0, treatment=0, trial=0, rows=bytes(64), loop=bytes(24), **NO_RECORDS)),
 ]
+
+
+def _fits(message, key, value):
+    """Return whether a message may have this value in this field."""
+    (direction,) = [one for one in DIRECTIONS if TYPES[message["type"]] in one.types]
+    try:
+        direction.decode(msgpack.packb([VERSION, {**message, key: value}]))
+    except ProtocolError:
+        return False
+    return True
 
 
 class Attacker:
@@ -91,14 +115,15 @@ class Attacker:
 
     def misfits(self):
         """Well-formed frames with a wrong version, type, epoch, field, value or place; return how many were sent."""
-        fields = {name: msgpack.unpackb(frame)[3] for name, frame in zip(NAMES, REAL, strict=True)}
-        frames = [[1, name, epoch, fields[name]] for name in NAMES for epoch in (-1, 1 << 63, 1.5, None, "3")]
-        frames += [[version, name, 3, fields[name]] for name in NAMES for version in (0, 2, True, "1", None)]
-        frames += [[1, name, 3, {**fields[name], "more": 1}] for name in NAMES]
-        frames += [[1, name, 3, {**fields[name], key: value}]
-                   for name in NAMES for key in fields[name] for value in (None, [[]], {"a": 1}, -5, "x" * 70_000)
-                   if not MESSAGES[name].fields[key](value)]  # fmt: skip
-        frames += [[1, name, 3, {}] for name in ("welcome", "jobs", "cancel", "ack", "stop", "no-such-type")]
+        real = [msgpack.unpackb(frame)[1] for frame in REAL]
+        frames = [[VERSION, {**one, "epoch": epoch}] for one in real for epoch in (-1, 1 << 63, 1.5, None, "3")]
+        frames += [[version, one] for one in real for version in (0, VERSION - 1, VERSION + 1, True, "1", None)]
+        frames += [[VERSION, {**one, "more": 1}] for one in real]
+        frames += [[VERSION, {**one, key: value}]
+                   for one in real for key in one for value in (None, [[]], {"a": 1}, -5, "x" * 300_000)
+                   if not _fits(one, key, value)]  # fmt: skip
+        names = ("welcome", "jobs", "cancel_jobs", "acknowledge", "stop", "no-such-type")
+        frames += [[VERSION, {"type": name, "epoch": 3}] for name in names]
         frames += [[], {}, 7, None, [1, 2], [1] * 5, [[[[]]]]]
         for kind, port in ((zmq.DEALER, self.control), (zmq.PUSH, self.results)):
             peer = self.connect(kind, port)
@@ -118,9 +143,9 @@ class Attacker:
         """Workers that were not asked for: unknown, unfit, or under a name that is taken."""
         peer = self.connect(zmq.DEALER, self.control)
         for name, slots in (("stranger", 64), ("unfit", 1), ("solo", 64)):
-            hello = {"worker_id": name, "environment": "local", "slots": slots, "sent_ns": 1}
-            hello["info"] = {"host": "h", "engines": {}}
-            peer.send(encode("hello", 0, **hello))
+            info = {"host": "h", "engines": {}}
+            hello = Hello(epoch=0, worker_id=name, environment="local", slots=slots, sent_ns=1, info=info)
+            peer.send(encode(hello))
 
     def wrong_kinds(self):
         """Sockets of kinds that do not fit the port."""
@@ -133,9 +158,6 @@ class Attacker:
         for one in self.sockets:
             one.close()
         self.context.destroy(0)
-
-
-NAMES = [msgpack.unpackb(frame)[1] for frame in REAL]
 
 
 def highest(process):

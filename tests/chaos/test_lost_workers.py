@@ -112,7 +112,7 @@ def test_a_load_process_that_is_held_up_for_a_moment_loses_nothing(live):
 def test_a_load_process_that_is_stopped_for_good_is_replaced(live):
     """A load process that says nothing is taken for dead after ten seconds; what it ran is tried anew."""
     live.signal(live.load_processes(), signal.SIGSTOP)
-    wait_until(lambda: "said nothing for" in live.err, 15, "the loss")
+    wait_until(lambda: "sent nothing for" in live.err, 15, "the loss")
     assert live.end() == 0
     assert live.run.outcomes() == {"done": JOBS}
     assert any(job["attempt"] for job in live.run.jobs)

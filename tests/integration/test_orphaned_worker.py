@@ -10,15 +10,16 @@ import tempfile
 import time
 from pathlib import Path
 
-import msgpack
+import msgspec
 import pytest
 import zmq
 
-from bench_common.messages import encode
+from bench_common.messages import DefineTreatment, Jobs, encode
 from bench_master.run.dispatcher import JobBatches
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.leases import RunLease
+from bench_worker.pipe_channel import LoadStatus, Ready, RunContext, StartRun, ToAgent
 
 SLEEPER = "name: a\nengines: [native]\njob: {operations: [run, wait, remove], container: {command: [sleep, '97']}}\n"
 EPOCH = 7
@@ -63,16 +64,16 @@ def load_process():
     process.wait()
 
 
-def say(line, **message):
-    """Send the load process a map."""
-    packed = msgpack.packb(message)
+def say(line, message):
+    """Send the load process a message."""
+    packed = msgspec.msgpack.encode(message)
     line.sendall(struct.pack("<I", len(packed)) + packed)
 
 
 def received(line):
-    """Return the next map that the load process sends."""
+    """Return the next message of the load process."""
     (length,) = struct.unpack("<I", line.recv(4, socket.MSG_WAITALL))
-    return msgpack.unpackb(line.recv(length, socket.MSG_WAITALL))
+    return msgspec.msgpack.decode(line.recv(length, socket.MSG_WAITALL), type=ToAgent)
 
 
 def wait_until(line, true):
@@ -97,30 +98,15 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, ru
     """What it aborts because its agent died is not told as results: to the master those jobs are to be tried anew."""
     lane, results, folder = sockets
     process, line = load_process
-    wait_until(line, lambda message: message.get("ready"))
-    say(
-        line,
-        start={
-            "run_id": run_id,
-            "worker_id": "w",
-            "epoch": EPOCH,
-            "slots": 2,
-            "lane": f"ipc://{folder}/lane",
-            "results": f"ipc://{folder}/results",
-            "noop": False,
-            "keep": False,
-            "profile": False,
-            "allow_host_mounts": False,
-            "allow_swapoff": False,
-            "address": "127.0.0.1",
-            "keys": None,
-        },
-    )
+    wait_until(line, lambda message: isinstance(message, Ready))
+    context = RunContext(run_id, "w", 2, noop=False, keep=False, allow_host_mounts=False)
+    endpoints = {"lane_endpoint": f"ipc://{folder}/lane", "results_endpoint": f"ipc://{folder}/results"}
+    say(line, StartRun(context, EPOCH, **endpoints, profile=False, keys=None))
     treatment = parse_scenario(Source("s.yaml", SLEEPER)).treatments[0]
     orders = JobBatches(1).fresh(range(2))
-    lane.send(encode("define", EPOCH, treatment=treatment.to_wire()))
-    lane.send(encode("jobs", EPOCH, treatment=0, trial=0, width=2, batch=1, rows=orders))
-    wait_until(line, lambda message: message.get("status", {}).get("running") == 2)
+    lane.send(encode(DefineTreatment(epoch=EPOCH, treatment=treatment)))
+    lane.send(encode(Jobs(epoch=EPOCH, treatment=0, trial=0, concurrency=2, batch=1, rows=orders)))
+    wait_until(line, lambda message: isinstance(message, LoadStatus) and message.running == 2)
     deadline = time.monotonic() + 20
     while len(sleeping(run_id)) < 2:
         assert time.monotonic() < deadline, "the jobs did not begin"

@@ -9,7 +9,7 @@ import zmq
 from workspace import free_ports
 
 from bench_common.clock import clock_id
-from bench_common.messages import decode, encode
+from bench_common.messages import FROM_MASTER, WORK, DefineTreatment, Hello, Jobs, Welcome, WorkerDied, encode
 
 
 @pytest.fixture
@@ -57,16 +57,18 @@ def connect():
 def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, ports, connect):
     """Both welcomes name the same lane, and the first jobs are on it."""
     control = connect(zmq.DEALER, ports[0])
-    hello = encode("hello", 0, worker_id="eager", environment="e", slots=24, sent_ns=1, info={"boot_id": clock_id()})
+    hello = encode(
+        Hello(epoch=0, worker_id="eager", environment="e", slots=24, sent_ns=1, info={"boot_id": clock_id()})
+    )
     for _ in range(3):
         control.send(hello)
-    welcomes = [decode(control.recv(), sender="master", lane="control") for _ in range(3)]
-    assert {message.type for message in welcomes} == {"welcome"}
-    assert len({(message.epoch, message["lane"]) for message in welcomes}) == 1
-    lane = connect(zmq.PULL, welcomes[0]["lane"].rpartition(":")[2])
-    output_text = [decode(lane.recv(), sender="master", lane="work").type for _ in range(2)]
-    assert output_text == ["define", "jobs"]
-    control.send(encode("gone", welcomes[0].epoch, worker_id="eager", reason="the test is over"))
+    welcomes = [FROM_MASTER.decode(control.recv()) for _ in range(3)]
+    assert {type(message) for message in welcomes} == {Welcome}
+    assert len({(message.epoch, message.lane_endpoint) for message in welcomes}) == 1
+    lane = connect(zmq.PULL, welcomes[0].lane_endpoint.rpartition(":")[2])
+    received = [type(WORK.decode(lane.recv())) for _ in range(2)]
+    assert received == [DefineTreatment, Jobs]
+    control.send(encode(WorkerDied(epoch=welcomes[0].epoch, worker_id="eager", reason="the test is over")))
     assert master.poll() is None
 
 
@@ -76,5 +78,5 @@ def test_an_introduction_that_no_message_can_carry_ends_the_worker():
     command = [sys.executable, "-m", "bench_worker", "--zmq-host", "127.0.0.1", *labels]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 3
-    assert ended.stderr.count("this worker cannot introduce itself to a master: ") == 1
+    assert ended.stderr.count("this worker cannot send its hello to a master: ") == 1
     assert "Traceback" not in ended.stderr

@@ -152,7 +152,7 @@ def test_a_worker_refuses_to_go_without_a_key(workspace):
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize(("flags", "expected"), [((), "no master named"), (("--label", "x"), "--label 'x'")])
+@pytest.mark.parametrize(("flags", "expected"), [((), "no master given"), (("--label", "x"), "--label 'x'")])
 def test_a_workers_usage_errors(workspace, wire, flags, expected):
     """A worker's own mistakes in usage end with 2 and one message."""
     words = (*wire.worker, *flags) if flags else ()

@@ -5,10 +5,11 @@ import time
 import pytest
 
 from bench_common.clock import ClockOffset
-from bench_common.messages import decode, encode
+from bench_common.messages import HeartbeatAck, Welcome
 from bench_worker import supervisor
-from bench_worker.agent import OFFSET_MAX_AGE_S, Agent, MasterClock, hello_fields, load_process_start_fields
+from bench_worker.agent import OFFSET_MAX_AGE_S, Agent, MasterClock, hello_message, start_message
 from bench_worker.cli import AgentOptions
+from bench_worker.pipe_channel import Ready
 from bench_worker.supervisor import MAX_FAILED_STARTS, LoadProcessSupervisor
 
 S = 10**9
@@ -16,9 +17,7 @@ S = 10**9
 
 def pulse(sent, received, answered, *, epoch=0):
     """Return a master's answer to what was sent at `sent`."""
-    return decode(
-        encode("pulse", epoch, echo_ns=sent, received_ns=received, sent_ns=answered), sender="master", lane="control"
-    )
+    return HeartbeatAck(epoch=epoch, echo_ns=sent, received_ns=received, sent_ns=answered)
 
 
 def options(control="tcp://master:13577", **more):
@@ -31,7 +30,7 @@ def options(control="tcp://master:13577", **more):
 class Starting:
     """A load process that was started before the agent, and is still being loaded."""
 
-    said = None
+    on_message = None
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def agent(tmp_path):
 def test_a_load_process_may_have_been_started_before_its_agent(agent):
     """What it says reaches the agent; that it is ready is acted on at once, not when the next hello is due."""
     began = time.monotonic()
-    agent._load._handle.said({"ready": True})
+    agent._load._handle.on_message(Ready())
     agent._rest(30)
     assert time.monotonic() - began < 10
 
@@ -63,12 +62,12 @@ def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
 
 def test_a_hello_tells_of_the_host_as_it_is_now():
     """Its load, and how far the master's clock is ahead of its own where that is known."""
-    info = hello_fields(options(), {"host": "w.lab"}, None, 5)["info"]
+    info = hello_message(options(), {"host": "w.lab"}, None, 5).info
     assert (info["host"], "clock" in info) == ("w.lab", False)
     assert info["load"] >= 0
-    hello = hello_fields(options(), {}, ClockOffset(bound_ns=100, offset_ns=4_900), 5)
-    assert hello["info"]["clock"] == {"offset_ns": 4_900, "bound_ns": 100}
-    assert hello["sent_ns"] == 5
+    hello = hello_message(options(), {}, ClockOffset(bound_ns=100, offset_ns=4_900), 5)
+    assert hello.info["clock"] == {"offset_ns": 4_900, "uncertainty_ns": 100}
+    assert hello.sent_ns == 5
 
 
 @pytest.mark.parametrize(
@@ -81,28 +80,23 @@ def test_a_hello_tells_of_the_host_as_it_is_now():
 )
 def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, reached):
     """A master names ports of its own; under which name it is reached is the worker's to know."""
-    welcome = decode(
-        encode(
-            "welcome",
-            3,
-            run_id="r1",
-            number=0,
-            lane=named,
-            results=named,
-            noop=False,
-            heartbeat_s=0.5,
-            lease_s=15.0,
-            sampling_s=1.0,
-            keep=False,
-            profile=False,
-            overhead={},
-        ),
-        sender="master",
-        lane="control",
+    welcome = Welcome(
+        epoch=3,
+        run_id="r1",
+        number=0,
+        lane_endpoint=named,
+        results_endpoint=named,
+        noop=False,
+        heartbeat_s=0.5,
+        lease_s=15.0,
+        sampling_s=1.0,
+        keep=False,
+        profile=False,
+        overhead=None,
     )
-    orders = load_process_start_fields(options(control, address="10.0.0.7"), welcome)
-    assert (orders["lane"], orders["results"]) == (reached, reached)
-    assert (orders["run_id"], orders["epoch"], orders["address"], orders["keys"]) == ("r1", 3, "10.0.0.7", None)
+    run = start_message(options(control, address="10.0.0.7"), welcome)
+    assert (run.lane_endpoint, run.results_endpoint) == (reached, reached)
+    assert (run.context.run_id, run.epoch, run.context.address, run.keys) == ("r1", 3, "10.0.0.7", None)
 
 
 # -- clocks -------------------------------------------------------------------------------------------------------
@@ -112,26 +106,26 @@ def test_a_worker_compares_its_clock_outside_of_a_run():
     """With the master that answers its hello, so that it can tell so with the next."""
     clock = MasterClock()
     assert clock.last_offset(1_000) is None
-    clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
+    clock.add(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
     assert clock.last_offset(2_000) == ClockOffset(bound_ns=100, offset_ns=4_900)
 
 
 def test_a_comparison_is_forgotten_before_another_master_answers():
     """What the last one's clock said is of no meaning to the next."""
     clock = MasterClock()
-    clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
+    clock.add(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
     later = round((OFFSET_MAX_AGE_S + 1) * S)
     assert clock.last_offset(later) is None
-    clock.take(pulse(later, later + 8_000, later + 8_100), later + 900, admitted=False)
+    clock.add(pulse(later, later + 8_000, later + 8_100), later + 900, admitted=False)
     assert clock.last_offset(later + 900) == ClockOffset(bound_ns=400, offset_ns=7_600)
 
 
 def test_a_comparison_with_the_master_of_our_run_outlives_its_silence():
     """It is the same master: the shortest round trip of the last few is still the one to believe."""
     clock = MasterClock()
-    clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=True)
+    clock.add(pulse(1_000, 6_000, 6_100), 1_300, admitted=True)
     later = round((OFFSET_MAX_AGE_S + 1) * S)
-    clock.take(pulse(later, later + 5_000_000, later + 5_000_000), later + 10_000_000, admitted=True)
+    clock.add(pulse(later, later + 5_000_000, later + 5_000_000), later + 10_000_000, admitted=True)
     assert clock.offset_at(later + 10_000_000).bound_ns < 5_000_000
     clock.forget()
     assert clock.offset_at(later + 10_000_000) is None
@@ -143,7 +137,7 @@ def test_a_comparison_with_the_master_of_our_run_outlives_its_silence():
 class Child:
     """A load process that dies when a test says so."""
 
-    said = None
+    on_message = None
     ready = False
     reason = None
     ended = False
@@ -173,15 +167,15 @@ def test_there_is_always_a_load_process(children):
     said = []
     keeper = LoadProcessSupervisor(None, said.append)
     assert not keeper.ready
-    assert keeper.look() is None
+    assert keeper.check() is None
     children[0].ready = True
     assert keeper.ready
     children[0].reason = "was killed by SIGKILL"
-    assert keeper.look() == "was killed by SIGKILL"
+    assert keeper.check() == "was killed by SIGKILL"
     keeper.end()
     assert children[0].ended
-    assert keeper.look() is None
-    children[1].said("hello")
+    assert keeper.check() is None
+    children[1].on_message("hello")
     assert (len(children), said) == (2, ["hello"])
 
 
@@ -190,10 +184,10 @@ def test_a_machine_on_which_no_load_process_gets_ready_is_given_up(children):
     keeper = LoadProcessSupervisor(None, lambda _message: None)
 
     def die(*, ready):
-        keeper.look()
+        keeper.check()
         children[-1].ready = ready
         children[-1].reason = "ended with exit code 1"
-        keeper.look()
+        keeper.check()
         keeper.end()
 
     for ready in (False, False, True, False, False):

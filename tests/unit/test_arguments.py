@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from bench_common.cli import MAX_NAME, MAX_SLOTS, int_range, name, port, seconds
-from bench_common.messages import decode, encode
+from bench_common.messages import FROM_WORKER, Hello, encode
 from bench_master import cli as master
 from bench_worker import cli as worker
 
@@ -44,8 +44,8 @@ def test_no_name(text):
 def test_the_largest_introduction_can_be_sent():
     """The longest names and the most slots that the command line takes fit into a worker's introduction."""
     longest = name("x" * MAX_NAME)
-    frame = encode("hello", 0, worker_id=longest, environment=longest, slots=MAX_SLOTS, sent_ns=1, info={})
-    assert decode(frame, sender="worker", lane="control")["slots"] == MAX_SLOTS
+    frame = encode(Hello(epoch=0, worker_id=longest, environment=longest, slots=MAX_SLOTS, sent_ns=1, info={}))
+    assert FROM_WORKER.decode(frame).slots == MAX_SLOTS
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """The coordinator: who gets which job, what a loss means, how a run ends. No socket, no sleep."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from bench_common.records import Outcome, attempt_of, job_id_of
 from bench_common.treatment import Guest, Lifecycle, OpenLoad, Operation, Treatment

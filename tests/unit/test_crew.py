@@ -1,13 +1,13 @@
 """The crew: orders in, reports out, whatever an engine does. On a fake engine, without sockets."""
 
-from dataclasses import replace
 from time import monotonic_ns
 
 import gevent
 import pytest
+from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
-from bench_common.messages import decode
+from bench_common.messages import RESULTS
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.run.results import to_rows, unpack_results
@@ -82,15 +82,15 @@ class Scene:
     def arrive(self, *after_ms):
         now = monotonic_ns()
         orders = [[ticket, 0, now + round(ms * 1e6)] for ticket, ms in enumerate(after_ms)]
-        self.crew.take(0, 0, orders, width=self.slots, batch=1)
+        self.crew.take(0, 0, orders, concurrency=self.slots, batch=1)
         return [order[2] for order in orders]
 
     def order(self, count):
         self.take(range(count))
 
-    def take(self, tickets, width=None, batch=1):
+    def take(self, tickets, concurrency=None, batch=1):
         orders = [(ticket, 0, 0) for ticket in tickets]
-        self.crew.take(0, 0, orders, width=width or self.slots, batch=batch)
+        self.crew.take(0, 0, orders, concurrency=concurrency or self.slots, batch=batch)
 
     def settle(self, seconds=5.0):
         with gevent.Timeout(seconds):
@@ -99,7 +99,7 @@ class Scene:
             gevent.sleep(0)
 
     def batches(self):
-        messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
+        messages = [RESULTS.decode(frame) for frame in self.frames]
         return [unpack_results(message, [self.operations], [0]) for message in messages]
 
     def rows(self):
@@ -189,7 +189,7 @@ def test_a_fault_inside_an_engine_is_a_failed_operation(caplog):
     assert list(scene.outcomes().values()) == [Outcome.FAILED] * 3
     assert scene.errors()[0][:2] == ("exec", "internal")
     assert not scene.engine.there
-    assert "broke its engine" in caplog.text
+    assert "engine raised an unexpected error in operation" in caplog.text
 
 
 def test_an_engine_that_cannot_be_opened_fails_each_job_with_the_reason():
@@ -282,11 +282,11 @@ def test_the_command_of_create_and_run_goes_before_the_containers_own():
 def test_no_more_jobs_run_at_once_than_the_trial_is_wide():
     """Jobs that wait here beyond those that run keep waiting, however many slots there are."""
     scene = Scene("create", "exec", "remove", slots=8, behave={"exec": lambda _: gevent.sleep(0.001)})
-    scene.take(range(30), width=3, batch=4)
+    scene.take(range(30), concurrency=3, batch=4)
     scene.settle()
     assert scene.outcomes() == dict.fromkeys(range(30), Outcome.DONE)
     assert scene.engine.most_at_once == 3
-    scene.take(range(30, 60), width=8, batch=4)
+    scene.take(range(30, 60), concurrency=8, batch=4)
     scene.settle()
     assert scene.engine.most_at_once == 8
 
@@ -320,7 +320,7 @@ def test_a_job_for_which_no_slot_is_free_in_time_is_dropped():
     scene.arrive(-0.1, 0, 0)
     scene.settle()
     assert scene.outcomes() == {0: Outcome.DONE, 1: Outcome.FAILED, 2: Outcome.FAILED}
-    assert scene.errors() == [("arrival", "dropped", "no slot was free for it within 150ms of its arrival")] * 2
+    assert scene.errors() == [("arrival", "dropped", "no slot was free within 150ms of its arrival")] * 2
     assert len(scene.engine.commands) == 1
 
 

@@ -53,11 +53,11 @@ def answers(monkeypatch, answer):
             True,
             "the name mastr cannot be resolved (Name or service",
         ),
-        (Connection(), True, "who listens there does not let this worker in; is it the master that made its key"),
+        (Connection(), True, "the server there rejects this worker; is it the master that made its key"),
         (
             Connection(),
             False,
-            "who listens there does not let this worker in; is it a bench-master, and wants a key",
+            "the server there rejects this worker; is it a bench-master that requires a key",
         ),
     ],
 )
@@ -66,10 +66,10 @@ def test_silence_is_told_once(monkeypatch, caplog, clock, answer, keyed, advice)
     answers(monkeypatch, answer)
     first = ReachabilityCheck("tcp://mastr:13577", clock, keyed=keyed)
     clock.now = SILENCE_TIMEOUT_S / 2
-    first.look()
+    first.check()
     assert not caplog.messages
     for clock.now in (SILENCE_TIMEOUT_S, 100 * SILENCE_TIMEOUT_S):
-        first.look()
+        first.check()
     (message,) = caplog.messages
     assert message.startswith(f"no master answers at tcp://mastr:13577 yet: {advice}")
     assert message.endswith("; this worker keeps asking")
@@ -78,7 +78,7 @@ def test_silence_is_told_once(monkeypatch, caplog, clock, answer, keyed, advice)
 def test_a_master_that_has_answered_may_be_silent(caplog, clock):
     """Between two runs there is nothing to tell."""
     first = ReachabilityCheck("tcp://master:13577", clock)
-    first.came()
+    first.on_answer()
     clock.now = 1000.0
-    first.look()
+    first.check()
     assert not caplog.messages

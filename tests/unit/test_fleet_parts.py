@@ -405,7 +405,7 @@ def present(name, **info):
 def test_a_row_for_who_came_and_who_should_have():
     """With load, clock and engines as told; nothing is invented for who was not heard."""
     engines = {"docker": {"usable": True, "version": "27.0"}, "podman": {"usable": False}}
-    clock = {"offset_ns": -2_500_000, "bound_ns": 100_000}
+    clock = {"offset_ns": -2_500_000, "uncertainty_ns": 100_000}
     came = present("a", load=0.5, clock=clock, engines=engines, boot_id="there")
     rows = build_rows([came], hosts_of("hosts: {a: , b: {environment: bare-metal}}"), "here")
     assert [row.cells()[:7] for row in rows] == [
@@ -418,7 +418,7 @@ def test_a_row_for_who_came_and_who_should_have():
     assert (rows[1].document()["heard"], rows[1].document()["clock"]) == (None, None)
 
 
-@pytest.mark.parametrize("told", [None, 5, {}, {"offset_ns": "x", "bound_ns": 1}])
+@pytest.mark.parametrize("told", [None, 5, {}, {"offset_ns": "x", "uncertainty_ns": 1}])
 def test_a_clock_that_was_not_compared_is_not_guessed(told):
     """Nor is what a worker tells believed to be a number."""
     assert present("a", clock=told).clock("here") is None

@@ -1,5 +1,6 @@
 """The host ceiling: its jobs, the place of its trials, and how it is skipped."""
 
+import msgspec
 import pytest
 
 from bench_common.treatment import Treatment
@@ -48,7 +49,7 @@ def test_it_has_as_many_jobs_as_the_treatments():
         assert ceiling.engine == "native"
         assert ceiling.container.command == ("true",)
         assert [operation.kind for operation in job_script(ceiling)] == ["run", "wait", "remove"]
-        assert Treatment.from_wire(ceiling.to_wire()) == ceiling
+        assert msgspec.convert(ceiling.to_dict(), Treatment) == ceiling
 
 
 def test_its_labels_tell_it_from_everything_else():

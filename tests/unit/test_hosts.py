@@ -1,6 +1,6 @@
 """Hosts: whose clock is ahead by how much, and what the stats file says of them."""
 
-from bench_common.messages import decode, encode
+from bench_common.messages import Heartbeat
 from bench_master.coordinator.roster import Member
 from bench_master.run.hosts import UNKNOWN_UNCERTAINTY_NS, WorkerHosts
 
@@ -11,8 +11,7 @@ def joined(boot_id="other", **info):
 
 
 def beat(offset_ns, bound_ns):
-    frame = encode("beat", 7, sent_ns=1, running=0, offset_ns=offset_ns, bound_ns=bound_ns)
-    return decode(frame, sender="worker", lane="control")
+    return Heartbeat(epoch=7, sent_ns=1, running=0, offset_ns=offset_ns, uncertainty_ns=bound_ns)
 
 
 def test_a_worker_of_this_host_has_our_clock():

@@ -26,7 +26,7 @@ def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
 def test_a_job_that_is_tried_anew_keeps_its_seed():
     """Its ticket tells the attempt, its parameters stay."""
     first = rows(JobBatches(5).fresh(range(10)))
-    again = rows(JobBatches(5).anew((ticket_of(7, 1), ticket_of(2, 2)), 0))
+    again = rows(JobBatches(5).retries((ticket_of(7, 1), ticket_of(2, 2)), 0))
     assert again == [[ticket_of(7, 1), first[7][1], 0], [ticket_of(2, 2), first[2][1], 0]]
 
 
@@ -40,7 +40,7 @@ def test_a_job_that_arrives_keeps_its_instant_through_every_attempt():
     book = JobBatches(5)
     first = rows(book.arriving(range(3), [100, 200, 300], 7))
     assert [row[2] for row in first] == [107, 207, 307]
-    again = rows(book.anew((ticket_of(1, 1),), -50))
+    again = rows(book.retries((ticket_of(1, 1),), -50))
     assert again == [[ticket_of(1, 1), first[1][1], 150]]
     assert book.take_arrival_times([0, ticket_of(1, 1)]) == [100, 200]
     assert book.take_arrival_times([0, 2]) == [0, 300]

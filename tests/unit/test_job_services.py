@@ -5,7 +5,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from bench_common.messages import decode
+from bench_common.messages import RESULTS
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.run.results import to_rows, unpack_results
@@ -89,7 +89,7 @@ class Scene:
         self.slots = slots
 
     def run(self, count):
-        self.crew.take(0, 0, [(ticket, 0, 0) for ticket in range(count)], width=self.slots, batch=1)
+        self.crew.take(0, 0, [(ticket, 0, 0) for ticket in range(count)], concurrency=self.slots, batch=1)
         self.settle()
 
     def settle(self):
@@ -99,7 +99,7 @@ class Scene:
             gevent.sleep(0)
 
     def batches(self):
-        messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
+        messages = [RESULTS.decode(frame) for frame in self.frames]
         return [unpack_results(message, [len(job_script(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
@@ -290,7 +290,7 @@ def test_a_server_that_dies_under_its_job_is_named_as_the_reason():
 def test_an_abort_while_a_server_comes_up_leaves_nothing():
     """The wait for it is interrupted, the job is aborted, the server removed."""
     scene = Scene({"exec": lambda *_: gevent.sleep(60)})
-    scene.crew.take(0, 0, [(0, 0, 0)], width=1, batch=1)
+    scene.crew.take(0, 0, [(0, 0, 0)], concurrency=1, batch=1)
     gevent.sleep(0.02)
     assert scene.engine.there
     scene.crew.abort()

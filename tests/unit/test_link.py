@@ -8,7 +8,7 @@ import pytest
 from gevent.event import Event
 
 from bench_worker import supervisor
-from bench_worker.pipe_channel import PipeChannel
+from bench_worker.pipe_channel import EndProcess, PipeChannel, Ready, ToAgent, ToLoadProcess
 
 
 @pytest.fixture
@@ -20,21 +20,23 @@ def line():
     theirs.close()
 
 
-@pytest.mark.parametrize("end", ["end of file", "a message that breaks its reader"])
+@pytest.mark.parametrize(
+    "end", ["end of file", "a message that breaks its reader", "a message of the other direction"]
+)
 def test_a_line_that_is_not_read_any_more_says_so(line, end):
     """Whatever ended the reading, the other half is given up: it would wait for answers that never come."""
     ours, theirs = line
     closed = Event()
 
     def received(message):
-        raise KeyError(message["no such key"])
+        raise ValueError(message)
 
-    reader = PipeChannel(ours, received, closed.set)
-    writer = PipeChannel(theirs, lambda _: None, lambda: None)
+    reader = PipeChannel(ours, ToAgent, received, closed.set)
+    writer = PipeChannel(theirs, ToLoadProcess, lambda _: None, lambda: None)
     if end == "end of file":
         theirs.shutdown(gevent.socket.SHUT_RDWR)
     else:
-        writer.send(word=1)
+        writer.send(Ready() if end == "a message that breaks its reader" else EndProcess())
     assert closed.wait(timeout=5)
     reader.close()
     writer.close()
@@ -52,4 +54,4 @@ def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
     with gevent.Timeout(5):
         one.end()
     assert killed == [4_000_000]
-    assert "load process 4000000 was killed and is still there" in caplog.text
+    assert "load process 4000000 did not exit after SIGKILL" in caplog.text

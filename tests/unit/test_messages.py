@@ -1,14 +1,28 @@
-"""The wire's contract: what is no message of the closed set is refused with `ProtocolError`, and nothing else."""
+"""The wire's contract: what is not a message of the closed set is refused with `ProtocolError`, and nothing else."""
 
 import msgpack
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import MAX_FRAME, MESSAGES, VERSION, decode, encode
+from bench_common.messages import (
+    DIRECTIONS,
+    FROM_WORKER,
+    MAX_FRAME,
+    MAX_REASON_CHARS,
+    TYPES,
+    VERSION,
+    Heartbeat,
+    Message,
+    RunWarning,
+    clip,
+    encode,
+)
 
-BEAT = {"sent_ns": 1, "running": 2, "offset_ns": -3, "bound_ns": -1}
+HEARTBEAT = {"type": "heartbeat", "epoch": 7, "sent_ns": 1, "running": 2, "offset_ns": -3, "uncertainty_ns": -1}
+ACK = {"type": "heartbeat_ack", "epoch": 7, "echo_ns": 1, "received_ns": 1, "sent_ns": 1}
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text() | st.binary(),
@@ -17,81 +31,118 @@ plain = st.recursive(
 )
 
 
-def test_a_message_comes_back_as_it_went():
+def framed(message, version=VERSION):
+    """Return a frame around what may be no message."""
+    return msgpack.packb([version, message])
+
+
+def without(name):
+    return {key: value for key, value in HEARTBEAT.items() if key != name}
+
+
+def test_a_message_survives_the_wire():
     """encode and decode are each other's inverse."""
-    message = decode(encode("beat", 7, **BEAT), sender="worker", lane="control")
-    assert (message.type, message.epoch, message.fields) == ("beat", 7, BEAT)
+    message = Heartbeat(epoch=7, sent_ns=1, running=2, offset_ns=-3, uncertainty_ns=-1)
+    assert FROM_WORKER.decode(encode(message)) == message
+    assert msgpack.unpackb(encode(message)) == [VERSION, HEARTBEAT]
 
 
 @pytest.mark.parametrize(
     ("frame", "why"),
     [
-        (b"", "not msgpack"),
-        (b"\xc1", "not msgpack"),
-        (msgpack.packb("beat"), "not an array"),
-        (msgpack.packb([2, "beat", 7, BEAT]), "protocol version 2"),
-        (msgpack.packb([True, "beat", 7, BEAT]), "protocol version"),
-        (msgpack.packb([1, "bleat", 7, BEAT]), "unknown message type 'bleat'"),
-        (msgpack.packb([1, ["beat"], 7, BEAT]), "unknown message type"),
-        (msgpack.packb([1, "beat", -1, BEAT]), "epoch"),
-        (msgpack.packb([1, "beat", "7", BEAT]), "epoch"),
-        (msgpack.packb([1, "beat", 7, []]), "no map"),
-        (msgpack.packb([1, "beat", 7, {**BEAT, "extra": 1}]), "extra"),
-        (msgpack.packb([1, "beat", 7, {"sent_ns": 1}]), "running"),
-        (msgpack.packb([1, "beat", 7, {**BEAT, "running": True}]), "running"),
-        (msgpack.packb([1, "pulse", 7, {"echo_ns": 1, "received_ns": 1, "sent_ns": 1}]), "does not come from"),
-        (msgpack.packb([1, "results", 7, {}]), "does not come from"),
+        (b"", "not MessagePack"),
+        (b"\xc1", "not MessagePack"),
+        (encode(Heartbeat(epoch=7, sent_ns=1, running=2, offset_ns=0, uncertainty_ns=0)) + b"\0", "not MessagePack"),
+        (msgpack.packb("heartbeat"), "not an array"),
+        (msgpack.packb([VERSION, HEARTBEAT, 1]), "not an array"),
+        (msgpack.packb([1, "beat", 7, {}]), "protocol version 1 is not supported .expected 2.: upgrade"),
+        (framed(HEARTBEAT, 3), "protocol version 3 is not supported"),
+        (framed(HEARTBEAT, True), "not an array of version and message"),
+        (framed({**HEARTBEAT, "type": "bleat"}), "unknown message type 'bleat'"),
+        (framed({**HEARTBEAT, "type": ["heartbeat"]}), "unknown message type"),
+        (framed(without("type")), "unknown message type"),
+        (framed({**HEARTBEAT, "epoch": -1}), "epoch"),
+        (framed({**HEARTBEAT, "epoch": "7"}), "epoch"),
+        (framed([]), "not an array of version and message"),
+        (framed({**HEARTBEAT, "extra": 1}), "extra"),
+        (framed(without("running")), "running"),
+        (framed({**HEARTBEAT, "running": True}), "running"),
+        (framed({**HEARTBEAT, "running": 1.0}), "running"),
+        (framed({**HEARTBEAT, "sent_ns": 1 << 63}), "sent_ns"),
+        (framed(ACK), "'heartbeat_ack' is not sent by the worker on the control lane"),
+        (framed({"type": "results"}), "'results' is not sent by the worker on the control lane"),
         (b"[" * 100_000, "not"),
-        (b"\x91" * 100_000 + b"\x00", "not msgpack"),
-        (b"\xdd\xff\xff\xff\xff", "not msgpack"),
+        (b"\x91" * 100_000 + b"\x00", "not"),
+        (b"\xdd\xff\xff\xff\xff", "not MessagePack"),
     ],
 )
-def test_what_breaks_the_contract_is_refused(frame, why):
-    """Each way of being wrong is named."""
+def test_a_frame_that_breaks_the_contract_is_refused(frame, why):
+    """The error names the fault."""
     with pytest.raises(ProtocolError, match=why):
-        decode(frame, sender="worker", lane="control")
+        FROM_WORKER.decode(frame)
 
 
-def test_text_that_is_no_unicode_goes_out_with_its_escapes():
+def test_text_that_is_not_unicode_goes_out_with_its_escapes():
     """The name of a file in an error must not keep a worker's results from leaving."""
-    frame = encode("remark", 3, text="cannot open caf\udce9")
-    assert decode(frame, sender="worker", lane="control")["text"] == r"cannot open caf\udce9"
+    frame = encode(RunWarning(epoch=3, text="cannot open caf\udce9"))
+    assert FROM_WORKER.decode(frame).text == r"cannot open caf\udce9"
 
 
-def test_a_frame_that_is_too_large_is_refused_unread():
+def test_a_clipped_text_always_fits():
+    """Escapes are longer than what they stand for."""
+    text = clip("\udce9" * MAX_REASON_CHARS)
+    assert len(text) == MAX_REASON_CHARS
+    assert FROM_WORKER.decode(encode(RunWarning(epoch=3, text=text))).text == text
+
+
+def test_a_frame_that_is_too_large_is_refused():
     """Neither a huge frame nor a message larger than its type allows gets in."""
     with pytest.raises(ProtocolError, match="larger than any"):
-        decode(b"\x00" * (MAX_FRAME + 1), sender="worker", lane="control")
-    large = msgpack.packb([1, "beat", 7, {**BEAT, "sent_ns": "x" * 100_000}])
-    with pytest.raises(ProtocolError, match="larger than"):
-        decode(large, sender="worker", lane="control")
+        FROM_WORKER.decode(b"\x00" * (MAX_FRAME + 1))
+    large = {"type": "hello", "epoch": 0, "worker_id": "w", "environment": "e", "slots": 1, "sent_ns": 1}
+    with pytest.raises(ProtocolError, match="more than its limit of 262144"):
+        FROM_WORKER.decode(framed({**large, "info": {"x": "x" * (256 << 10)}}))
 
 
 def test_we_do_not_send_what_would_not_be_accepted():
     """encode checks as strictly as decode."""
-    with pytest.raises(ProtocolError, match="running"):
-        encode("beat", 7, **{**BEAT, "running": -1})
+    with pytest.raises(ProtocolError, match=r"message 'heartbeat': Expected `int` >= 0 - at `\$\.running`"):
+        encode(Heartbeat(epoch=7, sent_ns=1, running=-1, offset_ns=0, uncertainty_ns=0))
 
 
-@given(st.binary(max_size=300), st.sampled_from(["control", "work", "results"]))
-@example(b"\x94\x01\xa4beat\x07\x80", "control")
-def test_any_bytes_are_a_message_or_a_protocol_error(frame, lane):
+def test_every_message_type_belongs_to_one_direction():
+    """No declared message is forgotten in the unions."""
+
+    def declared(one):
+        below = one.__subclasses__()
+        return {one} if not below and not one.__name__.startswith("_") else set().union(*map(declared, below))
+
+    assert declared(Message) == set(TYPES.values())
+    assert len(TYPES) == sum(len(direction.types) for direction in DIRECTIONS)
+    for direction in DIRECTIONS:
+        assert {(one.sender, one.lane) for one in direction.types} == {(direction.sender, direction.lane)}
+
+
+@given(st.binary(max_size=300), st.sampled_from(DIRECTIONS))
+@example(b"\x92\x02\x80", FROM_WORKER)
+def test_any_bytes_are_a_message_or_a_protocol_error(frame, direction):
     """No bytes whatever raise anything else."""
-    for sender in ("master", "worker"):
-        try:
-            decode(frame, sender=sender, lane=lane)
-        except ProtocolError:
-            continue
-
-
-@given(st.sampled_from(sorted(MESSAGES)), plain, plain)
-def test_any_values_in_the_right_shape_are_a_message_or_a_protocol_error(name, epoch, value):
-    """Fields of whatever type are checked, one by one."""
-    message = MESSAGES[name]
-    fields = dict.fromkeys(message.fields, value)
     try:
-        frame = msgpack.packb([VERSION, name, epoch, fields])
-        decoded = decode(frame, sender=message.sender, lane=message.lane)
+        direction.decode(frame)
+    except ProtocolError:
+        return
+
+
+@given(st.sampled_from(sorted(TYPES)), plain, plain)
+def test_any_values_in_the_right_shape_are_a_message_or_a_protocol_error(name, epoch, value):
+    """Each field is checked, whatever its value; what gets in is of the declared types."""
+    kind = TYPES[name]
+    (direction,) = [one for one in DIRECTIONS if kind in one.types]
+    fields = {"type": name, **dict.fromkeys(kind.__struct_fields__, value), "epoch": epoch}
+    try:
+        decoded = direction.decode(framed(fields))
     except (ProtocolError, OverflowError):
         return
-    assert all(message.fields[key](decoded[key]) for key in message.fields)
+    assert (
+        msgspec.convert(msgspec.to_builtins(decoded, builtin_types=(bytes,)), kind, builtin_types=(bytes,)) == decoded
+    )

@@ -22,7 +22,7 @@ from builders import (
 
 from bench_common.errors import ScenarioError
 from bench_common.stats.rows import SampleColumns
-from bench_common.treatment import OverheadSampling
+from bench_common.treatment import EngineSampling, OverheadSampling
 from bench_master.analysis.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
 from bench_master.analysis.report_types import as_json
 from bench_master.scenario.load import parse_scenario
@@ -81,7 +81,7 @@ def test_what_cannot_be_meant_is_refused_with_its_place(text, words):
 def test_workers_are_told_the_engines_and_their_groups():
     """Each engine of the plan with its control group, or nothing where its processes are to be found."""
     told = OverheadSampling(cgroups={"docker": "/d"}).worker_settings(["docker", "runc"])
-    assert told == {"interval_s": 0.5, "engines": {"docker": "/d", "runc": ""}}
+    assert told == EngineSampling(0.5, {"docker": "/d", "runc": ""})
 
 
 # -- trials -------------------------------------------------------------------------------------------------------

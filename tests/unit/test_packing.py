@@ -5,12 +5,13 @@ import io
 import json
 
 import gevent
+import msgspec
 import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
 from recorded_host import RecordedHostFiles
 
-from bench_common.errors import ProtocolError, ScenarioError
+from bench_common.errors import ScenarioError
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
 from bench_master.analysis.packing import PackingStats
@@ -101,7 +102,7 @@ def test_a_packing_has_its_condition_and_no_look_ahead():
     (treatment,) = scenario(f"{PACK}\nconcurrency: 20\nuntil: memory<1024MiB").treatments
     assert treatment.is_packing
     assert treatment.until == "memory < 1GiB"
-    assert Treatment.from_wire(treatment.to_wire()) == treatment
+    assert msgspec.convert(treatment.to_dict(), Treatment) == treatment
     assert not allows_look_ahead(treatment)
     assert scenario(f"{PACK}\nmatrix: {{until: [memory < 10%, memory < 20%]}}").treatments[1].until == "memory < 20%"
 
@@ -143,9 +144,9 @@ def test_what_a_packing_cannot_have_is_refused(text, words):
 
 def test_a_worker_takes_no_condition_that_is_none():
     """What comes over the wire is read as strictly as a scenario."""
-    wire = scenario(PACK).treatments[0].to_wire() | {"until": "memory > 1"}
-    with pytest.raises(ProtocolError):
-        Treatment.from_wire(wire)
+    wire = scenario(PACK).treatments[0].to_dict() | {"until": "memory > 1"}
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(wire, Treatment)
 
 
 # -- the worker ---------------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class Packs:
         self.crew.define(
             Treatment(0, {}, None, "log", Lifecycle(operations), settings, concurrency=count, until=until)
         )
-        self.crew.take(0, 3, [(ticket, 0, 0) for ticket in range(count)], width=count, batch=1)
+        self.crew.take(0, 3, [(ticket, 0, 0) for ticket in range(count)], concurrency=count, batch=1)
 
     def settle(self):
         with gevent.Timeout(5):

@@ -1,11 +1,12 @@
 """What workers are asked before they are admitted, and who waits for an answer."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable, ProtocolError
-from bench_common.messages import Message
+from bench_common.messages import FROM_MASTER, VERSION, Hello
+from bench_common.messages import Preflight as PreflightMessage
 from bench_common.requirements import Requirement, requirements_for_worker
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
 from bench_master.run.preflight import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
@@ -20,7 +21,12 @@ def treatment(index, engine="docker", environment=None, **settings):
 
 
 def hello(environment="vm"):
-    return Message("hello", 0, {"environment": environment, "worker_id": "w1", "info": {"engines": {"docker": OLD}}})
+    info = {"engines": {"docker": OLD}}
+    return Hello(epoch=0, worker_id="w1", environment=environment, slots=1, sent_ns=1, info=info)
+
+
+def preflight(requirements, engines):
+    return PreflightMessage(epoch=0, requirements=requirements, engines=engines)
 
 
 class Scene:
@@ -65,27 +71,19 @@ def test_services_have_needs_and_optional_treatments_have_none():
     ]
 
 
-def test_a_need_comes_back_as_it_went():
-    """And names the container's settings that it came from."""
-    need = Requirement("docker", "a", None, "syslog")
-    assert Requirement.from_wire(need.to_wire()) == need
-    assert need.settings == ContainerSettings(image="a", log_driver="syslog")
+def test_a_requirement_names_the_settings_that_it_came_from():
+    """The engine is asked with these."""
+    assert Requirement("docker", "a", None, "syslog").settings == ContainerSettings(image="a", log_driver="syslog")
 
 
 @pytest.mark.parametrize(
-    "wire",
-    [
-        None,
-        {},
-        {"engine": "x"},
-        {**Requirement("x").to_wire(), "engine": None},
-        {**Requirement("x").to_wire(), "image": 3},
-    ],
+    "wire", [None, {}, {"engine": None}, {"engine": "x", "image": 3}, {"engine": "x", "more": 1}]
 )
-def test_what_is_no_need_is_refused(wire):
+def test_a_malformed_requirement_is_refused(wire):
     """Nothing of another shape or type gets to an engine."""
-    with pytest.raises(ProtocolError):
-        Requirement.from_wire(wire)
+    message = {"type": "preflight", "epoch": 0, "requirements": [wire], "engines": []}
+    with pytest.raises(ProtocolError, match="requirements"):
+        FROM_MASTER.decode(msgspec.msgpack.encode([VERSION, message]))
 
 
 def test_a_worker_is_asked_once_and_its_last_hello_waits():
@@ -93,9 +91,9 @@ def test_a_worker_is_asked_once_and_its_last_hello_waits():
     scene = Scene(treatment(0, image="a"))
     assert not scene.hello(at_ns=7)
     assert not scene.hello(at_ns=8)
-    assert scene.asked == [(b"p", [Requirement("docker", "a").to_wire()], ["docker"])]
+    assert scene.asked == [(b"p", preflight([Requirement("docker", "a")], ["docker"]))]
     waited, at_ns = scene.answered()
-    assert (waited["worker_id"], at_ns) == ("w1", 8)
+    assert (waited.worker_id, at_ns) == ("w1", 8)
     assert scene.hello()
     assert not scene.hello(peer=b"q")
 
@@ -149,10 +147,10 @@ def test_a_hello_that_is_in_doubt_is_asked_about_its_engines_alone():
     """Whatever the plan needs of others: the answer says how its engines are now, and the hello goes on with that."""
     scene = Scene(treatment(0, engine="native"), treatment(1, environment="metal", engine="runc", image="a"))
     assert not scene.hello(doubtful=True)
-    assert scene.asked == [(b"p", [], ["native"])]
+    assert scene.asked == [(b"p", preflight([], ["native"]))]
     now = {"native": {"usable": True}}
     waited, _ = scene.answered(engines=now)
-    assert waited["info"]["engines"] == {"docker": OLD, **now}
+    assert waited.info["engines"] == {"docker": OLD, **now}
     assert scene.hello(doubtful=True)
     assert Scene().hello(doubtful=True), "a no-op run has no engines to ask about"
 

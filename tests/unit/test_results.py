@@ -2,11 +2,12 @@
 
 import struct
 
+import msgspec
 import pytest
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import decode
-from bench_common.records import OPERATION_DONE, OPERATION_EXCLUDED, OPERATION_FAILED, JobReport, Outcome
+from bench_common.messages import RESULTS, VERSION
+from bench_common.records import OPERATION_DONE, OPERATION_EXCLUDED, OPERATION_FAILED, ErrorRecord, JobReport, Outcome
 from bench_common.treatment import Operation
 from bench_master.run.results import loop_columns, to_rows, unpack_results
 from bench_worker.job import Script
@@ -36,7 +37,7 @@ def sent(*jobs, treatment=0, trial=0):
     for job in jobs:
         outbox.add(*job)
     outbox.flush()
-    return [decode(frame, sender="worker", lane="results") for frame in frames], outbox
+    return [RESULTS.decode(frame) for frame in frames], outbox
 
 
 def settled(batch, number=0, offset_ns=0):
@@ -105,20 +106,31 @@ def test_rows_of_another_plan_are_refused(treatment, trial):
 def test_rows_of_another_width_are_refused():
     """A treatment of one operation has no rows for two; no rows at all are no results."""
     messages, _ = sent((1, report(1)), treatment=1, trial=1)
-    for rows in (messages[0]["rows"], b"odd", b""):
-        messages[0].fields["rows"] = rows
+    for rows in (messages[0].rows, b"odd", b""):
+        messages[0].rows = rows
         with pytest.raises(ProtocolError, match="whole number"):
             unpack_results(messages[0], COUNTS, TRIALS)
 
 
-def test_malformed_records_are_refused():
-    """A metric that is no number, an error that is no text: a protocol error each."""
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("metrics", [[1, 0, 0, "m", "x"]]),
+        ("errors", [[1]]),
+        ("errors", [[-1, 0, 0, "start", "engine", "no"]]),
+        ("outputs", [[1, 0, 0, "s", 1, 2]]),
+        ("loop", b""),
+        ("loop", bytes(23)),
+        ("loop", bytes(48)),
+    ],
+)
+def test_malformed_records_are_refused(name, value):
+    """A metric that is not a number, an error without text, loop words of another length: a protocol error each."""
     messages, _ = sent((1, report(1)))
-    for name, value in (("metrics", [[1, 0, 0, "m", "x"]]), ("errors", [[1]]), ("outputs", [[1, 0, 0, "s", 1, 2]])):
-        messages[0].fields[name] = value
-        with pytest.raises(ProtocolError, match="malformed"):
-            unpack_results(messages[0], COUNTS, TRIALS)
-        messages[0].fields[name] = []
+    fields = msgspec.to_builtins(messages[0], builtin_types=(bytes,))
+    RESULTS.decode(msgspec.msgpack.encode([VERSION, fields]))
+    with pytest.raises(ProtocolError, match=f"message 'results': .*{name}"):
+        RESULTS.decode(msgspec.msgpack.encode([VERSION, {**fields, name: value}]))
 
 
 def test_each_batch_says_how_the_loop_was_since_the_one_before():
@@ -131,20 +143,11 @@ def test_each_batch_says_how_the_loop_was_since_the_one_before():
         for ticket in tickets:
             outbox.add(ticket, report(ticket))
             outbox.flush()
-    batches = [unpack_results(decode(frame, sender="worker", lane="results"), [2, 2], TRIALS) for frame in frames]
+    batches = [unpack_results(RESULTS.decode(frame), [2, 2], TRIALS) for frame in frames]
     reading = loop_columns([batch.loop for batch in batches[:2]], 0, 0, 12)
     place = {"time_ns": [12], "treatment": [0], "trial": [0], "batches": [2]}
     assert reading == {**place, "span_ns": [150], "busy_ns": [90], "lag_max_ns": [30]}
     assert loop_columns([batches[2].loop], 1, 1, 12)["span_ns"] == [1]
-
-
-@pytest.mark.parametrize("loop", [b"", bytes(23), bytes(48)])
-def test_what_does_not_tell_of_a_loop_is_refused(loop):
-    """It is of one length."""
-    messages, _ = sent((1, report(1)))
-    messages[0].fields["loop"] = loop
-    with pytest.raises(ProtocolError, match="are not a loop reading"):
-        unpack_results(messages[0], COUNTS, TRIALS)
 
 
 def test_impossible_times_of_a_loop_are_bounded():
@@ -166,7 +169,7 @@ def test_a_row_begins_and_ends_with_what_is_timed():
         made.stamps[:] = [10, 1, 20, 5, 30, 5, 40, 1]
         outbox.add(ticket, made)
     outbox.flush()
-    jobs, _ = settled(unpack_results(decode(frames[0], sender="worker", lane="results"), [4], [0]))
+    jobs, _ = settled(unpack_results(RESULTS.decode(frames[0]), [4], [0]))
     assert (jobs["start_ns"].tolist(), jobs["end_ns"].tolist()) == ([20, 20], [35, 35])
 
 
@@ -220,7 +223,7 @@ def test_an_outcome_that_no_worker_can_know_is_refused(outcome):
 def test_records_of_other_jobs_are_refused():
     """A batch tells of its own jobs only."""
     messages, _ = sent((1, report(1)))
-    messages[0].fields["errors"] = [[2, 0, 0, "start", "engine", "no"]]
+    messages[0].errors = [ErrorRecord(2, 0, 0, "start", "engine", "no")]
     with pytest.raises(ProtocolError, match="not in the batch"):
         unpack_results(messages[0], COUNTS, TRIALS)
 

@@ -1,5 +1,6 @@
 """Services in a scenario: configured where their workload has them, inherited, varied, and reached."""
 
+import msgspec
 import pytest
 
 from bench_common.errors import ScenarioError
@@ -67,10 +68,10 @@ def test_storage_that_is_made_for_a_container_needs_no_name(written, kind):
 def test_services_survive_the_wire():
     """A worker gets what the master resolved."""
     (one,) = treatments(OLTP % ", services: {mariadb: {network: bridge, storage: [{data_container: , target: /d}]}}")
-    assert Treatment.from_wire(one.to_wire()) == one
-    old = one.to_wire()
+    assert msgspec.convert(one.to_dict(), Treatment) == one
+    old = one.to_dict()
     del old["services"]
-    assert Treatment.from_wire(old).services == {}
+    assert msgspec.convert(old, Treatment).services == {}
 
 
 def test_a_client_goes_where_its_server_is():

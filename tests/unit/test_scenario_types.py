@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from bench_common.errors import ScenarioError
@@ -412,7 +413,7 @@ def test_treatments_travel():
 
     for name in ("quickstart", "lifecycle", "concurrency"):
         for treatment in load_scenario(name).treatments:
-            assert Treatment.from_wire(treatment.to_wire()) == treatment
+            assert msgspec.convert(treatment.to_dict(), Treatment) == treatment
 
 
 def test_a_rate_opens_the_load():
@@ -423,7 +424,7 @@ def test_a_rate_opens_the_load():
     treatments = load(text).treatments
     assert [one.open_load for one in treatments] == [OpenLoad(0.5, "constant", 2.0), OpenLoad(0.5, "poisson", 2.0)]
     assert {one.concurrency for one in treatments} == {OPEN_CONCURRENCY}
-    assert [Treatment.from_wire(one.to_wire()) for one in treatments] == list(treatments)
+    assert [msgspec.convert(one.to_dict(), Treatment) for one in treatments] == list(treatments)
     assert load(f"{HEAD}rate: 5\noperation_count: 9\nconcurrency: 3\n{SLEEP}").treatments[0].concurrency == 3
 
 

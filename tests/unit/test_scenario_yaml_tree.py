@@ -156,7 +156,9 @@ def test_a_job_that_no_message_carries_is_refused():
     large = f"name: a\nengines: [native]\n{job % ('x' * 600_000)}\n"
     assert len(large) < MAX_BYTES
     said = refusal(large)
-    assert said.startswith("s.yaml:1:1: engine=native is too large to send to a worker: a message 'define' of 12")
+    assert said.startswith(
+        "s.yaml:1:1: engine=native is too large to send to a worker: message 'define_treatment' has 12"
+    )
     assert said.endswith("; shorten its texts")
 
 

@@ -5,9 +5,19 @@ import pytest
 from test_job_services import ServingEngine
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import decode
+from bench_common.messages import (
+    FROM_WORKER,
+    RESULTS,
+    WORK,
+    DefineTreatment,
+    ServiceCommand,
+    ServiceReply,
+    ServiceRequest,
+    ServiceResult,
+    encode,
+)
 from bench_common.records import Outcome
-from bench_common.requirements import ServiceReply
+from bench_common.requirements import ServiceOutcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.coordinator.roster import Roster
 from bench_master.run.remote_services import ServiceBroker
@@ -16,7 +26,6 @@ from bench_worker import remote_services, services
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
-from bench_worker.remote_services import reply_from_fields
 from workloads.registry import workload
 from workloads.script import job_script
 
@@ -33,6 +42,16 @@ class Engine(ServingEngine):
         if container.name.endswith(("webbench", "mariadb")):
             return OperationResult(1, 2, stderr=b"[error] the server says why\n")
         return super().logs(container, limit_bytes=limit_bytes, timeout_s=timeout_s)
+
+
+def request(treatment, service, ticket, action):
+    return ServiceRequest(epoch=1, treatment=treatment, service=service, ticket=ticket, action=action)
+
+
+def result(command, outcome):
+    fields = {name: getattr(command, name) for name in ("treatment", "service", "ticket", "action")}
+    message = ServiceResult(epoch=1, **fields, outcome=outcome)
+    return FROM_WORKER.decode(encode(message))
 
 
 class Pair:
@@ -65,31 +84,33 @@ class Pair:
             ),
             Outbox(1, lambda frame: frames.append(frame) or True),
             open_engine,
-            want=lambda errand: self.send(self.desk.on_request(self.members[number], errand)),
-            served=lambda answer: self.send(self.desk.on_reply(self.members[number], answer)),
+            request=lambda *fields: self.send(self.desk.on_request(self.members[number], request(*fields))),
+            reply=lambda *fields: self.send(self.desk.on_result(self.members[number], result(*fields))),
         )
 
     def send(self, messages):
         for one in messages:
-            gevent.spawn(self._deliver, one.number, one.name, dict(one.fields))
+            frame = encode(one.message)
+            gevent.spawn(self._deliver, one.number, WORK.decode(frame))
 
-    def _deliver(self, number, name, fields):
-        if (number, name) in self.deaf:
+    def _deliver(self, number, message):
+        if (number, type(message)) in self.deaf:
             return
-        if name == "define":
-            self.crews[number].define(Treatment.from_wire(fields["treatment"]))
-        elif name == "serve":
-            self.crews[number].lender.serve(**fields)
-        else:
-            errand = (fields["ticket"], fields["service"], fields["act"])
-            self.crews[number].errands.came(*errand, reply_from_fields(fields))
+        match message:
+            case DefineTreatment():
+                self.crews[number].define(message.treatment)
+            case ServiceCommand():
+                self.crews[number].service_host.run(message)
+            case ServiceReply():
+                place = (message.ticket, message.service, message.action)
+                self.crews[number].service_requests.on_reply(*place, message.outcome)
 
     def lose(self, number, reason="silent for 5.1 s"):
         self.roster.mark_missing(self.members[number], 0.0)
         self.send(self.desk.on_worker_lost(number, reason))
 
     def take(self, count=1):
-        self.crews[HERE].take(0, 0, [(ticket, 0, 0) for ticket in range(count)], width=1, batch=1)
+        self.crews[HERE].take(0, 0, [(ticket, 0, 0) for ticket in range(count)], concurrency=1, batch=1)
 
     def settle(self):
         with gevent.Timeout(5):
@@ -103,7 +124,7 @@ class Pair:
         return self.outcomes()
 
     def batches(self):
-        messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
+        messages = [RESULTS.decode(frame) for frame in self.frames]
         return [unpack_results(message, [len(job_script(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
@@ -203,7 +224,7 @@ def test_the_loss_of_the_servers_host_ends_the_job_at_once():
 def test_the_loss_of_the_clients_host_removes_the_server():
     """Nobody else would ask for that."""
     pair = Pair(prepare="each-job")
-    pair.deaf.add((HERE, "supplied"))
+    pair.deaf.add((HERE, ServiceReply))
     pair.take()
     with gevent.Timeout(5):
         while not pair.there():
@@ -211,7 +232,7 @@ def test_the_loss_of_the_clients_host_removes_the_server():
         pair.lose(HERE)
         while pair.there():
             gevent.sleep(0.001)
-    pair.crews[HERE].errands.disconnect()
+    pair.crews[HERE].service_requests.disconnect()
     pair.settle()
     assert pair.errors()[0][2].startswith("mariadb could not be started: its worker cannot be asked any more")
 
@@ -234,12 +255,10 @@ def test_no_answer_is_a_failed_job(monkeypatch):
     """After the deadline, naming who did not answer; what may have been made is asked to go."""
     monkeypatch.setattr(remote_services, "remote_service_limit_s", lambda *_: 0.01)
     pair = Pair(prepare="each-job")
-    pair.deaf.add((THERE, "serve"))
-    monkeypatch.setattr(remote_services.RemoteServiceClient, "_done", lambda *_: None)
+    pair.deaf.add((THERE, ServiceCommand))
+    monkeypatch.setattr(remote_services.RemoteServiceClient, "_run", lambda *_: None)
     assert pair.run() == [Outcome.FAILED]
-    assert pair.errors() == [
-        ("mariadb", "service", "mariadb could not be started: there is no answer from 'b' within 0.01 s")
-    ]
+    assert pair.errors() == [("mariadb", "service", "mariadb could not be started: no answer from 'b' within 0.01 s")]
 
 
 def test_what_is_wanted_of_a_missed_worker_waits_until_it_is_back():
@@ -284,44 +303,43 @@ def test_a_server_that_ended_under_its_job_is_named_with_its_log():
     assert pair.there() == set()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"treatment": 1, "service": "mariadb", "act": "start"},
-        {"treatment": 0, "service": "webbench", "act": "start"},
-        {"treatment": 0, "service": "mariadb", "act": "format"},
-    ],
-)
-def test_what_was_not_agreed_on_is_refused(fields):
-    """By the desk, and by a worker that is told so all the same."""
+@pytest.mark.parametrize(("treatment", "service"), [(1, "mariadb"), (0, "webbench")])
+def test_a_service_that_is_not_placed_is_refused(treatment, service):
+    """By the broker, and by a worker that is told so all the same."""
     pair = Pair()
     with pytest.raises(ProtocolError, match="which is not placed"):
-        pair.desk.on_request(pair.members[HERE], {"ticket": 1, **fields})
+        pair.desk.on_request(pair.members[HERE], request(treatment, service, 1, "start"))
+    command = ServiceCommand(epoch=1, treatment=treatment, service=service, ticket=1, action="start")
     with pytest.raises(ProtocolError, match="which is not placed"):
-        pair.crews[THERE].lender.serve(ticket=1, **fields)
+        pair.crews[THERE].service_host.run(command)
 
 
-def test_nobody_speaks_for_a_service_that_is_anothers():
-    """Neither wants what another's job has, nor says what came of it."""
+@pytest.mark.parametrize("action", ["format", "lost"])
+def test_an_unknown_action_is_refused(action):
+    """A worker requests one of four actions; that a service is lost only the master says."""
+    with pytest.raises(ProtocolError, match="action"):
+        encode(request(0, "mariadb", 1, action))
+
+
+def test_a_worker_has_no_say_in_the_services_of_another():
+    """It neither requests actions on them, nor reports their outcome."""
     pair = Pair()
-    errand = {"treatment": 0, "service": "mariadb", "ticket": 7, "act": "start"}
-    assert [one.name for one in pair.desk.on_request(pair.members[HERE], errand)] == ["define", "serve"]
+    started = pair.desk.on_request(pair.members[HERE], request(0, "mariadb", 7, "start"))
+    assert [type(one.message) for one in started] == [DefineTreatment, ServiceCommand]
     with pytest.raises(ProtocolError, match="another worker's"):
-        pair.desk.on_request(pair.members[THERE], {**errand, "act": "remove"})
-    answer = {name: getattr(ServiceReply(), name) for name in ServiceReply.__dataclass_fields__}
+        pair.desk.on_request(pair.members[THERE], request(0, "mariadb", 7, "remove"))
     with pytest.raises(ProtocolError, match="belongs to another worker's host"):
-        pair.desk.on_reply(pair.members[HERE], {**errand, **answer})
+        pair.desk.on_result(pair.members[HERE], result(started[1].message, ServiceOutcome()))
 
 
 def test_a_client_has_no_end_of_services():
     """A worker gone wrong cannot fill another host with them."""
     pair = Pair()
-    errand = {"treatment": 0, "service": "mariadb", "act": "start"}
-    names = [
-        message.fields["problem"]
+    errors = [
+        one.message.outcome.error
         for ticket in range(1000)
-        for message in pair.desk.on_request(pair.members[HERE], {**errand, "ticket": ticket})
-        if message.name == "supplied"
+        for one in pair.desk.on_request(pair.members[HERE], request(0, "mariadb", ticket, "start"))
+        if isinstance(one.message, ServiceReply)
     ]
-    assert 0 < len(names) < 1000
-    assert set(names) == {"this worker uses mariadb in too many jobs already"}
+    assert 0 < len(errors) < 1000
+    assert set(errors) == {"this worker uses mariadb in too many jobs already"}

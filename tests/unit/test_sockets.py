@@ -8,12 +8,12 @@ import zmq
 
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
-from bench_common.messages import encode
+from bench_common.messages import Heartbeat, Results, encode
 from bench_master.run.sockets import Sockets
 
-BEAT = encode("beat", 3, sent_ns=1, running=0, offset_ns=0, bound_ns=-1)
+BEAT = encode(Heartbeat(epoch=3, sent_ns=1, running=0, offset_ns=0, uncertainty_ns=-1))
 RESULTS = encode(
-    "results", 3, sequence=0, treatment=0, trial=0, rows=b"", loop=bytes(24), metrics=[], errors=[], outputs=[]
+    Results(epoch=3, sequence=0, treatment=0, trial=0, rows=b"", loop=bytes(24), metrics=[], errors=[], outputs=[])
 )
 
 
@@ -51,7 +51,7 @@ def break_down(*_):
 
 def object_to(*_):
     """Do what the session does with a message that lies."""
-    raise ProtocolError("a message 'gone' in the epoch of another worker")
+    raise ProtocolError("message WorkerDied in the epoch of another worker")
 
 
 def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
@@ -73,7 +73,7 @@ def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
     with caplog.at_level(logging.WARNING):
         made._on_control_frames(receiver, [[zmq.Frame(b"peer"), Proven(BEAT)]])
         made._on_result_frames(receiver, [[Proven(RESULTS)]])
-    lie = "a message 'gone' in the epoch of another worker"
+    lie = "message WorkerDied in the epoch of another worker"
     assert [record.getMessage() for record in caplog.records] == [
         f"dropped a message on {where} from worker blade-1 (1 so far): {lie}" for where in ("control", "results")
     ]

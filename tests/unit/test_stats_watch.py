@@ -87,7 +87,7 @@ def job_of(kinds, made):
     crew = JobExecutor(assignment, outbox, lambda name, options: Watched(options))
     operations = tuple(Operation(kind, kind, seconds=1.0 if kind == "stats" else None) for kind in kinds)
     crew.define(Treatment(0, {}, None, "watched", Lifecycle(operations), ContainerSettings(image="i")))
-    crew.take(0, 0, [(0, 0, 0)], width=1, batch=1)
+    crew.take(0, 0, [(0, 0, 0)], concurrency=1, batch=1)
     with gevent.Timeout(5):
         while not reports:
             gevent.sleep(0.001)
