@@ -1,11 +1,9 @@
-"""When a socket must be encrypted and authenticated, and how it is made so.
+"""When a socket must be encrypted and authenticated with CURVE, and how that is set up.
 
-The policy: what stays on this machine (``ipc://`` in a private directory, loopback TCP) needs no keys; any TCP bind
-beyond loopback needs CURVE with a ZAP allow-list, because CURVE without ZAP encrypts for everybody who asks.
-
-The doorkeeper: answers libzmq's question whether a CURVE key may enter (ZAP, https://rfc.zeromq.org/spec/27/).
-
-One greenlet serves one plain socket, woken by the event loop; `answer` decides and touches nothing.
+What stays on this machine (``ipc://`` in a private directory, loopback TCP) needs no keys; any TCP bind beyond
+loopback needs CURVE with an allow-list, because CURVE alone encrypts for everybody. `ZapHandler` answers libzmq's
+question whether a key is admitted (ZAP, https://rfc.zeromq.org/spec/27/): one greenlet serves one plain socket, woken
+by the event loop; `authenticate` decides and is pure.
 """
 
 from __future__ import annotations
@@ -36,12 +34,13 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
-"""Where libzmq looks for the handler, one for each context; the address is the RFC's."""
+"""Where libzmq looks for the handler of a context; the RFC fixes the address."""
 VERSION: Final = b"1.0"
 LEADING_FRAMES: Final = 6
 """version, request id, domain, address, identity, mechanism; the credentials follow."""
 CURVE_KEY_BYTES: Final = 32
 REQUESTS_BETWEEN_YIELDS: Final = 64
+"""How many requests are answered before other greenlets get a turn."""
 
 
 class ZapVerdict(Enum):
@@ -55,11 +54,14 @@ class ZapVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ZapReply:
-    """A reply in ZAP frames, the verdict in it, and, unless admitted, why in one line."""
+    """The answer to a request."""
 
     frames: tuple[bytes, ...]
+    """The reply in ZAP frames."""
     verdict: ZapVerdict
+    """The decision."""
     reason: str = ""
+    """Why the key was not admitted, in one line."""
 
 
 def authenticate(frames: Sequence[bytes], allow: Allow) -> ZapReply:
@@ -72,30 +74,30 @@ def authenticate(frames: Sequence[bytes], allow: Allow) -> ZapReply:
     domain = frames[2].decode("utf-8", "replace")
     address = frames[3].decode("utf-8", "replace")
     mechanism, credentials = frames[5], frames[LEADING_FRAMES:]
-    visitor = f"a connection from {address!r} to {domain!r}"
+    client = f"a connection from {address!r} to {domain!r}"
     if mechanism != b"CURVE":
-        return _rejection(request_id, ZapVerdict.REFUSED, f"{visitor} without a key (mechanism {mechanism[:16]!r})")
+        return _rejection(request_id, ZapVerdict.REFUSED, f"{client} without a key (mechanism {mechanism[:16]!r})")
     if len(credentials) != 1 or len(credentials[0]) != CURVE_KEY_BYTES:
-        return _rejection(request_id, ZapVerdict.MALFORMED, f"{visitor} with something that is not a CURVE key")
+        return _rejection(request_id, ZapVerdict.MALFORMED, f"{client} with something that is not a CURVE key")
     key = z85.encode(credentials[0])
     try:
         name = allow(domain, key)
-    except Exception as error:  # noqa: BLE001  the wire is a boundary: whatever broke, nobody enters and we live on
-        return _rejection(request_id, ZapVerdict.BROKEN, f"{visitor}: {type(error).__name__}: {error}", status=b"500")
+    except Exception as error:  # noqa: BLE001  the wire is a boundary: on any error the client is refused and we go on
+        return _rejection(request_id, ZapVerdict.BROKEN, f"{client}: {type(error).__name__}: {error}", status=b"500")
     if not name:
-        return _rejection(request_id, ZapVerdict.REFUSED, f"{visitor} with key {key.decode()}: not on its allow-list")
+        return _rejection(request_id, ZapVerdict.REFUSED, f"{client} with key {key.decode()}: not on its allow-list")
     return ZapReply((VERSION, request_id, b"200", b"OK", name.encode("utf-8"), b""), ZapVerdict.ADMITTED)
 
 
 def _rejection(request_id: bytes, verdict: ZapVerdict, reason: str, status: bytes = b"400") -> ZapReply:
-    # The peer learns nothing of why: that is for our log.
+    # The peer does not learn the reason: that is for our log.
     return ZapReply((VERSION, request_id, status, b"refused", b"", b""), verdict, reason)
 
 
 class RateLimitedLog:
-    """Passes on the first `burst` complaints of every `window_s` seconds and counts the rest.
+    """Logs the first `burst` lines of every `window_s` seconds and counts the rest.
 
-    A flood from outside must not fill the disk.
+    A flood of connections must not fill the disk.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class RateLimitedLog:
         self._suppressed = 0
 
     def log(self, text: str) -> None:
-        """Pass `text` on, or count it."""
+        """Log `text`, or count it."""
         now = self._clock()
         if now - self._since >= self._window_s:
             self.flush()
@@ -127,18 +129,18 @@ class RateLimitedLog:
             self._suppressed += 1
 
     def flush(self) -> None:
-        """Say how many complaints were held back."""
+        """Log how many lines were suppressed."""
         if self._suppressed:
-            self._log_line(f"{self._suppressed} more like these")
+            self._log_line(f"{self._suppressed} similar lines suppressed")
             self._suppressed = 0
 
 
 class ZapHandler:
     """Serves ZAP for every socket of one context, from `start` to `stop`.
 
-    `allow(domain, public_key)` gets the server socket's ZAP domain and the visitor's public key in Z85, and returns
-    the name that its frames will carry as ``User-Id``, or None. Whatever it raises is a refusal. `counts` says how
-    often each verdict was given. Start it before any secured socket is bound.
+    `allow(domain, public_key)` gets the server socket's ZAP domain and the client's public key in Z85, and returns
+    the name that its frames will carry as ``User-Id``, or None; an exception refuses the client. `counts` has the
+    number of each verdict. Start the handler before any secured socket is bound.
     """
 
     def __init__(
@@ -153,19 +155,19 @@ class ZapHandler:
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
     def start(self) -> None:
-        """Bind and serve; raise `InfrastructureError` when the context has a handler already."""
+        """Bind and serve; raise `InfrastructureError` if the context already has a handler."""
         socket = self._context.socket(zmq.REP)
         socket.setsockopt(zmq.LINGER, 0)
         try:
             socket.bind(ZAP_ENDPOINT)
         except zmq.ZMQError as error:
             socket.close()
-            raise InfrastructureError(f"this context has a ZAP handler already ({error})") from error
+            raise InfrastructureError(f"this context already has a ZAP handler ({error})") from error
         self._socket = socket
         self._greenlet = gevent.spawn(self._serve, socket)
 
     def stop(self) -> None:
-        """Stop serving; from now on no new connection is admitted. Safe to call twice, or before `start`."""
+        """Stop serving; no new connection is admitted any more. Safe to call twice, or before `start`."""
         if self._greenlet is not None:
             self._greenlet.kill()
             self._greenlet = None
@@ -188,8 +190,8 @@ class ZapHandler:
         watcher.start(self._ready.set)
         try:
             while True:
-                # Cleared before the drain: a request that arrives during it wakes us again. The descriptor tells of
-                # changes only, so it must be drained until libzmq says that there is no more.
+                # Cleared before the drain: a request that arrives during it wakes us again. The descriptor signals
+                # changes only, so the socket must be drained until libzmq has no more.
                 self._ready.clear()
                 self._drain(socket)
                 self._ready.wait()
@@ -215,18 +217,18 @@ class ZapHandler:
 
 
 INSECURE_WARNING: Final = """\
---insecure: {address} is open to everybody who can reach it, without keys or encryption.
-Whoever connects can pose as a worker and report invented results, pose as this master towards a worker and
-have containers started there, and read scenario and results on the way. Use it on a network of your own only.
-The safe way: `bench-master keygen --worker NAME`, then leave --insecure out.
+--insecure: {address} accepts everybody who can reach it, without keys or encryption.
+Anybody can pose as a worker and report false results, pose as this master and start containers on workers, and
+read the scenario and the results in transit. Use it only on a network that you control.
+The safe way: `bench-master keygen --worker NAME`, then run without --insecure.
 """
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether `address` reaches this machine only: 127.0.0.0/8, ::1, ``localhost``.
+    """Return whether `address` is reachable from this machine only: 127.0.0.0/8, ::1, ``localhost``.
 
-    Takes a host, ``host:port`` or ``tcp://host:port``. Whatever is not certain (``*``, an interface's or another
-    host's name) is not loopback.
+    Takes a host, ``host:port`` or ``tcp://host:port``. Anything uncertain (``*``, the name of an interface or of
+    another host) is not loopback.
     """
     host = _host(address)
     if host.lower() == "localhost":
@@ -242,7 +244,7 @@ def is_loopback(address: str) -> bool:
 def curve_required(bind_address: str, *, insecure: bool = False) -> bool:
     """Return whether a socket bound to `bind_address` must use CURVE and ZAP.
 
-    With `insecure` it never must; the caller then shows `insecure_warning` for every address that it opens so.
+    With `insecure` never; the caller then shows `insecure_warning` for every such address.
     """
     if insecure:
         return False
@@ -253,14 +255,14 @@ def curve_required(bind_address: str, *, insecure: bool = False) -> bool:
 
 
 def insecure_warning(bind_address: str) -> str:
-    """Return what to print when ``--insecure`` opens an address that needs keys, or an empty string."""
+    """Return the warning for an address that ``--insecure`` opens but that needs keys; else an empty string."""
     return INSECURE_WARNING.format(address=bind_address) if curve_required(bind_address) else ""
 
 
 def secure_server(socket: zmq.Socket[bytes], keys: KeyPair, domain: str) -> None:
-    """Make `socket` demand CURVE and ask the ZAP handler about `domain`; call it before `bind`.
+    """Make `socket` require CURVE and a ZAP check for `domain`; call it before `bind`.
 
-    Raises `InfrastructureError` when no ZAP handler serves the socket's context: every key would be admitted.
+    Raises `InfrastructureError` if no ZAP handler serves the socket's context: every key would be admitted.
     """
     if not _zap_is_served(socket.context):
         raise InfrastructureError(
@@ -269,13 +271,13 @@ def secure_server(socket: zmq.Socket[bytes], keys: KeyPair, domain: str) -> None
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
     socket.setsockopt(zmq.ZAP_DOMAIN, domain.encode("utf-8"))
-    # Keeps the door shut should the handler ever end. Not every build of libzmq knows it, hence the look above.
+    # Refuses everybody if the handler ever ends. Not every build of libzmq supports it, hence the check above.
     with contextlib.suppress(zmq.ZMQError):
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def secure_client(socket: zmq.Socket[bytes], keys: KeyPair, server_public: bytes) -> None:
-    """Make `socket` use CURVE as `keys` and talk to the owner of `server_public` only; call it before `connect`."""
+    """Make `socket` use CURVE with `keys` and accept `server_public` only; call it before `connect`."""
     socket.setsockopt(zmq.CURVE_SERVERKEY, server_public)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
@@ -285,12 +287,12 @@ def _host(address: str) -> str:
     rest = address.partition("://")[2] or address
     if rest.startswith("["):
         return rest[1:].partition("]")[0]
-    # One colon parts a port; more are an IPv6 address without brackets.
+    # One colon separates a port; several are an IPv6 address without brackets.
     return rest.partition(":")[0] if rest.count(":") == 1 else rest
 
 
 def _zap_is_served(context: zmq.Context[zmq.Socket[bytes]]) -> bool:
-    """Return whether some socket of `context` is bound where ZAP requests go (only one can be)."""
+    """Return whether a socket of `context` is bound to the ZAP endpoint (only one can be)."""
     with context.socket(zmq.REP) as probe:
         try:
             probe.bind(ZAP_ENDPOINT)

@@ -32,7 +32,7 @@ ALLOW_LIST_FILE: Final = "authorized_workers"
 KEY_LENGTH: Final = 40
 """Characters of a key in Z85."""
 KEY_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a worker may be called: a name goes into file names, ZAP domains and reports."""
+"""Names of workers, which go into file names, ZAP domains and reports."""
 
 MASTER_FIELDS: Final = ("public", "secret")
 WORKER_FIELDS: Final = ("name", "public", "secret", "master")
@@ -40,14 +40,16 @@ WORKER_FIELDS: Final = ("name", "public", "secret", "master")
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A CURVE key pair in Z85; the secret half stays out of every repr, so out of logs and tracebacks."""
+    """A CURVE key pair in Z85; the secret key is in no repr, so in no log or traceback."""
 
     public: bytes
+    """Public key in Z85."""
     secret: bytes = field(repr=False)
+    """Secret key in Z85."""
 
     @classmethod
     def generate(cls) -> KeyPair:
-        """Return a new pair whose public key does not begin with ``#``: the allow-list would read a remark."""
+        """Return a new pair whose public key does not begin with ``#``: that would be a comment in the allow-list."""
         while True:
             public, secret = zmq.curve_keypair()
             if not public.startswith(b"#"):
@@ -56,30 +58,33 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class WorkerKey:
-    """A worker's key file: its name, its pair, and the public key of its master."""
+    """The content of a worker's key file."""
 
     name: str
+    """The worker's name."""
     keys: KeyPair
+    """The worker's key pair."""
     master_public: bytes
+    """Public key of its master, in Z85."""
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where keys are kept: ``$XDG_CONFIG_HOME/weighbridge/keys``, by default below ``~/.config``."""
     base = environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification says that a relative value is to be ignored.
+    # The XDG specification says to ignore a relative value.
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".config"
     return root / "weighbridge" / "keys"
 
 
 def worker_file(directory: Path, name: str) -> Path:
-    """Return the place of a worker's key file."""
+    """Return the path of a worker's key file."""
     return directory / f"worker-{validate_name(name)}.key"
 
 
 def validate_name(name: str) -> str:
-    """Return `name` when a worker may be called so; raise `UsageError` otherwise."""
+    """Return `name` if it is valid for a worker; raise `UsageError` otherwise."""
     if not KEY_NAME_PATTERN.fullmatch(name):
-        raise UsageError(f"worker name {name!r}: expected 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
+        raise UsageError(f"worker name {name!r}: expected up to 64 of A-Z a-z 0-9 . _ -, first a letter or digit")
     return name
 
 
@@ -89,7 +94,7 @@ def public_from_secret(secret: bytes) -> bytes:
 
 
 def invalid_key_reason(text: str) -> str:
-    """Say why `text` is not a key in Z85, or return an empty string."""
+    """Return why `text` is not a key in Z85; an empty string if it is one."""
     if len(text) != KEY_LENGTH:
         return f"a key has {KEY_LENGTH} characters, not {len(text)}"
     try:
@@ -100,7 +105,7 @@ def invalid_key_reason(text: str) -> str:
 
 
 def write_master_key(path: Path, keys: KeyPair) -> None:
-    """Write a master's key file, mode 0600; raise `UsageError` when there is one already."""
+    """Write a master's key file, mode 0600; raise `UsageError` if it exists already."""
     _write(path, "This is the master's key. It never leaves this machine.", {
         "public": keys.public.decode(),
         "secret": keys.secret.decode(),
@@ -108,8 +113,8 @@ def write_master_key(path: Path, keys: KeyPair) -> None:
 
 
 def write_worker_key(path: Path, key: WorkerKey) -> None:
-    """Write a worker's key file, mode 0600; raise `UsageError` when there is one already."""
-    _write(path, f"This is the key of worker {key.name}. Move it to that host; whoever reads it is that worker.", {
+    """Write a worker's key file, mode 0600; raise `UsageError` if it exists already."""
+    _write(path, f"This is the key of worker {key.name}. Move it to its host; whoever can read it can pose as it.", {
         "name": key.name,
         "public": key.keys.public.decode(),
         "secret": key.keys.secret.decode(),
@@ -118,50 +123,50 @@ def write_worker_key(path: Path, key: WorkerKey) -> None:
 
 
 def read_master_key(path: Path) -> KeyPair:
-    """Read a master's key file; raise `UsageError` with the place of what is wrong."""
+    """Read a master's key file; raise `UsageError` that names the faulty line."""
     fields = _read(path, MASTER_FIELDS)
     return KeyPair(fields["public"].encode(), fields["secret"].encode())
 
 
 def read_worker_key(path: Path) -> WorkerKey:
-    """Read a worker's key file; raise `UsageError` with the place of what is wrong."""
+    """Read a worker's key file; raise `UsageError` that names the faulty line."""
     fields = _read(path, WORKER_FIELDS)
     keys = KeyPair(fields["public"].encode(), fields["secret"].encode())
     return WorkerKey(fields["name"], keys, fields["master"].encode())
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file that nobody but its owner can read; raise `UsageError` when others can."""
+    """Return the text of a file that only its owner can read; raise `UsageError` if others can."""
     return _read_checked(path, forbidden=stat.S_IRWXG | stat.S_IRWXO, why="others can read it", mode="600")
 
 
 def read_trusted(path: Path) -> str:
-    """Return the text of a file that nobody but its owner can write; raise `UsageError` when others can."""
+    """Return the text of a file that only its owner can write; raise `UsageError` if others can."""
     return _read_checked(path, forbidden=stat.S_IWGRP | stat.S_IWOTH, why="others can write to it", mode="644")
 
 
 def make_private_directory(directory: Path) -> None:
-    """Make a directory that only its owner can enter (0700); one that is there is left as it is."""
+    """Create a directory that only its owner can enter (0700); an existing one is left unchanged."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _read_checked(path: Path, *, forbidden: int, why: str, mode: str) -> str:
     try:
-        # The descriptor is checked, not the path: nobody can swap the file between the look and the read.
+        # The descriptor is checked, not the path: nobody can swap the file between check and read.
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_IMODE(status.st_mode) & forbidden:
                 raise UsageError(f"{path}: {why} (mode {stat.S_IMODE(status.st_mode):04o}); chmod {mode} {path}")
             if status.st_uid not in (0, os.geteuid()):
-                raise UsageError(f"{path}: belongs to user id {status.st_uid}; it must be yours or root's")
+                raise UsageError(f"{path}: belongs to user id {status.st_uid}; it must belong to you or root")
             content = file.read()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror} (`bench-master keygen` makes keys)") from error
+        raise UsageError(f"{path}: {error.strerror} (`bench-master keygen` creates keys)") from error
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte {error.start} is not text; is this really a key file?") from error
+        raise UsageError(f"{path}: byte {error.start} is not text; is this a key file?") from error
 
 
 def _read(path: Path, names: tuple[str, ...]) -> dict[str, str]:
@@ -179,7 +184,7 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"{place}:1: {name} is given twice")
         problem = "" if name == "name" else invalid_key_reason(value)
         if name == "name" and not KEY_NAME_PATTERN.fullmatch(value):
-            problem = "not a worker's name"
+            problem = "not a valid worker name"
         if problem:
             raise UsageError(f"{place}:{line.find(':') + 3}: {name}: {problem}")
         found[name] = value
@@ -187,17 +192,17 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, str]:
     if missing:
         raise UsageError(f"{path}: {', '.join(missing)} missing; is this the right kind of key file?")
     if public_from_secret(found["secret"].encode()) != found["public"].encode():
-        raise UsageError(f"{path}: public and secret do not belong together; make a new key")
+        raise UsageError(f"{path}: public and secret key do not match; create a new key")
     return found
 
 
-def _write(path: Path, remark: str, fields: dict[str, str]) -> None:
-    lines = ["# Weighbridge secret key.", f"# {remark}", *(f"{name}: {value}" for name, value in fields.items())]
+def _write(path: Path, comment: str, fields: dict[str, str]) -> None:
+    lines = ["# Weighbridge secret key.", f"# {comment}", *(f"{name}: {value}" for name, value in fields.items())]
     try:
         # O_EXCL: a key is never overwritten; the mode holds from the first byte on.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise UsageError(f"{path}: is there already; keys are never overwritten (remove it first)") from error
+        raise UsageError(f"{path}: exists already; keys are never overwritten (remove it first)") from error
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -215,14 +220,14 @@ RESULTS_DOMAIN: Final = "weighbridge.results"
 
 
 def lane_domain(name: str) -> str:
-    """Return the ZAP domain of the lane of the worker called `name`: no other worker's key is admitted there."""
+    """Return the ZAP domain of a worker's lane: no other worker's key is admitted there."""
     return LANE_PREFIX + validate_name(name)
 
 
 def parse_allow_list(text: str, place: str) -> dict[bytes, str]:
-    """Return names by public key; raise `UsageError` with ``place:line:column`` of what is wrong.
+    """Return names by public key; raise `UsageError` with ``place:line:column`` of a mistake.
 
-    A key and a name may stand there once each: a name is an identity, and two keys would be two of it.
+    Each key and each name may appear once: a name is an identity, which has one key.
     """
     names: dict[bytes, str] = {}
     lines: dict[str, int] = {}
@@ -237,37 +242,36 @@ def parse_allow_list(text: str, place: str) -> dict[bytes, str]:
             raise UsageError(f"{place}:{number}:{column}: {problem}; expected `<public key> <name>`")
         name_column = line.rindex(name) + 1 if name else len(line) + 1
         if not name:
-            raise UsageError(f"{place}:{number}:{name_column}: no name; expected `<public key> <name>`")
+            raise UsageError(f"{place}:{number}:{name_column}: missing name; expected `<public key> <name>`")
         try:
             validate_name(name)
         except UsageError as error:
             raise UsageError(f"{place}:{number}:{name_column}: {error}") from error
         if name in lines:
-            raise UsageError(f"{place}:{number}:{name_column}: {name} has a key in line {lines[name]} already")
+            raise UsageError(f"{place}:{number}:{name_column}: {name} already has a key on line {lines[name]}")
         if key.encode() in names:
-            raise UsageError(f"{place}:{number}:{column}: the key of {names[key.encode()]} again")
+            raise UsageError(f"{place}:{number}:{column}: duplicate of the key of {names[key.encode()]}")
         names[key.encode()] = name
         lines[name] = number
     return names
 
 
 class AllowList:
-    """The keys that a master admits, as its file says at this moment.
+    """The keys that a master admits, according to the current content of its file.
 
-    `admit` is what a `ZapHandler` asks. A connection that stands outlives its key's revocation (ZAP is asked at the
-    handshake only), so whoever serves one asks `admits_name` as well. With `only_names`, no others than these
-    names are let in.
+    A `ZapHandler` calls `admit`. An open connection outlives its key's revocation (ZAP checks the handshake only), so
+    its server also has to call `has_name`. With `only_names`, workers with other names are refused.
     """
 
     def __init__(self, path: Path, only_names: frozenset[str] | None = None) -> None:
-        """Read the file; raise `UsageError` when it is missing, others can write to it, or it is malformed."""
+        """Read the file; raise `UsageError` if it is missing or malformed, or if others can write to it."""
         self.path = path
         self._only_names = only_names
         self._seen = self._stamp()
         self._names = parse_allow_list(read_trusted(path), str(path))
 
     def admit(self, domain: str, public_key: bytes) -> str | None:
-        """Return the name of the key's owner when `domain` is open to it, else None; `public_key` is in Z85."""
+        """Return the name of the key's owner if `domain` admits it, else None; `public_key` is in Z85."""
         name = self.entries().get(public_key)
         if name is None:
             return None
@@ -276,7 +280,7 @@ class AllowList:
         return None
 
     def has_name(self, name: str) -> bool:
-        """Return whether a worker of this name still has a key here."""
+        """Return whether a worker of this name has a key on the list."""
         return name in self.entries().values()
 
     def entries(self) -> dict[bytes, str]:
@@ -287,8 +291,8 @@ class AllowList:
             try:
                 self._names = parse_allow_list(read_trusted(self.path), str(self.path))
             except UsageError as error:
-                # Half-edited, or tampered with: the last good list may hold the very key that was to be revoked.
-                LOG.error("%s; nobody is admitted until it is repaired", error)  # noqa: TRY400  the user's mistake
+                # Half-edited, or tampered with: the last valid list may hold the very key that is being revoked.
+                LOG.error("%s; all workers are refused until it is repaired", error)  # noqa: TRY400  a user error
                 self._names = {}
         return {
             key: name for key, name in self._names.items() if self._only_names is None or name in self._only_names
@@ -303,10 +307,12 @@ class AllowList:
 
 
 def add_worker(path: Path, public_key: bytes, name: str) -> None:
-    """Append a worker to the list, which is made if need be; raise `UsageError` if key or name is on it."""
+    """Append a worker to the list, which is created if needed; raise `UsageError` if it has the key or name."""
     key = public_key.decode("ascii")
     if key.startswith("#"):
-        raise UsageError(f"the public key of {name} begins with '#', which would be a remark here; make another pair")
+        raise UsageError(
+            f"the public key of {name} begins with '#', which would be a comment here; create another key pair"
+        )
     text = read_trusted(path) if path.exists() else FILE_HEADER
     if text and not text.endswith("\n"):
         text += "\n"
@@ -316,7 +322,7 @@ def add_worker(path: Path, public_key: bytes, name: str) -> None:
 
 
 def revoke_worker(path: Path, name: str) -> None:
-    """Delete a worker's line; raise `UsageError` with the nearest name if there is none."""
+    """Delete a worker's line; raise `UsageError`, which suggests the nearest name, if there is none."""
     text = read_trusted(path)
     names = set(parse_allow_list(text, str(path)).values())
     if name not in names:
@@ -326,7 +332,7 @@ def revoke_worker(path: Path, name: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    # Written beside and renamed: a master that reads at this moment sees the old list or the new one, never half.
+    # Written to a new file and renamed: a master that reads now sees the old list or the new one, never a part.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="ascii")
     temporary.chmod(0o600)

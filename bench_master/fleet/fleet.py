@@ -1,8 +1,7 @@
-"""The fleet as one: each host's launcher is found, and all of them do what is asked for.
+"""The fleet as a whole: loads each host's launcher, which starts, stops or queries the host's workers.
 
-Hosts side by side: which of their properties differ, so that a difference in results may be theirs.
-
-Pure: what every host told of itself goes in, differences come out.
+`differences` lists how hosts differ, since a difference in results may be due to that. It is pure: reports of hosts
+in, differences out.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from bench_master.fleet.launchers.base import (
 
 
 class Fleet:
-    """The hosts of an inventory and their launchers. Leaving it as a context closes connections; workers go on.
+    """The hosts of an inventory and their launchers. Its context closes connections at the end; workers go on.
 
-    Raises `UsageError` for a launcher that cannot be loaded, and for settings that a launcher does not know.
+    Raises `UsageError` for a launcher that cannot be loaded, and for unknown settings of a launcher.
     """
 
     def __init__(self, inventory: Inventory, launch_spec: LaunchSpec, progress: ProgressCallback) -> None:
@@ -44,7 +43,7 @@ class Fleet:
             problems += [
                 host.place.problem(
                     f"launcher '{host.launcher}' has no setting '{name}'{did_you_mean(name, known)}; "
-                    f"it has: {', '.join(known) or 'none'}"
+                    f"known settings: {', '.join(known) or 'none'}"
                 )
                 for name in host.settings
                 if name not in known
@@ -60,22 +59,22 @@ class Fleet:
             launcher.close()
 
     def start(self) -> list[WorkerOutcome]:
-        """Start every worker that does not run already."""
+        """Start every worker that is not running yet."""
         return self._run(lambda launcher, hosts: launcher.start(hosts, self._progress))
 
     def stop(self, only: Collection[FleetHost] | None = None, *, purge: bool = False) -> list[WorkerOutcome]:
-        """End every worker, or those of some hosts."""
+        """Stop every worker, or those of some hosts."""
         return self._run(lambda launcher, hosts: launcher.stop(hosts, self._progress, purge=purge), only)
 
     def logs(self) -> dict[str, str | InfrastructureError]:
-        """Return every worker's log, or why there is none."""
+        """Return every worker's log, or the error that prevents it."""
         found: dict[str, str | InfrastructureError] = {}
         for name, launcher in self._launchers.items():
             found |= launcher.logs(self._hosts_of(name), self._progress)
         return {name: found[name] for name in self.inventory.worker_names}
 
     def query(self, queries: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
-        """Return what ``bench-worker`` answers to each of several queries (its flags), by host; or why it cannot."""
+        """Return what ``bench-worker`` prints for each of several queries (its flags), by host, or its error."""
         found: dict[str, QueryResults | InfrastructureError] = {}
         for name, launcher in self._launchers.items():
             found |= launcher.query(self._hosts_of(name), self._progress, queries)
@@ -99,7 +98,7 @@ class Fleet:
 
 
 def launcher_class(name: str) -> type[Launcher]:
-    """Return the launcher that is registered under a name; raise `UsageError` where it cannot be loaded."""
+    """Return the launcher that is registered under a name; raise `UsageError` if it cannot be loaded."""
     for entry in entry_points(group=LAUNCHERS_GROUP):
         if entry.name == name:
             try:
@@ -107,72 +106,76 @@ def launcher_class(name: str) -> type[Launcher]:
             except Exception as error:
                 raise UsageError(f"launcher {name} cannot be loaded ({entry.value}): {error}") from error
             if not (isinstance(found, type) and issubclass(found, Launcher)):
-                raise UsageError(f"launcher {name}: {entry.value} is no Launcher")
+                raise UsageError(f"launcher {name}: {entry.value} is not a subclass of Launcher")
             return found
-    raise UsageError(f"there is no launcher {name}")
+    raise UsageError(f"unknown launcher {name}")
 
 
 def started_workers(outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:
-    """Return the workers that there are to expect."""
+    """Return the workers that are running now."""
     return [outcome for outcome in outcomes if outcome.state in (STARTED, RUNNING)]
 
 
 SIMILARITY_TOLERANCE: Final = 0.02
-"""Numbers of bytes or Hz this near to each other are the same, as a share."""
+"""Relative difference up to which two numbers of bytes or Hz count as equal."""
 PER_ENVIRONMENT_FACTS: Final = frozenset({"hypervisor", "container"})
-"""What environments differ in by definition: no confound between them."""
+"""Facts in which environments differ by definition: not a confounder between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What one host told: facts by name, each as a number or text and as a person reads it, engines, findings.
-
-    `engines` are those that can be used, with their versions; `unusable` says of the others why not.
-    """
+    """What the doctor found out about one host."""
 
     host: str
+    """Its name in the inventory."""
     environment: str
+    """Its environment."""
     facts: Mapping[str, Any]
+    """Facts by name, as numbers or texts."""
     formatted: Mapping[str, str] = field(default_factory=dict)
+    """The facts as texts for people."""
     identity: frozenset[str] = frozenset()
+    """Names of the facts that only identify the host."""
     engines: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the usable engines."""
     findings: Sequence[Mapping[str, Any]] = ()
+    """The doctor's findings."""
     unusable: Mapping[str, str] = field(default_factory=dict)
+    """Why the other engines cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A property that is not the same everywhere: the hosts by value; `within` are environments that it divides.
-
-    `partial`: an engine that can be used on some of the hosts only.
-    """
+    """A property that is not the same on all hosts."""
 
     name: str
+    """The property."""
     values: Mapping[str, tuple[str, ...]]
+    """The hosts by value."""
     within: tuple[str, ...] = ()
+    """Environments whose own hosts differ in it."""
     partial: bool = False
+    """Whether it is an engine that only some of the hosts can use."""
 
     @property
     def level(self) -> str:
-        """How grave it is: ``note`` for what environments differ in by definition, else ``warning``."""
+        """Severity: ``note`` if environments differ in it by definition, else ``warning``."""
         return "note" if self.name in PER_ENVIRONMENT_FACTS and not self.within else "warning"
 
     @property
     def meaning(self) -> str:
-        """What it does to a comparison."""
+        """What it means for a comparison."""
         if self.partial:
-            return "not every host can use it: a run that wants it of all of them is refused"
+            return "not every host can use it: a run that needs it on all of them is refused"
         if self.within:
-            return (
-                f"the hosts of {' and of '.join(self.within)} are not alike: their trials differ for this reason, too"
-            )
+            return f"the hosts of {' and of '.join(self.within)} differ, and so may their trials for this reason"
         if self.level == "note":
-            return "it is what makes these environments"
-        return "it goes with the environment: a difference between them may be due to this"
+            return "environments differ in this by definition"
+        return "it differs between environments: a difference in their results may be due to this"
 
 
 def differences(reports: Sequence[HostReport]) -> list[Difference]:
-    """Return what differs between hosts, those within an environment first."""
+    """Return the differences between hosts, those within an environment first."""
     identity = frozenset[str]().union(*(report.identity for report in reports))
     found = []
     for name in dict.fromkeys(name for report in reports for name in report.facts):
@@ -181,36 +184,36 @@ def differences(reports: Sequence[HostReport]) -> list[Difference]:
         groups = _group_by_value([(report, report.facts.get(name), report.formatted.get(name)) for report in reports])
         found += _difference(name, groups)
     for name in dict.fromkeys(name for report in reports for name in report.engines):
-        told = [(report, report.engines.get(name), _unusable_reason(report, name)) for report in reports]
-        partial = any(version is None for _, version, _ in told)
-        found += _difference(f"engine {name}", _group_by_value(told), partial=partial)
+        versions = [(report, report.engines.get(name), _unusable_reason(report, name)) for report in reports]
+        partial = any(version is None for _, version, _ in versions)
+        found += _difference(f"engine {name}", _group_by_value(versions), partial=partial)
     return sorted(found, key=lambda difference: (not difference.within, difference.level != "warning"))
 
 
 def _unusable_reason(report: HostReport, name: str) -> str | None:
-    """Return why an engine cannot be used on a host; None where it can."""
+    """Return why an engine cannot be used on a host; None if it can."""
     if name in report.engines:
         return None
     reason = report.unusable.get(name)
     return f"cannot be used: {reason}" if reason else "cannot be used"
 
 
-def _group_by_value(told: Sequence[tuple[HostReport, Any, str | None]]) -> list[tuple[str, list[HostReport]]]:
-    """Return the hosts by value; values that are as good as the same are one."""
+def _group_by_value(values: Sequence[tuple[HostReport, Any, str | None]]) -> list[tuple[str, list[HostReport]]]:
+    """Return the hosts by value; values that are nearly equal are grouped."""
     groups: list[tuple[Any, str, list[HostReport]]] = []
-    for report, value, shown in told:
+    for report, value, shown in values:
         for other, _, members in groups:
             if _similar(value, other):
                 members.append(report)
                 break
         else:
-            groups.append((value, "not told" if value is None and not shown else str(shown or value), [report]))
+            groups.append((value, "unknown" if value is None and not shown else str(shown or value), [report]))
     return [(text, members) for _, text, members in groups]
 
 
 def _similar(one: Any, other: Any) -> bool:
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other))
-    if numbers and max(abs(one), abs(other)) > 1e6:  # noqa: PLR2004  bytes and Hz, no small counts and settings
+    if numbers and max(abs(one), abs(other)) > 1e6:  # noqa: PLR2004  bytes and Hz, not small counts and settings
         return bool(abs(one - other) <= SIMILARITY_TOLERANCE * max(abs(one), abs(other)))
     return bool(one == other)
 

@@ -1,10 +1,8 @@
-"""Reads ``hosts.yaml``: the hosts of a fleet, how each is reached, and what its workers are to be.
+"""Reads ``hosts.yaml``: the hosts of a fleet, how each is reached, and which workers it runs.
 
-Everything that is wrong with a file is told at once, each with file, line and column, as with a scenario.
-
-The format of an inventory: every key of ``hosts.yaml`` with its shape, default and meaning, in one table.
-
-`docs/fleet.rst` is tested against it. What a host does not say is said by its groups, and then by ``defaults``.
+Every key with its type, default and meaning is in one table, against which `docs/fleet.rst` is tested. What a host
+does not set itself comes from its groups, then from ``defaults``. All mistakes in a file are reported at once, each
+with file, line and column.
 """
 
 from __future__ import annotations
@@ -46,21 +44,22 @@ from bench_master.scenario.types import (
 from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, SourceLocation, TreeComposer, quote_node
 
 HOST_PATTERN: Final = r"^[A-Za-z0-9\[][A-Za-z0-9._,\[\]-]{0,127}$"
-"""What a host may be called before its ranges are expanded."""
+"""Names of hosts before their ranges are expanded."""
 GROUP_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Names of groups."""
 MERGED: Final = ("labels", "env", "settings")
-"""The mappings of which a host, its groups and the defaults each give a part."""
+"""Mappings that are merged from the defaults, the groups and the host."""
 
 
 @dataclass(frozen=True)
 class OptionalMapping(Shape):
-    """A mapping, of which there may be nothing at all: a host that is only named."""
+    """A mapping that may be left empty, as for a host that has only a name."""
 
     record: Record
 
     @property
     def expected(self) -> str:
-        """What is wanted."""
+        """The expected value, for messages."""
         return self.record.expected
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
@@ -75,7 +74,7 @@ class OptionalMapping(Shape):
 
 
 def inventory_format(launchers: tuple[str, ...]) -> Record:
-    """Return the shape of a whole inventory; `launchers` are those that are installed."""
+    """Return the shape of an inventory; `launchers` are the installed ones."""
     settings = _settings(launchers)
     own = (
         Field(
@@ -84,20 +83,22 @@ def inventory_format(launchers: tuple[str, ...]) -> Record:
         Field(
             "services_address",
             Text("an IP address", r"^[^\s/@]+$"),
-            "where other hosts reach services that run on it (default: its address, if that is its own)",
+            "IP address at which other hosts reach its services (default: its address, if that is its own)",
         ),
-        Field("groups", ListOf(Text("a group"), unique=True), "the groups that it is in; a later one wins"),
+        Field(
+            "groups", ListOf(Text("a group"), unique=True), "groups that it belongs to; a later one takes precedence"
+        ),
     )
     group = OptionalMapping(Record("group", settings))
     host = OptionalMapping(Record("host", (*own, *settings)))
     return Record(
         "inventory",
         (
-            Field("defaults", Record("defaults", settings), "what holds for every host that says nothing else"),
+            Field("defaults", Record("defaults", settings), "settings for all hosts"),
             Field(
                 "groups",
                 MapOf("groups by name (letters, digits and . _ -)", GROUP_PATTERN, group),
-                "what holds for the hosts of a group",
+                "settings for the hosts of a group",
             ),
             Field(
                 "hosts",
@@ -114,47 +115,47 @@ def _settings(launchers: tuple[str, ...]) -> tuple[Field, ...]:
         Field(
             "environment",
             Text("an environment: a word of letters, digits and _ . + -", NAME_PATTERN),
-            "what its workers call their environment (default: as the host looks)",
+            "environment that its workers report (default: detected)",
         ),
         Field(
             "labels",
             MapOf("labels", r"^[^=\s]+$", Text(allow_empty=True)),
             "saved with the results",
         ),
-        Field("workers", Quantity(WHOLE, minimum=1, maximum=256), "how many workers it runs", 1),
+        Field("workers", Quantity(WHOLE, minimum=1, maximum=256), "number of workers", 1),
         Field(
             "concurrency",
             Quantity(WHOLE, minimum=1, maximum=MAX_SLOTS),
-            "jobs at once of each worker, at most",
+            "maximum number of concurrent jobs of each worker",
             DEFAULT_CONCURRENCY,
         ),
         Field(
             "env",
             MapOf("environment variables", r"^[A-Za-z_][A-Za-z0-9_]*$", Text(allow_empty=True)),
-            "environment variables of its workers, by which engines are set, such as DOCKER_HOST",
+            "environment variables of its workers, such as DOCKER_HOST to configure an engine",
         ),
         Field("allow_host_mounts", Boolean(), "let scenarios mount directories of the host", default=False),
-        Field("user", Text("a user's name", r"^[^\s:@/]+$"), "who to log in as (default: your name here)"),
+        Field("user", Text("a user's name", r"^[^\s:@/]+$"), "user to log in as (default: your local user name)"),
         Field("port", Quantity(WHOLE, minimum=1, maximum=65535), "port of its SSH server", SSH_PORT),
-        Field("key", Text("a file"), "private key to log in with (default: the agent's, and those in ~/.ssh)"),
+        Field("key", Text("a file"), "private key for the login (default: the agent's keys and those in ~/.ssh)"),
         Field(
             "jump",
             Text("a host of this inventory, or [user@]address[:port]", r"^[^\s/]+$"),
-            "the host to go through",
+            "jump host to connect through",
         ),
-        Field("python", Text("a program"), "Python 3.11 or newer on it (default: the first that is found)"),
+        Field("python", Text("a program"), "Python 3.11 or newer to use there (default: the first one found)"),
         Field(
             "directory",
             Text("a directory"),
-            "where on it Weighbridge is kept; from its home (default: .local/share/weighbridge)",
+            "where Weighbridge is installed, relative to the home (default: .local/share/weighbridge)",
         ),
-        Field("master", Text("a host's name or IP address", r"^[^\s/@]+$"), "how it reaches the master"),
+        Field("master", Text("a host's name or IP address", r"^[^\s/@]+$"), "address at which it reaches the master"),
         Field("tunnel", Boolean(), "reach the master through the SSH connection", default=False),
-        Field("launcher", Choice("launcher", launchers), "what starts its workers", "ssh"),
+        Field("launcher", Choice("launcher", launchers), "launcher that starts its workers", "ssh"),
         Field(
             "settings",
             MapOf("settings of the launcher", r"^[A-Za-z0-9_.-]+$", Text(allow_empty=True)),
-            "of the launcher",
+            "settings of its launcher",
         ),
     )
 
@@ -173,14 +174,14 @@ def launcher_names() -> tuple[str, ...]:
 
 
 def load_inventory(path: Path) -> Inventory:
-    """Return the inventory in a file; raise `UsageError`, which names every problem with its place."""
+    """Return the inventory in a file; raise `UsageError` that lists every problem with its location."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: expected an inventory (docs/fleet.rst)") from error
     if len(content) > MAX_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_BYTES} bytes: this is no inventory")
+        raise UsageError(f"{path}: larger than {MAX_BYTES} bytes: not an inventory")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -189,7 +190,7 @@ def load_inventory(path: Path) -> Inventory:
 
 
 def parse_inventory(text: str, path: str, launchers: tuple[str, ...]) -> Inventory:
-    """Return the inventory that a text holds; raise `ScenarioError` with every problem."""
+    """Return the inventory in a text; raise `ScenarioError` with every problem."""
     composer = TreeComposer(text, path, kind="an inventory")
     root = composer.compose()
     if composer.problems:
@@ -211,7 +212,7 @@ def parse_inventory(text: str, path: str, launchers: tuple[str, ...]) -> Invento
 
 
 class _Reader:
-    """Makes hosts of what was read: groups and defaults applied, ranges expanded, jump hosts found."""
+    """Makes the hosts: applies groups and defaults, expands ranges, resolves jump hosts."""
 
     def __init__(self, read: Mapping[str, Located[Any]], root: MappingNode, findings: Diagnostics) -> None:
         self._findings = findings
@@ -222,7 +223,7 @@ class _Reader:
         self._places = node.key_places if isinstance(node, MappingNode) else {}
 
     def hosts(self) -> list[FleetHost]:
-        """Return every host; what is wrong is among the findings."""
+        """Return every host; problems are added to the findings."""
         made: dict[str, tuple[FleetHost, Located[Any] | None]] = {}
         for key, given in self._hosts.items():
             if given.value is INVALID:
@@ -230,7 +231,9 @@ class _Reader:
             for host, jump in self._hosts_of_entry(key, given):
                 if host.name in made:
                     first = made[host.name][0].place
-                    self._findings.add(host.place, f"host '{host.name}' is on line {first.line} already: remove one")
+                    self._findings.add(
+                        host.place, f"host '{host.name}' is already defined on line {first.line}: remove one"
+                    )
                 else:
                     made[host.name] = host, jump
         hosts = [self._with_jump(host, jump, made) for host, jump in made.values()]
@@ -245,20 +248,22 @@ class _Reader:
         services = self._services_addresses(key, names, settings.get("services_address"))
         for name, where, lent_at in zip(names, addresses, services, strict=False):
             if not KEY_NAME_PATTERN.fullmatch(name):
-                self._findings.add(place, f"{name!r}: expected 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
+                self._findings.add(
+                    place, f"{name!r}: expected up to 64 of A-Z a-z 0-9 . _ -, first a letter or digit"
+                )
                 continue
             yield replace(self._host(name, where, place, settings), services_address=lent_at), settings.get("jump")
 
     def _expand_addresses(
         self, key: str, names: list[str], given: Located[Any] | None, default: list[str]
     ) -> list[str]:
-        """Return the address of each of an entry's hosts; nothing at all where they are not as many."""
+        """Return the address of each of an entry's hosts; an empty list if their numbers differ."""
         if given is None:
             return default
         addresses = self._expand(strip_brackets(given.value), given.place)
         if len(addresses) == len(names) or not names or not addresses:
             return addresses
-        hint = "" if has_range(given.value) else ": each host has one of its own, such as 10.0.0.[1-16]"
+        hint = "" if has_range(given.value) else ": each host needs its own, such as 10.0.0.[1-16]"
         self._findings.add(given.place, f"{len(addresses)} addresses for the {len(names)} hosts of '{key}'{hint}")
         return []
 
@@ -319,7 +324,7 @@ class _Reader:
             return []
 
     def _settings(self, own: Mapping[str, Located[Any]]) -> dict[str, Located[Any]]:
-        """Return what holds for a host: its own word, that of its groups (the last first), that of the defaults."""
+        """Return a host's settings: its own, then those of its groups (the last one first), then the defaults."""
         layers = [self._defaults]
         for group in own["groups"].value if "groups" in own and own["groups"].value is not INVALID else ():
             if group.value not in self._groups:
@@ -351,13 +356,13 @@ class _Reader:
         made: Mapping[str, tuple[FleetHost, Located[Any] | None]],
         passed: tuple[str, ...],
     ) -> Login:
-        """Return how a host is reached, with every host on the way."""
+        """Return how a host is reached, with all its jump hosts."""
         own = host.login
-        # What a group says of the way to its hosts does not hold for the host on the way itself.
+        # A group's jump host may belong to the group itself: it is reached directly.
         if jump is None or jump.value == host.name:
             return own
         if jump.value in passed:
-            self._findings.add(jump.place, f"the way leads in a circle: {' -> '.join((*passed, jump.value))}")
+            self._findings.add(jump.place, f"jump hosts form a loop: {' -> '.join((*passed, jump.value))}")
             return own
         if jump.value in made:
             before, further = made[jump.value]
@@ -380,15 +385,16 @@ class _Reader:
             for name in host.worker_names:
                 if name in owners:
                     self._findings.add(
-                        host.place, f"worker '{name}' of host '{host.name}' is one of '{owners[name].name}', too"
+                        host.place,
+                        f"worker '{name}' of host '{host.name}' already belongs to host '{owners[name].name}'",
                     )
                 if not KEY_NAME_PATTERN.fullmatch(name):
-                    self._findings.add(host.place, f"{name!r}: a worker's name has 64 characters at most")
+                    self._findings.add(host.place, f"{name!r}: a worker name has at most 64 characters")
                 owners[name] = host
 
 
 def _valid_part(read: Any, key: str) -> dict[str, Any]:
-    """Return a part that was read, empty where it is absent or refused."""
+    """Return a part that was read; empty if it is absent or invalid."""
     if not isinstance(read, Mapping) or key not in read or read[key].value is INVALID:
         return {}
     return dict(read[key].value)

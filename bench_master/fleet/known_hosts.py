@@ -1,9 +1,8 @@
-"""Host keys: a host is who ``known_hosts`` says. A new key is accepted on request only, a changed one is refused."""
+"""Host keys: ``known_hosts`` identifies hosts. A new key is accepted on request only, a changed one never."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import threading
 from pathlib import Path
@@ -18,17 +17,12 @@ REVOKED = "@revoked"
 
 
 def default_known_hosts() -> Path:
-    """Return the user's own file."""
+    """Return the path of the user's own file."""
     return Path("~/.ssh/known_hosts").expanduser()
 
 
-def fingerprint_of(key: paramiko.PKey) -> str:
-    """Return a key's fingerprint as ``ssh-keygen -l`` shows it."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
-
-
 class KnownHosts:
-    """One ``known_hosts`` file. With `accept_new` a host that is not in it is added; threads may use it together."""
+    """One ``known_hosts`` file; threads may share it. With `accept_new` a host that is not in it is added."""
 
     def __init__(self, path: Path, *, accept_new: bool = False) -> None:
         self.path = path
@@ -37,8 +31,8 @@ class KnownHosts:
         self._lock = threading.Lock()
 
     def client(self) -> paramiko.SSHClient:
-        """Return a client that lets in nobody else; to be connected."""
-        import paramiko  # where a fleet is reached: it takes 16 MB, which a run on this host alone need not have
+        """Return a client, not connected yet, that trusts the hosts in the file only."""
+        import paramiko  # imported here: it takes 16 MB, which a run on this host alone does not need
 
         client = paramiko.SSHClient()
         client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _MissingHostKeyPolicy(self)))
@@ -57,7 +51,7 @@ class KnownHosts:
             try:
                 entry = paramiko.hostkeys.HostKeyEntry.from_line(line, number)
             except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-                continue  # a kind of key that this library does not know: the host counts as unknown
+                continue  # a key type that paramiko does not know: the host counts as unknown
             if entry is None or entry.key.asbytes() in revoked:
                 continue
             for name in entry.hostnames:
@@ -65,29 +59,29 @@ class KnownHosts:
         return client
 
     def check_unknown_host(self, name: str, key: paramiko.PKey) -> None:
-        """Judge a host that is not in the file: learn its key, or raise `InfrastructureError`."""
-        text = f"{key.get_name()} {fingerprint_of(key)}"
+        """Add the key of a host that is not in the file, or raise `InfrastructureError`."""
+        text = f"{key.get_name()} {key.fingerprint}"
         with self._lock:
             lines = self.path.read_text("utf-8", "replace").splitlines() if self.path.exists() else []
             if key.asbytes() in self._revoked(lines):
-                raise InfrastructureError(f"its host key {text} is marked {REVOKED} in {self.path}: not talked to")
+                raise InfrastructureError(f"its host key {text} is marked {REVOKED} in {self.path}: refused")
             if not self.accept_new:
                 raise InfrastructureError(
                     f"its host key is not in {self.path}: {text}; compare it with "
-                    "`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host, then give --accept-new once"
+                    "`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host, then use --accept-new once"
                 )
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
-            self.added_hosts.append(f"{name}: learned its host key {text}")
+            self.added_hosts.append(f"{name}: added its host key {text}")
 
     def changed_key_error(self, error: paramiko.BadHostKeyException) -> str:
-        """Say that a host has another key than it had."""
+        """Return the message for a host whose key is not the one in the file."""
         return (
             f"its host key has CHANGED: {self.path} has {error.expected_key.get_name()} "
-            f"{fingerprint_of(error.expected_key)}, it showed {error.key.get_name()} {fingerprint_of(error.key)}. "
-            "Somebody may be in between; this is never accepted. If the host was really installed anew: "
+            f"{error.expected_key.fingerprint}, the host presented {error.key.get_name()} {error.key.fingerprint}. "
+            "This may be a man-in-the-middle attack and is never accepted. If the host was reinstalled: "
             f"ssh-keygen -f {self.path} -R '{error.hostname}'"
         )
 
@@ -105,12 +99,12 @@ class KnownHosts:
 
 
 class _MissingHostKeyPolicy:
-    """What paramiko asks about a host that is not in the file: a policy of its for missing host keys."""
+    """The policy that paramiko applies to a host that is not in the file."""
 
     def __init__(self, known: KnownHosts) -> None:
         self._known = known
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        """Learn the key, or raise."""
+        """Add the key, or raise `InfrastructureError`."""
         del client
         self._known.check_unknown_host(hostname, key)

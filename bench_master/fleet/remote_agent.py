@@ -60,7 +60,7 @@ def probe(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
-    """Receive the wheels and make the virtual environment; return how long it took."""
+    """Receive the wheels and create the virtual environment; return how long it took."""
     directory = request_directory(request)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     began = time.monotonic()
@@ -98,17 +98,17 @@ def store_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path
             raise RequestError(f"{wheel['name']}: checksum mismatch after upload")
         temporary.replace(path)
     except BaseException:
-        # Half a wheel is useless, and it keeps a full disk full.
+        # Part of a wheel is useless, and keeps a full disk full.
         shutil.rmtree(path.parent, ignore_errors=True)
         raise
     return path
 
 
 def create_venv(target: Path, wheels: list[Path]) -> None:
-    """Make a virtual environment of the wheels and nothing else; leave nothing behind if that fails."""
+    """Create a virtual environment with the wheels only; leave nothing behind if that fails."""
     if not has_venv():
         raise RequestError(
-            f"{sys.executable} lacks the module venv; install it (Debian: python3-venv), or name another 'python:'"
+            f"{sys.executable} has no module venv; install it (Debian: python3-venv), or set another 'python:'"
         )
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -154,10 +154,9 @@ def remove_old_versions(directory: Path, identity: str, wheels: set[str]) -> Non
 
 
 def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """Start a worker that outlives this session, unless it runs already just so; return its state and pid.
+    """Start a worker that outlives this session, unless the same one runs already; return its state and pid.
 
-    One that was started for a run is of no use to the next: its master was killed, or it could not be started again
-    for the same one, and it ends with that run.
+    A worker that was started for one run does not serve the next: it ends with its run.
     """
     directory = request_directory(request)
     name = request["name"]
@@ -179,12 +178,12 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         log.replace(log.with_suffix(".log.1"))
     environment = {**os.environ, **request["env"]}
     environment.pop("SSH_AUTH_SOCK", None)
-    with log.open("ab") as said:
+    with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  our own program
             [str(python), "-m", "bench_worker", *request["argv"], *lifetime, "--key", str(key), name],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             cwd=directory / "work",
             env=environment,
             start_new_session=True,
@@ -202,13 +201,13 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             (directory / "workers" / f"{name}.json").unlink(missing_ok=True)
-            raise RequestError(f"the worker ended at once, with exit code {process.returncode}: {tail(log)}")
+            raise RequestError(f"the worker exited at once with code {process.returncode}: {tail(log)}")
         time.sleep(0.05)
     return {"state": "started", "pid": process.pid}
 
 
 def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """End workers and remove their keys; with ``purge`` remove everything of ours. Return what became of each."""
+    """Stop workers and remove their keys; with ``purge`` remove the whole directory. Return how each ended."""
     directory = request_directory(request)
     known = worker_states(directory)
     names = request["names"] or sorted(known)
@@ -224,17 +223,17 @@ def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def request_stop(state: dict[str, Any] | None) -> None:
-    """Ask a worker to clean up and end."""
-    if state is not None and is_alive(state) and not state.get("told"):
-        state["told"] = True
+    """Ask a worker to clean up and exit."""
+    if state is not None and is_alive(state) and not state.get("stop_requested"):
+        state["stop_requested"] = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(state["pid"], signal.SIGTERM)
 
 
 def stop_worker(directory: Path, name: str, state: dict[str, Any] | None, deadline: float) -> str:
-    """End a worker, and all that it started, for certain; return ``ended``, ``killed`` or ``was not running``."""
+    """Stop a worker and every process that it started; return ``ended``, ``killed`` or ``was not running``."""
     how = "was not running"
-    if state is not None and (is_alive(state) or state.get("told")):
+    if state is not None and (is_alive(state) or state.get("stop_requested")):
         how = "ended"
         request_stop(state)
         while is_alive(state) and time.monotonic() < deadline:
@@ -242,7 +241,7 @@ def stop_worker(directory: Path, name: str, state: dict[str, Any] | None, deadli
         if is_alive(state):
             how = "killed"
     if state is not None:
-        # Its session is its own: whatever is left in it is of this worker.
+        # The worker leads a session of its own: every process left in it is its own.
         for pid in session_processes(state["pid"]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -264,7 +263,7 @@ def logs(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def query(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """Return what ``bench-worker`` answers to the flags of a query."""
+    """Return what ``bench-worker`` prints for the flags of a query, one JSON object per line."""
     directory = request_directory(request)
     python = directory / "venvs" / request["identity"] / "bin" / "python"
     done = subprocess.run(  # noqa: S603  our own program
@@ -282,12 +281,12 @@ def query(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def request_directory(request: dict[str, Any]) -> Path:
-    """Return the directory of a request, from the home directory where it is relative."""
+    """Return the directory of a request; a relative one starts at the home directory."""
     return Path.home() / Path(request["directory"]).expanduser()
 
 
 def has_venv() -> bool:
-    """Whether this Python can make virtual environments."""
+    """Return whether this Python can create virtual environments."""
     try:
         import venv
     except ImportError:
@@ -296,7 +295,7 @@ def has_venv() -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that nobody else can read, from its first byte on."""
+    """Write a file that only its owner can read, from the first byte on."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -305,7 +304,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def worker_states(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return what is known of the workers that were started here, by name."""
+    """Return the recorded state of each worker that was started here, by name."""
     found = {}
     for path in directory.glob("workers/*.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -314,12 +313,12 @@ def worker_states(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_alive(state: dict[str, Any]) -> bool:
-    """Whether the process of a worker is there; a pid that went to another process is not it."""
+    """Return whether a worker's process is running; another process that has its pid by now does not count."""
     return state["born"] is not None and start_ticks(state["pid"]) == state["born"]
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the boot; None for one that is gone or has ended."""
+    """Return when a process started, in clock ticks since the boot; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -328,7 +327,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def session_processes(leader: int) -> list[int]:
-    """Return the processes of a session that are there."""
+    """Return the processes of a session that are running."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -339,16 +338,16 @@ def session_processes(leader: int) -> list[int]:
 
 
 def tail(path: Path) -> str:
-    """Return the last words in a log, on one line."""
+    """Return the end of a log, on one line."""
     with contextlib.suppress(OSError):
         return " ".join(path.read_text("utf-8", "replace")[-LOG_TAIL:].split())
     return ""
 
 
 def explain_error(error: OSError, directory: Path) -> str:
-    """Say where on this host something cannot be done, and why."""
-    room = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-    advice = "; make room there, or name another 'directory:'" if error.errno in room else ""
+    """Return what failed where on this host, and what to do."""
+    storage_errors = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+    advice = "; make room there, or set 'directory:' to another directory" if error.errno in storage_errors else ""
     return f"{error.filename or directory}: {error.strerror or error}{advice}"
 
 

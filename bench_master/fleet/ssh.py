@@ -1,14 +1,14 @@
 """SSH connections to hosts. ``known_hosts`` authenticates the host, keys authenticate us, never passwords.
 
 `explain_ssh_error` says why a connection failed and what to do about it. paramiko has no exceptions of its own for
-most of what a slow or a full host does; these texts mean:
+most failures of a slow or overloaded host; these texts mean:
 
-- ``Error reading SSH protocol banner``: nothing came before the deadline, or the end did;
-- ``No existing session``: the deadline passed while keys were agreed on, which it notices only when it goes on;
-- an `EOFError` without words: the host closed the connection, or its own deadline for that passed;
-- ``Authentication timeout.``, an `AuthenticationException` as those are that mean a refusal;
-- ``encountered RSA key, expected OPENSSH key``: a key file is tried as one of every kind, and the last one's fault is
-  told, whatever the host has said to the right one.
+- ``Error reading SSH protocol banner``: the deadline passed, or the host closed the connection, before any data;
+- ``No existing session``: the deadline passed during the key exchange, which paramiko notices only at its next step;
+- an `EOFError` without a text: the host closed the connection, or its own deadline passed;
+- ``Authentication timeout.``: an `AuthenticationException`, as a refused login is;
+- ``encountered RSA key, expected OPENSSH key``: paramiko tries a key file as every key type and raises the error of
+  the last one, whatever the host replied to the right one.
 """
 
 from __future__ import annotations
@@ -32,65 +32,66 @@ from bench_master.fleet.hosts import Login
 from bench_master.fleet.known_hosts import KnownHosts
 
 NEAR_DEADLINE_RATIO: Final = 0.9
-"""What took this part of a deadline or more ended because of it: the library looks at its clock now and then."""
+"""A step that took this share of its time limit or more counts as timed out: paramiko polls its clock."""
 
 _KEY_FORMAT_ERRORS: Final = ("key, expected", "private key file")
-_OVERLOADED: Final = "it may be overloaded, or have as many logins under way as its MaxStartups lets it"
+_OVERLOADED: Final = "it may be overloaded, or have as many pending logins as its MaxStartups allows"
 
 
 def explain_ssh_error(error: Exception, login: Login, user: str, *, took_s: float, limit_s: float) -> str:
-    """Return why a connection failed with `error`, in a sentence for the user.
+    """Return why a connection failed with `error`, as a sentence for the user.
 
-    It was tried for `took_s` in all; each step of it may take `limit_s`.
+    The attempt took `took_s`; each of its steps has a time limit of `limit_s`.
     """
     if isinstance(error, FileNotFoundError):
         return f"key {_describe_keys(login)}: not found"
     if isinstance(error, socket.gaierror):
-        return f"{login.address}: no such host; give an 'address:'"
+        return f"{login.address}: no such host; set 'address:'"
     if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} here: {error.strerror}"
-    told = _login_error(error, login, user, limit_s) or _connect_error(
+        return f"{error.filename} on this machine: {error.strerror}"
+    reason = _login_error(error, login, user, limit_s) or _connect_error(
         error, took_s >= NEAR_DEADLINE_RATIO * limit_s, limit_s
     )
-    return f"{login.address}:{login.port}{told or f': {str(error) or type(error).__name__}'}"
+    return f"{login.address}:{login.port}{reason or f': {str(error) or type(error).__name__}'}"
 
 
 def _login_error(error: Exception, login: Login, user: str, limit_s: float) -> str | None:
-    """Say what became of the login, if it came to that."""
-    said, keys = str(error), _describe_keys(login)
-    means = f"the key {keys}" if keys else "the agent's keys and those in ~/.ssh"
+    """Return why the login failed; None if the connection failed before it."""
+    text, keys = str(error), _describe_keys(login)
+    credentials = f"the key {keys}" if keys else "the agent's keys and those in ~/.ssh"
     see = f"see: ssh -p {login.port} {user}@{login.address}"
     if isinstance(error, paramiko.PasswordRequiredException):
         return (
-            f" does not let {user} in by {means} (it has a passphrase, so it has to be in the agent: ssh-add); {see}"
+            f" refused the login of {user} with {credentials} (it has a passphrase: load it into the agent with "
+            f"ssh-add); {see}"
         )
     if isinstance(error, paramiko.AuthenticationException):
-        if "timeout" in said:
-            return f" neither let {user} in nor refused within {limit_s:g} s: {_OVERLOADED}"
-        if "EOF" in said:
-            return f" closed the connection while {user} logged in: see its SSH server's log, or {_OVERLOADED}"
-        return f" does not let {user} in by {means}; {see}"
-    if "No authentication methods" in said:
-        return f" has no key of ours to let {user} in by: load one into the agent (ssh-add), or name it with 'key:'"
-    if any(words in said for words in _KEY_FORMAT_ERRORS):
-        return f" does not let {user} in by {means}, if that is a private key at all ({said}); {see}"
+        if "timeout" in text:
+            return f" neither accepted nor refused the login of {user} within {limit_s:g} s: {_OVERLOADED}"
+        if "EOF" in text:
+            return f" closed the connection during the login of {user}: see the log of its SSH server; {_OVERLOADED}"
+        return f" refused the login of {user} with {credentials}; {see}"
+    if "No authentication methods" in text:
+        return f": there is no key to log in as {user}: load one into the agent (ssh-add), or name it with 'key:'"
+    if any(words in text for words in _KEY_FORMAT_ERRORS):
+        return f" refused the login of {user} with {credentials}, if that is a private key ({text}); {see}"
     return None
 
 
 def _connect_error(error: Exception, late: bool, limit_s: float) -> str | None:  # noqa: FBT001
-    """Say what became of the connection before any login; `late`: a deadline passed."""
-    said = str(error)
+    """Return why the connection failed before any login; `late`: a time limit passed."""
+    text = str(error)
     if isinstance(error, NoValidConnectionsError):
         return f": nothing listens there for SSH, or a firewall is in the way ({_error_text(error)})"
-    if "No existing session" in said or isinstance(error, EOFError):
+    if "No existing session" in text or isinstance(error, EOFError):
         if late:
-            return f" took the connection, and had not agreed on keys with us within {limit_s:g} s: {_OVERLOADED}"
-        return f" closed the connection before keys were agreed on: {_OVERLOADED}"
-    if isinstance(error, paramiko.SSHException) and "protocol" in said:
-        if late and said.startswith("Error reading"):
-            silent = f" took the connection, and had not said within {limit_s:g} s that it speaks SSH"
+            return f" accepted the connection but completed no key exchange within {limit_s:g} s: {_OVERLOADED}"
+        return f" closed the connection before the key exchange was complete: {_OVERLOADED}"
+    if isinstance(error, paramiko.SSHException) and "protocol" in text:
+        if late and text.startswith("Error reading"):
+            silent = f" accepted the connection but sent no SSH banner within {limit_s:g} s"
             return f"{silent}: {_OVERLOADED}; or name the port of its SSH server with 'port:'"
-        return f" does not speak SSH ({said}); name the port of its SSH server with 'port:'"
+        return f" does not speak SSH ({text}); name the port of its SSH server with 'port:'"
     if isinstance(error, TimeoutError):
         return f" did not answer within {limit_s:g} s"
     return None
@@ -107,8 +108,11 @@ def _error_text(error: NoValidConnectionsError) -> str:
 CONNECT_TIMEOUT_S: Final = 15.0
 """Time limit for each of connecting, the host's key exchange and the login (s)."""
 KEEPALIVE_INTERVAL_S: Final = 15
+"""Interval of keep-alive messages on an idle connection (s)."""
 FOLLOWUP_POLL_S: Final = 0.5
+"""Grace period after a deadline, to read output that arrived while this process was delayed (s)."""
 MAX_OUTPUT: Final = 64 << 20
+"""How much a command may print (bytes)."""
 
 
 class HostError(InfrastructureError):
@@ -120,23 +124,26 @@ class CommandResult:
     """How a command on a host ended."""
 
     status: int
+    """Exit status."""
     stdout: bytes
+    """Everything that it printed."""
     stderr: bytes
+    """Its error messages."""
 
 
 class Connections:
-    """Opens connections, and keeps those to jump hosts, which many hosts share, until `close`."""
+    """Opens connections; those to jump hosts are shared by many hosts and stay open until `close`."""
 
     def __init__(self, known: KnownHosts) -> None:
         self._known = known
-        # What fails is told by us, for the host that it concerns; the library would add a traceback from its thread.
+        # We report failures, each for its host; paramiko would add a traceback from its thread.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         self._jumps: dict[Login, paramiko.SSHClient] = {}
         self._locks: dict[Login, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def open(self, login: Login) -> paramiko.SSHClient:
-        """Return a connection to a host, through those on the way to it; raise `HostError`."""
+        """Return a connection to a host, through its jump hosts; raise `HostError`."""
         client = self._known.client()
         user = login.user or getpass.getuser()
         origin = f" ({login.source})" if login.source else ""
@@ -148,7 +155,7 @@ class Connections:
                 login.address,
                 port=login.port,
                 username=user,
-                key_filename=[str(key) for key in login.keys] or None,  # type: ignore[arg-type]  # the stubs know one alone
+                key_filename=[str(key) for key in login.keys] or None,  # type: ignore[arg-type]  # the stubs allow a single one only
                 look_for_keys=not login.keys,
                 sock=sock,
                 timeout=CONNECT_TIMEOUT_S,
@@ -172,7 +179,7 @@ class Connections:
         return client
 
     def close(self) -> None:
-        """Close what is shared."""
+        """Close the shared connections."""
         for client in self._jumps.values():
             client.close()
         self._jumps.clear()
@@ -199,14 +206,14 @@ class Connections:
             )
         except (paramiko.SSHException, OSError) as error:
             raise HostError(
-                f"jump host {login.jump.address} does not get through to {login.address}:{login.port}: {error}"
+                f"jump host {login.jump.address} cannot reach {login.address}:{login.port}: {error}"
             ) from error
 
 
 def run_on(
     client: paramiko.SSHClient, command: Sequence[str], *, stdin: Iterable[bytes] = (), timeout_s: float
 ) -> CommandResult:
-    """Run a command on a host, with `stdin` for it; raise `HostError` when it does not end in time."""
+    """Run a command on a host with `stdin` as its input; raise `HostError` if it does not end in time."""
     transport = client.get_transport()
     if transport is None:
         raise HostError("the connection is closed")
@@ -223,7 +230,7 @@ def run_on(
 
 
 def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
-    """Send what a command is to read, or as much as it reads: one that ends before says why."""
+    """Send a command's input, or as much as it reads: a command that ends early prints why."""
     try:
         for part in parts:
             channel.sendall(part)
@@ -236,7 +243,7 @@ def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
 
 
 def _open_session(transport: paramiko.Transport) -> paramiko.Channel:
-    """Return a session in which a command can be run; raise `HostError` where the host opens none in time."""
+    """Return a channel for one command; raise `HostError` if the host opens none in time."""
     began = monotonic()
     try:
         return transport.open_session(timeout=CONNECT_TIMEOUT_S)
@@ -249,7 +256,7 @@ def _open_session(transport: paramiko.Transport) -> paramiko.Channel:
 
 
 class _Output:
-    """What a command says, both streams of it, up to its end."""
+    """Both output streams of a command, up to its end."""
 
     def __init__(self) -> None:
         self.stdout = bytearray()
@@ -257,15 +264,15 @@ class _Output:
 
     @property
     def stderr_tail(self) -> str:
-        """The last words on stderr, to be put behind a message; empty where there are none."""
+        """The end of stderr, to append to a message; empty if there is none."""
         words = bytes(self.stderr).decode("utf-8", "replace").strip()[-300:]
         return f": {words}" if words else ""
 
     def wait(self, channel: paramiko.Channel, name: str, timeout_s: float) -> CommandResult:
-        """Return how the command ended; raise `HostError` where it does not in time, or nobody can tell any more."""
+        """Return how the command ended; raise `HostError` if it does not end in time or its exit status is lost."""
         deadline, late = monotonic() + timeout_s, False
         while True:
-            # Looked at before what has come is taken: nothing comes after it. One that was cut off is closed, too.
+            # Checked before reading: nothing arrives after it. A channel that was cut off is closed, too.
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
             if self._read_available(channel):
                 continue
@@ -279,14 +286,14 @@ class _Output:
             if late:
                 raise HostError(f"{name} did not end within {timeout_s:g} s")
             if monotonic() > deadline:
-                # It may be us who were kept from looking: what has come meanwhile is read before that is said.
+                # This process may have been delayed: output that arrived meanwhile is read before the command fails.
                 late = True
                 sleep(FOLLOWUP_POLL_S)
                 continue
             sleep(0.01)
 
     def _read_available(self, channel: paramiko.Channel) -> bool:
-        """Take what has come; return whether there was anything."""
+        """Read what has arrived; return whether there was anything."""
         before = len(self.stdout) + len(self.stderr)
         if channel.recv_ready():
             self.stdout += channel.recv(1 << 16)
@@ -296,7 +303,7 @@ class _Output:
 
 
 def remote_address(client: paramiko.SSHClient) -> str:
-    """Return the address at which a host was reached, as it is seen from here."""
+    """Return the address at which we reached the host."""
     transport = client.get_transport()
     with suppress(OSError, AttributeError, TypeError):
         return str(transport.sock.getpeername()[0])  # type: ignore[union-attr]
@@ -304,7 +311,7 @@ def remote_address(client: paramiko.SSHClient) -> str:
 
 
 def local_address(client: paramiko.SSHClient) -> str:
-    """Return our own address on the way to a host."""
+    """Return our own address on the route to the host."""
     transport = client.get_transport()
     with suppress(OSError, AttributeError, TypeError):
         return str(transport.sock.getsockname()[0])  # type: ignore[union-attr]

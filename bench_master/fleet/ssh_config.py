@@ -1,8 +1,8 @@
-"""The user's own ``ssh_config``: what an inventory leaves open of how a host is reached, it may say.
+"""The user's own ``ssh_config``: it supplies what an inventory leaves open about how to reach a host.
 
-An inventory's word always counts first. Of the file HostName, Port, User, IdentityFile and ProxyJump are taken, for a
-host as ``ssh`` would find them when its address is typed. What cannot be followed is refused, and not passed over:
-otherwise a host would be reached by another way than the one that its user has set up.
+The inventory always takes precedence. HostName, Port, User, IdentityFile and ProxyJump are read, resolved as ``ssh``
+resolves them for the host's address. A directive that cannot be followed is an error and is not skipped: otherwise we
+would reach a host by another route than its user has set up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bench_common.errors import UsageError
 from bench_master.fleet.hosts import Inventory, Login
 
 NONE_KEYWORD: Final = "none"
-"""What is given instead of a file's name where none is to be read."""
+"""Given instead of a file name: read no file."""
 MAX_INCLUDES: Final = 16
-"""How deep files may include others, as in OpenSSH."""
+"""Maximum depth of Include, as in OpenSSH."""
 MAX_PORT: Final = 65535
 
 _LINE: Final = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.+?)\s*$")
@@ -30,19 +30,19 @@ _HOP: Final = re.compile(
     r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s\[\]]+)(?::(?P<port>[0-9]+))?/?"
 )
 _EXEC: Final = re.compile(r"(^|\s)!?exec\s", re.IGNORECASE)
-_ADVICE: Final = "say it in the inventory, and give --ssh-config none, or a file without it"
+_ADVICE: Final = "put the setting into the inventory and use --ssh-config none, or a file without this line"
 
 
 def default_ssh_config() -> Path:
-    """Return where a user keeps their own file."""
+    """Return the path of the user's own file."""
     return Path("~/.ssh/config").expanduser()
 
 
 class SshConfig:
-    """One ``ssh_config`` with all that it includes. Raises `UsageError` for what cannot be read or followed."""
+    """One ``ssh_config`` with the files that it includes. Raises `UsageError` for what cannot be read or followed."""
 
     def __init__(self, path: Path) -> None:
-        import paramiko  # where a file is read: it takes 16 MB, which a run on this host alone need not have
+        import paramiko  # imported here: it takes 16 MB, which a run on this host alone does not need
 
         self._path = path
         try:
@@ -52,7 +52,7 @@ class SshConfig:
 
     @classmethod
     def load(cls, path: Path | None) -> Self | None:
-        """Return the file that was named; without a name the user's own; None where there is none to be read."""
+        """Return the named file, by default the user's own; None for ``none`` or if the user has none."""
         if path is not None:
             return None if str(path) == NONE_KEYWORD else cls(path)
         path = default_ssh_config()
@@ -62,7 +62,7 @@ class SshConfig:
         return cls(path)
 
     def apply_to(self, inventory: Inventory) -> Inventory:
-        """Return an inventory with what it leaves open filled in, for the hosts that are reached over SSH."""
+        """Return the inventory with open settings filled in for the hosts that are reached over SSH."""
         hosts = tuple(
             replace(host, login=self.complete(host.login)) if host.launcher == "ssh" else host
             for host in inventory.hosts
@@ -70,7 +70,7 @@ class SshConfig:
         return replace(inventory, hosts=hosts)
 
     def complete(self, login: Login, passed: tuple[str, ...] = ()) -> Login:
-        """Return a login with what it leaves open, and so for each on the way; `passed` are those it leads to."""
+        """Return a login with open settings filled in, jump hosts included; `passed` are the hosts behind it."""
         word = login.address
         options = self._lookup(word)
         found: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class SshConfig:
             found["user"] = str(options["user"])
             taken.append("User")
         if not login.keys and "identityfile" in options:
-            # Those that are not there are passed over, as by ssh.
+            # Missing files are skipped, as ssh does.
             found["keys"] = tuple(path for path in map(Path, options["identityfile"]) if path.is_file())
             taken.append("IdentityFile")
         jump = login.jump
@@ -96,22 +96,22 @@ class SshConfig:
         else:
             jump = self.complete(jump, (*passed, word))
         if taken:
-            found["source"] = f"{_join_words(taken)} of {self._path}, as 'ssh {word}' takes them"
+            found["source"] = f"{_join_words(taken)} from {self._path}, as for 'ssh {word}'"
         if login.jump is None and jump is None and options.get("proxycommand") is not None:
-            unused = f"its ProxyCommand of {self._path} is not used: say with 'jump:' or ProxyJump which way it is"
+            unused = f"the ProxyCommand in {self._path} is not used: give the route with 'jump:' or ProxyJump"
             found["source"] = "; ".join(text for text in (found.get("source"), unused) if text)
         return replace(login, jump=jump, **found)
 
     def _lookup(self, word: str) -> Mapping[str, Any]:
         try:
             return dict(self._config.lookup(word))
-        except Exception as error:  # whatever a foreign parser trips over in a foreign file
+        except Exception as error:  # the parser raises many types for malformed files
             raise UsageError(
                 f"{self._path}: cannot be applied to '{word}': {type(error).__name__}: {error}; {_ADVICE}"
             ) from error
 
     def _jump(self, word: str, options: Mapping[str, Any], passed: tuple[str, ...]) -> Login | None:
-        """Return the last of the hosts on the way to `word`, which the file knows; None where there are none."""
+        """Return the last of the jump hosts that the file gives for `word`; None if it gives none."""
         text = str(options.get("proxyjump", NONE_KEYWORD))
         if text.lower() == NONE_KEYWORD:
             return None
@@ -122,10 +122,10 @@ class SshConfig:
                 raise UsageError(f"{self._path}: ProxyJump {text} of '{word}': expected [user@]host[:port], ...")
             host = match["host"].strip("[]")
             if host == word:
-                return None  # what holds for all hosts does not hold for the one on the way itself
+                return None  # a ProxyJump for all hosts does not apply to the jump host itself
             if host in passed:
                 around = " -> ".join((*passed, word, host))
-                raise UsageError(f"{self._path}: the way leads in a circle: {around}")
+                raise UsageError(f"{self._path}: jump hosts form a loop: {around}")
             port = None if match["port"] is None else self._port(host, match["port"])
             way = self.complete(Login(host, port, match["user"], jump=way), (*passed, word))
         return way
@@ -137,9 +137,9 @@ class SshConfig:
 
 
 def _lines(path: Path, depth: int = 0) -> Iterator[str]:
-    """Give the lines of a file, with those of the files that it includes in their places."""
+    """Yield the lines of a file, with included files in their places."""
     if depth > MAX_INCLUDES:
-        raise UsageError(f"{path}: files that include each other, more than {MAX_INCLUDES} deep")
+        raise UsageError(f"{path}: Include is nested more than {MAX_INCLUDES} deep; do files include each other?")
     try:
         text = path.read_text("utf-8", "replace")
     except OSError as error:
@@ -154,7 +154,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
             everywhere = value.lower() in ("*", "all")
             if keyword == "match" and _EXEC.search(value):
                 raise UsageError(
-                    f"{path}:{number}: 'Match exec' is not followed, no command is run for it; {_ADVICE}"
+                    f"{path}:{number}: 'Match exec' is not supported, because it runs a command; {_ADVICE}"
                 )
         if keyword != "include":
             yield line
@@ -162,22 +162,22 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
             yield from _expand_include(value, depth)
         else:
             raise UsageError(
-                f"{path}:{number}: an Include that holds for some hosts only is not followed: move it to the top of "
-                f"the file; or {_ADVICE}"
+                f"{path}:{number}: an Include for some hosts only is not supported: move it to the top of the file, "
+                f"or {_ADVICE}"
             )
 
 
 def _expand_include(patterns: str, depth: int) -> Iterator[str]:
     for pattern in patterns.replace('"', "").split():
-        # Relative to the user's folder, wherever the file itself is: so OpenSSH has it.
+        # Relative paths start at the user's folder, wherever the file is, as in OpenSSH.
         whole = Path("~/.ssh").expanduser() / Path(pattern).expanduser()
         for path in sorted(Path(whole.anchor).glob(str(whole.relative_to(whole.anchor)))):
             yield from _lines(path, depth + 1)
-            yield "Host *"  # what comes next is of this file again, and no longer of a block of that one
+            yield "Host *"  # the next lines belong to this file again, not to a block of the included one
 
 
 def _check_owner(path: Path) -> None:
-    """Raise `UsageError` where others than the user and root could have written the file, as OpenSSH does."""
+    """Raise `UsageError` if anybody but the user and root can write to the file, as OpenSSH does."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()) or stat.S_IMODE(status.st_mode) & 0o022:
         raise UsageError(f"{path}: others can write to it, so it is not trusted: chmod go-w {path}")

@@ -1,7 +1,7 @@
-"""Tunnels: what a worker sends to a port of its own host's loopback comes out at the master, inside of SSH.
+"""SSH tunnels: connections to a port of a host's loopback are forwarded to the same port of the master.
 
-For hosts that may open no connection to the master. Both ends still prove themselves with keys inside of the tunnel,
-because every user of a host can reach its loopback. A tunnel that breaks is opened anew.
+For hosts that cannot connect to the master. Worker and master still authenticate each other with keys inside the
+tunnel, because every user of a host can reach its loopback. A tunnel that breaks is reopened.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ log = logging.getLogger(__name__)
 
 LOOPBACK: Final = "127.0.0.1"
 PIECE_BYTES: Final = 1 << 16
+"""How much is read at once."""
 WATCH_INTERVAL_S: Final = 1.0
-"""How often a tunnel is looked at, and how long after a failure it is tried again."""
+"""How often a tunnel is checked, and how long after a failure it is retried (s)."""
 
 
 class Tunnel:
     """Forwards ports of a host's loopback to the same ports of `master`, until it is closed.
 
-    `connect` opens the connection; `name` is the host's, for the log. Raises `HostError` where the first try fails.
+    `connect` opens the connection; `name` is the host's, for the log. Raises `HostError` if the first attempt fails.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Tunnel:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
-        """Close the connection, and the tunnel with it."""
+        """Close the tunnel and its connection."""
         self._closed.set()
         self._client.close()
 
@@ -65,7 +66,7 @@ class Tunnel:
             transport.request_port_forward(LOOPBACK, port, self._on_connection)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise HostError(
-                f"its SSH server forwards no port {port} ({error}): it may be in use there, perhaps by another "
+                f"its SSH server cannot forward port {port} ({error}): it may be in use there, perhaps by another "
                 "master's tunnel (choose other ports), or AllowTcpForwarding is off in its sshd_config"
             ) from error
 
@@ -74,14 +75,14 @@ class Tunnel:
             transport = self._client.get_transport()
             if transport is not None and transport.is_active():
                 continue
-            log.warning("the tunnel to %s broke; it is opened anew", self._name)
+            log.warning("the tunnel to %s broke; reopening it", self._name)
             self._client.close()
             try:
                 client = self._open()
             except InfrastructureError as error:
                 log.warning("the tunnel to %s cannot be opened: %s", self._name, error)
                 continue
-            except Exception:  # one that watches no more would leave the host without a way for the rest of the run
+            except Exception:  # without this thread the host would stay unreachable for the rest of the run
                 log.exception("the tunnel to %s cannot be opened", self._name)
                 continue
             self._client = client
@@ -89,14 +90,14 @@ class Tunnel:
                 client.close()
 
     def _on_connection(self, channel: paramiko.Channel, _origin: tuple[str, int], server: tuple[str, int]) -> None:
-        """Join a connection at the host's end to one to the master; called for each in the transport's thread."""
+        """Connect one connection from the host's end to the master; the transport's thread calls this."""
         threading.Thread(target=self._forward_connection, args=(channel, server[1]), daemon=True).start()
 
     def _forward_connection(self, channel: paramiko.Channel, port: int) -> None:
         try:
             line = socket.create_connection((self._master, port), timeout=10)
         except OSError:
-            channel.close()  # no master is there at the moment: the worker tries again
+            channel.close()  # no master is listening at the moment: the worker retries
             return
         line.settimeout(None)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -105,7 +106,7 @@ class Tunnel:
 
 
 def _pump(source: socket.socket | paramiko.Channel, target: socket.socket | paramiko.Channel) -> None:
-    """Carry bytes one way; when one side ends, both do."""
+    """Copy bytes in one direction; when one side ends, close both."""
     try:
         while piece := source.recv(PIECE_BYTES):
             target.sendall(piece)
@@ -119,7 +120,7 @@ def _pump(source: socket.socket | paramiko.Channel, target: socket.socket | para
 def _shutdown_write(end: socket.socket | paramiko.Channel) -> None:
     try:
         if isinstance(end, socket.socket):
-            # The other thread may be reading it: a close alone would not wake that.
+            # The other thread may be reading it: a close alone would not wake it.
             end.shutdown(socket.SHUT_RDWR)
         end.close()
     except (OSError, EOFError):

@@ -1,7 +1,7 @@
-"""What a host needs to run a worker, as wheels: this installation itself, so that every host has the same.
+"""The wheels that a host needs to run a worker, made from this installation: so every host runs the same version.
 
-Wheels are made again from what is installed here (the files that pip noted in RECORD), which takes no network. Only
-where a host's Python is of another kind are those with compiled code fetched for it, by pip.
+Wheels are repacked from the installed files that pip lists in RECORD, which needs no network. Only if a host's Python
+is not binary-compatible with this one does pip download the wheels with compiled code for it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from bench_common.errors import InfrastructureError
 DISTRIBUTION: Final = "weighbridge"
 PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")
 ENTRY_POINT_GROUPS: Final = ("engines", "workloads", "reports", "launchers")
-"""The entry points by which other packages add to this one: a worker may need them, too."""
+"""Entry points through which other packages extend this one; a worker may need those packages, too."""
 DOWNLOAD_TIMEOUT_S: Final = 300.0
-"""How long pip may take to fetch wheels for a host of another kind."""
+"""Time limit for pip to download wheels for another platform (s)."""
 PURE_TAG: Final = "any"
-"""The platform tag of wheels that hold no compiled code."""
+"""The platform tag of wheels without compiled code."""
 
 _SKIPPED_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 _ZIP_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -46,22 +46,26 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class PythonPlatform:
-    """The kind of a Python: wheels with compiled code of one fit another of the same."""
+    """The properties of a Python that decide which wheels with compiled code it can use."""
 
     soabi: str
+    """ABI of its extension modules, such as ``cpython-311-x86_64-linux-gnu``."""
     version: str
+    """Major and minor version, such as ``3.11``."""
     machine: str
+    """Processor architecture, as in ``uname -m``."""
     libc: str
+    """C library, such as ``glibc 2.36``; empty for musl."""
 
     @classmethod
     def current(cls) -> PythonPlatform:
-        """Return the kind of this interpreter."""
+        """Return the platform of this interpreter."""
         libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return cls(str(sysconfig.get_config_var("SOABI")), version, os.uname().machine, libc or "")
 
     def accepts(self, tag: str) -> bool:
-        """Return whether a wheel that is installed here, with this tag, works there."""
+        """Return whether a wheel that is installed here with this tag works on that platform."""
         platform = tag.rpartition("-")[2]
         if platform == PURE_TAG:
             return True
@@ -74,7 +78,7 @@ class PythonPlatform:
 
     @property
     def platforms(self) -> list[str]:
-        """The platform tags that pip is to look for, the newest C library first."""
+        """The platform tags that pip may choose from, newest C library first."""
         found = _GLIBC.fullmatch(self.libc)
         if found is None:
             return [f"musllinux_1_2_{self.machine}", f"musllinux_1_1_{self.machine}"]
@@ -87,25 +91,30 @@ class Wheel:
     """A wheel on this disk."""
 
     path: Path
+    """Where it is."""
     sha256: str
+    """Digest of its content, in hexadecimal."""
     size_bytes: int
+    """Its size."""
 
     @property
     def name(self) -> str:
-        """Its file name, by which pip knows what it is."""
+        """Its file name, from which pip reads distribution, version and tags."""
         return self.path.name
 
 
 @dataclass(frozen=True, slots=True)
 class WheelBundle:
-    """All wheels for one kind of host; `identity` changes with any of them."""
+    """All wheels for one platform."""
 
     identity: str
+    """Names this set of wheels; changes with any of them."""
     wheels: tuple[Wheel, ...]
+    """Sorted by name."""
 
 
 class Wheelhouse:
-    """Makes bundles, each once. `find_links` is a directory of wheels to take instead of asking an index."""
+    """Builds each bundle once. `find_links` is a directory of wheels that pip uses instead of an index."""
 
     def __init__(self, cache: Path, find_links: Path | None = None) -> None:
         self._cache = cache
@@ -113,26 +122,26 @@ class Wheelhouse:
         self._bundles: dict[PythonPlatform, WheelBundle] = {}
         self._lock = threading.Lock()
 
-    def bundle_for(self, kind: PythonPlatform) -> WheelBundle:
-        """Return what a host of this kind needs; raise `InfrastructureError` where it cannot be had."""
+    def bundle_for(self, target: PythonPlatform) -> WheelBundle:
+        """Return what a host of this platform needs; raise `InfrastructureError` if a wheel is not available."""
         with self._lock:
-            if kind not in self._bundles:
-                self._bundles[kind] = self._collect_wheels(kind)
-            return self._bundles[kind]
+            if target not in self._bundles:
+                self._bundles[target] = self._collect_wheels(target)
+            return self._bundles[target]
 
-    def _collect_wheels(self, kind: PythonPlatform) -> WheelBundle:
-        # Packing takes seconds of a processor: connections to other hosts must not look dead meanwhile.
-        wheels, missing = gevent.get_hub().threadpool.apply(self._pack, (kind,))
+    def _collect_wheels(self, target: PythonPlatform) -> WheelBundle:
+        # Packing takes seconds of CPU time, in which connections to other hosts must not look dead.
+        wheels, missing = gevent.get_hub().threadpool.apply(self._pack, (target,))
         if missing:
-            wheels += self._fetch(missing, kind)
+            wheels += self._fetch(missing, target)
         if not any(wheel.name.startswith("pip-") for wheel in wheels):
             wheels.append(_bundled_pip())
         content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
-        identity = hashlib.sha256("\n".join([kind.soabi, *content]).encode()).hexdigest()[:16]
+        identity = hashlib.sha256("\n".join([target.soabi, *content]).encode()).hexdigest()[:16]
         return WheelBundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
-    def _pack(self, kind: PythonPlatform) -> tuple[list[Wheel], list[Distribution]]:
-        """Return wheels of what is installed here and works there, and of which packages others have to be had."""
+    def _pack(self, target: PythonPlatform) -> tuple[list[Wheel], list[Distribution]]:
+        """Return wheels of the installed packages that work there, and the packages that have to be downloaded."""
         wheels: list[Wheel] = []
         missing: list[Distribution] = []
         for dist in required_distributions():
@@ -142,7 +151,7 @@ class Wheelhouse:
                 )
                 continue
             tags = _tags(dist)
-            if any(kind.accepts(tag) for tag in tags):
+            if any(target.accepts(tag) for tag in tags):
                 wheels.append(self._repack(dist, tags))
             else:
                 missing.append(dist)
@@ -154,8 +163,8 @@ class Wheelhouse:
         url = json.loads(dist.read_text("direct_url.json") or "{}")
         if record is None or home is None or not tags or url.get("dir_info", {}).get("editable"):
             raise InfrastructureError(
-                f"package {dist.name} was not installed from a wheel by pip, so it cannot be taken along to other "
-                "hosts; install it anew with pip, and not in editable mode"
+                f"package {dist.name} was not installed from a wheel by pip, so it cannot be installed on other "
+                "hosts; reinstall it with pip, not in editable mode"
             )
         stem = home.removesuffix(".dist-info")
         folder = self._cache / hashlib.sha256(record.encode()).hexdigest()[:16]
@@ -169,7 +178,7 @@ class Wheelhouse:
         tags: tuple[str, ...],
         folder: Path | None = None,
     ) -> Wheel:
-        """Write a wheel; without a `folder` it goes to one that is named by its content."""
+        """Write a wheel, by default into a folder that is named after its content."""
         self._cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._cache, delete=False) as file:
             temporary = Path(file.name)
@@ -182,20 +191,20 @@ class Wheelhouse:
             temporary.unlink(missing_ok=True)
         return _wheel(place)
 
-    def _fetch(self, missing: list[Distribution], kind: PythonPlatform) -> list[Wheel]:
+    def _fetch(self, missing: list[Distribution], target: PythonPlatform) -> list[Wheel]:
         pins = [f"{dist.name}=={dist.version}" for dist in missing]
-        key = hashlib.sha256("\n".join([*sorted(pins), kind.soabi, kind.libc]).encode()).hexdigest()[:16]
+        key = hashlib.sha256("\n".join([*sorted(pins), target.soabi, target.libc]).encode()).hexdigest()[:16]
         folder = self._cache / f"fetched-{key}"
         if not (folder / ".complete").exists():
             folder.mkdir(parents=True, exist_ok=True)
-            self._download(pins, kind, folder)
+            self._download(pins, target, folder)
             (folder / ".complete").touch()
         return [_wheel(path) for path in sorted(folder.glob("*.whl"))]
 
-    def _download(self, pins: list[str], kind: PythonPlatform, folder: Path) -> None:
+    def _download(self, pins: list[str], target: PythonPlatform, folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        command += ["--implementation", "cp", "--python-version", kind.version, "--dest", str(folder)]
-        for platform in kind.platforms:
+        command += ["--implementation", "cp", "--python-version", target.version, "--dest", str(folder)]
+        for platform in target.platforms:
             command += ["--platform", platform]
         if self._find_links is not None:
             command += ["--no-index", "--find-links", str(self._find_links)]
@@ -203,21 +212,21 @@ class Wheelhouse:
             done = subprocess.run(  # noqa: S603  our own interpreter
                 [*command, *pins], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
             )
-            said, failed = done.stderr.strip(), done.returncode != 0
+            stderr, failed = done.stderr.strip(), done.returncode != 0
         except subprocess.TimeoutExpired:
-            said, failed = f"no answer within {DOWNLOAD_TIMEOUT_S:g} s", True
+            stderr, failed = f"pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s", True
         if failed:
             here = PythonPlatform.current()
             raise InfrastructureError(
-                f"its Python {kind.version} ({kind.machine}, {kind.libc or 'musl'}) is of another kind than this one "
-                f"({here.version}, {here.machine}, {here.libc}), and wheels for it cannot be fetched: "
-                f"{' '.join(said.splitlines()[-1:])[:300]}; name a Python {here.version} with 'python:', "
+                f"its Python {target.version} ({target.machine}, {target.libc or 'musl'}) is not binary-compatible "
+                f"with this one ({here.version}, {here.machine}, {here.libc}), and its wheels cannot be downloaded: "
+                f"{' '.join(stderr.splitlines()[-1:])[:300]}; set 'python:' to a Python {here.version}, "
                 "or give a directory of wheels with --wheelhouse"
             )
 
 
 def required_distributions() -> list[Distribution]:
-    """Return our distribution, those that add engines, workloads or launchers to it, and all that they need."""
+    """Return our distribution, those that extend it through entry points, and everything that they require."""
     entries = [entry for group in ENTRY_POINT_GROUPS for entry in entry_points(group=f"{DISTRIBUTION}.{group}")]
     names = [DISTRIBUTION, "pip", *(entry.dist.name for entry in entries if entry.dist is not None)]
     found: dict[str, Distribution] = {}
@@ -228,7 +237,7 @@ def required_distributions() -> list[Distribution]:
         try:
             found[name] = distribution(name)
         except PackageNotFoundError:
-            continue  # for another system, or pip itself
+            continue  # for another platform, or pip itself
         for requirement in found[name].requires or ():
             wanted = _NAME.match(requirement)
             if wanted is not None and "extra ==" not in requirement.replace("  ", " "):
@@ -295,7 +304,7 @@ def _bundled_pip() -> Wheel:
     for root in spec.submodule_search_locations or () if spec is not None else ():
         for path in sorted(Path(root).glob("_bundled/pip-*.whl")):
             return _wheel(path)
-    raise InfrastructureError("there is no pip in this installation to take along to hosts; install pip here")
+    raise InfrastructureError("this installation has no pip to install on hosts with; install pip here")
 
 
 def _wheel(path: Path) -> Wheel:

@@ -185,7 +185,7 @@ def test_a_run_goes_on_without_a_bad_host_unless_all_are_required(master, testbe
     run = master.run_fleet(master.scenario(job=NAP, iterations=2))
     assert {job["worker"] for job in run.jobs} == {"blade-1"}
     assert "blade-2: '/no/python3'" not in run.err
-    assert any(line.startswith("blade-2: 'python: /no/python3' is not there") for line in run.errors)
+    assert any(line.startswith("blade-2: 'python: /no/python3' not found") for line in run.errors)
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports, "--require-all")
     program, stats = master.start_run(master.scenario(job=NAP), *reach, workers=0)
     assert program.wait_for_exit(INSTALL_S).status == 3
@@ -201,7 +201,7 @@ def test_a_host_is_who_known_hosts_says(master, testbed):
     assert "its host key is not in" in ended.out
     assert not master.known_hosts.exists()
     ended = master.fleet("start-workers", *master.control, "--accept-new")
-    assert "learned its host key ssh-ed25519 SHA256:" in ended.err
+    assert "added its host key ssh-ed25519 SHA256:" in ended.err
     assert master.known_hosts.read_text().startswith(f"{testbed.address(1)} ssh-ed25519 ")
     other = testbed.known_hosts.read_text().splitlines()[1].split()[1:]
     master.known_hosts.write_text(f"{testbed.address(1)} {' '.join(other)}\n")
@@ -234,7 +234,7 @@ def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "a secret word", "-f", locked], check=True)
     master.inventory = testbed.inventory(master.folder / "locked.yaml", key=locked, blade_2=None)
     ended = master.fleet("kill-workers", status=3)
-    assert "it has a passphrase, so it has to be in the agent" in ended.out
+    assert "it has a passphrase: load it into the agent" in ended.out
     master.inventory = testbed.inventory(master.folder / "agent.yaml", key=None, blade_2=None)
     master.environ["SSH_AUTH_SOCK"] = str(ssh_agent)
     ended = master.fleet("kill-workers", status=3)
@@ -243,7 +243,7 @@ def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
     subprocess.run(["ssh-add", "-q", other], env=master.environ, check=True, stdin=subprocess.DEVNULL)
     ended = master.fleet("kill-workers", status=3)
-    assert "does not let root in by the agent's keys and those in ~/.ssh" in ended.out
+    assert "refused the login of root with the agent's keys and those in ~/.ssh" in ended.out
     subprocess.run(["ssh-add", "-q", testbed.key], env=master.environ, check=True, stdin=subprocess.DEVNULL)
     assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
     master.inventory = testbed.inventory(master.folder / "locked.yaml", key=locked, blade_2=None)
@@ -263,8 +263,8 @@ def test_the_way_that_ssh_config_knows(master, testbed):
     master.inventory.write_text("hosts:\n  blade-1:\n  blade-2:\n")
     rows = master.rows(master.fleet("kill-workers", status=3))
     assert rows["blade-1"][2] == "was not running"
-    assert f"does not get through to {testbed.address(2)}:2" in rows["blade-2"][3]
-    assert f"Port, User, IdentityFile and ProxyJump of {folder}/config, as 'ssh blade-2'" in rows["blade-2"][3]
+    assert f"cannot reach {testbed.address(2)}:2" in rows["blade-2"][3]
+    assert f"Port, User, IdentityFile and ProxyJump from {folder}/config, as for 'ssh blade-2'" in rows["blade-2"][3]
     master.inventory.write_text("hosts:\n  blade-1:\n  blade-2: {port: 22}\n")
     rows = master.rows(master.fleet("kill-workers"))
     assert {row[2] for row in rows.values()} == {"was not running"}
@@ -327,7 +327,7 @@ def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
     holder.wait_for_output("Ctrl-C closes them", INSTALL_S)
     run = master.run_fleet(master.scenario(job=NAP, iterations=4), "--tunnel")
     assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
-    assert "a tunnel stands already" in run.err
+    assert "a tunnel is already open" in run.err
     assert len(agents(testbed)) == 2
     holder.process.send_signal(signal.SIGINT)
     assert holder.wait_for_exit().status == 130
@@ -419,7 +419,7 @@ def test_a_worker_that_cannot_run_is_told_with_its_last_words(master, testbed):
         master.folder / "y.yaml", blade_1={"env": {"PYTHONPATH": "/root/broken"}}, blade_2=None
     )
     rows = master.rows(master.fleet("start-workers", *master.control, status=3))
-    assert "the worker ended at once" in rows["blade-1"][3]
+    assert "the worker exited at once" in rows["blade-1"][3]
     assert "this zmq is broken" in rows["blade-1"][3]
     shutil.rmtree(broken)
 

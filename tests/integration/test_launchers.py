@@ -245,11 +245,11 @@ def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
         (
             "launcher: kubernetes",
             {},
-            "launcher kubernetes needs the setting 'image': an image with Weighbridge in it",
+            "launcher kubernetes needs the setting 'image' (an image that contains Weighbridge)",
         ),
         ("launcher: kubernetes, settings: {image: i, kind: pod}", {}, "'pod': expected one of job, daemonset"),
-        ("launcher: slurm", {"master": None}, "launcher slurm cannot tell how the host reaches the master"),
-        ("launcher: slurm, tunnel: true", {}, "launcher slurm has no SSH connection to tunnel through"),
+        ("launcher: slurm", {"master": None}, "launcher slurm does not know how the host reaches the master"),
+        ("launcher: slurm, tunnel: true", {}, "launcher slurm has no SSH connection for a tunnel"),
     ],
 )
 def test_what_is_missing_is_told_for_the_host(cluster, row, fields, message):
@@ -287,7 +287,7 @@ def test_a_launcher_that_asks_nothing_says_so(cluster):
     """The doctor lists the host as one that cannot be looked at."""
     answers = cluster.fleet("hosts: {n: {launcher: slurm}}").query([("--doctor",)])
     assert isinstance(answers["n"], InfrastructureError)
-    assert "asks nothing of hosts" in str(answers["n"])
+    assert "cannot query hosts" in str(answers["n"])
 
 
 def test_workers_of_this_machine(cluster, monkeypatch):

@@ -99,7 +99,7 @@ def test_an_address_of_another_host_ends_with_2(workspace):
     flags = ("--zmq-bind-ip", "203.0.113.7", "--insecure")
     ended = workspace.master(*run_words(workspace, workspace.scenario(), *flags))
     assert ended.status == 2
-    assert ended.err.startswith("--insecure: 203.0.113.7 is open to everybody who can reach it")
+    assert ended.err.startswith("--insecure: 203.0.113.7 accepts everybody who can reach it")
     (message,) = ended.errors
     assert message.startswith("--zmq-bind-ip 203.0.113.7: not an address of this host")
 

@@ -139,7 +139,7 @@ def test_insecure_warns_and_works(workspace, wire):
     workspace.start("bench-worker", *wire.worker, "by-hand")
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--insecure")
     run = workspace.run(workspace.scenario(job=TRUE), *flags, workers=0)
-    assert run.err.startswith("--insecure: 0.0.0.0 is open to everybody who can reach it")
+    assert run.err.startswith("--insecure: 0.0.0.0 accepts everybody who can reach it")
     assert run.outcomes() == {"done": 1}
 
 

@@ -29,8 +29,8 @@ def test_a_difference_within_an_environment_comes_first():
         ("kernel", (), "warning"),
     ]
     assert found[0].values == {"performance": ("a", "c"), "powersave": ("b",)}
-    assert "the hosts of bare-metal are not alike" in found[0].meaning
-    assert "goes with the environment" in found[1].meaning
+    assert "the hosts of bare-metal differ, and so" in found[0].meaning
+    assert "differs between environments" in found[1].meaning
 
 
 def test_what_makes_an_environment_is_a_note():
@@ -47,13 +47,13 @@ def test_a_fact_that_one_does_not_tell_differs():
         [look("a", cpu_boost="on", engines={"docker": "20.10"}), look("b", engines={"docker": "27.0"})]
     )
     assert {each.name: dict(each.values) for each in found} == {
-        "cpu_boost": {"on": ("a",), "not told": ("b",)},
+        "cpu_boost": {"on": ("a",), "unknown": ("b",)},
         "engine docker": {"20.10": ("a",), "27.0": ("b",)},
     }
 
 
 def test_an_engine_that_some_cannot_use_is_told_with_the_reason():
-    """Nobody would look for it behind a version that is "not told"; one that nobody can use divides nobody."""
+    """Nobody would look for it behind a version that is "unknown"; one that nobody can use divides nobody."""
     one = HostReport("a", "control", {}, engines={"docker": "20.10"}, unusable={"cri": "no socket here"})
     other = HostReport("b", "control", {}, unusable={"docker": "no socket", "cri": "no such socket"})
     (found,) = differences([one, other])
@@ -86,5 +86,5 @@ def test_the_text_has_hosts_what_is_grave_and_what_differs():
     assert max(map(len, text.splitlines())) <= 80
     assert "c: check failed: nothing listens" in text
     assert "a (control): 1 warning\n  warning load: load average 9\nb (control): fit\n" in text
-    assert "  warning kernel: the hosts of control are not alike" in text
+    assert "  warning kernel: the hosts of control differ, and so" in text
     assert "      a: 6.1\n      b: 6.8\n" in text

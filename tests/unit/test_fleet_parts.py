@@ -21,7 +21,7 @@ from bench_master.commands.fleet_options import exit_code_for, launch_spec, prin
 from bench_master.commands.list_workers import build_rows, format_clock
 from bench_master.fleet import wheels
 from bench_master.fleet.inventory import parse_inventory
-from bench_master.fleet.known_hosts import KnownHosts, fingerprint_of
+from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.launchers.base import (
     FAILED,
     STARTED,
@@ -168,7 +168,7 @@ def test_a_revoked_key_is_no_longer_known(tmp_path, key):
 def test_a_new_host_is_learned_on_request_only(tmp_path, key):
     """It is added to the file, of which nothing else changes."""
     path = tmp_path / "ssh" / "known_hosts"
-    with pytest.raises(InfrastructureError, match=f"not in .*{re.escape(fingerprint_of(key))}.*--accept-new"):
+    with pytest.raises(InfrastructureError, match=f"not in .*{re.escape(key.fingerprint)}.*--accept-new"):
         KnownHosts(path).check_unknown_host("10.0.0.1", key)
     assert not path.exists()
     hosts = KnownHosts(path, accept_new=True)
@@ -194,11 +194,11 @@ def test_the_first_python_that_will_do_is_taken():
             [("3.9", "venv", "/usr/bin/python3")],
             None,
             "",
-            "Python 3.11 or newer is not there: found /usr/bin/python3 (3.9)",
+            "Python 3.11 or newer not found (available: /usr/bin/python3 (3.9))",
         ),
-        ([], None, "", "found none at all"),
-        ([], "/opt/py", "sh: no such thing", "'python: /opt/py' is not there: found none at all (sh: no such thing)"),
-        ([("3.12", "-", "/usr/bin/python3")], None, "", "/usr/bin/python3 lacks the module venv"),
+        ([], None, "", "not found (available: none)"),
+        ([], "/opt/py", "sh: no such thing", "'python: /opt/py' not found (available: none) (sh: no such thing)"),
+        ([("3.12", "-", "/usr/bin/python3")], None, "", "/usr/bin/python3 has no module venv"),
     ],
 )
 def test_what_is_missing_of_python_is_said(found, named, complaint, why):
@@ -353,7 +353,7 @@ def test_what_one_host_does_to_us_stops_no_other():
         ("b", FAILED, "no key"),
         ("c", FAILED, "RuntimeError: oh"),
         ("d", STARTED, ""),
-        ("e", FAILED, "/home/keys here: Read-only file system"),
+        ("e", FAILED, "/home/keys on this machine: Read-only file system"),
     ]
 
 

@@ -80,7 +80,7 @@ def test_half_an_environment_does_not_stay(there, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "/d: No space left on device; make room there, or name"),
+        (OSError(errno.ENOSPC, "No space left on device"), "/d: No space left on device; make room there, or set"),
         (OSError(errno.EROFS, "Read-only file system", "/d/x"), "/d/x: Read-only file system; make room there, or"),
         (OSError(errno.ENOENT, "No such file or directory", "/proc/d"), "/proc/d: No such file or directory"),
     ],

@@ -79,13 +79,13 @@ def test_secret_stays_out_of_repr():
 @pytest.mark.parametrize(
     ("line", "replacement", "complaint"),
     [
-        ("name", "name: ../etc", r":3:7: name: not a worker's name"),
+        ("name", "name: ../etc", r":3:7: name: not a valid worker name"),
         ("public", "public: short", r":4:9: public: a key has 40 characters, not 5"),
         ("public", "public: " + "~" * 40, r":4:9: public: a key is written in Z85"),
         ("secret", "secrte: x", r":5:1: 'secrte': expected one of .* \(did you mean 'secret'\?\)"),
         ("master", "", r"master missing"),
         ("master", "name: twice", r":6:1: name is given twice"),
-        pytest.param("public", f"public: {TWO.public.decode()}", r"do not belong together", id="of-another"),
+        pytest.param("public", f"public: {TWO.public.decode()}", r"do not match", id="of-another"),
     ],
 )
 def test_malformed_key_file_is_named_by_place(tmp_path, line, replacement, complaint):
@@ -121,16 +121,16 @@ def test_default_directory_follows_xdg(environ, expected):
     assert str(default_directory(environ)) == expected
 
 
-def test_generated_public_key_is_never_a_remark(monkeypatch):
-    """A pair whose public key begins with '#' is thrown away: its line would be a remark."""
+def test_generated_public_key_is_never_a_comment(monkeypatch):
+    """A pair whose public key begins with '#' is thrown away: its line would be a comment."""
     pairs = iter([(b"#" + b"0" * 39, b"s"), (b"0" * 40, b"s")])
     monkeypatch.setattr("bench_common.keys.zmq.curve_keypair", lambda: next(pairs))
     assert KeyPair.generate().public == b"0" * 40
 
 
 def test_allow_list_is_lines_of_key_and_name():
-    """Remarks and blank lines are skipped, the rest is key and name."""
-    text = f"# remark\n\n{ONE.public.decode()} one\n  {TWO.public.decode()}   two  \n"
+    """Comments and blank lines are skipped, the rest is key and name."""
+    text = f"# comment\n\n{ONE.public.decode()} one\n  {TWO.public.decode()}   two  \n"
     assert parse_allow_list(text, "f") == {ONE.public: "one", TWO.public: "two"}
 
 
@@ -138,10 +138,10 @@ def test_allow_list_is_lines_of_key_and_name():
     ("second", "complaint"),
     [
         ("short two", r"^f:2:1: a key has 40"),
-        (TWO.public.decode(), r"^f:2:41: no name"),
+        (TWO.public.decode(), r"^f:2:41: missing name"),
         (f"{TWO.public.decode()} a b", r"^f:2:42: worker name 'a b'"),
-        (f"{TWO.public.decode()} one", r"^f:2:42: one has a key in line 1"),
-        (f"{ONE.public.decode()} two", r"^f:2:1: the key of one again"),
+        (f"{TWO.public.decode()} one", r"^f:2:42: one already has a key on line 1"),
+        (f"{ONE.public.decode()} two", r"^f:2:1: duplicate of the key of one"),
     ],
     ids=["short", "nameless", "no-name", "name-twice", "key-twice"],  # keys are others each time
 )
@@ -192,7 +192,7 @@ def test_unusable_list_admits_nobody_until_repaired(tmp_path, damage, caplog):
     else:
         path.chmod(0o666)
     assert allow.admit(CONTROL_DOMAIN, ONE.public) is None
-    assert "nobody is admitted" in caplog.text
+    assert "all workers are refused" in caplog.text
     path.write_text(good + "# repaired\n")
     path.chmod(0o600)
     assert allow.admit(CONTROL_DOMAIN, ONE.public) == "one"
@@ -307,7 +307,7 @@ def test_complaints_are_limited_and_counted():
     assert said == ["no 0", "no 1"]
     now[0] = 61
     complaints.log("no 5")
-    assert said[2:] == ["3 more like these", "no 5"]
+    assert said[2:] == ["3 similar lines suppressed", "no 5"]
     complaints.flush()
     assert len(said) == 4
 

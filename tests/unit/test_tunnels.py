@@ -62,6 +62,6 @@ def test_a_tunnel_is_tried_again_whatever_an_attempt_ended_with(at_once, caplog)
 def test_a_first_attempt_that_fails_is_the_callers_to_tell():
     """Nothing of it stays open."""
     client = Client(paramiko.SSHException("no"))
-    with pytest.raises(HostError, match="forwards no port 1"):
+    with pytest.raises(HostError, match="cannot forward port 1"):
         Tunnel("blade-1", lambda: client, "127.0.0.1", [1])
     assert client.closed.is_set()

@@ -1,1 +1,1 @@
-"""What starts workers on the hosts of a fleet: one module each, found by entry point ``weighbridge.launchers``."""
+"""Launchers start workers on the hosts of a fleet; the entry point ``weighbridge.launchers`` names them."""

@@ -1,9 +1,8 @@
-"""What every launcher keeps to: it starts, ends and tells the logs of the workers of some hosts.
+"""What every launcher does: start and stop the workers of some hosts, and fetch their logs.
 
-A launcher of your own is a subclass of `Launcher`, registered under the entry point ``weighbridge.launchers`` by the
-name that it calls itself. It gets an `Errand`, which says how the master is reached and gives each worker's key.
-
-Many hosts at once: what goes wrong on one is its own outcome, and stops no other.
+Another launcher is a subclass of `Launcher`, registered by its name under the entry point ``weighbridge.launchers``.
+Its `LaunchSpec` says how workers reach the master and gives each worker's key. Hosts are handled in parallel: a
+failure on one is its own outcome and does not stop the others.
 """
 
 from __future__ import annotations
@@ -24,53 +23,64 @@ from bench_master.fleet.wheels import Wheelhouse
 from bench_master.run.sockets import Ports
 
 QueryResults = list[list[dict[str, Any]]]
-"""The rows that ``bench-worker`` answered to each of several queries."""
+"""The rows that ``bench-worker`` printed for each of several queries."""
 ProgressCallback = Callable[[str, str], None]
-"""Takes a host's name and what is being done there."""
+"""Takes a host's name and what is happening there."""
 
 STARTED: Final = "started"
 RUNNING: Final = "already running"
 FAILED: Final = "failed"
 MASTER_TIMEOUT_S: Final = 12 * 3600.0
-"""How long a worker that was started waits for a master before it ends by itself."""
+"""How long a worker waits for a master before it exits (s)."""
 RUN_MASTER_TIMEOUT_S: Final = 600.0
-"""The same for one that is started for a single run, by the master of that run."""
+"""The same for a worker that is started for a single run (s)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOutcome:
-    """What became of one worker: `state` is one of the words above, or how it ended; `detail` says more."""
+    """The result of an action on one worker."""
 
     host: str
+    """Its host's name in the inventory."""
     worker: str
+    """Its name."""
     state: str
+    """`STARTED`, `RUNNING` or `FAILED`, or how it ended."""
     detail: str = ""
+    """Pid and master, or the reason of a failure."""
 
     @property
     def failed(self) -> bool:
-        """Whether it is not as it was asked for."""
+        """Whether the action failed."""
         return self.state == FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """How workers are to be started: where their master is, with which keys, from which wheels.
-
-    `master` is the address that every host is told; without it each is told the one that it seems to be reached from.
-    With `once` workers are for a single run, and end with it or with its master.
-    """
+    """How workers are started: where their master is, with which keys, from which wheels."""
 
     provisioner: KeyProvisioner
+    """Makes the workers' keys."""
     wheelhouse: Wheelhouse
+    """Builds what is installed on hosts."""
     known_hosts: KnownHosts
+    """The host keys that are trusted."""
     ports: Ports = field(default_factory=lambda: Ports(CONTROL_PORT, RESULTS_PORT, WORK_PORT))
+    """The master's ports."""
     lane_count: int = 1
+    """Number of work lanes, one per worker."""
     master: str | None = None
+    """Address of the master for every host; by default each host gets the address that its connection comes from."""
     master_here: str = "127.0.0.1"
+    """Address of the master on this machine."""
     tunnel: bool = False
+    """Whether all hosts reach the master through their SSH connections."""
     master_timeout_s: float | None = None
+    """How long a worker waits for a master; by default as long as its lifetime suggests."""
     once: bool = False
+    """Whether workers serve a single run: they end with it or with its master."""
     verbose: bool = False
+    """Whether workers log more."""
 
     def uses_tunnel(self, host: FleetHost) -> bool:
         """Return whether a host reaches the master through its SSH connection."""
@@ -93,67 +103,67 @@ class LaunchSpec:
         return words
 
     def lifetime(self) -> list[str]:
-        """Return the arguments that say when a worker ends by itself; another lifetime makes it no other worker."""
+        """Return the arguments that say when a worker exits by itself; they do not make it a different worker."""
         master_timeout_s = self.master_timeout_s or (RUN_MASTER_TIMEOUT_S if self.once else MASTER_TIMEOUT_S)
         return ["--master-timeout", f"{master_timeout_s:g}", *(["--once"] if self.once else [])]
 
     def master_for(self, host: FleetHost) -> str:
-        """Return the address that was given for the master; raise `InfrastructureError` where none was."""
+        """Return the configured address of the master; raise `InfrastructureError` if there is none."""
         address = host.master or self.master
         if address is None:
             raise InfrastructureError(
-                f"launcher {host.launcher} cannot tell how the host reaches the master: give --master-address, "
-                "or 'master:' in the inventory"
+                f"launcher {host.launcher} does not know how the host reaches the master: use --master-address, "
+                "or set 'master:' in the inventory"
             )
         return address
 
     def key_file_of(self, worker: str) -> Path:
-        """Return a worker's key file, made if need be."""
+        """Return a worker's key file, which is made if needed."""
         return self.provisioner.key_file_to_deliver(worker)
 
 
 class Launcher(abc.ABC):
-    """Starts and ends workers. Nothing that it does may put a key on a command line or into a log."""
+    """Starts and stops workers. It must never put a key on a command line or into a log."""
 
     name: ClassVar[str]
     settings: ClassVar[Mapping[str, str]] = {}
-    """What an inventory may say under ``settings:``, each with its meaning."""
+    """The keys that an inventory may have under ``settings:``, each with its meaning."""
 
     def __init__(self, launch_spec: LaunchSpec) -> None:
         self.launch_spec = launch_spec
 
     @abc.abstractmethod
     def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
-        """Start the workers of `hosts`; what fails on one host is its outcome and stops no other."""
+        """Start the workers of `hosts`; a failure on one host is its outcome and does not stop the others."""
 
     @abc.abstractmethod
     def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
-        """End the workers of `hosts`; with `purge` remove what was installed there, too."""
+        """Stop the workers of `hosts`; with `purge` remove what was installed there, too."""
 
     @abc.abstractmethod
     def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
-        """Return the log of each worker by its name, or why there is none."""
+        """Return the log of each worker by its name, or the error that prevents it."""
 
     def query(
         self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
-        """Return what ``bench-worker`` answers to queries (each its flags) on each host, or why it cannot."""
+        """Return what ``bench-worker`` prints for queries (each its flags) on each host, or the host's error."""
         del progress, queries
-        error = InfrastructureError(f"launcher {self.name} starts workers, and asks nothing of hosts")
+        error = InfrastructureError(f"launcher {self.name} cannot query hosts")
         return {host.name: error for host in hosts}
 
-    def close(self) -> None:  # noqa: B027  most hold nothing open
-        """Let go of what is held open. Workers go on."""
+    def close(self) -> None:  # noqa: B027  most hold no connections
+        """Close connections. Workers go on."""
 
 
 T = TypeVar("T")
 
 MAX_PARALLEL: Final = 32
-"""How many hosts are dealt with side by side."""
+"""How many hosts are handled in parallel."""
 
 
 def run_parallel(hosts: Sequence[FleetHost], action: Callable[[FleetHost], T]) -> dict[str, T | InfrastructureError]:
-    """Do something on every host at once; return by host what came of it, or the error that it met."""
+    """Run an action on every host in parallel; return its result or its error by host."""
 
     def attempt(host: FleetHost) -> T | InfrastructureError:
         try:
@@ -163,10 +173,10 @@ def run_parallel(hosts: Sequence[FleetHost], action: Callable[[FleetHost], T]) -
         except WeighbridgeError as error:
             return InfrastructureError(str(error))
         except OSError as error:
-            # Of a file of ours, most likely: a key that cannot be written, a wheel that cannot be read.
-            where = f"{error.filename} here: " if error.filename else ""
+            # Most likely a local file: a key that cannot be written, a wheel that cannot be read.
+            where = f"{error.filename} on this machine: " if error.filename else ""
             return InfrastructureError(f"{where}{error.strerror or error}")
-        except Exception as error:  # noqa: BLE001  what one host does to us stops no other
+        except Exception as error:  # noqa: BLE001  an error on one host does not stop the others
             return InfrastructureError(f"{type(error).__name__}: {error}")
 
     with ThreadPoolExecutor(max_workers=MAX_PARALLEL) as pool:
@@ -174,7 +184,7 @@ def run_parallel(hosts: Sequence[FleetHost], action: Callable[[FleetHost], T]) -
 
 
 def for_each_worker(host: FleetHost, action: Callable[[str], WorkerOutcome]) -> list[WorkerOutcome]:
-    """Do something for every worker of a host, by its name; one that fails stops no other, and hides none."""
+    """Run an action for every worker of a host, by its name; a failure does not stop the others or hide them."""
     outcomes = []
     for worker in host.worker_names:
         try:
@@ -187,7 +197,7 @@ def for_each_worker(host: FleetHost, action: Callable[[str], WorkerOutcome]) -> 
 def collect_outcomes(
     hosts: Sequence[FleetHost], found: Mapping[str, list[WorkerOutcome] | InfrastructureError]
 ) -> list[WorkerOutcome]:
-    """Return the outcomes of all workers, in the order of the hosts; what failed on a host failed for each."""
+    """Return the outcomes of all workers, in the order of the hosts; a host's error is that of all its workers."""
     outcomes: list[WorkerOutcome] = []
     for host in hosts:
         done = found[host.name]

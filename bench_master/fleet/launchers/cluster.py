@@ -1,6 +1,6 @@
-"""What the launchers of clusters share: one thing to be started for each worker, by a tool of the user.
+"""What the launchers of clusters share: each worker is one object of the cluster, made with the user's own tool.
 
-The command-line tools of clusters (kubectl, sbatch, docker), as the user has set them up.
+The tools (kubectl, sbatch, docker) are used as the user has set them up.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from bench_master.fleet.launchers.base import (
 )
 
 LABEL: Final = "weighbridge.worker"
-"""Marks what belongs to a worker, with its name; nothing else is ever removed."""
+"""Label with the worker's name on everything that is made for it; nothing else is ever removed."""
 
 
 class ClusterLauncher(Launcher):
-    """Starts workers through a cluster's own scheduler; a subclass says how one is started, ended and read."""
+    """Starts workers through a cluster's scheduler; a subclass starts and stops one worker and reads its log."""
 
     def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers of each host."""
 
         def start(host: FleetHost) -> list[WorkerOutcome]:
             if self.launch_spec.uses_tunnel(host):
-                raise InfrastructureError(f"launcher {self.name} has no SSH connection to tunnel through")
+                raise InfrastructureError(f"launcher {self.name} has no SSH connection for a tunnel")
             address = self.launch_spec.master_for(host)
 
             def launch(worker: str) -> WorkerOutcome:
@@ -49,12 +49,12 @@ class ClusterLauncher(Launcher):
         return collect_outcomes(hosts, run_parallel(hosts, start))
 
     def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
-        """End the workers of each host. Nothing was installed there, so there is nothing to purge."""
+        """Stop the workers of each host. Nothing was installed there, so there is nothing to purge."""
         del purge
 
         def stop(host: FleetHost) -> list[WorkerOutcome]:
             def end(worker: str) -> WorkerOutcome:
-                progress(host.name, f"ending {worker}")
+                progress(host.name, f"stopping {worker}")
                 return WorkerOutcome(host.name, worker, self.stop_worker(host, worker))
 
             return for_each_worker(host, end)
@@ -76,18 +76,18 @@ class ClusterLauncher(Launcher):
         return found
 
     def setting(self, host: FleetHost, name: str, default: str | None = None) -> str:
-        """Return a setting of a host; raise `InfrastructureError` for one that must be given."""
+        """Return a setting of a host; raise `InfrastructureError` if it is missing and has no default."""
         value = host.settings.get(name, default)
         if value is None:
             raise InfrastructureError(
-                f"launcher {self.name} needs the setting '{name}': {self.settings[name]}; give it under 'settings:'"
+                f"launcher {self.name} needs the setting '{name}' ({self.settings[name]}): add it under 'settings:'"
             )
         return value
 
     def command(self, host: FleetHost, worker: str, address: str, *, key: str, python: str) -> list[str]:
-        """Return the argument vector of a worker, which has the place of its key but no key.
+        """Return the argument vector of a worker, which has the path of its key but no key.
 
-        It is the same for a single run as for many: what is in a cluster already cannot be told anything else.
+        It is the same for one run as for many: the arguments of a worker that is already in a cluster cannot change.
         """
         arguments = self.launch_spec.arguments(host, address)
         timeout = ["--master-timeout", f"{self.launch_spec.master_timeout_s or MASTER_TIMEOUT_S:g}"]
@@ -95,11 +95,11 @@ class ClusterLauncher(Launcher):
 
     @abc.abstractmethod
     def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
-        """Start a worker; return what is to be known of it, or nothing at all where it runs already."""
+        """Start a worker; return a description of it, or an empty text if it runs already."""
 
     @abc.abstractmethod
     def stop_worker(self, host: FleetHost, worker: str) -> str:
-        """End a worker; return ``ended`` or ``was not running``."""
+        """Stop a worker; return ``ended`` or ``was not running``."""
 
     @abc.abstractmethod
     def read_log(self, host: FleetHost, worker: str) -> str:
@@ -107,23 +107,23 @@ class ClusterLauncher(Launcher):
 
 
 TOOL_TIMEOUT_S: Final = 120.0
-"""How long a tool may take."""
+"""Time limit of a tool (s)."""
 
 
 def run_tool(argv: Sequence[str], stdin: str = "", *, timeout_s: float = TOOL_TIMEOUT_S) -> str:
-    """Return what a tool prints; raise `InfrastructureError` with its last words where it fails or is missing.
+    """Return what a tool prints; raise `InfrastructureError` with its error message if it fails or is missing.
 
-    What is secret goes to `stdin`: everybody on this machine can read an argument vector.
+    Secrets go to `stdin`: everybody on this machine can read an argument vector.
     """
     try:
-        done = subprocess.run(  # noqa: S603  no shell, and the user's own tool
+        done = subprocess.run(  # noqa: S603  no shell; the user's own tool
             list(argv), input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except FileNotFoundError as error:
         raise InfrastructureError(f"{argv[0]} is not installed here, or not on PATH") from error
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"{' '.join(argv[:2])} gave no answer within {timeout_s:g} s") from error
+        raise InfrastructureError(f"{' '.join(argv[:2])} did not finish within {timeout_s:g} s") from error
     if done.returncode:
-        words = " ".join((done.stderr.strip() or done.stdout.strip()).split())
-        raise InfrastructureError(f"{' '.join(argv[:2])} failed with exit code {done.returncode}: {words[:400]}")
+        reason = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+        raise InfrastructureError(f"{' '.join(argv[:2])} failed with exit code {done.returncode}: {reason[:400]}")
     return done.stdout

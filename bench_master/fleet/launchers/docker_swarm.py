@@ -1,7 +1,6 @@
-"""Launcher `docker-swarm`: a global service for each worker, held to its node, made with the user's ``docker``.
+"""Launcher `docker-swarm`: a global service for each worker, restricted to its node, made with the user's ``docker``.
 
-Each has a secret of its own with one key, which goes to ``docker`` through its stdin. The image has to hold
-Weighbridge.
+Each worker has a secret with its key, which goes to ``docker`` through stdin. The image must contain Weighbridge.
 """
 
 from __future__ import annotations
@@ -14,27 +13,27 @@ from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher, run_tool
 
 GRACE: Final = "60s"
-"""How long a worker may take to clean up before its container is killed."""
+"""Time for a worker to clean up before its container is killed."""
 
 
 class SwarmLauncher(ClusterLauncher):
-    """Nodes of a swarm, by ``address`` (their host name); this machine's ``docker`` talks to a manager of it."""
+    """Nodes of a swarm, by ``address`` (their host name); ``docker`` on this machine must talk to a manager."""
 
     name = "docker-swarm"
     settings: ClassVar[Mapping[str, str]] = {
-        "image": "an image with Weighbridge in it",
-        "context": "docker's context (default: the current one)",
-        "engine_socket": "the socket of the node's engine, to be mounted (default: none)",
+        "image": "an image that contains Weighbridge",
+        "context": "docker context (default: the current one)",
+        "engine_socket": "socket of the node's engine to mount (default: none)",
     }
 
     def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
-        """Make secret and service, unless the service is there."""
+        """Create secret and service, unless the service exists."""
         docker, name = _docker(host), _service_name(worker)
         if self._listed(host, "service", worker):
             return ""
         image = self.setting(host, "image")
         if self._listed(host, "secret", worker):
-            # Of a start that broke off; its content cannot be changed.
+            # Left by a start that failed; the content of a secret cannot be changed.
             run_tool([*docker, "secret", "rm", name])
         key = self.launch_spec.key_file_of(worker).read_text("ascii")
         run_tool([*docker, "secret", "create", "--label", f"{LABEL}={worker}", name, "-"], key)
@@ -77,7 +76,7 @@ class SwarmLauncher(ClusterLauncher):
         return "ended" if there else "was not running"
 
     def read_log(self, host: FleetHost, worker: str) -> str:
-        """Ask for the service's log."""
+        """Return the log of the service."""
         return run_tool([*_docker(host), "service", "logs", "--raw", _service_name(worker)])
 
     def _command(self, host: FleetHost, worker: str, address: str) -> list[str]:
@@ -85,8 +84,8 @@ class SwarmLauncher(ClusterLauncher):
 
     @staticmethod
     def _listed(host: FleetHost, kind: str, worker: str) -> bool:
-        said = run_tool([*_docker(host), kind, "ls", "--filter", f"label={LABEL}={worker}", "--format", "{{.Name}}"])
-        return _service_name(worker) in said.split()
+        names = run_tool([*_docker(host), kind, "ls", "--filter", f"label={LABEL}={worker}", "--format", "{{.Name}}"])
+        return _service_name(worker) in names.split()
 
 
 def _service_name(worker: str) -> str:

@@ -1,6 +1,6 @@
 """Launcher `kubernetes`: a Job (or a DaemonSet) for each worker, bound to its node, applied with the user's kubectl.
 
-Each has a Secret of its own with one key, which goes to kubectl through its stdin. The image has to hold Weighbridge.
+Each worker has a Secret with its key, which goes to kubectl through stdin. The image must contain Weighbridge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher, run_too
 KEY_FOLDER: Final = "/etc/weighbridge"
 KINDS: Final = {"job": "Job", "daemonset": "DaemonSet"}
 GRACE_S: Final = 60
-"""How long a worker may take to clean up before its pod is killed."""
+"""Time for a worker to clean up before its pod is killed (s)."""
 
 
 class KubernetesLauncher(ClusterLauncher):
@@ -26,19 +26,19 @@ class KubernetesLauncher(ClusterLauncher):
 
     name = "kubernetes"
     settings: ClassVar[Mapping[str, str]] = {
-        "image": "an image with Weighbridge in it",
-        "namespace": "the namespace (default: that of kubectl's context)",
-        "context": "kubectl's context (default: the current one)",
-        "kind": "job (default), or daemonset: a worker that dies is started again",
-        "node_label": "the label by which nodes are told apart (default: kubernetes.io/hostname)",
-        "engine_socket": "the socket of the node's container engine, to be mounted (default: none)",
+        "image": "an image that contains Weighbridge",
+        "namespace": "namespace (default: the one of kubectl's context)",
+        "context": "kubectl context (default: the current one)",
+        "kind": "job (default), or daemonset, which restarts a worker that dies",
+        "node_label": "label that identifies nodes (default: kubernetes.io/hostname)",
+        "engine_socket": "socket of the node's container engine to mount (default: none)",
     }
 
     def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
-        """Apply the manifest; where nothing of it is new the worker runs already."""
+        """Apply the manifest; if nothing of it changes, the worker runs already."""
         manifest = self.manifest(host, worker, address)
-        said = run_tool([*self._kubectl(host), "apply", "-f", "-"], json.dumps(manifest))
-        if said.strip() and all(line.endswith("unchanged") for line in said.strip().splitlines()):
+        printed = run_tool([*self._kubectl(host), "apply", "-f", "-"], json.dumps(manifest))
+        if printed.strip() and all(line.endswith("unchanged") for line in printed.strip().splitlines()):
             return ""
         return f"{self._kind(host)} {_resource_name(worker)}, master {address}"
 
@@ -46,12 +46,12 @@ class KubernetesLauncher(ClusterLauncher):
         """Return the Secret and the Job or DaemonSet of a worker."""
         kind = self._kind(host)
         name = _resource_name(worker)
-        marks = {LABEL: worker}
-        metadata = {"name": name, "labels": marks}
+        labels = {LABEL: worker}
+        metadata = {"name": name, "labels": labels}
         pod: dict[str, Any] = {
             "restartPolicy": "Always" if kind == "DaemonSet" else "Never",
             "nodeSelector": {self.setting(host, "node_label", "kubernetes.io/hostname"): host.login.address},
-            # The host is what is weighed: no network between it and the worker, and no token of the cluster in it.
+            # The host is measured: no network between it and the worker, and no token of the cluster in the pod.
             "hostNetwork": True,
             "dnsPolicy": "ClusterFirstWithHostNet",
             "automountServiceAccountToken": False,
@@ -63,9 +63,9 @@ class KubernetesLauncher(ClusterLauncher):
         if socket is not None:
             pod["containers"][0]["volumeMounts"].append({"name": "engine", "mountPath": socket})
             pod["volumes"].append({"name": "engine", "hostPath": {"path": socket, "type": "Socket"}})
-        template = {"metadata": {"labels": marks}, "spec": pod}
+        template = {"metadata": {"labels": labels}, "spec": pod}
         if kind == "DaemonSet":
-            workload = {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": marks}, "template": template}}
+            workload = {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": labels}, "template": template}}
         else:
             workload = {"apiVersion": "batch/v1", "spec": {"backoffLimit": 0, "template": template}}
         key = self.launch_spec.key_file_of(worker).read_text("ascii")
@@ -77,8 +77,8 @@ class KubernetesLauncher(ClusterLauncher):
         }
 
     def stop_worker(self, host: FleetHost, worker: str) -> str:
-        """Delete what carries the worker's label, and wait until it is gone."""
-        said = run_tool(
+        """Delete everything with the worker's label, and wait until it is deleted."""
+        printed = run_tool(
             [
                 *self._kubectl(host),
                 "delete",
@@ -91,10 +91,10 @@ class KubernetesLauncher(ClusterLauncher):
             ],
             timeout_s=GRACE_S * 3,
         )
-        return "ended" if "deleted" in said else "was not running"
+        return "ended" if "deleted" in printed else "was not running"
 
     def read_log(self, host: FleetHost, worker: str) -> str:
-        """Ask for the log of the worker's pod."""
+        """Return the log of the worker's pod."""
         return run_tool([*self._kubectl(host), "logs", "--selector", f"{LABEL}={worker}", "--tail=-1"])
 
     def _container(self, host: FleetHost, worker: str, address: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class KubernetesLauncher(ClusterLauncher):
 
 
 def _resource_name(worker: str) -> str:
-    """Return a worker's name as Kubernetes allows it: small letters, digits and dashes; no two are the same."""
+    """Return a worker's name as Kubernetes allows it: lower-case letters, digits and dashes, and unique."""
     plain = re.sub(r"[^a-z0-9-]", "-", worker.lower()).strip("-")[:40]
-    mark = "" if plain == worker else f"-{hashlib.sha256(worker.encode()).hexdigest()[:6]}"
-    return f"weighbridge-{plain}{mark}"
+    suffix = "" if plain == worker else f"-{hashlib.sha256(worker.encode()).hexdigest()[:6]}"
+    return f"weighbridge-{plain}{suffix}"

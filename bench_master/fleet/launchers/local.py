@@ -1,4 +1,4 @@
-"""Launcher `local`: starts workers on this machine, without SSH and from this very installation."""
+"""Launcher `local`: starts workers on this machine, without SSH, from this installation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOCAL_HOST = "this installation"
 
 
 class LocalLauncher(Launcher):
-    """This machine. Its workers outlive the command, as those on other hosts do."""
+    """This machine. Its workers outlive the command, like those on other hosts."""
 
     name = "local"
 
@@ -59,10 +59,10 @@ class LocalLauncher(Launcher):
         return collect_outcomes(hosts, run_parallel(hosts, start_all))
 
     def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
-        """End the workers."""
+        """Stop the workers."""
 
         def stop(host: FleetHost) -> list[WorkerOutcome]:
-            progress(host.name, "ending workers")
+            progress(host.name, "stopping workers")
             ended = _run_verb(host, "stop", names=list(host.worker_names), purge=purge)["ended"]
             return [WorkerOutcome(host.name, name, how) for name, how in ended.items()]
 
@@ -71,7 +71,7 @@ class LocalLauncher(Launcher):
     def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the end of each log."""
         del progress
-        missing = InfrastructureError("no worker of that name was started here")
+        missing = InfrastructureError("no worker of this name was started here")
         found: dict[str, str | InfrastructureError] = {}
         for host in hosts:
             logs = _run_verb(host, "logs", names=list(host.worker_names))["logs"]
@@ -81,9 +81,9 @@ class LocalLauncher(Launcher):
     def query(
         self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
-        """Ask this installation's ``bench-worker``."""
+        """Query ``bench-worker`` of this installation."""
         for host in hosts:
-            progress(host.name, "asking bench-worker")
+            progress(host.name, "querying bench-worker")
         return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in queries])
 
 
@@ -95,6 +95,6 @@ def _run_verb(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:
 
 
 def _worker_environment(host: FleetHost) -> dict[str, str]:
-    """Return what the worker's environment has beside ours: our way of finding modules, should we have one."""
+    """Return the variables to add to the worker's environment: our module path, if one is set, and the host's own."""
     path = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))} if "PYTHONPATH" in os.environ else {}
     return {**path, **host.env}

@@ -1,7 +1,7 @@
 """Launcher `slurm`: a batch job for each worker, on its node, with ``sbatch``.
 
-Weighbridge has to be installed where the nodes see it (``python:`` names the interpreter), and ``directory`` has to
-be on a file system that they share with this machine: keys, mode 0600, and logs are there.
+Weighbridge must be installed where the nodes can use it (``python:`` names the interpreter), and ``directory`` must
+be on a file system that they share with this machine: it holds keys, mode 0600, and logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench_master.fleet.launchers.cluster import ClusterLauncher, run_tool
 from bench_master.fleet.remote_agent import write_private
 
 CANCEL_TIMEOUT_S: Final = 120.0
-"""How long a job that was cancelled may take to leave the queue; Slurm kills it before."""
+"""Time limit for a cancelled job to leave the queue (s); Slurm kills it earlier."""
 
 
 class SlurmLauncher(ClusterLauncher):
@@ -27,14 +27,14 @@ class SlurmLauncher(ClusterLauncher):
 
     name = "slurm"
     settings: ClassVar[Mapping[str, str]] = {
-        "partition": "the partition to submit to (default: Slurm's)",
-        "account": "the account to charge (default: Slurm's)",
-        "time": "how long a worker may live, as Slurm writes it (default: Slurm's)",
-        "shared": "yes: leave the rest of the node to other jobs (default: the node is ours alone)",
+        "partition": "partition to submit to (default: Slurm's)",
+        "account": "account to charge (default: Slurm's)",
+        "time": "time limit of a worker, in Slurm's format (default: Slurm's)",
+        "shared": "yes: share the node with other jobs (default: exclusive use of the node)",
     }
 
     def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
-        """Submit a job, unless there is one."""
+        """Submit a job, unless the worker has one."""
         if self._jobs(worker):
             return ""
         directory = Path.home() / Path(host.directory).expanduser()
@@ -64,14 +64,14 @@ class SlurmLauncher(ClusterLauncher):
         return "\n".join(["#!/bin/sh", *lines, f"exec srun --ntasks=1 {shlex.join(command)}", ""])
 
     def stop_worker(self, host: FleetHost, worker: str) -> str:
-        """Cancel the job, wait until it has gone, and remove the key."""
+        """Cancel the job, wait until it has left the queue, and remove the key."""
         there = self._jobs(worker)
         if there:
             run_tool(["scancel", *there])
         deadline = monotonic() + CANCEL_TIMEOUT_S
         while there and self._jobs(worker):
             if monotonic() > deadline:
-                raise InfrastructureError(f"job {' '.join(there)} was cancelled and is still in the queue")
+                raise InfrastructureError(f"job {' '.join(there)} was cancelled but is still in the queue")
             sleep(0.5)
         (Path.home() / Path(host.directory).expanduser() / "keys" / f"{worker}.key").unlink(missing_ok=True)
         return "ended" if there else "was not running"

@@ -1,4 +1,4 @@
-"""Launcher `ssh`: goes to each host, installs this version of Weighbridge if need be, and starts the workers."""
+"""Launcher `ssh`: connects to each host, installs this version of Weighbridge if needed, and starts the workers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     import paramiko
 
 SPARE_LANES: Final = 2
-"""A worker that comes back gets a fresh lane before the port of its old one is free."""
+"""A worker that reconnects gets a new lane before the port of its old one is free."""
 STOP_TIMEOUT_S: Final = 120.0
+"""Time limit for starting or stopping a host's workers (s)."""
 QUERY_TIMEOUT_S: Final = 120.0
+"""Time limit for a query, or for fetching logs (s)."""
 
 
 class SshLauncher(Launcher):
-    """Hosts that let us in with SSH. Nothing needs to be there but Python and an SSH server."""
+    """Hosts that are reached over SSH. They need an SSH server and Python, nothing else."""
 
     name = "ssh"
 
@@ -50,12 +52,12 @@ class SshLauncher(Launcher):
         self._tunnels: list[Tunnel] = []
 
     def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
-        """Start the workers of all hosts side by side."""
+        """Start the workers of all hosts in parallel."""
         found = run_parallel(hosts, partial(self._start_host, progress=progress))
         return collect_outcomes(hosts, found)
 
     def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
-        """End the workers of all hosts side by side."""
+        """Stop the workers of all hosts in parallel."""
         found = run_parallel(hosts, partial(self._stop_host, progress=progress, purge=purge))
         return collect_outcomes(hosts, found)
 
@@ -69,13 +71,13 @@ class SshLauncher(Launcher):
                 if isinstance(answer, InfrastructureError):
                     logs[name] = answer
                 else:
-                    logs[name] = answer.get(name, HostError("no worker of that name was started there"))
+                    logs[name] = answer.get(name, HostError("no worker of this name was started there"))
         return logs
 
     def query(
         self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
-        """Ask ``bench-worker`` on every host; it is installed there if need be."""
+        """Query ``bench-worker`` on every host, where it is installed if needed."""
         return run_parallel(hosts, partial(self._query_host, progress=progress, queries=queries))
 
     def close(self) -> None:
@@ -131,12 +133,12 @@ class SshLauncher(Launcher):
     def _master_address(
         self, host: FleetHost, client: paramiko.SSHClient, remote: RemoteHost, progress: ProgressCallback
     ) -> str:
-        """Return under which address the host reaches the master, with a tunnel where one is asked for."""
+        """Return the address at which the host reaches the master; open a tunnel if it uses one."""
         if self.launch_spec.uses_tunnel(host):
             progress(host.name, "opening the tunnel")
             ports = self.launch_spec.ports
             lanes = range(ports.work, ports.work + self.launch_spec.lane_count + SPARE_LANES)
-            # On a connection of its own, which stays when this one is closed.
+            # On a separate connection, which stays open when this one is closed.
             connect = partial(self._connections.open, host.login)
             forwarded = [ports.control, ports.results, *lanes]
             try:
@@ -144,23 +146,23 @@ class SshLauncher(Launcher):
             except HostError:
                 if not set(host.worker_names) <= set(remote.facts["running"]):
                     raise
-                # `start-workers` holds it. Should it be somebody else's, the workers will not be heard.
-                progress(host.name, "its workers run, and a tunnel stands already")
+                # `start-workers` holds it. If it is somebody else's, the workers cannot connect to us.
+                progress(host.name, "its workers are running, and a tunnel is already open")
             return LOOPBACK
         if host.master is None and self.launch_spec.master is None and host.login.jump is None:
             address = local_address(client)
-            # One of a link alone means nothing at its other end.
+            # A link-local address means nothing on the other host.
             return address if address and "%" not in address else self.launch_spec.master_for(host)
         return self.launch_spec.master_for(host)
 
     def _stop_host(self, host: FleetHost, *, progress: ProgressCallback, purge: bool) -> list[WorkerOutcome]:
         with self._connect_host(host, progress) as (_, remote):
-            progress(host.name, "ending workers")
+            progress(host.name, "stopping workers")
             answer = remote.call("stop", timeout_s=STOP_TIMEOUT_S, names=list(host.worker_names), purge=purge)
         detail = ""
         if purge:
             others = ", ".join(answer["others"])
-            detail = f"kept what is installed, for {others}" if others else "removed what was installed"
+            detail = f"installation kept for {others}" if others else "installation removed"
         return [WorkerOutcome(host.name, name, how, detail) for name, how in answer["ended"].items()]
 
     def _read_logs(self, host: FleetHost, *, progress: ProgressCallback) -> dict[str, str]:
@@ -174,21 +176,20 @@ class SshLauncher(Launcher):
         with self._connect_host(host, progress) as (_, remote):
             identity = self._ensure_installed(host, remote, progress)
             for flags in queries:
-                progress(host.name, f"asking bench-worker {' '.join(flags)}")
+                progress(host.name, f"querying bench-worker {' '.join(flags)}")
                 fields = {"identity": identity, "env": dict(host.env), "limit_s": QUERY_TIMEOUT_S}
                 answers.append(list(remote.call("query", (), QUERY_TIMEOUT_S, flags=list(flags), **fields)["rows"]))
         return answers
 
 
 def _direct_address(host: FleetHost, client: paramiko.SSHClient, remote: RemoteHost) -> str | None:
-    """Return the address at which SSH reaches a host, if that is the host's own; None where something is in between.
+    """Return the address at which SSH reaches a host if it is the host's own; None behind a forwarded port or NAT.
 
-    Behind a forwarded port, or NAT, the host does not have the address that it is called by, and nothing could listen
-    there: its worker then finds out for itself.
+    There the host does not have that address, and nothing could listen at it: its worker detects an address itself.
     """
-    called = host.login.address if host.login.jump is not None else remote_address(client)
+    reached = host.login.address if host.login.jump is not None else remote_address(client)
     try:
-        own = host_address(called)
+        own = host_address(reached)
         return own if own == host_address(remote.facts["reached_at"]) and not is_loopback(own) else None
     except InvalidValue:
         return None
