@@ -66,10 +66,13 @@ class Histogram:
 
     def __init__(self) -> None:
         self.n = 0
+        """The number of values."""
         self.total = 0
         """Sum of all values, exact (a Python integer)."""
         self.min: int | None = None
+        """The smallest value; None when empty."""
         self.max: int | None = None
+        """The largest value; None when empty."""
         self._base = 0
         self._counts: Int64Array = np.zeros(0, dtype=np.int64)
 
@@ -97,17 +100,6 @@ class Histogram:
         self.n += len(chunk)
         self.total += _exact_sum(chunk, smallest, largest)
         self._update_extremes(smallest, largest)
-
-    def merge(self, other: Histogram) -> None:
-        """Add the counts of `other`; the result is that of having recorded both in one."""
-        if other.min is None or other.max is None:
-            return
-        self._grow_range(other._base, other._base + len(other._counts) - 1)
-        offset = other._base - self._base
-        self._counts[offset : offset + len(other._counts)] += other._counts
-        self.n += other.n
-        self.total += other.total
-        self._update_extremes(other.min, other.max)
 
     def quantile(self, q: float | Fraction) -> float | None:
         """Return the value (ns) at nearest rank `q` (0..1) within `RELATIVE_ERROR` (0.2 %); None when empty.

@@ -174,10 +174,6 @@ class StatsFile:
         """Yield `JOB_ROW` arrays of at most 65,536 rows."""
         return (block.body for block in self.blocks({"jobs"}))
 
-    def iter_operations(self) -> Iterator[Rows]:
-        """Yield `OPERATION_ROW` arrays of at most 65,536 rows."""
-        return (block.body for block in self.blocks({"operations"}))
-
     def _stop(self, offset: int, error: Exception) -> None:
         if isinstance(error, NotABlockError) and offset == 0:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error

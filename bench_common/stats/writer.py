@@ -162,21 +162,16 @@ class StatsWriter:
         self._descriptor: int | None = _open_file(self.path, reopen=reopen)
         self.bytes_written = 0
         """Bytes of whole blocks in the file."""
-        self._pending: deque[tuple[str, Any, int, int]] = deque()
-        self._appended = [0, 0]
-        self._flushed_through = [0, 0]
+        self._pending: deque[tuple[str, Any, int]] = deque()
+        self._appended_bytes = 0
+        self._flushed_bytes = 0
         self._flushing = False
         self._failure: str | None = None
 
     @property
-    def pending_rows(self) -> int:
-        """About how many rows, records and blocks wait for a flush."""
-        return self._appended[0] - self._flushed_through[0]
-
-    @property
     def pending_bytes(self) -> int:
-        """About how much memory they take, in bytes."""
-        return self._appended[1] - self._flushed_through[1]
+        """Estimate the memory of the rows, records and blocks that wait for a flush, in bytes."""
+        return self._appended_bytes - self._flushed_bytes
 
     def truncate_to(self, offset: int) -> None:
         """Cut the file, which was reopened, to its first `offset` bytes; what is written comes behind them.
@@ -236,9 +231,8 @@ class StatsWriter:
 
     def _append(self, kind: str, item: Any, rows: int, size: int) -> None:
         if rows:
-            self._pending.append((kind, item, rows, size))
-            self._appended[0] += rows
-            self._appended[1] += size
+            self._pending.append((kind, item, size))
+            self._appended_bytes += size
 
     def flush(self) -> None:
         """Encode, compress and write all that was buffered before the call.
@@ -254,9 +248,8 @@ class StatsWriter:
         try:
             batches = BlockBuilder()
             for _ in range(len(self._pending)):
-                kind, item, rows, size = self._pending.popleft()
-                self._flushed_through[0] += rows
-                self._flushed_through[1] += size
+                kind, item, size = self._pending.popleft()
+                self._flushed_bytes += size
                 self._write_all(batches.add(kind, item))
             self._write_all(batches.drain())
         except StatsFileError:

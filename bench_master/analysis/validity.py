@@ -16,7 +16,7 @@ from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.reader import RESUMED
 from bench_master.analysis.report_types import ClockDisagreementReport, ClockReport, ResumeReport, TrialOrderReport
 from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
-from bench_master.formatting import plural
+from bench_master.formatting import format_seconds, plural
 
 MAX_ERROR_SHARE: Final = 0.1
 """A timing error above this share of the shortest operation's median gets a warning."""
@@ -82,8 +82,8 @@ def timing_warning(
     if error_s is None or shortest_s is None or error_s <= max(MAX_ERROR_SHARE * shortest_s, SWITCH_INTERVAL_S):
         return None
     return (
-        f"the timing error (p99), {error_s * 1e3:.3g} ms, is more than {MAX_ERROR_SHARE:.0%} of the shortest "
-        f"operation's median, {shortest_s * 1e3:.3g} ms: {_advice(busy)}"
+        f"the timing error (p99), {format_seconds(error_s, 3)}, is more than {MAX_ERROR_SHARE:.0%} of the shortest "
+        f"operation's median, {format_seconds(shortest_s, 3)}: {_advice(busy)}"
     )
 
 
@@ -113,7 +113,7 @@ def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
     where = plural(len(doubtful), "treatment")
     text = (
         f"the timing error (p99) is more than {MAX_ERROR_SHARE:.0%} of the shortest operation's median in {where}, "
-        f"at worst {error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {advice}"
+        f"at worst {format_seconds(error_s, 3)} of {format_seconds(shortest_s, 3)}{share} in {title}: {advice}"
     )
     return [text]
 

@@ -47,7 +47,7 @@ def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
         run = workspace.run(workspace.scenario(iterations=4, concurrency=concurrency, job=job))
     wait_until(lambda: len(list(result.glob("*.seen"))) == 4 * concurrency, 20, "a witness of every end")
     rows = np.concatenate(list(StatsFile(run.stats).iter_jobs()))
-    operations = np.concatenate(list(StatsFile(run.stats).iter_operations()))
+    operations = np.concatenate([block.body for block in StatsFile(run.stats).blocks({"operations"})])
     waits = operations[operations["operation"] == 1]
     waited = dict(zip(waits["ticket"].tolist(), (waits["start_ns"] + waits["duration_ns"]).tolist(), strict=True))
     assert (len(rows), set(rows["outcome"].tolist())) == (4 * concurrency, {Outcome.DONE})

@@ -84,7 +84,7 @@ def test_image_command_and_log_driver_are_carried_over():
 
 
 def test_a_bundle_is_carried_over():
-    """Its config.json says the command, as in bucketbench; of a driver that cannot have it, that is said."""
+    """Its config.json has the command, as in bucketbench; drivers that cannot use it get a note."""
     scenario = load_scenario_or_definition(str(DATA / "whole.yaml"))
     bundled = [one.container for one in scenario.treatments if one.engine in ("runc", "crun", "youki")]
     assert len(bundled) == 3
@@ -93,8 +93,8 @@ def test_a_bundle_is_carried_over():
     assert "under Ctr: " in said
 
 
-def test_every_alias_in_any_capitals_is_its_operation():
-    """bucketbench folds the case of commands, and reads what Go takes for true or for nothing."""
+def test_aliases_are_case_insensitive():
+    """bucketbench folds the case of commands, and reads Go's spellings of true and of nothing."""
     scenario = load_scenario_or_definition(str(DATA / "aliases.yaml"))
     known = [COMMANDS[word] for word in ("start", "metrics", "pause", "resume", "stats", "kill", "wait", "erase")]
     kinds = [operation.kind for operation in scenario.treatments[0].job.operations]
@@ -113,8 +113,8 @@ def test_a_command_is_one_operation(load, word, kind):
     assert operation.seconds == (10.0 if kind == "stop" else None)
 
 
-def test_what_is_wrong_is_said_at_its_place_with_the_right_spelling():
-    """All typos of a file at once; a key that bucketbench would overlook is one of them."""
+def test_errors_have_their_place_and_the_right_spelling():
+    """All errors of a file at once, including keys that bucketbench would ignore."""
     found = problems("typos.yaml")
     expected = [
         "1:1: unknown key 'nam' in the bucketbench definition (did you mean 'name'?)",
@@ -137,7 +137,7 @@ def test_what_is_wrong_is_said_at_its_place_with_the_right_spelling():
     assert len(found) == len(expected)
 
 
-def test_an_order_that_cannot_work_is_refused_before_anything_runs():
+def test_an_impossible_order_of_commands_is_refused():
     """bucketbench runs it, fails in every iteration and prints a rate."""
     assert problems("order.yaml") == [
         "6:5: 'stop' cannot work here: the container is not created; put 'create' or 'run' before it",
@@ -159,15 +159,15 @@ def test_an_order_that_cannot_work_is_refused_before_anything_runs():
         (f"name: a\nimage: -x\n{DOCKER}commands: [run]\n", "2:8: '-x': expected an image"),
     ],
 )
-def test_what_is_missing_or_empty_is_refused(load, text, said):
+def test_missing_and_empty_values_are_refused(load, text, said):
     """bucketbench panics, or runs nothing."""
     with pytest.raises(ScenarioError, match=r"old\.yaml") as caught:
         load(text)
     assert said in str(caught.value)
 
 
-def test_keys_that_bucketbench_overlooks_too_are_left_out_and_said():
-    """A file that works there works here; its name is the file's where it gives none."""
+def test_keys_that_bucketbench_ignores_are_noted():
+    """A file that works there works here; without a name it has that of the file."""
     scenario = load_scenario_or_definition(str(DATA / "stray.yaml"))
     assert scenario.name == "stray"
     assert scenario.treatments[0].container.command == ("sleep", "'a", "b'")
@@ -185,8 +185,8 @@ def test_keys_that_bucketbench_overlooks_too_are_left_out_and_said():
     assert set(scenario.untranslated) <= set(scenario.notes)
 
 
-def test_stop_is_one_thing_and_that_is_said(load):
-    """30 s, 10 s and none at all are three measurements that nobody can compare."""
+def test_stop_has_one_grace_period_and_a_note(load):
+    """30 s, 10 s and none at all are three measurements that cannot be compared."""
     drivers = ", ".join(f"{{type: {driver.name}, threads: 1, iterations: 1}}" for driver in DRIVERS)
     scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, stop, remove]\n")
     assert {one.job.operations[1].seconds for one in scenario.treatments} == {10.0}
@@ -201,8 +201,8 @@ def test_stop_is_one_thing_and_that_is_said(load):
     assert "SIGKILL after 0s" in at_once.untranslated[0]
 
 
-def test_a_wait_may_take_long_and_nothing_for_ever(load):
-    """bucketbench has no timeout; a command that runs for minutes is no failure here."""
+def test_a_wait_has_a_long_timeout(load):
+    """bucketbench has no timeout; a command that runs for minutes does not fail here."""
     assert load(f"{HEAD}{DOCKER}commands: [run, wait, remove]\n").treatments[0].timeout_s == 600
     assert load(f"{HEAD}{DOCKER}commands: [run, remove]\n").treatments[0].timeout_s == 60
 
@@ -219,8 +219,8 @@ def test_legacy_is_a_sweep_from_one_thread_to_all(load):
     ]
 
 
-def test_a_stream_of_the_command_line_is_asked_anew_and_that_is_said(load):
-    """DockerCLI keeps one client for all readings there; here each is an operation of its own."""
+def test_stats_of_the_command_line_start_anew_with_a_note(load):
+    """DockerCLI keeps one client for all readings there; here each is a separate operation."""
     drivers = "[{type: DockerCLI, threads: 1, iterations: 1, streamStats: true}]"
     scenario = load(f"{HEAD}drivers: {drivers}\ncommands: [run, stats, remove]\n")
     (cell,) = (one for one in scenario.treatments if one.engine == "docker-cli")
@@ -230,8 +230,8 @@ def test_a_stream_of_the_command_line_is_asked_anew_and_that_is_said(load):
     )
 
 
-def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
-    """Docker with two threads with Containerd with two, as in bucketbench's table; control groups stay beside it."""
+def test_overhead_is_compared_with_the_first_driver_at_the_same_threads(load):
+    """Docker with two threads against Containerd with two, as in bucketbench's table; control groups stay."""
     drivers = "[{type: Containerd, threads: 2, iterations: 1}, {type: Docker, threads: 2, iterations: 1}]"
     flags = DefinitionFlags(legacy=True, overhead=True)
     overhead = load(f"{HEAD}drivers: {drivers}\ncommands: [run, remove]\n", flags=flags).overhead
@@ -241,8 +241,8 @@ def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
     assert overhead.cgroups.keys() == {"docker", "containerd"}
 
 
-def test_legacy_has_no_meaning_for_a_scenario(load):
-    """A scenario says in its matrix what bucketbench says with a flag; and its own grace period."""
+def test_flags_of_definitions_are_refused_for_a_scenario(load):
+    """A scenario has a matrix in place of the flag, and its own grace period."""
     with pytest.raises(UsageError, match=r"--stop-grace applies to bucketbench definitions only; write \{stop: 3s\}"):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(grace="3s"))
     with pytest.raises(
@@ -252,7 +252,7 @@ def test_legacy_has_no_meaning_for_a_scenario(load):
 
 
 def test_a_client_is_the_workers_own():
-    """Another program or socket than the usual one is not carried over; the usual one is not noted."""
+    """Another program or socket than the usual one is not carried over; the usual one needs no note."""
     path = str(DATA / "whole.yaml")
     said = [
         note.removeprefix(f"{path}:")
@@ -268,8 +268,8 @@ def test_a_client_is_the_workers_own():
     assert "the worker uses the socket of its host" in said[1]
 
 
-def test_only_the_drivers_that_are_named_run(load):
-    """In the order of the file, in any capitals; that the others are left out is said."""
+def test_only_the_named_drivers_run(load):
+    """In the order of the file, case-insensitive; a note lists the others."""
     path = str(DATA / "whole.yaml")
     scenario = load_scenario_or_definition(path, flags=DefinitionFlags(drivers=("docker-2", "Crun")))
     assert [one.labels["job"] for one in scenario.treatments] == ["CRun", "Docker-2"]
@@ -281,16 +281,16 @@ def test_only_the_drivers_that_are_named_run(load):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(drivers=("Docker",)))
 
 
-def test_a_scenario_is_read_as_ever():
-    """What is no definition is the business of the scenario's own reader, whatever is wrong with it."""
+def test_a_scenario_is_loaded_as_usual():
+    """A file that is no definition goes to the scenario loader, with all of its errors."""
     assert load_scenario_or_definition("quickstart").treatments == load_scenario("quickstart").treatments
     assert load_scenario_or_definition("quickstart").untranslated == ()
     assert load_scenario_or_definition("quickstart").dialect == ""
     assert load_scenario_or_definition(str(DATA / "docker.yaml")).dialect == "bucketbench"
 
 
-def test_set_is_of_the_scenario_that_a_definition_becomes(load):
-    """So a definition can be run with more repeats, and on another network, without being converted."""
+def test_set_applies_to_the_translated_scenario(load):
+    """So a definition runs with more repeats, or on another network, without conversion."""
     scenario = load(
         f"{HEAD}{DOCKER}commands: [run, remove]\n",
         overrides=["repeats=6", "container.network=none", "jobs.Docker.iterations=9"],
@@ -304,7 +304,7 @@ def test_set_is_of_the_scenario_that_a_definition_becomes(load):
     "flags", [DefinitionFlags(), DefinitionFlags(legacy=True), DefinitionFlags(overhead=True, grace="3s")]
 )
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml"])
-def test_what_is_converted_plans_to_the_same(name, flags):
+def test_a_converted_definition_gives_the_same_plan(name, flags):
     """Treatments, repeats and order of the written scenario are those of the direct run."""
     direct = load_scenario_or_definition(str(DATA / name), flags=flags)
     text, lost = scenario_text(str(DATA / name), flags)
@@ -321,7 +321,7 @@ def test_what_is_converted_plans_to_the_same(name, flags):
     ["no", "~", "1e3", "a: b", "# x", "é\u2028\u0007", "\U0001f6a2", '"', "\\", "- x", "a\tb", "{x}", "*a", "x:"],
 )
 def test_any_text_survives_the_conversion(load, tmp_path, word):
-    """Whatever a name is made of, the written file says the same."""
+    """For any characters in a name, the written file has the same text."""
     escaped = "".join(f"\\U{ord(letter):08x}" for letter in word)
     text = f'name: "{escaped}"\nimage: a\n{DOCKER}commands: [run, remove]\n'
     assert load(text).name == word
@@ -330,15 +330,15 @@ def test_any_text_survives_the_conversion(load, tmp_path, word):
 
 
 def test_only_a_definition_is_converted():
-    """A scenario is one already."""
+    """A scenario needs no conversion."""
     with pytest.raises(UsageError, match="quickstart: not a bucketbench definition"):
         scenario_text("quickstart")
     assert NAME == "convert-scenario"
 
 
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml", "runtimes.yaml"])
-def test_what_is_converted_is_the_same_to_every_reader(name):
-    """An editor with the schema, and a reader of YAML 1.1, take the written file for what it is."""
+def test_a_converted_file_is_the_same_for_every_reader(name):
+    """An editor with the schema, and a YAML 1.1 reader, read the same values."""
     text, _ = scenario_text(str(DATA / name))
     document = yaml.safe_load(text)
     assert list(Draft202012Validator(scenario_schema()).iter_errors(document)) == []

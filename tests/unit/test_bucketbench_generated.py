@@ -107,7 +107,7 @@ def both(path, definition, flags):
     {"image": "a", "drivers": [{"type": "CRI", "threads": 1, "iterations": 1}], "commands": ["run", "pause"]},
     DefinitionFlags(),
 )
-def test_what_is_understood_converts_to_the_same(tmp_path, definition, flags):
+def test_a_valid_definition_converts_to_the_same_plan(tmp_path, definition, flags):
     """Both plans are equal, whatever the names, options and flags are."""
     scenarios = both(tmp_path / "old.yaml", definition, flags)
     if scenarios is not None:
@@ -119,6 +119,6 @@ def test_what_is_understood_converts_to_the_same(tmp_path, definition, flags):
 
 @generated
 @given(WRONG, FLAGS)
-def test_nothing_that_stands_in_a_definition_is_a_crash(tmp_path, definition, flags):
-    """It is refused, every problem with its place, or is a definition after all."""
+def test_no_definition_causes_a_crash(tmp_path, definition, flags):
+    """It is refused with the place of every problem, or it is valid."""
     both(tmp_path / "old.yaml", definition, flags)

@@ -1,4 +1,4 @@
-"""Hosts' clocks against the master's brackets: a virtual machine that lost time is told, an honest one never."""
+"""Clocks of the hosts against the master's: a virtual machine that lost time is reported, a correct clock never."""
 
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
@@ -18,7 +18,7 @@ def told(*readings, worker=0):
     return clocks
 
 
-def test_a_clock_that_goes_like_the_masters_is_believed():
+def test_a_clock_that_agrees_with_the_masters_is_not_reported():
     """A difference within both bounds and the drift of ten seconds (a millisecond) is none."""
     clocks = told(("trial-begin", 0, 0, 5 * S, 200_000), ("trial-end", 0, 10 * S, 5 * S + 1_400_000, 200_000))
     assert clocks.disagreements == []
@@ -27,8 +27,8 @@ def test_a_clock_that_goes_like_the_masters_is_believed():
 
 
 @pytest.mark.parametrize("gained_ns", [-3 * S, 3 * S])
-def test_a_clock_that_lost_or_gained_time_is_told(gained_ns):
-    """A machine that stood still for three of ten seconds counted seven."""
+def test_a_clock_that_lost_or_gained_time_is_reported(gained_ns):
+    """A machine that was suspended for three of ten seconds counted seven."""
     clocks = told(("trial-begin", 4, 0, 5 * S, MS), ("trial-end", 4, 10 * S, 5 * S + gained_ns, MS))
     (found,) = as_json(clocks.report(0))["disagreements"]
     assert (found["trial"], found["bracket_s"], found["own_s"]) == (4, 10.0, 10 + gained_ns / S)
@@ -37,14 +37,14 @@ def test_a_clock_that_lost_or_gained_time_is_told(gained_ns):
     assert f"it counted {10 + gained_ns / S:.3f} s, the master 10.000 s" in text
 
 
-def test_what_is_seen_when_the_next_trial_begins_is_the_last_ones():
-    """A stop that only the next heartbeat shows is put down to the trial before, whatever comes next in the order."""
+def test_a_change_at_the_start_of_a_trial_belongs_to_the_previous_one():
+    """A stop that only the next heartbeat shows is attributed to the previous trial, in any order."""
     clocks = told(("trial-begin", 7, 0, 0, MS), ("trial-end", 7, S, 0, MS), ("trial-begin", 2, 2 * S, -S, MS))
     assert [found.trial for found in clocks.disagreements] == [7]
 
 
 def test_another_boot_may_be_another_clock():
-    """A worker that is back and a run that is resumed begin anew."""
+    """A reconnected worker and a resumed run start without a previous reading."""
     clocks = told(("trial-begin", 0, 0, 5 * S, MS))
     clocks.add({"kind": "worker-reconnected", "worker": 0, "at_ns": S})
     clocks.add({"kind": "trial-end", "trial": 0, "at_ns": 2 * S, "clocks": [[0, 900 * S, MS]]})
@@ -76,7 +76,7 @@ def test_the_report_has_the_bound_and_warns(tmp_path):
 @pytest.mark.parametrize(
     ("job", "doubtful"), [((0, 10 * S), False), ((-MS // 2, S), False), ((9 * S, 10 * S + 2 * MS), True)]
 )
-def test_jobs_outside_of_the_masters_bracket_are_told(tmp_path, job, doubtful):
-    """A job that ends after its trial, by more than the clock may be off, cannot have been timed right."""
+def test_jobs_outside_their_trial_are_reported(tmp_path, job, doubtful):
+    """A job that ends after its trial by more than the clock's bound cannot be timed correctly."""
     found = report(tmp_path / "a.stats.gz", job, clocks=[(0, 0, MS), (0, 0, MS)])
     assert any("jobs of 1 trial lie outside" in text for text in found["warnings"]) == doubtful

@@ -41,7 +41,7 @@ def test_the_host_ceiling_runs_before_every_treatment_and_is_listed_after_them()
     assert rest == [(trial.treatment, trial.block, trial.warmup) for trial in without.trials]
 
 
-def test_it_has_as_many_jobs_as_the_treatments():
+def test_it_has_the_sizes_of_the_treatments():
     """One for each concurrency and size, of a plain process that does nothing."""
     plan = plan_of()
     for ceiling, treatment in zip(plan.treatments[2:], plan.treatments[:2], strict=True):
@@ -52,7 +52,7 @@ def test_it_has_as_many_jobs_as_the_treatments():
         assert msgspec.convert(ceiling.to_dict(), Treatment) == ceiling
 
 
-def test_its_labels_tell_it_from_everything_else():
+def test_its_labels_are_unique():
     """No two ceilings and no treatment share a title; without several concurrencies there is no such label."""
     titles = [one.title for one in plan_of().treatments]
     assert titles[2:] == [

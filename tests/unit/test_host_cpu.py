@@ -1,4 +1,4 @@
-"""What the hosts' CPUs did in each treatment: whole readings of measured trials, by figures worked out by hand."""
+"""CPU use of the hosts in each treatment: readings inside measured trials, against figures computed by hand."""
 
 import csv
 import io
@@ -56,8 +56,8 @@ ALL = frozenset({0})
 SPANS = [TrialSpan(1, 1020 * S, 1030 * S, ALL), TrialSpan(0, 1010 * S, 1020 * S, ALL)]
 
 
-def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
-    """Two seconds count by their length, iowait that ran backwards stays, and what two trials share is out."""
+def test_readings_count_for_the_trial_that_contains_their_interval():
+    """Readings weigh by length, negative iowait stays, and a reading across two trials is left out."""
     cpu = HostCpu(TrialSpans([*SPANS, TrialSpan(7, 1030 * S, 1040 * S, ALL)]))
     for samples in (FIRST, SECOND, block([(1011, 1, 900, 900, 900)], source="engine:docker")):
         cpu.add(samples)
@@ -90,8 +90,8 @@ def test_only_hosts_that_ran_jobs_of_a_trial_count():
 
 
 @pytest.mark.parametrize("lacking", ["time_ns", "interval_ns"])
-def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
-    """Logs of monitors have no times; nothing is made up for them."""
+def test_readings_without_time_belong_to_no_treatment(lacking):
+    """Monitor logs have no times, and none are invented."""
     cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: values for name, values in FIRST.columns.items() if name != lacking}
     cpu.add(SampleColumns(0, "host", columns, {}))
@@ -99,7 +99,7 @@ def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
 
 
 def test_a_host_without_these_counters_has_no_figures():
-    """Where /proc/stat cannot be read there is nothing to tell."""
+    """Without a readable /proc/stat there is no figure."""
     cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
     cpu.add(SampleColumns(0, "host", columns, {}))
@@ -118,7 +118,7 @@ def test_the_median_goes_through_zero(values, median):
 
 
 def test_many_readings_cost_no_more_memory_and_keep_their_spread():
-    """Blocks taken one by one give what all of them give together; what is no number is left out."""
+    """Blocks added one by one give the same as all at once; NaN is left out."""
     values = np.random.default_rng(5).normal(3, 4, 4096)
     rates = RateStats()
     for part in np.split(values, 64):
@@ -155,7 +155,7 @@ def report(path, name):
     return out.getvalue()
 
 
-def test_ours_stand_beside_the_published_ones_in_every_report(run):
+def test_every_report_shows_measured_and_published_figures(run):
     """Text, CSV and JSON have the host's iowait and the study's; warm-up is in none of them."""
     document = json.loads(report(run, "json"))
     (table,) = document["published"]["tables"]

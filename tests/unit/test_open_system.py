@@ -1,4 +1,4 @@
-"""What a report says of an open system: offered, achieved, dropped, response, Little's law."""
+"""The report on an open system: offered, achieved, dropped, response, Little's law."""
 
 import csv
 import io
@@ -42,8 +42,8 @@ def run(path, *, service_ms=20, wait_ms=30, counted=0.5, dropped=0, unfinished=0
     return report["treatments"][0], report
 
 
-def test_service_and_response_are_told_apart(tmp_path):
-    """Response counts from the arrival; service from the start."""
+def test_service_and_response_time_are_separate(tmp_path):
+    """Response time starts at the arrival; service time at the start."""
     entry, _ = run(tmp_path / "a")
     assert list(entry["operations"])[-2:] == ["job", "response"]
     assert entry["operations"]["job"]["p99_s"] == pytest.approx(0.02)
@@ -52,21 +52,21 @@ def test_service_and_response_are_told_apart(tmp_path):
 
 
 def test_offered_and_achieved_are_counted_by_arrivals_and_ends(tmp_path):
-    """A hundred jobs in ten seconds; what was dropped was offered and not achieved."""
+    """A hundred jobs in ten seconds; a dropped job is offered and not achieved."""
     load = run(tmp_path / "a", dropped=10)[0]["open_load"]
     assert (load["offered"], load["dropped"]) == (100, 10)
     assert load["offered_per_s"] == pytest.approx(10.0)
     assert load["achieved_per_s"] == pytest.approx(9.0, rel=0.01)
 
 
-def test_dropped_jobs_are_warned_of(tmp_path):
-    """With what to do about it."""
+def test_dropped_jobs_give_a_warning(tmp_path):
+    """It says what to do."""
     warnings = run(tmp_path / "a", dropped=10)[1]["warnings"]
     assert any("10 of 100 jobs were dropped" in text and "concurrency" in text for text in warnings)
 
 
-def test_littles_law_is_checked_with_what_the_workers_counted(tmp_path):
-    """Ten a second that each stay 80 ms are 0.8 jobs in the system, seen or not."""
+def test_littles_law_is_checked_with_the_workers_counts(tmp_path):
+    """Ten jobs a second of 80 ms each are 0.8 jobs in the system, counted or not."""
     entry, report = run(tmp_path / "a", service_ms=50, counted=0.8)
     assert entry["open_load"]["littles_law"]["expected"] == pytest.approx(0.8, rel=0.02)
     assert entry["open_load"]["littles_law"]["in_system"] == pytest.approx(0.8)
@@ -77,7 +77,7 @@ def test_littles_law_is_checked_with_what_the_workers_counted(tmp_path):
 
 
 def test_the_csv_report_has_both_sides_of_littles_law(tmp_path):
-    """In each row of the treatment; empty where there was no check."""
+    """In each row of the treatment; empty without a check."""
     run(tmp_path / "a", service_ms=50, counted=0.8)
     run(tmp_path / "b", service_ms=50, unfinished=1)
     for name, told in (("a", ("0.8", "0.8")), ("b", ("", ""))):
@@ -88,8 +88,8 @@ def test_the_csv_report_has_both_sides_of_littles_law(tmp_path):
         assert rows[0]["open_offered"] == "100"
 
 
-def test_littles_law_is_not_checked_where_jobs_are_missing(tmp_path):
-    """Nobody knows how long a lost job was in the system; it was offered all the same."""
+def test_littles_law_is_not_checked_if_jobs_are_missing(tmp_path):
+    """It is unknown how long a lost job was in the system; it still counts as offered."""
     load = run(tmp_path / "a", unfinished=3)[0]["open_load"]
     assert load["littles_law"] is None
     assert load["offered"] == 100

@@ -1,4 +1,4 @@
-"""Optional treatments: left out with the reason where what they need is not there, and for no other reason."""
+"""Optional treatments: skipped with the reason if a requirement is missing, and for no other reason."""
 
 import io
 import json
@@ -42,8 +42,8 @@ def skipped(path):
 
 
 @pytest.mark.parametrize("kind", ["image-missing", "command-not-found"])
-def test_what_is_not_there_is_left_out_with_the_reason(tmp_path, kind):
-    """Image or tool: the report says what was missing, and each format has it."""
+def test_a_missing_requirement_skips_the_treatment(tmp_path, kind):
+    """Image or tool: every format shows what was missing."""
     path = written(tmp_path, (kind, MISSING), (kind, MISSING))
     assert skipped(path) == MISSING
     for name in ("text", "csv"):
@@ -63,21 +63,21 @@ def test_what_is_not_there_is_left_out_with_the_reason(tmp_path, kind):
         ([("image-missing", MISSING)], {"done": 1}),
     ],
 )
-def test_a_failure_is_not_excused(tmp_path, errors, more):
-    """Another failure, a treatment that is not optional, and one that gave a result are what they are."""
+def test_other_failures_are_not_skipped(tmp_path, errors, more):
+    """Another failure, a treatment that is not optional, and one with a result are reported normally."""
     assert skipped(written(tmp_path, *errors, **more)) is None
 
 
-def test_the_key_reaches_the_treatment_and_back():
-    """A job says that it is optional; the workers and the stats file are told."""
+def test_the_optional_key_reaches_the_treatment():
+    """It is in the treatment that the workers and the stats file get."""
     text = "name: a\njobs: {a: {workload: blogbench, optional: true}, b: {workload: blogload}}\n"
     first, second = parse_scenario(Source("s.yaml", text)).treatments
     assert (first.optional, second.optional) == (True, False)
     assert msgspec.convert(first.to_dict(), Treatment) == first
 
 
-def test_what_was_left_out_is_not_judged():
-    """A threshold speaks of what ran; where nothing of that ran, there is nothing that could fail it."""
+def test_skipped_treatments_are_not_judged():
+    """A threshold applies to treatments that ran; if all were skipped it passes."""
     treatments = [
         treatment_report(treatment={"job": "a"}),
         treatment_report(treatment={"job": "b"}, skipped=MISSING, jobs=job_counts(failed=3)),

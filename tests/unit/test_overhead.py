@@ -1,4 +1,4 @@
-"""What engines cost: the scenario's key, samples laid over trials, the baseline, and the reports."""
+"""The engines' own cost: the scenario key, samples by trial, the baseline, and the reports."""
 
 import csv
 import io
@@ -48,8 +48,8 @@ def block(rows, source="engine:docker", worker=0):
 # -- the key ------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_turns_it_on_with_defaults_or_settings():
-    """`true` is every default; a mapping changes what it names; without the key nothing is watched."""
+def test_the_overhead_key_enables_sampling():
+    """`true` means all defaults; a mapping changes the named settings; without the key nothing is sampled."""
     assert overhead_of("overhead: true") == OverheadSampling(0.5, {}, {})
     assert overhead_of("overhead: false") is None
     assert overhead_of("") is None
@@ -70,16 +70,16 @@ def test_the_key_turns_it_on_with_defaults_or_settings():
         ("overhead: {cgroups: {docker: x}}", "a control group such as"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(text, words):
-    """Misspelt keys, intervals out of range, a baseline that is no treatment, an engine that is none."""
+def test_invalid_overhead_settings_are_refused_with_their_place(text, words):
+    """Unknown keys, intervals out of range, an invalid baseline, an unknown engine."""
     with pytest.raises(ScenarioError) as refused:
         overhead_of(text)
     assert words in str(refused.value)
     assert "s.yaml:4:" in str(refused.value)
 
 
-def test_workers_are_told_the_engines_and_their_groups():
-    """Each engine of the plan with its control group, or nothing where its processes are to be found."""
+def test_workers_receive_the_engines_and_their_control_groups():
+    """Each engine of the plan with its control group, or none if the worker finds its processes."""
     told = OverheadSampling(cgroups={"docker": "/d"}).worker_settings(["docker", "runc"])
     assert told == EngineSampling(0.5, {"docker": "/d", "runc": ""})
 
@@ -87,8 +87,8 @@ def test_workers_are_told_the_engines_and_their_groups():
 # -- trials -------------------------------------------------------------------------------------------------------
 
 
-def test_memory_belongs_to_the_trial_of_its_moment():
-    """Readings between trials, and those of another engine's trial, enter nothing."""
+def test_memory_counts_for_the_trial_of_the_reading():
+    """Readings between trials, and those in another engine's trial, do not count."""
     costs = EngineCosts(
         TrialSpans([TrialSpan(0, 10 * S, 20 * S, ALL), TrialSpan(1, 30 * S, 40 * S, ALL)]), ["docker", "native"]
     )
@@ -98,7 +98,7 @@ def test_memory_belongs_to_the_trial_of_its_moment():
     assert costs.report(1) is None
 
 
-def test_cpu_time_is_shared_out_by_overlap():
+def test_cpu_time_is_divided_by_overlap():
     """An interval across two trials gives each its part; the mean is all time used by all time covered."""
     costs = EngineCosts(
         TrialSpans([TrialSpan(0, 10 * S, 11 * S, ALL), TrialSpan(1, 11 * S, 14 * S, ALL)]), ["docker", "docker"]
@@ -112,8 +112,8 @@ def test_cpu_time_is_shared_out_by_overlap():
     assert (second["cpu_percent"]["n"], second["cpu_percent"]["max"]) == (1, pytest.approx(25.0))
 
 
-def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
-    """Where each environment has its trials in turn, the readings of the others meanwhile are none of its own."""
+def test_idle_hosts_do_not_count_for_a_trial():
+    """If environments take turns, readings of the others do not count."""
     spans = [TrialSpan(0, 0, 10 * S, frozenset({0})), TrialSpan(1, 10 * S, 20 * S, frozenset({1, 2}))]
     costs = EngineCosts(TrialSpans(spans), ["docker", "docker"])
     for worker, mib in ((0, 100), (1, 200), (2, 300)):
@@ -123,8 +123,8 @@ def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
     assert (second["rss_bytes"]["n"], second["rss_bytes"]["mean"], second["cpu_s"]) == (2, 250 * MIB, 0.5)
 
 
-def test_what_could_not_be_read_is_left_out():
-    """NaN enters neither a mean nor the CPU time, and sources of the host are not an engine's."""
+def test_missing_readings_are_left_out():
+    """NaN enters neither a mean nor the CPU time, and host samples are not an engine's."""
     costs = EngineCosts(TrialSpans([TrialSpan(0, 0, 100 * S, ALL)]), ["docker"])
     costs.add(block([(1, 1, math.nan, math.nan), (2, 1, 8, 0.5)]))
     costs.add(block([(3, 1, 1000, 1000)], source="host"))
@@ -141,7 +141,7 @@ def entry(labels, mean, percent):
 
 
 def test_the_first_treatment_with_figures_is_the_baseline_unless_one_is_named():
-    """Without a choice the first; the relation is in percent of memory and a factor of CPU."""
+    """The relation is in percent of memory and a factor of CPU."""
     none = treatment_report(treatment={"engine": "native"})
     entries = [none, entry({"engine": "a"}, 100, 10), entry({"engine": "b"}, 150, 5)]
     entries = compare_to_baseline(entries, {})
@@ -164,7 +164,7 @@ def test_a_baseline_has_the_other_labels_of_its_treatment():
 
 
 def test_a_baseline_that_used_no_cpu_gives_no_factor():
-    """A quotient by nothing is no number, and is not shown as one."""
+    """A division by zero is not shown as a number."""
     entries = [entry({"engine": "a"}, 100, 0.0), entry({"engine": "b"}, 100, 5)]
     entries = compare_to_baseline(entries, {"engine": "a"})
     assert entries[1].overhead.relative.cpu_factor is None
@@ -203,7 +203,7 @@ def report(stats, form):
 
 
 def test_the_text_report_has_a_line_for_each_treatment(stats):
-    """Memory, CPU and their relation to the baseline, in a table that says what they are."""
+    """Memory, CPU and their relation to the baseline, in a labelled table."""
     text = report(stats, "text")
     assert "Engine overhead" in text
     rows = [line.split() for line in text.splitlines() if line.startswith("  concurrency=")]
@@ -230,7 +230,7 @@ def test_json_and_csv_have_the_same_figures(stats):
     assert float(rows["2", "memory_percent"]["mean"]) == pytest.approx(25.0)
 
 
-def test_a_run_that_watched_nothing_says_nothing(tmp_path):
+def test_a_run_without_overhead_samples_has_no_overhead_table(tmp_path):
     """Without samples there is no table and no row."""
     treatment = treatment_wire(0, {"engine": "docker"}, ("run",))
     path = StatsBuilder(tmp_path / "r.stats.gz", header([treatment], [(0, 0, False)])).close(footer())

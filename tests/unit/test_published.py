@@ -1,4 +1,4 @@
-"""Published figures: read strictly, matched by labels alone, printed beside ours and compared with nothing."""
+"""Published figures: read strictly, matched by labels only, printed beside ours and never compared."""
 
 import csv
 import io
@@ -46,7 +46,7 @@ def problem(folder, table):
 
 
 def test_rows_belong_to_the_treatments_with_their_labels(tmp_path):
-    """Only rows of this scenario are kept; numbers are numbers, and what is empty is not there."""
+    """Only rows of this scenario are kept; numbers are numbers, and empty cells are missing values."""
     published = load(tmp_path).published
     assert (published["title"], published["source"]) == ("A study", "its table 3")
     assert [row["labels"] for row in published["rows"]] == [
@@ -75,15 +75,15 @@ def test_rows_belong_to_the_treatments_with_their_labels(tmp_path):
         (TABLE.replace("bare-metal", ""), "line 4: 'where', 'metric' and 'mean' cannot be empty"),
     ],
 )
-def test_a_table_that_cannot_be_trusted_is_refused(tmp_path, table, message):
-    """The place is the scenario's line; the message has the table's."""
+def test_an_invalid_table_is_refused(tmp_path, table, message):
+    """The place is the scenario's line; the message has the line of the table."""
     found = problem(tmp_path, table)
     assert found.startswith(f"{tmp_path}/s.yaml:2:12: published figures {tmp_path}/p.csv: ")
     assert message in found
 
 
 def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
-    """Whoever asks for other sizes than a study's gets a run, is told so, and reads it in the report."""
+    """Other sizes than those of the study run, with a note on the screen and in the report."""
     scenario = load(tmp_path, TABLE.replace("cpu,", "gpu,"))
     assert scenario.published["rows"] == []
     assert (
@@ -94,14 +94,14 @@ def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
     assert "  No published figure matches a treatment of this run." in published_lines(section)
 
 
-def test_a_missing_table_is_told(tmp_path):
-    """A name that leads nowhere is an error of the scenario."""
+def test_a_missing_table_is_an_error(tmp_path):
+    """A missing file is an error of the scenario."""
     with pytest.raises(ScenarioError, match="No such file or directory"):
         parse_scenario(Source(str(tmp_path / "s.yaml"), TEXT))
 
 
 @pytest.mark.parametrize("name", ["../p.csv", "/etc/passwd", "a/b.csv", "p.txt"])
-def test_the_table_lies_beside_the_scenario(tmp_path, name):
+def test_the_table_is_beside_the_scenario(tmp_path, name):
     """A scenario reads no other files of the machine."""
     with pytest.raises(ScenarioError, match="expected a table in the scenario's own folder"):
         load(tmp_path, text=TEXT.replace("p.csv", name))
@@ -131,7 +131,7 @@ def report(path, name):
     return out.getvalue()
 
 
-def test_ours_stand_beside_theirs(run):
+def test_measured_and_published_figures_are_side_by_side(run):
     """Each published metric of a treatment that ran has a table, whether or not we measured it."""
     section = json.loads(report(run, "json"))["published"]
     rate, latency = section["tables"]
@@ -140,8 +140,8 @@ def test_ours_stand_beside_theirs(run):
     assert (latency["metric"], latency["ours"]) == ("latency_avg_ms", None)
 
 
-def test_no_report_pretends_that_it_is_the_same_machine(run):
-    """There is a caution, no ratio and no verdict; a run at another scale says that as well."""
+def test_no_report_compares_different_machines(run):
+    """There is a caution, no ratio and no verdict; a run at another scale is marked."""
     text = report(run, "text")
     section = text[text.index("Published figures") :]
     flat = " ".join(section.split())
@@ -152,7 +152,7 @@ def test_no_report_pretends_that_it_is_the_same_machine(run):
 
 
 def test_the_csv_report_has_a_row_for_each_figure(run):
-    """Their place stands where ours has the environment, and the kind says whose it is."""
+    """Their place is in the column of our environment, and the kind names the source."""
     rows = [row for row in csv.DictReader(io.StringIO(report(run, "csv"))) if row["kind"] == "published"]
     assert [(row["environment"], row["name"], row["mean"], row["scenario"]) for row in rows] == [
         ("bare-metal", "events_per_second", "100.5", "A study"),
@@ -161,7 +161,7 @@ def test_the_csv_report_has_a_row_for_each_figure(run):
 
 
 def test_a_run_without_published_figures_has_no_section(tmp_path):
-    """The section is there where a scenario asks for it, and nowhere else."""
+    """Only a scenario with published figures has the section."""
     path = tmp_path / "b.stats.gz"
     writer = StatsWriter(path)
     writer.put("header", header([treatment_wire(0, {"engine": "native"}, ["run"])], [[0, 0, False]]))
@@ -176,7 +176,7 @@ STUDIES = [name for name in builtin_scenarios() if "/" in name]
 @pytest.mark.parametrize("scale", ["full", "small"])
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name, scale):
-    """A metric and its unit are those of the workload, so that what stands side by side is the same thing."""
+    """Metric and unit are those of the workload, so that both columns show the same thing."""
     scenario = load_scenario(name, [f"scale={scale}"])
     assert "small" in scenario.profiles
     for row in scenario.published["rows"] if scenario.published else ():
@@ -187,7 +187,7 @@ def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name
 
 
 def test_every_published_row_of_the_studies_belongs_to_a_scenario():
-    """No figure is left behind by a misspelt label: those of each table are found by the scenarios beside it."""
+    """No misspelt label leaves a figure out: the scenarios beside a table match all of its rows."""
     for table in Path(__file__).parents[2].glob("scenarios/*/published*.csv"):
         names = [name for name in STUDIES if name.startswith(f"{table.parent.name}/")]
         loaded = [load_scenario(name).published for name in names]

@@ -1,4 +1,4 @@
-"""bucketbench's table and the scaling tables: rates by jobs in flight, and times that nobody has cut."""
+"""bucketbench's table and the scaling tables: rates by jobs in flight, and untruncated times."""
 
 import io
 from dataclasses import replace
@@ -97,8 +97,8 @@ quickstart:Docker:1    Min    Max    Avg  Median  Stddev  Errors
 """
 
 
-def test_the_table_is_bucketbenchs(path):
-    """A line for each driver, a column for each thread count, the host ceiling first; then times in its words."""
+def test_the_table_has_bucketbenchs_layout(path):
+    """A row for each driver, a column for each thread count, the host ceiling first; then times by command."""
     swept(
         path,
         (DOCKER | {"concurrency": 1}, 1, 2, 2 * MS),
@@ -113,8 +113,8 @@ def test_the_table_is_bucketbenchs(path):
     assert "0.200  0.200  0.200   0.200" in text
 
 
-def test_what_fails_is_no_throughput_and_has_no_time(path):
-    """Of four containers two are done: the rate is theirs, the errors stand where they belong, and why is said."""
+def test_failures_have_no_rate_and_no_time(path):
+    """Two of four containers succeed: the rate counts these, and errors are shown with the reason."""
     swept(path, (DOCKER, 2, 2, 2 * MS), failing={0, 3})
     text, _ = written(path)
     rate = next(line for line in text.splitlines() if line.split()[:2] == ["quickstart:Docker", "2"])
@@ -127,8 +127,8 @@ def test_what_fails_is_no_throughput_and_has_no_time(path):
     assert "- 2 x stop: conflict: no such" in text
 
 
-def test_what_never_worked_has_no_figure(path):
-    """bucketbench prints 412 iterations a second where nothing works."""
+def test_a_treatment_without_success_has_no_figure(path):
+    """bucketbench prints 412 iterations a second for an engine that always fails."""
     swept(path, (DOCKER, 1, 2, MS), failing={0, 1})
     text, _ = written(path)
     assert " 0" in next(line for line in text.splitlines() if line.startswith("quickstart:Docker "))
@@ -136,8 +136,8 @@ def test_what_never_worked_has_no_figure(path):
     assert stop.split() == ["stop", *["-"] * 5, "2"]
 
 
-def test_what_is_not_whole_is_said_first_thing_after_the_tables(path):
-    """A run that was cut short, and what could not be carried over of its definition."""
+def test_incomplete_runs_are_noted_after_the_tables(path):
+    """An interrupted run, and options of the definition that were not carried over."""
     swept(path, (DOCKER, 1, 1, MS), status="interrupted", remarks=["old.yaml:4: 'rootfs' is not carried over"])
     text, _ = written(path)
     assert "\n- INCOMPLETE: the run was interrupted\n" in text
@@ -145,7 +145,7 @@ def test_what_is_not_whole_is_said_first_thing_after_the_tables(path):
 
 
 def test_other_labels_and_environments_are_part_of_the_name(path):
-    """Scenarios that were never bucketbench's have such a table too."""
+    """Scenarios that are no bucketbench definitions have the table too."""
     swept(
         path,
         ({"engine": "docker", "network": "host"}, 1, 1, MS),
@@ -156,8 +156,8 @@ def test_other_labels_and_environments_are_part_of_the_name(path):
     assert "quickstart:docker:vm:network=none" in text
 
 
-def test_overhead_has_its_table_where_it_was_measured(path):
-    """Memory, processor time, and both against the baseline."""
+def test_overhead_has_a_table_if_it_was_measured(path):
+    """Memory, CPU time, and both against the baseline."""
     swept(path, (DOCKER, 1, 1, MS), (RUNC, 1, 1, MS))
     _, source = written(path)
     document = source.document
@@ -192,8 +192,8 @@ Scaling
 """
 
 
-def test_the_text_report_has_a_scaling_table_where_the_concurrency_varies(path):
-    """The rate by jobs in flight, with the percentiles of each operation below it; numbers in order."""
+def test_the_text_report_has_a_scaling_table_if_the_concurrency_varies(path):
+    """The rate by jobs in flight, with the percentiles of each operation below; sorted by number."""
     sweep = [(DOCKER | {"concurrency": count}, count, 1, 2 * MS) for count in (4, 1, 2)]
     swept(path, *sweep, (RUNC | {"concurrency": 1}, 1, 1, MS), failing={0})
     text, _ = written(path, "text")
@@ -203,7 +203,7 @@ def test_the_text_report_has_a_scaling_table_where_the_concurrency_varies(path):
 
 
 def test_a_long_sweep_has_several_tables(path):
-    """Nothing is left out for want of width."""
+    """No column is left out for lack of width."""
     swept(path, *((DOCKER | {"concurrency": count}, count, 1, 2 * MS) for count in range(1, 17)))
     text, _ = written(path, "text")
     heads = [line.split()[3:] for line in text.splitlines() if line.startswith("  jobs in flight")]
@@ -213,13 +213,13 @@ def test_a_long_sweep_has_several_tables(path):
 
 
 def test_without_a_sweep_there_is_no_scaling_table(path):
-    """Two treatments with the same concurrency scale nowhere."""
+    """Two treatments with the same concurrency have none."""
     swept(path, (DOCKER, 2, 1, MS), (RUNC, 2, 1, MS))
     assert "Scaling" not in written(path, "text")[0]
 
 
-def test_a_parameter_called_concurrency_is_not_how_many_jobs_were_in_flight(path):
-    """ab's connections are a setting like any other: in the name of a row, and in no table of scaling."""
+def test_a_parameter_called_concurrency_is_not_the_number_of_jobs_in_flight(path):
+    """ab's connections are a setting like any other: in the name of a row, and in no scaling table."""
     swept(path, *((DOCKER | {"concurrency": connections}, 1, 2, MS) for connections in (4, 100)))
     assert "Scaling" not in written(path, "text")[0]
     table, _ = written(path, "bucketbench")

@@ -45,8 +45,8 @@ def plain_header(**changes):
     return header([treatment_wire(0, {"engine": "native"}, ("start", "exec"))], [(0, 0, False)], **changes)
 
 
-def test_the_json_report_has_the_published_shape(path):
-    """Every key that programs were promised is there, with its unit in its name."""
+def test_the_json_report_has_the_documented_keys(path):
+    """Every documented key is there, with its unit in its name."""
     report = json.loads(printed(lifecycle_run(path), "json", 90))
     assert (report["format"], report["version"]) == ("weighbridge-report", 2)
     assert {"scenario", "hosts", "totals", "treatments"} <= report.keys()
@@ -61,7 +61,7 @@ def test_the_json_report_has_the_published_shape(path):
     ].keys()
 
 
-def test_json_never_holds_what_json_has_no_word_for(path):
+def test_json_has_no_nan_or_infinity(path):
     """NaN and infinities of a host's fingerprint become null, so that every parser reads the report."""
     builder = StatsBuilder(path, plain_header()).add(
         "host", host(0, fingerprint={"load": float("nan"), "raw": b"\xff"})
@@ -107,15 +107,15 @@ def test_csv_is_one_tidy_row_for_each_operation_and_metric(path):
         assert (row["timing_error_p99_s"], row["timing_error_max_s"]) == ("5e-05", "5e-05")
 
 
-def test_a_label_named_like_a_column_is_told_apart(path):
-    """A matrix key called `n` does not overwrite the count, and other label values read as JSON spells them."""
+def test_a_label_named_like_a_column_keeps_both(path):
+    """A matrix key called `n` does not overwrite the count, and other label values are spelled as in JSON."""
     treatment = treatment_wire(0, {"n": 5, "tuned": True, "memory": None}, ("start",))
     builder = StatsBuilder(path, header([treatment], [(0, 0, False)]))
     (row, _) = csv.DictReader(io.StringIO(printed(builder.close(), "csv")))
     assert (row["label_n"], row["n"], row["tuned"], row["memory"]) == ("5", "0", "true", "")
 
 
-def test_json_lines_tell_every_job_whole(path):
+def test_json_lines_have_every_job_with_its_details(path):
     """Each job is one line with its treatment, outcome, times, operations, metrics and error."""
     lines = [json.loads(line) for line in printed(lifecycle_run(path), "jsonl").splitlines()]
     assert [line["id"] for line in lines] == list(range(8))
@@ -132,7 +132,7 @@ def test_json_lines_tell_every_job_whole(path):
 
 
 def test_a_job_that_never_ran_has_no_times(path):
-    """A lost job has an outcome and no invented duration; its attempt is told."""
+    """A lost job has an outcome, its attempt, and no invented duration."""
     builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": ticket_of(5, 2), "outcome": Outcome.LOST})
     (line,) = job_lines(ReportSource(StatsFile(builder.close())))
     assert (line["id"], line["attempt"], line["outcome"]) == (5, 2, "lost")
@@ -145,7 +145,7 @@ def test_a_job_that_never_ran_has_no_times(path):
 
 
 def test_details_before_and_after_their_job_are_joined(path):
-    """Operations that were written before the job and an error that comes a block later are still its own."""
+    """Operations before the job and an error one block later belong to it."""
     builder = StatsBuilder(path, plain_header())
     builder.add_operations({"ticket": 1, "duration_ns": MS}).flush()
     builder.add_jobs({"ticket": 1, "end_ns": 2 * MS, "outcome": Outcome.FAILED}).flush()
@@ -166,8 +166,8 @@ def test_a_block_leaves_the_window_in_slices(path, monkeypatch):
     assert [len(line["operations"]) for line in whole] == [3] * 8
 
 
-def test_a_metric_that_is_no_number_is_null_in_its_line_only(path):
-    """NaN, which JSON has no word for, becomes null; the job beside it keeps its figure."""
+def test_a_nan_metric_is_null_in_its_line_only(path):
+    """NaN becomes null; the next job keeps its figure."""
     builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": 1}, {"ticket": 2})
     builder.writer.metrics([MetricRecord(1, 0, 0, "speed", float("nan")), MetricRecord(2, 0, 0, "speed", 2.5)])
     out = io.StringIO()
@@ -175,8 +175,8 @@ def test_a_metric_that_is_no_number_is_null_in_its_line_only(path):
     assert [json.loads(line)["metrics"]["speed"] for line in out.getvalue().splitlines()] == [None, 2.5]
 
 
-def test_a_detail_too_far_from_its_job_gets_a_line_of_its_own(path):
-    """Beyond the window nothing is lost: the detail comes by itself, marked late, and memory stays bounded."""
+def test_a_detail_too_far_from_its_job_gets_its_own_line(path):
+    """Beyond the window nothing is lost: the detail is printed separately, marked late, and memory stays bounded."""
     builder = StatsBuilder(path, plain_header())
     builder.add_operations({"ticket": 99, "duration_ns": MS})
     for ticket in range(6):
@@ -190,7 +190,7 @@ def test_a_detail_too_far_from_its_job_gets_a_line_of_its_own(path):
 
 
 def test_no_detail_is_given_up_while_its_job_is_held(path):
-    """Many small blocks pass by before a window full of them lets its oldest job go, which still has its own."""
+    """Many small blocks pass before a full window releases its oldest job, which still has its details."""
     builder = StatsBuilder(path, plain_header())
     for ticket in range(40):
         builder.add_jobs({"ticket": ticket}).flush()
@@ -200,8 +200,8 @@ def test_no_detail_is_given_up_while_its_job_is_held(path):
     assert not any(line.get("late") for line in lines)
 
 
-def test_the_window_never_holds_more_than_it_may():
-    """However many jobs stream by, the window lets the oldest go, each exactly once."""
+def test_the_window_has_a_limit():
+    """For any number of jobs, the window releases the oldest ones, each exactly once."""
     window = JobWindow(rows=4)
     seen = []
     for first in range(0, 30, 3):
@@ -216,7 +216,7 @@ def test_the_window_never_holds_more_than_it_may():
 
 
 def test_the_rate_histogram_counts_every_second(path):
-    """Seconds without a job are lines of zeros; what ended outside of the run is counted apart."""
+    """Seconds without a job are lines of zeros; jobs that end outside the run are counted separately."""
     began = 1000 * S
     builder = StatsBuilder(path, plain_header()).add_jobs(
         {"end_ns": began + S},
@@ -231,7 +231,7 @@ def test_the_rate_histogram_counts_every_second(path):
 
 
 def test_a_run_without_jobs_has_an_empty_rate_histogram(path):
-    """Only the header line: no second is made up."""
+    """Only the header line: no second is invented."""
     out = io.StringIO()
     assert write_rate_histogram(StatsFile(StatsBuilder(path, plain_header()).close()), out, delimiter=",") == 0
     assert out.getvalue() == "second,done,failed,lost,aborted\n"
@@ -247,14 +247,14 @@ def test_the_four_formats_are_registered_and_work(path):
         assert printed(empty, name) or name == "jsonl"
 
 
-def test_an_unknown_format_is_told_with_the_nearest_spelling(path):
-    """A typing error is a usage error that names the right word."""
+def test_an_unknown_format_names_the_nearest_spelling(path):
+    """A misspelling is a usage error that names the right word."""
     with pytest.raises(UsageError, match="did you mean 'jsonl'"):
         printed(lifecycle_run(path), "jsnl")
 
 
-def test_a_broken_plug_in_is_told_as_its_own_fault(path, monkeypatch):
-    """A third party's format that cannot be imported names its module, and no traceback reaches the user."""
+def test_a_broken_plug_in_is_named(path, monkeypatch):
+    """The error names the module of a third party's format that cannot be imported, without a traceback."""
     broken = EntryPoint("broken", "no_such_module_anywhere:Report", reports.GROUP)
     monkeypatch.setattr(reports, "report_formats", lambda: {"broken": broken})
     with pytest.raises(InfrastructureError, match=r"'broken' .no_such_module_anywhere:Report. cannot be used"):
@@ -262,7 +262,7 @@ def test_a_broken_plug_in_is_told_as_its_own_fault(path, monkeypatch):
 
 
 def test_a_plug_in_gets_the_document_and_the_file(path, monkeypatch):
-    """A format of another package is found by its entry point and given both to write from."""
+    """A format of another package is found by its entry point and writes from both."""
     monkeypatch.setattr(
         reports, "report_formats", lambda: {"mine": EntryPoint("mine", f"{__name__}:OwnReport", reports.GROUP)}
     )
@@ -281,7 +281,7 @@ class OwnReport:
 
 
 def test_the_document_is_computed_once(path, monkeypatch):
-    """A report and the verdict on thresholds share one pass over the file."""
+    """The report and the verdicts on thresholds share one pass over the file."""
     calls = []
     real = reports.build_document
     monkeypatch.setattr(reports, "build_document", lambda *arguments: calls.append(1) or real(*arguments))

@@ -54,14 +54,14 @@ def test_a_failed_threshold_is_exit_code_one(path, capsys, format_):
 
 
 def test_met_thresholds_are_exit_code_zero(path, capsys):
-    """A scenario whose demands are met passes in silence."""
+    """If all thresholds pass, stderr is empty."""
     thresholded(path, "jobs.done >= 1")
     assert run_command_line(["report-scenario", "-s", str(path)]) == 0
     assert "passed  jobs.done >= 1  (1 treatment)" in capsys.readouterr().out
 
 
-def test_a_damaged_file_is_reported_and_no_failure(path, capsys):
-    """What can be read is reported with exit code 0: the report itself says what is missing."""
+def test_a_damaged_file_is_reported_with_exit_code_zero(path, capsys):
+    """The report covers the readable part and says what is missing."""
     whole = lifecycle_run(path).read_bytes()
     path.write_bytes(whole[:-20])
     assert run_command_line(["report-scenario", "-s", str(path)]) == 0
@@ -69,8 +69,8 @@ def test_a_damaged_file_is_reported_and_no_failure(path, capsys):
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"", 3), (b"not a stats file", 2), (None, 2)])
-def test_what_is_no_stats_file_is_bad_input(path, tmp_path, capsys, content, status):
-    """A wrong name is the caller's mistake, a lost beginning is not; an existing report is left alone by both."""
+def test_an_invalid_stats_file_is_an_error(path, tmp_path, capsys, content, status):
+    """A wrong name is the caller's mistake, a damaged start is not; both leave an existing report unchanged."""
     report = tmp_path / "report.txt"
     report.write_text("the last one")
     if content is not None:
@@ -80,8 +80,8 @@ def test_what_is_no_stats_file_is_bad_input(path, tmp_path, capsys, content, sta
     assert report.read_text() == "the last one"
 
 
-def test_the_stats_file_is_never_written_over(path, capsys):
-    """Naming the stats file as the report is refused before anything is opened for writing."""
+def test_the_stats_file_is_never_overwritten(path, capsys):
+    """The stats file as the report's name is refused before anything is opened for writing."""
     whole = lifecycle_run(path).read_bytes()
     for flag in ("-f", "-r"):
         assert run_command_line(["report-scenario", "-s", str(path), flag, str(path)]) == 2
@@ -90,8 +90,8 @@ def test_the_stats_file_is_never_written_over(path, capsys):
 
 
 @pytest.mark.parametrize("pctile", ["0", "100", "nan", "many"])
-def test_a_percentile_that_is_none_is_a_usage_error(path, capsys, pctile):
-    """The command line says what was expected and exits with 2."""
+def test_an_invalid_percentile_is_a_usage_error(path, capsys, pctile):
+    """The error names the expected range; the exit code is 2."""
     with pytest.raises(SystemExit) as ended:
         run_command_line(["report-scenario", "-s", str(path), "--pctile", pctile])
     assert ended.value.code == 2
@@ -99,15 +99,15 @@ def test_a_percentile_that_is_none_is_a_usage_error(path, capsys, pctile):
 
 
 @pytest.mark.parametrize("asked", ["rum.stats.gz", "run"])
-def test_a_missing_stats_file_names_its_neighbour(path, capsys, asked):
-    """The nearest name in the directory is named, be it misspelt or cut short."""
+def test_a_missing_stats_file_suggests_the_nearest_name(path, capsys, asked):
+    """For misspelt and for incomplete names."""
     lifecycle_run(path)
     assert run_command_line(["report-scenario", "-s", str(path.with_name(asked))]) == 2
     assert "(did you mean 'run.stats.gz'?)" in capsys.readouterr().err
 
 
-def test_damage_in_the_middle_is_reported_as_far_as_it_goes(path, capsys):
-    """A bad place within the file costs what follows, never the report."""
+def test_damage_in_the_middle_ends_the_report_there(path, capsys):
+    """A damaged block costs the data after it, never the report."""
     whole = bytearray(lifecycle_run(path).read_bytes())
     # More than a gzip header, of which not every byte means something.
     for place in range(len(whole) * 2 // 3, len(whole) * 2 // 3 + 16):
@@ -119,7 +119,7 @@ def test_damage_in_the_middle_is_reported_as_far_as_it_goes(path, capsys):
 
 @pytest.mark.parametrize("flag", ["-s", "-f", "-r"])
 def test_an_empty_name_is_a_usage_error(path, capsys, flag):
-    """Nothing at all is no file's name, and is not taken for the working directory."""
+    """It is not read as the working directory."""
     with pytest.raises(SystemExit) as ended:
         run_command_line(["report-scenario", "-s", str(path), flag, ""])
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""The text report: what a person sees, in 80 columns, whatever the figures are."""
+"""The text report: readable in 80 columns for any figures."""
 
 import io
 
@@ -94,7 +94,7 @@ Notes
 
 
 def test_the_report_of_a_good_run_reads_like_this(path):
-    """The whole report of a small run, word for word."""
+    """The complete report of a small run, word for word."""
     assert text_of(lifecycle_run(path)) == GOLDEN
 
 
@@ -156,7 +156,7 @@ def extreme_run(path):
     return path
 
 
-def test_the_timing_error_is_told_with_the_load_of_the_workers(path):
+def test_the_timing_error_is_shown_with_the_load_of_the_workers(path):
     """Beside each treatment: how busy the workers' loops were while its jobs ran, and how late at most."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
     builder.add("host", host(0)).add("host", host(1)).add_jobs({"bound_ns": 400_000})
@@ -175,8 +175,8 @@ def test_no_line_is_longer_than_the_page(path):
         assert [line for line in lines if len(line) > WIDTH] == []
 
 
-def test_what_is_wrong_is_said_first(path):
-    """No-op, incomplete and warnings stand above the first figure, with every reason."""
+def test_problems_are_shown_first(path):
+    """No-op, incomplete and warnings are above the first figure, with every reason."""
     head = text_of(extreme_run(path)).partition("  run ")[0]
     assert "*** NO-OP: nothing was executed. The figures show" in head
     assert "*** INCOMPLETE" in head
@@ -185,8 +185,8 @@ def test_what_is_wrong_is_said_first(path):
     assert "*** WARNING" in head
 
 
-def test_no_message_can_steer_the_terminal(path):
-    """Control characters of an engine's message are written out, and a long one is cut with the number of lines."""
+def test_no_message_can_control_the_terminal(path):
+    """Control characters of a message are escaped, and a long message is shortened with the number of lines."""
     text = text_of(extreme_run(path))
     assert "\x1b" not in text
     assert "\\x1b[2Jwiped" in text
@@ -200,13 +200,13 @@ def test_thresholds_are_shown_with_what_failed(path):
     assert "FAILED operations.strat.p95_s < 500ms no treatment has operations.strat (did you mean 'start'?)" in text
 
 
-def test_metrics_that_nobody_gave_are_named_not_tabled(path):
-    """A declared metric without values takes no row of dashes, but is not passed over in silence."""
+def test_metrics_without_values_are_listed_by_name(path):
+    """A declared metric without values has no row of dashes, but is not left out silently."""
     assert "missing from every trial: none" in text_of(extreme_run(path))
 
 
 def test_the_overview_has_the_columns_that_it_needs(path):
-    """Lost jobs get a column when there are any, and different first metrics share one that names none."""
+    """Lost jobs have a column if there are any, and different first metrics share a generic one."""
     metrics = [{name: {"unit": "MB/s", "direction": "higher"}} for name in ("read", "write")]
     treatments = [treatment_wire(k, {"job": f"j{k}"}, (), metrics[k]) for k in range(2)]
     builder = StatsBuilder(path, header(treatments, [(0, 0, False), (1, 0, False)]))
@@ -229,8 +229,8 @@ def test_a_single_treatment_needs_no_overview(path):
     assert "engine=native\n-------------\n" in text
 
 
-def test_a_file_cut_in_the_middle_still_reports(path):
-    """A damaged file gives a report on its readable part, with the byte at which it ends."""
+def test_a_truncated_file_still_reports(path):
+    """The report covers the readable part, and names the byte at which it ends."""
     whole = lifecycle_run(path).read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
     text = " ".join(text_of(path).split())

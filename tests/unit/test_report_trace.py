@@ -70,8 +70,8 @@ def test_workers_are_processes_and_trials_the_masters_slices(path):
     assert {event["pid"] for event in trials} == {MASTER}
 
 
-def test_every_event_is_one_that_viewers_know(path):
-    """Each has the fields that its phase requires, and numbers where numbers belong."""
+def test_every_event_is_valid_for_viewers(path):
+    """Each has the fields that its phase requires, with numbers where they belong."""
     needed = {"X": {"name", "ts", "dur", "pid", "tid"}, "M": {"name", "pid", "args"}, "C": {"name", "ts", "args"}}
     for event in trace_of(lifecycle_run(path))["traceEvents"]:
         assert needed.get(event["ph"], {"name", "ts"}) <= event.keys()
@@ -80,7 +80,7 @@ def test_every_event_is_one_that_viewers_know(path):
 
 
 def test_samples_of_engines_are_counters(path):
-    """Memory and CPU as curves of their worker; a reading that was none is no point."""
+    """Memory and CPU are curves of their worker; a missing reading is no point."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "docker"})], [(0, 0, False)]))
     columns = {
         "time_ns": np.array([1001, 1002]) * S,
@@ -112,7 +112,7 @@ def test_jobs_that_never_ran_have_no_slice(path):
 
 
 def test_operations_far_from_their_job_are_not_lost(path):
-    """Beyond the window they stand in a process of their own, since nobody knows whose they were."""
+    """Beyond the window they have a process of their own, since their job is unknown."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "docker"}, ("run",))], [(0, 0, False)]))
     builder.add_operations({"ticket": 99, "start_ns": 1001 * S, "duration_ns": MS})
     for ticket in range(6):
@@ -130,7 +130,7 @@ def test_operations_far_from_their_job_are_not_lost(path):
     ],
 )
 def test_slices_nest_as_viewers_add_them_up(path, read):
-    """In each row a slice ends before the one around it does, in nanoseconds and as floating-point numbers."""
+    """In each row a slice ends before its parent, in nanoseconds and in floating-point numbers."""
     chance = random.Random(7)
     head = header([treatment_wire(0, {"engine": "docker"}, ("a", "b", "c", "d"))], [(0, 0, False)])
     builder = StatsBuilder(path, head)
@@ -168,7 +168,7 @@ spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40)
 
 @given(spans)
 def test_rows_never_overlap_whatever_the_order(found):
-    """Two jobs of one row have no instant in common, also where they come in no order."""
+    """Two jobs of one row share no instant, in any order of arrival."""
     lanes, rows = TrackAllocator(), defaultdict(list)
     for start, length in found:
         lane, _ = lanes.place(start, start + length)
@@ -180,7 +180,7 @@ def test_rows_never_overlap_whatever_the_order(found):
 
 @given(spans.filter(bool))
 def test_there_are_no_more_rows_than_jobs_at_once(found):
-    """In the order of their ends jobs need as many rows as ran at the same time, at most."""
+    """Sorted by end, jobs need at most as many rows as ran at the same time."""
     found = sorted(((start, start + length + 1) for start, length in found), key=lambda span: span[1])
     lanes = TrackAllocator()
     fresh = sum(lanes.place(*span)[1] for span in found)
@@ -202,8 +202,8 @@ def test_the_time_series_names_the_trial_of_each_reading(path):
     assert (busy[1]["trial"], busy[1]["treatment"]) == ("", "")
 
 
-def test_a_reading_that_was_none_is_an_empty_cell(path):
-    """What could not be read has no value, rather than a word that no program reads."""
+def test_a_missing_reading_is_an_empty_cell(path):
+    """It has no value, rather than a word that programs cannot read."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "docker"})], [(0, 0, False)]))
     builder.writer.samples(0, "host", {"time_ns": np.array([S]), "x": np.array([np.nan])}, {})
     out = io.StringIO()

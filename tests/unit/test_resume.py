@@ -204,7 +204,7 @@ def test_what_was_begun_anew_counts_once(path):
     stats = StatsFile(story.close(footer(counts=counts, resumes=1)))
     tickets = [ticket for rows in stats.iter_jobs() for ticket in rows["ticket"].tolist()]
     assert tickets == [0, 1, 3, 4, 5, 6, 7, 8]
-    assert sum(len(rows) for rows in stats.iter_operations()) == 8
+    assert sum(len(block.body) for block in stats.blocks({"operations"})) == 8
     assert [*stats.blocks({"errors", "outputs"})] == []
     begins = [block.body["trial"] for block in stats.blocks({"event"}) if block.body["kind"] == "trial-begin"]
     assert begins == [0, 1, 2, 3]

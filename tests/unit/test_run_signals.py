@@ -1,4 +1,4 @@
-"""Signals while workers are started: they break it off and say what follows; later they mean what they did before."""
+"""Signals while workers start: they interrupt the start and print the consequence; afterwards they work as before."""
 
 import signal
 import subprocess
@@ -38,16 +38,16 @@ def run(sign, *, nohup=False):
     return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
 
-def test_an_interrupt_breaks_it_off_and_is_one_again_afterwards():
-    """What follows is told at once, since what was begun may take a while to end."""
+def test_sigint_interrupts_the_start():
+    """The consequence is printed at once, since the clean-up may take a while."""
     assert run(signal.SIGINT) == (0, ["broken off", "broken off"], "interrupted: it is ended\n")
 
 
-def test_the_end_of_the_system_breaks_it_off_too():
-    """Afterwards it ends the process, as it would have before."""
+def test_sigterm_interrupts_the_start():
+    """Afterwards it ends the process, as before."""
     assert run(signal.SIGTERM) == (-signal.SIGTERM, ["broken off"], "interrupted: it is ended\n")
 
 
-def test_what_was_begun_under_nohup_hears_no_hangup():
-    """Neither while workers are started nor after that."""
+def test_nohup_ignores_sighup():
+    """While workers start and after that."""
     assert run(signal.SIGHUP, nohup=True) == (0, ["went on", "went on"], "")

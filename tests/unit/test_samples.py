@@ -1,4 +1,4 @@
-"""Samples from a worker: checked before they are believed."""
+"""Samples from a worker: checked before they are used."""
 
 import math
 
@@ -9,7 +9,7 @@ from bench_master.run.hosts import busy_percent, validate_columns
 
 
 def test_columns_become_arrays_on_the_masters_clock():
-    """Whole numbers stay whole, stamps lose the worker's offset."""
+    """Integers stay integers, and the worker's clock offset is subtracted from stamps."""
     columns = validate_columns({"time_ns": [1000, 2000], "load1": [0.5, math.nan]}, 300)
     assert columns["time_ns"].tolist() == [700, 1700]
     assert columns["load1"].dtype.kind == "f"
@@ -31,14 +31,14 @@ def test_columns_become_arrays_on_the_masters_clock():
         {"time_ns": list(range(20_000))},
     ],
 )
-def test_what_is_no_sample_is_refused(columns):
-    """Missing stamps, ragged or endless columns and what is no number are protocol errors."""
+def test_invalid_samples_are_refused(columns):
+    """Missing stamps, uneven or endless columns and non-numbers are protocol errors."""
     with pytest.raises(ProtocolError):
         validate_columns(columns, 0)
 
 
-def test_busy_is_what_is_neither_idle_nor_waiting():
-    """75 % idle and 5 % iowait leave 20 % busy; without idle nothing is known."""
+def test_busy_time_excludes_idle_and_iowait():
+    """75 % idle and 5 % iowait leave 20 % busy; without idle it is unknown."""
     columns = validate_columns({"time_ns": [1], "cpu_idle_percent": [75.0], "cpu_iowait_percent": [5.0]}, 0)
     assert busy_percent(columns) == 20.0
     assert busy_percent(validate_columns({"time_ns": [1]}, 0)) is None

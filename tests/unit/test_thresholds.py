@@ -51,8 +51,8 @@ def verdicts(text):
     ]
 
 
-def test_a_threshold_is_taken_apart():
-    """Path, operator, number, unit and conditions are found, and spacing does not matter."""
+def test_a_threshold_is_parsed():
+    """Path, operator, number, unit and conditions are found; spacing does not matter."""
     threshold = parse_threshold("  operations.exec-2.p99.9_s<=1.5e2ms   where engine=docker , note='a, b'")
     assert threshold.path == ("operations", "exec-2", "p99.9_s")
     assert (threshold.operator, threshold.value, threshold.unit) == ("<=", 150.0, "ms")
@@ -94,7 +94,7 @@ def test_a_threshold_is_taken_apart():
     ],
 )
 def test_a_wrong_threshold_is_refused_with_the_reason(text, complaint):
-    """Every mistake is told with what was expected or the nearest right spelling."""
+    """The error names what was expected or the nearest right spelling."""
     with pytest.raises(ValueError, match=r"threshold") as raised:
         parse_threshold(text)
     assert complaint in str(raised.value)
@@ -123,8 +123,8 @@ def test_a_wrong_threshold_is_refused_with_the_reason(text, complaint):
         ("overhead.relative.cpu_factor < 2", [("engine=docker", True)]),
     ],
 )
-def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
-    """Conditions select by label value, units are converted, and only treatments that have the figure are judged."""
+def test_a_threshold_is_judged_for_each_matching_treatment(text, expected):
+    """Conditions select by label value, units are converted, and only treatments with the figure are judged."""
     assert verdicts(text) == expected
 
 
@@ -142,33 +142,33 @@ def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
         ("overhead.cpu_s < 5 where engine=native", "there is nothing under overhead"),
     ],
 )
-def test_a_threshold_that_finds_nothing_has_failed_with_the_reason(text, reason):
-    """A wrong path, an empty selection, a missing value or a foreign unit is a failed verdict, never silence."""
+def test_a_threshold_without_a_value_fails_with_the_reason(text, reason):
+    """A wrong path, an empty selection, a missing value or an incompatible unit fails."""
     (verdict,) = evaluate_thresholds(treatments(), [text])
     assert not verdict.passed
     assert reason in verdict.message
 
 
 def test_a_report_without_treatments_fails_every_threshold():
-    """Nothing measured satisfies nothing."""
+    """Without measurements no threshold passes."""
     (verdict,) = evaluate_thresholds([], ["jobs.failed == 0"])
     assert (verdict.passed, verdict.message) == (False, "there is no treatment")
 
 
-def test_a_verdict_says_what_was_found_and_wanted():
-    """The message holds the value and the limit in the figure's own unit, and the treatment."""
+def test_a_verdict_has_the_value_and_the_limit():
+    """Both in the figure's own unit, with the treatment."""
     (verdict,) = evaluate_thresholds(treatments(), ["operations.start.p95_s < 250ms where engine=docker"])
     assert verdict.message.startswith("operations.start.p95_s is 0.4 s, wanted < 0.25 s (engine=docker")
 
 
-def test_the_percentiles_that_thresholds_need_are_known_beforehand():
-    """Any percentile that a threshold names is asked for; other figures ask for none."""
+def test_required_percentiles_are_known_in_advance():
+    """Every percentile in a threshold is required; other figures require none."""
     texts = ["operations.start.p99.9_s < 1", "operations.job.p75_s < 1", "jobs.failed == 0", "broken"]
     assert required_percentiles(texts) == {99.9, 75.0}
 
 
 def test_every_figure_that_a_threshold_may_name_is_in_the_report():
-    """The grammar lists no field that the report does not have."""
+    """The grammar lists only fields of the report."""
     reading, relative = sample_report(), RelativeOverheadReport("", "rss_bytes", memory_percent=0.0, cpu_factor=1.0)
     overhead = overhead_report(**dict.fromkeys(OVERHEAD_UNITS, reading), cpu_s=1.0, relative=relative)
     operation = operation_report(percentiles_s=dict.fromkeys(("p50", "p95", "p99")))

@@ -1,4 +1,4 @@
-"""The summary: what counts, what does not, exact percentiles, and every reason why a run is not whole."""
+"""The report document: what counts, exact percentiles, and every reason why a run is incomplete."""
 
 import json
 import math
@@ -43,8 +43,8 @@ def timed_operations(durations, **fields):
     return rows
 
 
-def test_a_run_is_summed_up_by_treatment(path):
-    """Outcomes, rate, operations, the whole job and metrics are those of the run's own rows."""
+def test_the_document_has_figures_by_treatment(path):
+    """Outcomes, rate, operations, the whole job and metrics are those of the run's rows."""
     docker, native = report_of(lifecycle_run(path))["treatments"]
     assert docker["jobs"] == {
         "total": 3, "done": 2, "failed": 1, "lost": 0, "aborted": 0, "not_started": 0, "warmup": 1
@@ -67,7 +67,7 @@ def test_a_run_is_summed_up_by_treatment(path):
     }  # fmt: skip
 
 
-def test_what_failed_is_counted_and_enters_no_latency(path):
+def test_failures_are_counted_and_enter_no_latency(path):
     """A failed exec is an error of exec, its job an error of job, and neither is in any time; its start is."""
     docker = report_of(lifecycle_run(path))["treatments"][0]["operations"]
     assert (docker["exec"]["n"], docker["exec"]["errors"], docker["exec"]["max_s"]) == (2, 1, 0.026)
@@ -76,15 +76,15 @@ def test_what_failed_is_counted_and_enters_no_latency(path):
 
 
 def test_the_rate_is_that_of_the_measured_trials(path):
-    """Jobs done by the time between begin and end of the trials; warm-up trials and pauses are in neither."""
+    """Completed jobs by the time between start and end of the trials; warm-up trials and pauses are in neither."""
     native = report_of(lifecycle_run(path))["treatments"][1]
     # Three trials of 10.3, 10.5 and 10.7 ms, each ended by the master a millisecond later.
     assert native["busy_s"] == pytest.approx(0.0345)
     assert native["jobs_per_s"] == pytest.approx(3 / 0.0345)
 
 
-def test_without_the_masters_brackets_a_trial_lasts_from_first_start_to_last_end(path):
-    """A trial whose end the file does not hold is as long as its jobs say."""
+def test_without_events_a_trial_lasts_from_first_start_to_last_end(path):
+    """A trial without an end event is as long as its jobs."""
     builder = one_treatment(path).add_jobs(
         {"start_ns": 5 * S, "end_ns": 7 * S}, {"start_ns": 4 * S, "end_ns": 6 * S}, {"outcome": Outcome.LOST}
     )
@@ -101,8 +101,8 @@ def bounded(path, bounds_us, operation_us, **fields):
     return report_of(builder.close())
 
 
-def test_the_timing_error_is_that_of_the_measured_jobs_that_are_done(path):
-    """p99 is not less than the true one, nor more than the largest; warm-up and failed jobs do not count."""
+def test_the_timing_error_covers_successful_measured_jobs(path):
+    """p99 is at least the true one, and at most the maximum; warm-up and failed jobs do not count."""
     builder = one_treatment(path, trials=((0, 0, True), (0, 1, False)))
     builder.add_jobs(*({"ticket": job, "trial": 1, "bound_ns": 1000 * (job + 1)} for job in range(200)))
     builder.add_jobs({"ticket": 300, "bound_ns": MS})
@@ -113,7 +113,7 @@ def test_the_timing_error_is_that_of_the_measured_jobs_that_are_done(path):
 
 
 def test_without_jobs_there_is_no_timing_error(path):
-    """Nothing was stamped, so nothing is said."""
+    """Without stamps there is no figure."""
     report = report_of(one_treatment(path).close())
     (entry,) = report["treatments"]
     assert (entry["timing_error_p99_s"], entry["timing_error_max_s"]) == (None, None)
@@ -132,22 +132,22 @@ def test_without_jobs_there_is_no_timing_error(path):
         ([900] * 5, 0, False),
     ],
 )
-def test_a_timing_error_that_matters_is_warned_of(path, bounds_us, operation_us, warned):
-    """Beyond a tenth of the shortest operation's median the report says so, and what to do."""
+def test_a_large_timing_error_gives_a_warning(path, bounds_us, operation_us, warned):
+    """Above a tenth of the shortest operation's median the report warns and says what to do."""
     report = bounded(path, bounds_us, operation_us)
     warnings, own = report["warnings"], report["treatments"][0]["timing_warning"]
     assert len(warnings) == warned
     assert (own is not None) == warned
     if warned:
-        assert "0.601 ms of 6 ms (10%) in engine=native" in warnings[0]
+        assert "601us of 6.00ms (10%) in engine=native" in warnings[0]
         assert "fewer jobs in flight" in warnings[0]
         assert "more workers" in warnings[0]
-        assert "0.601 ms, is more than 10% of the shortest operation's median, 6 ms: " in own
+        assert "601us, is more than 10% of the shortest operation's median, 6.00ms: " in own
         assert "fewer jobs in flight" in own
 
 
 @pytest.mark.parametrize(("busy_ns", "calm"), [(0.49 * S, True), (0.5 * S, False)])
-def test_the_advice_about_a_timing_error_is_for_those_who_can_follow_it(path, busy_ns, calm):
+def test_the_advice_about_a_timing_error_depends_on_the_load(path, busy_ns, calm):
     """Workers that were idle most of the time are not overloaded."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
     builder.add_jobs({"bound_ns": 2 * MS}).add_operations({"duration_ns": MS})
@@ -160,8 +160,8 @@ def test_the_advice_about_a_timing_error_is_for_those_who_can_follow_it(path, bu
         assert ("busy only 49% of the time" in text, "fewer jobs in flight" in text) == (calm, not calm)
 
 
-def test_how_the_workers_loops_were_is_told_of_each_treatment(path):
-    """Batches weigh as much as they lasted, over all workers; the worst lag counts, and no warm-up does."""
+def test_each_treatment_has_the_load_of_the_workers_loops(path):
+    """Batches weigh by their duration, over all workers; the worst lag counts, and warm-up does not."""
     treatments = [treatment_wire(index, {"engine": name}, ("start",)) for index, name in enumerate("abc")]
     builder = StatsBuilder(path, header(treatments, [(0, 0, True), (0, 1, False), (1, 1, False), (2, 1, False)]))
     for worker, treatment, trial, *loop in (
@@ -187,7 +187,7 @@ def test_how_the_workers_loops_were_is_told_of_each_treatment(path):
     percentile=st.sampled_from([0.1, 12.5, 50.0, 95.0, 99.9]),
 )
 def test_percentiles_are_those_of_the_sorted_values(tmp_path, values, failed, percentile):
-    """Each percentile is exactly the value of the nearest rank, and the moments are numpy's."""
+    """Each percentile is exactly the nearest-rank value, and the moments are numpy's."""
     path = tmp_path / "percentiles.stats.gz"
     path.unlink(missing_ok=True)
     builder = one_treatment(path)
@@ -212,7 +212,7 @@ def numbered(count):
 
 
 def test_many_values_in_one_bucket_are_still_exact():
-    """Where a bucket is fuller than it is wide its values are tallied, and the percentile is exact all the same."""
+    """If a bucket holds more values than it is wide, they are counted one by one, and the percentile stays exact."""
     values = np.random.default_rng(1).integers(1_000_000, 1_003_000, 50_000)
     series = LatencySeries()
     series.add(values, numbered(len(values)))
@@ -224,8 +224,8 @@ def test_many_values_in_one_bucket_are_still_exact():
         assert exact.value((0, "job"), percentile) == (truth, True)
 
 
-def test_beyond_the_budget_the_histogram_answers_and_says_so():
-    """Without room for the second pass a percentile is marked as not exact and is within the documented error."""
+def test_beyond_the_memory_budget_percentiles_are_approximate():
+    """Without memory for the second pass a percentile is marked as not exact and is within the documented error."""
     values = np.random.default_rng(2).integers(10**9, 2 * 10**9, 1000)
     series = LatencySeries()
     series.add(values, numbered(len(values)))
@@ -237,7 +237,7 @@ def test_beyond_the_budget_the_histogram_answers_and_says_so():
 
 
 def test_durations_out_of_range_keep_their_percentiles():
-    """A negative or absurd duration is reported as it is, in the first pass and in the second."""
+    """A negative or absurd duration is reported unchanged, in the first pass and in the second."""
     values = np.array([-5, -3, 2**60])
     series = LatencySeries()
     series.add(values, numbered(3))
@@ -255,8 +255,8 @@ def test_p99_is_marked_below_a_thousand_values(path):
     assert (operations["start"]["p99_marked"], operations["exec"]["p99_marked"]) == (True, False)
 
 
-def test_warm_up_is_counted_apart_and_enters_nothing(path):
-    """Jobs, operations, metrics and not-started jobs of warm-up trials are in no figure but `warmup`."""
+def test_warm_up_is_counted_separately(path):
+    """Jobs, operations, metrics and unstarted jobs of warm-up trials are in no figure but `warmup`."""
     trials = [(0, 0, True), (0, 1, False)]
     builder = one_treatment(path, trials=trials, metrics={"speed": {"unit": "x", "direction": "higher"}})
     builder.add_jobs({"ticket": 0, "trial": 0, "end_ns": 9 * S}, {"ticket": 1, "trial": 1, "end_ns": S})
@@ -274,7 +274,7 @@ def test_warm_up_is_counted_apart_and_enters_nothing(path):
 
 
 def test_a_metric_counts_trials_not_jobs(path):
-    """A trial of several jobs gives one value, their mean; jobs that are not done and NaN give none."""
+    """A trial of several jobs gives one value, their mean; unsuccessful jobs and NaN give none."""
     builder = one_treatment(
         path, trials=[(0, 0, False), (0, 1, False)], metrics={"speed": {"unit": "x", "direction": "lower"}}
     )
@@ -293,8 +293,8 @@ def test_a_metric_counts_trials_not_jobs(path):
     assert metric["worst_job"] == 2
 
 
-def test_a_metric_that_no_trial_gave_has_no_figures(path):
-    """A declared metric is listed with n 0 and nulls, so that a threshold on it fails instead of passing unseen."""
+def test_a_metric_without_values_has_no_figures(path):
+    """A declared metric is listed with n 0 and nulls, so that a threshold on it fails instead of passing silently."""
     builder = one_treatment(
         path, metrics={"speed": {"unit": "x", "direction": "lower"}}, thresholds=["metrics.speed.median < 1"]
     )
@@ -307,8 +307,8 @@ def test_a_metric_that_no_trial_gave_has_no_figures(path):
     assert (verdict["passed"], verdict["value"]) == (False, None)
 
 
-def test_thresholds_get_the_percentiles_they_ask_for(path):
-    """A threshold on p75 is judged on an exact p75, though no report shows it by itself."""
+def test_thresholds_get_the_percentiles_they_need(path):
+    """A threshold on p75 is judged on an exact p75, though no report shows it by default."""
     builder = one_treatment(path, thresholds=["operations.start.p75_s == 3ns"])
     builder.writer.operations(timed_operations([1, 2, 3, 4]))
     (verdict,) = report_of(builder.close())["thresholds"]
@@ -333,14 +333,14 @@ def test_errors_are_grouped_with_one_real_message_each(path):
     ]  # fmt: skip
 
 
-def test_a_whole_run_has_no_reason_to_be_incomplete(path):
+def test_a_complete_run_has_no_reason_to_be_incomplete(path):
     """All trials run, a footer that says complete, nothing lost: no banner."""
     report = report_of(lifecycle_run(path))
     assert (report["incomplete"], report["damage"], report["warnings"]) == ([], None, [])
 
 
-def test_a_worker_that_was_away_leaves_a_run_whole(path):
-    """A loss that cost no job, since the worker came back in time, is no reason to be incomplete."""
+def test_a_reconnected_worker_leaves_a_run_complete(path):
+    """A loss that cost no job, since the worker reconnected in time, does not make a run incomplete."""
     builder = one_treatment(path, trials=[(0, 0, False)])
     builder.add_jobs({"trial": 0, "end_ns": S})
     builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
@@ -349,8 +349,8 @@ def test_a_worker_that_was_away_leaves_a_run_whole(path):
     assert report_of(builder.close(footer()))["incomplete"] == []
 
 
-def test_every_reason_why_a_run_is_not_whole_is_given(path):
-    """Interruption, losses, aborts, jobs and trials that never began, and lost workers are each said."""
+def test_every_reason_for_an_incomplete_run_is_listed(path):
+    """Interruption, losses, aborts, jobs and trials that never started, and lost workers."""
     builder = one_treatment(path, trials=[(0, 0, False), (0, 1, False), (0, 2, False)])
     builder.add_jobs({"trial": 0, "end_ns": S}, {"trial": 0, "outcome": Outcome.LOST})
     end = {"at_ns": S, "kind": "trial-end", "not_started": 2}
@@ -374,8 +374,8 @@ def test_every_reason_why_a_run_is_not_whole_is_given(path):
     ]
 
 
-def test_a_cut_file_is_reported_as_far_as_it_goes(path):
-    """Half a file gives the figures of its whole blocks, and says that it is damaged and has no footer."""
+def test_a_truncated_file_is_reported_up_to_its_end(path):
+    """Half a file gives the figures of its complete blocks; the report names the damage and the missing footer."""
     whole = lifecycle_run(path).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     report = report_of(path)
@@ -385,8 +385,8 @@ def test_a_cut_file_is_reported_as_far_as_it_goes(path):
     assert report["totals"]["duration_s"] is None or report["totals"]["duration_s"] > 0
 
 
-def test_counts_that_do_not_agree_are_told(path):
-    """When the footer counted other than the rows say, the report warns of it."""
+def test_contradictory_counts_give_a_warning(path):
+    """The report warns if the footer's counts differ from the rows."""
     builder = one_treatment(path).add_jobs({"end_ns": S}, {"treatment": 7})
     report = report_of(builder.close(footer(counts={"done": 5, "failed": 0}, warnings=["the host swapped"])))
     assert report["warnings"] == [
@@ -396,8 +396,8 @@ def test_counts_that_do_not_agree_are_told(path):
     ]
 
 
-def test_samples_are_summed_up_by_host_and_rates_by_their_real_interval(path):
-    """Percents keep mean and extremes without NaN; bytes become bytes per second of their own interval."""
+def test_samples_are_aggregated_by_host_and_rates_use_their_interval(path):
+    """Percentages have mean and extremes without NaN; bytes become bytes per second of their own interval."""
     builder = one_treatment(path)
     builder.add("host", host(0)).writer.samples(
         0,
@@ -422,14 +422,14 @@ def test_samples_are_summed_up_by_host_and_rates_by_their_real_interval(path):
 
 
 @pytest.mark.parametrize("pctile", [0, 100, -1, math.nan, math.inf])
-def test_a_percentile_that_is_none_is_refused(path, pctile):
-    """Zero, a hundred and anything beyond is a usage error that says what was expected."""
+def test_an_invalid_percentile_is_refused(path, pctile):
+    """Zero, a hundred and anything beyond is a usage error that names the expected range."""
     with pytest.raises(UsageError, match="between 0 and 100"):
         report_of(lifecycle_run(path), pctile)
 
 
-def test_a_file_without_a_whole_header_cannot_be_reported(path):
-    """There is nothing to say about a file cut within its first block; the error names it."""
+def test_a_file_without_a_complete_header_cannot_be_reported(path):
+    """The error names the file that ends within its first block."""
     path.write_bytes(lifecycle_run(path).read_bytes()[:50])
     with pytest.raises(StatsFileError, match="nothing to read"):
         report_of(path)
@@ -440,7 +440,7 @@ def test_the_document_is_plain_json(path):
     json.dumps(report_of(lifecycle_run(path), 99.9), allow_nan=False)
 
 
-def test_a_header_alone_is_a_report(path):
+def test_a_header_alone_gives_a_report(path):
     """A run that was killed before its first job gives a report with zeros and reasons, not an error."""
     report = report_of(one_treatment(path).close())
     assert (report["totals"]["jobs"], report["totals"]["jobs_per_s"]) == (0, None)
@@ -452,7 +452,7 @@ def test_a_header_alone_is_a_report(path):
     st.sampled_from([np.uint32, np.int64]),
 )
 def test_groups_are_the_positions_of_each_key(keys, dtype):
-    """Near or far apart, one key or many: each key comes once, smallest first, with its positions in their order."""
+    """Each key occurs once, smallest first, with its positions in order, for any number of keys."""
     array = np.array(keys, dtype=dtype)
     places = np.arange(len(keys))
     found = [(key, places[where].tolist()) for key, where in group_positions(array)]
@@ -463,7 +463,7 @@ def test_groups_are_the_positions_of_each_key(keys, dtype):
     st.lists(st.tuples(st.integers(0, 3) | st.just(2**32 - 1), st.integers(0, 2) | st.just(2**16 - 1)), max_size=30)
 )
 def test_rows_are_grouped_by_treatment_and_column(pairs):
-    """Every row is in the group of its own treatment and operation, whatever their numbers."""
+    """Every row is in the group of its treatment and operation."""
     rows = operation_rows(
         *({"treatment": one, "operation": other, "ticket": k} for k, (one, other) in enumerate(pairs))
     )

@@ -1,4 +1,4 @@
-"""Rows by column: the same as whole rows, unpacked when asked for, checked at once."""
+"""Rows by column: equal to the rows, decoded on demand, checked at once."""
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.lists(st.tuples(TICKETS, INT64, INT64, st.integers(0, 2**16 - 1)), max_size=9), st.data())
-def test_columns_are_those_of_the_rows(drawn, data):
-    """Jobs, their only operations, and any part of a part of them have the same values by column as by row."""
+def test_columns_equal_the_rows(drawn, data):
+    """Jobs, their only operations, and any slice of a slice have the same values by column as by row."""
     jobs = job_rows(*({"ticket": one, "start_ns": start, "end_ns": end} for one, start, end, _ in drawn))
     operations = operation_rows(
         *(
@@ -45,8 +45,8 @@ def test_columns_are_those_of_the_rows(drawn, data):
     assert (unpack_by_column("jobs", body, {"jobs"})[0][1].rows(JOB_ROW) == jobs).all()
 
 
-def test_a_column_is_unpacked_once_and_only_if_somebody_asks():
-    """Half of a row's numbers are never looked at, and those that are cost once."""
+def test_a_column_is_decoded_once_and_only_on_demand():
+    """Unused columns cost nothing, and used ones are decoded once."""
     made = []
 
     def maker(name):
@@ -60,8 +60,8 @@ def test_a_column_is_unpacked_once_and_only_if_somebody_asks():
 
 @pytest.mark.parametrize("mode", [OFFSET, DELTA])
 @pytest.mark.parametrize(("name", "value"), [("operation", 2**16), ("ok", 2**8), ("trial", 2**32), ("treatment", -1)])
-def test_a_value_that_fits_no_row_is_found_before_anybody_asks(name, value, mode):
-    """What a row could not hold spoils its block at once, in whatever way it is written."""
+def test_a_value_out_of_range_is_detected_at_once(name, value, mode):
+    """A value that no row can hold invalidates its block before its column is read, in any encoding."""
     body = pack_operations(operation_rows({}, {}))
     body["columns"][name] = encode_column(np.array([0, value]), mode)
     with pytest.raises(ColumnError, match=f"{name} {value}: 0 to "):

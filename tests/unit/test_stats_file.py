@@ -1,4 +1,4 @@
-"""The stats file: what is written comes back; what is cut, damaged or foreign is told and never raises."""
+"""The stats file: data reads back as written; truncated, damaged and foreign files are reported and never raise."""
 
 import errno
 import gzip
@@ -56,7 +56,7 @@ def written(path, *blocks):
     return path
 
 
-def test_everything_that_is_written_comes_back(path):
+def test_everything_reads_back_as_written(path):
     """Rows, records, samples and plain blocks read equal to what was buffered."""
     jobs = job_rows({"ticket": 2**63, "outcome": 3, "start_ns": -5, "end_ns": 9, "worker": 65535})
     operations = operation_rows({"ticket": 1, "operation": 2, "duration_ns": 2**62, "ok": 0})
@@ -87,8 +87,8 @@ def test_everything_that_is_written_comes_back(path):
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_rows_come_back_exactly(tmp_path, data):
-    """Rows of any values within their types survive, in their order, however they were batched."""
+def test_any_rows_read_back_exactly(tmp_path, data):
+    """Rows of any valid values keep value and order, in any batches."""
 
     def drawn(dtype, **limits):
         fields = {}
@@ -113,13 +113,13 @@ def test_any_rows_come_back_exactly(tmp_path, data):
     assert [tuple(row) for rows in stats.iter_jobs() for row in rows.tolist()] == [
         tuple(row) for batch in batches for row in job_rows(*batch).tolist()
     ]
-    assert [row for rows in stats.iter_operations() for row in rows.tolist()] == [
+    assert [row for block in stats.blocks({"operations"}) for row in block.body.tolist()] == [
         row for batch in operation_batches for row in operation_rows(*batch).tolist()
     ]
 
 
-def test_a_file_cut_at_any_byte_reads_to_its_last_whole_block(path, tmp_path):
-    """For every length of the file: the whole blocks before it, why there are no more, and no exception."""
+def test_a_file_truncated_at_any_byte_reads_to_its_last_complete_block(path, tmp_path):
+    """For every length: the complete blocks before it, the reason for the end, and no exception."""
     whole = small_run(path).read_bytes()
     expected = [(block.kind, repr(block.body)) for block in StatsFile(path).blocks()]
     ends = block_ends(whole)
@@ -148,8 +148,8 @@ def block_ends(data):
     return ends
 
 
-def test_a_flipped_bit_anywhere_costs_what_follows_and_invents_nothing(path, tmp_path):
-    """One wrong bit in any byte: blocks before it are read unchanged, none is wrong, and the damage is told."""
+def test_a_flipped_bit_is_detected_and_ends_reading(path, tmp_path):
+    """One wrong bit in any byte: blocks before it are read unchanged, none is wrong, and the damage is reported."""
     whole = small_run(path).read_bytes()
     expected = [(block.kind, repr(block.body)) for block in StatsFile(path).blocks()]
     ends = block_ends(whole)
@@ -171,7 +171,7 @@ def test_a_flipped_bit_anywhere_costs_what_follows_and_invents_nothing(path, tmp
 
 
 def test_plain_gzip_reads_the_file(path):
-    """Any gzip program unpacks the whole file; the first block's kind is there to see."""
+    """Any gzip program decompresses the whole file, and shows the kind of the first block."""
     lifecycle_run(path)
     with gzip.open(path) as file:
         content = file.read()
@@ -199,8 +199,8 @@ def test_plain_gzip_reads_the_file(path):
         (b"", "the file is empty"),
     ],
 )
-def test_what_is_no_readable_stats_file_is_told_clearly(path, content, complaint):
-    """Another file, a newer format and an empty file each give their own message, naming the file."""
+def test_an_unreadable_stats_file_is_an_error(path, content, complaint):
+    """Another file, a newer format and an empty file each have their own message, which names the file."""
     path.write_bytes(content)
     with pytest.raises(StatsFileError) as raised:
         _ = StatsFile(path).header
@@ -208,7 +208,7 @@ def test_what_is_no_readable_stats_file_is_told_clearly(path, content, complaint
     assert str(path) in str(raised.value)
 
 
-def test_a_missing_file_is_told(path):
+def test_a_missing_file_is_an_error(path):
     """A path that cannot be opened is a `StatsFileError` with the system's reason."""
     with pytest.raises(StatsFileError, match="No such file"):
         StatsFile(path)
@@ -217,7 +217,7 @@ def test_a_missing_file_is_told(path):
 @pytest.mark.parametrize(
     "payload_length", [MAX_PAYLOAD + 1, 2**32 - 1, 3], ids=["too large", "as large as can be", "more than it says"]
 )
-def test_a_bomb_is_never_inflated(path, payload_length):
+def test_a_gzip_bomb_is_never_inflated(path, payload_length):
     """A member that announces too much, or holds more than it announces, is damage and costs no memory."""
     content = MAGIC + payload_length.to_bytes(4, "little") + bytes(4) + bytes(1 << 20)
     path.write_bytes(encode_frame(pack_payload("header", HEAD)) + gzip.compress(content))
@@ -243,7 +243,7 @@ def test_a_bomb_is_never_inflated(path, payload_length):
     ],
 )
 def test_a_malformed_body_is_damage(path, kind, body):
-    """A block whose frame is whole and whose content is not what its kind holds ends the reading, with the reason."""
+    """A block with a valid frame and a body that does not fit its kind ends reading, with the reason."""
     stats = StatsFile(written(path, ("header", HEAD), (kind, body), ("footer", {})))
     assert [block.kind for block in stats.blocks()] == ["header"]
     assert "the block is malformed" in stats.damage
@@ -260,15 +260,15 @@ def test_an_outcome_that_does_not_exist_is_damage(path):
     assert "outcome 4" in stats.damage
 
 
-def test_an_unknown_kind_is_passed_on(path):
-    """A kind that a later minor version adds is given as it is and is no damage."""
+def test_an_unknown_kind_is_returned(path):
+    """A kind that a later minor version adds is returned unchanged and is no damage."""
     stats = StatsFile(written(path, ("header", HEAD), ("novelty", {"a": 1})))
     assert [(block.kind, block.body) for block in stats.blocks({"novelty"})] == [("novelty", {"a": 1})]
     assert stats.damage is None
 
 
-def test_nothing_is_ever_overwritten(path):
-    """A path that exists is refused, its content untouched, and the message says what to do."""
+def test_an_existing_file_is_never_overwritten(path):
+    """An existing path is refused, its content untouched, and the message says what to do."""
     path.write_text("precious")
     with pytest.raises(StatsFileError, match="never overwritten; name another"):
         StatsWriter(path)
@@ -283,10 +283,9 @@ def test_rows_are_gathered_into_full_blocks(path):
         rows = np.zeros(1000, dtype=JOB_ROW)
         rows["ticket"] = np.arange(first, first + 1000)
         writer.jobs(rows)
-    assert writer.pending_rows == 100_001
     assert writer.pending_bytes > 100_000 * JOB_ROW.itemsize
     writer.flush()
-    assert (writer.pending_rows, writer.pending_bytes) == (0, 0)
+    assert writer.pending_bytes == 0
     writer.close()
     blocks = list(StatsFile(path).iter_jobs())
     assert [len(rows) for rows in blocks] == [MAX_ROWS, 100_000 - MAX_ROWS]
@@ -310,7 +309,7 @@ def one_operation_jobs(count):
 
 
 def test_a_job_of_one_operation_takes_at_most_eight_bytes(path):
-    """Job and operation together stay within the promise, in batches as they come, and come back in whole blocks."""
+    """Job and operation together keep the promise in realistic batches, and read back in full blocks."""
     jobs, operations = one_operation_jobs(100_000)
     writer = StatsWriter(path)
     writer.put("header", HEAD)
@@ -321,9 +320,10 @@ def test_a_job_of_one_operation_takes_at_most_eight_bytes(path):
     assert path.stat().st_size <= 8 * len(jobs)
     stats = StatsFile(path)
     assert kinds(path) == ["header", *["jobs", "operations"] * 2]
-    assert [block.kind for block in stats.blocks({"operations"})] == ["operations"] * 2
+    batches = [block.body for block in stats.blocks({"operations"})]
+    assert len(batches) == 2
     assert np.array_equal(np.concatenate(list(stats.iter_jobs())), jobs)
-    assert np.array_equal(np.concatenate(list(stats.iter_operations())), operations)
+    assert np.array_equal(np.concatenate(batches), operations)
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -337,8 +337,8 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
     ),
     st.booleans(),
 )
-def test_jobs_with_any_number_of_operations_come_back(monkeypatch, flows, mixed):
-    """None, one or several operations a job, in step with the jobs or not, at any instants: no row changes."""
+def test_jobs_with_any_number_of_operations_read_back(monkeypatch, flows, mixed):
+    """No operation, one or several per job, in step with the jobs or not: no row changes."""
     monkeypatch.setattr("bench_common.stats.writer.MAX_ROWS", 4)
     batches, payloads, given_rows = BlockBuilder(), [], {"jobs": [], "operations": []}
     for flow in flows:
@@ -364,7 +364,7 @@ def test_jobs_with_any_number_of_operations_come_back(monkeypatch, flows, mixed)
 
 
 def test_an_event_follows_the_rows_that_were_buffered_before_it(path):
-    """Jobs on both sides of an event are one block before it; a block put for itself keeps its place."""
+    """Jobs on both sides of an event are one block before it; a separate block keeps its place."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.jobs(job_rows({}))
@@ -376,8 +376,8 @@ def test_an_event_follows_the_rows_that_were_buffered_before_it(path):
     assert kinds(path) == ["header", "jobs", "event", "host", "jobs", "footer"]
 
 
-def test_appending_goes_on_while_another_thread_flushes(path):
-    """Nothing is lost or doubled when the hub appends during flushes in a native thread."""
+def test_appending_works_while_another_thread_flushes(path):
+    """No row is lost or doubled when the hub appends during flushes in a native thread."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     stop = threading.Event()
@@ -398,7 +398,7 @@ def test_appending_goes_on_while_another_thread_flushes(path):
 
 
 def test_one_flush_at_a_time(path, monkeypatch):
-    """A second flush while one is under way is refused, not interleaved."""
+    """A second flush during the first is refused, not interleaved."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     monkeypatch.setattr(
@@ -409,8 +409,8 @@ def test_one_flush_at_a_time(path, monkeypatch):
     writer.close()
 
 
-def test_a_full_disk_leaves_the_last_whole_block(path, monkeypatch):
-    """When a write stops halfway the half is taken away, the error names file and byte, later flushes repeat it."""
+def test_a_full_disk_leaves_the_last_complete_block(path, monkeypatch):
+    """A partial write is removed, the error names file and byte, and later flushes repeat it."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.flush()
@@ -437,7 +437,7 @@ def test_a_full_disk_leaves_the_last_whole_block(path, monkeypatch):
     assert StatsFile(path).damage is None
 
 
-def test_a_value_that_cannot_be_packed_is_refused_where_it_is_put(path):
+def test_a_value_that_cannot_be_packed_is_refused_by_put(path):
     """A bad body raises in the caller's `put`, not later in the thread that flushes."""
     writer = StatsWriter(path)
     with pytest.raises(TypeError):
@@ -445,8 +445,8 @@ def test_a_value_that_cannot_be_packed_is_refused_where_it_is_put(path):
     writer.close()
 
 
-def test_numbers_of_any_sort_are_stored_as_what_they_are_read_as(path):
-    """A metric given as an integer, and indices that are numpy's, come back as the record's own types."""
+def test_numbers_are_stored_with_the_types_of_the_record(path):
+    """A metric given as an integer, and indices from numpy, read back as the record's own types."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.metrics([MetricRecord(np.uint64(2**63), np.uint32(1), 0, "speed", 3)])
@@ -456,8 +456,8 @@ def test_numbers_of_any_sort_are_stored_as_what_they_are_read_as(path):
     assert type(record.value) is float
 
 
-def test_text_that_is_no_unicode_is_kept_readable(path):
-    """A message with surrogates, as a file name may bring, is stored with its escapes and breaks nothing."""
+def test_invalid_unicode_stays_readable(path):
+    """A message with surrogates, as in a file name, is stored with escapes."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.errors([ErrorRecord(1, 0, 0, "start", "engine", "no such file: caf\udce9")])
@@ -467,7 +467,7 @@ def test_text_that_is_no_unicode_is_kept_readable(path):
 
 
 def test_many_long_messages_are_spread_over_blocks(path):
-    """However long the errors of one flush are, no block grows beyond what a reader takes."""
+    """However long the errors of one flush are, no block exceeds the reader's limit."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.errors([ErrorRecord(job, 0, 0, "start", "engine", "x" * (1 << 20)) for job in range(9)])
@@ -482,16 +482,16 @@ def test_many_long_messages_are_spread_over_blocks(path):
 @pytest.mark.parametrize(
     "columns", [{"a": [1, 2], "b": [1]}, {"a": ["x"]}, {"a": [[1, 2], [3, 4]]}], ids=["uneven", "text", "matrix"]
 )
-def test_samples_that_are_no_columns_are_refused_at_once(path, columns):
-    """Uneven columns, texts and matrices raise where they are given, not in the thread that flushes."""
+def test_invalid_samples_are_refused_at_once(path, columns):
+    """Uneven columns, texts and matrices raise in `samples`, not in the thread that flushes."""
     writer = StatsWriter(path)
     with pytest.raises(ValueError, match="columns of numbers of one length"):
         writer.samples(0, "host", columns, {})
     writer.close()
 
 
-def test_a_block_that_cannot_be_made_is_no_silent_hole(path):
-    """When rows cannot be encoded the flush raises, and so does every later one: nothing is dropped unseen."""
+def test_a_block_that_cannot_be_encoded_raises(path):
+    """If rows cannot be encoded, the flush and every later one raise: nothing is dropped silently."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.flush()
@@ -505,7 +505,7 @@ def test_a_block_that_cannot_be_made_is_no_silent_hole(path):
 
 
 def test_the_documented_format_is_the_real_one(path):
-    """A reader made from docs/stats-file.rst alone, with gzip, struct and msgpack, gets the same numbers."""
+    """A reader written from docs/stats-file.rst alone, with gzip, struct and msgpack, gets the same numbers."""
     rows = job_rows(
         *({"ticket": 2**63 + k * k, "end_ns": 10**15 - k, "start_ns": k, "worker": k} for k in range(300))
     )
@@ -566,8 +566,8 @@ def by_the_docs(data, rows):
         ),
     ),
 )
-def test_hostile_bodies_are_damage_or_blocks_and_nothing_else(tmp_path, kind, body):
-    """Whatever a whole frame holds, reading it gives blocks or damage, and never another exception."""
+def test_hostile_bodies_give_blocks_or_damage(tmp_path, kind, body):
+    """Whatever a complete frame holds, reading it raises no other exception."""
     path = tmp_path / "hostile.stats.gz"
     payload = msgpack.packb([kind, body])
     path.write_bytes(encode_frame(pack_payload("header", HEAD)) + encode_frame(payload))
@@ -578,7 +578,7 @@ def test_hostile_bodies_are_damage_or_blocks_and_nothing_else(tmp_path, kind, bo
 
 @given(st.binary(max_size=60))
 def test_hostile_payloads_are_refused_as_frames(payload):
-    """Bytes that are no msgpack pair raise `FrameError`, and nothing else."""
+    """Bytes that are not a msgpack pair raise `FrameError`, and nothing else."""
     reader = FrameReader(io.BytesIO(encode_frame(payload)))
     try:
         kind, body = reader.read()
@@ -588,8 +588,8 @@ def test_hostile_payloads_are_refused_as_frames(payload):
     assert isinstance(body, dict)
 
 
-def test_an_endless_output_is_cut_and_marked(path):
-    """A stream beyond the limit keeps its beginning and says that it is truncated."""
+def test_a_long_output_is_truncated_and_marked(path):
+    """A stream beyond the limit keeps its beginning and is marked as truncated."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.outputs([OutputRecord(1, 0, 0, "run", b"x" * (MAX_OUTPUT + 1))])
@@ -598,8 +598,8 @@ def test_an_endless_output_is_cut_and_marked(path):
     assert (len(record.stdout), record.truncated) == (MAX_OUTPUT, True)
 
 
-def test_closing_twice_is_harmless_and_flushing_after_it_is_told(path):
-    """A closed writer stays closed; what comes later is an error and not lost in silence."""
+def test_closing_twice_is_harmless_and_a_later_flush_raises(path):
+    """Data after closing is an error, and is not lost silently."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.close()
@@ -610,8 +610,8 @@ def test_closing_twice_is_harmless_and_flushing_after_it_is_told(path):
 
 
 @pytest.mark.parametrize("library", [zlib, isal_zlib], ids=["zlib", "isal"])
-def test_either_library_reads_what_the_other_wrote(path, monkeypatch, library):
-    """Where there is no isal zlib does its work: each reads the other's files, and notices the same damage."""
+def test_either_library_reads_files_of_the_other(path, monkeypatch, library):
+    """Without isal, zlib is used: each reads the other's files, and detects the same damage."""
     lifecycle_run(path)
     other = path.with_name("other.stats.gz")
     monkeypatch.setattr(stats_frame, "_zlib", library)

@@ -1,4 +1,4 @@
-"""What an output says of how it was run: the parameters of the workload, in base units, of any text."""
+"""The parameters that an output states, in base units, from any text."""
 
 from pathlib import Path
 
@@ -51,32 +51,32 @@ BLOGLOAD = "blogload 1: 3 writers, 1 rewriters, 5 commenters, 10 readers; seed 7
     ],
 )
 def test_real_outputs_state_their_parameters(name, file, stated):
-    """Sizes are in bytes and durations in seconds, as a scenario's are once loaded."""
+    """Sizes are in bytes and durations in seconds, as in a loaded scenario."""
     assert stated.items() <= workload(name).stated_params((DATA / file).read_text()).items()
 
 
 def test_our_own_program_states_its_parameters():
-    """Of every kind of process there is a number."""
+    """It states the number of each kind of process."""
     expected = {"writers": 3, "rewriters": 1, "commenters": 5, "readers": 10, "seed": 7, "fsync": True}
     assert workload("blogload").stated_params(BLOGLOAD) == expected
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_is_stated_is_a_parameter(name):
-    """It can be the label that a run of ours would have; only the version is none."""
+def test_stated_values_are_parameters(name):
+    """Each can be the label that our own run would have; only the version is not a parameter."""
     parameters = {parameter.name for parameter in workload(name).parameters} | {"version"}
     texts = [path.read_text(errors="replace") for path in DATA.rglob("*.txt")] + [BLOGLOAD]
     assert {key for text in texts for key in workload(name).stated_params(text)} <= parameters
 
 
 @given(text=st.text())
-def test_any_text_is_taken(text):
-    """What says nothing states nothing; it is never an error."""
+def test_any_text_is_accepted(text):
+    """A text without parameters gives none, and is never an error."""
     for cls in workload_classes().values():
         assert isinstance(cls().stated_params(text), dict)
 
 
 @pytest.mark.parametrize(("text", "number"), [("16KiB", 16384), ("16Kb", 16384), ("1K", 1024), ("5GiB", 5 << 30)])
 def test_tools_count_by_1024(text, number):
-    """Whatever they call it."""
+    """Whatever they call the unit."""
     assert parse_tool_size(text) == number

@@ -14,15 +14,15 @@ int64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 
 
 @given(st.lists(int64, max_size=100), st.sampled_from([OFFSET, DELTA]))
-def test_integers_come_back_exactly(values, mode):
-    """Whatever the values, both modes give back each one, wrap-around differences included."""
+def test_integers_read_back_exactly(values, mode):
+    """Both modes return every value, wrap-around differences included."""
     column = np.array(values, dtype=np.int64)
     assert decode_column(encode_column(column, mode), len(values)).tolist() == values
 
 
 @given(st.integers(0, 64), st.data())
-def test_a_column_of_any_width_comes_back(bits, data):
-    """Codes of any number of planes, also those just below and above half a word, give back each value."""
+def test_a_column_of_any_width_reads_back(bits, data):
+    """Codes of any number of planes, also just below and above half a word, return each value."""
     base, spread = data.draw(int64), st.integers(-(2**bits) // 2, 2**bits // 2)
     steps = [data.draw(spread) for _ in range(data.draw(st.integers(0, 9)))]
     for values in ([base + step for step in steps], [base + sum(steps[:end]) for end in range(len(steps))]):
@@ -33,7 +33,7 @@ def test_a_column_of_any_width_comes_back(bits, data):
 
 
 @given(st.lists(st.floats(), max_size=50))
-def test_doubles_come_back_bit_for_bit(values):
+def test_doubles_read_back_bit_for_bit(values):
     """Doubles keep their bits, so that NaN and -0.0 survive."""
     column = np.array(values, dtype=np.float64)
     assert decode_column(encode_column(column, FLOAT), len(values)).tobytes() == column.tobytes()
@@ -46,7 +46,7 @@ def test_unsigned_words_keep_their_bits():
 
 
 def test_a_constant_column_takes_no_bytes_per_row():
-    """What never changes is a base and nothing else."""
+    """A constant is stored as the base only."""
     assert len(encode_column(np.full(MAX_ROWS, 7), OFFSET)) == 10
 
 
@@ -81,8 +81,8 @@ GOOD = encode_column(np.array([3, 300, 5]), OFFSET)
         (bytes([FLOAT, 7]) + bytes(8 + 21), 3),
     ],
 )
-def test_bytes_that_are_not_the_column_are_refused(data, rows):
-    """A wrong number of rows, an unknown mode or a byte too many is an error, never other numbers."""
+def test_invalid_column_bytes_are_refused(data, rows):
+    """A wrong number of rows, an unknown mode or an extra byte is an error, never other numbers."""
     with pytest.raises(ColumnError):
         decode_column(data, rows)
 
@@ -91,15 +91,15 @@ def test_bytes_that_are_not_the_column_are_refused(data, rows):
     ("values", "mode"),
     [(np.zeros(MAX_ROWS + 1, dtype=int), OFFSET), (np.zeros((2, 2), dtype=int), DELTA), (np.array([1.5]), OFFSET)],
 )
-def test_what_is_no_column_is_not_encoded(values, mode):
-    """Too many rows, a matrix, or fractions where integers belong are refused before anything is written."""
+def test_invalid_columns_are_not_encoded(values, mode):
+    """Too many rows, a matrix, or fractions in an integer column are refused before anything is written."""
     with pytest.raises(ValueError, match=r"expected|at most"):
         encode_column(values, mode)
 
 
 @given(st.binary(max_size=80), st.integers(0, 12))
 def test_hostile_bytes_decode_or_are_refused(data, rows):
-    """Arbitrary bytes give a column of the announced length or `ColumnError`; nothing else."""
+    """Arbitrary bytes give a column of the announced length or `ColumnError`."""
     try:
         column = decode_column(data, rows)
     except ColumnError:
