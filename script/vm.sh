@@ -1,14 +1,14 @@
 # shellcheck shell=bash disable=SC2154
-# The virtual machines of the testbed: made once, kept in the cache, and restored from a saved state in seconds.
-# Sourced by script/testbed, which brings $repository, $python, $folder, $switch and $subnet along; never run.
+# The virtual machines of the testbed: built once, cached, and restored from a saved state in seconds.
+# Sourced by script/testbed, which sets $repository, $python, $folder, $switch and $subnet; never run by itself.
 #
-# In the cache (vm-KEY, where KEY stands for all that went into it) are the disk, the kernel and its initial RAM disk,
-# and in a folder for each kind of acceleration, for each machine, a disk on top of it and the state of one whose engine
-# answers. A machine is restored from there with a disk of its own on top. What else makes them differ comes afterwards.
+# The cache (vm-KEY, where KEY is a digest of everything that goes into it) has the disk, the kernel and its initial RAM
+# disk, and, in a folder for each kind of acceleration, for each machine an overlay disk and the saved state of a machine
+# whose engine answers. A machine is restored from there with an overlay of its own. Its identity is set afterwards.
 
 vm_base=weighbridge/base
 vm_unused_days=14
-# Under software emulation; figures of a fast machine are a tenth of these.
+# For software emulation; a fast machine needs a tenth of these.
 vm_login_s=30
 vm_logins=5
 vm_sources=$repository/script/vm
@@ -30,27 +30,27 @@ is_vm() {
     { tr '\0' '\n' <"/proc/$(cat "$folder/vm-$1/pid")/environ"; } 2>/dev/null | grep -q -x "WEIGHBRIDGE_VM=$folder/vm-$1"
 }
 
-# Everything that is needed to build or restore, or an end that says what is not there.
+# Checks everything that is needed to build or restore; exits with what is missing.
 vm_require() {
-    [ "$(uname -m)" = x86_64 ] || die "the virtual machines are made for x86_64; this is $(uname -m)"
+    [ "$(uname -m)" = x86_64 ] || die "the virtual machines need x86_64; this is $(uname -m)"
     local tool absent=
     for tool in qemu-system-x86_64 qemu-img busybox cpio mkfs.ext4 ssh-keygen; do
         command -v "$tool" >/dev/null || absent="$absent $tool"
     done
     if [ -n "$absent" ]; then
-        confirm "the virtual machines need$absent; install ${vm_packages[*]}?" || die "there are no virtual machines without them"
-        apt_install "${vm_packages[@]}" || die "what the virtual machines need cannot be installed; the reason is above"
+        confirm "the virtual machines need$absent; install ${vm_packages[*]}?" || die "cannot start virtual machines without them"
+        apt_install "${vm_packages[@]}" || die "cannot install what the virtual machines need; the reason is above"
     fi
     # In a container the device may be missing where the kernel has it.
     [ -c /dev/net/tun ] || die "/dev/net/tun is missing, through which a virtual machine reaches the switch: modprobe tun"
     [ ${#folder} -le 80 ] || usage_error "WEIGHBRIDGE_TESTBED=$folder is too long for sockets of virtual machines (80 characters)"
     require_python
     docker image inspect "$vm_base" >/dev/null 2>&1 ||
-        die "the virtual machines are made of the image $vm_base, which is not there:" \
+        die "the virtual machines are built from the image $vm_base, which is missing:" \
             "script/docker-engine start && bench-master build-images base"
 }
 
-# Sets vm_folder, vm_kind and vm_states: where saved states for this machine are, made now if they are not there yet.
+# Sets vm_folder, vm_kind and vm_states: where the saved states for this machine are; builds them if they are missing.
 vm_prepare() {
     local cache key
     cache=$(vm_cache)
@@ -60,28 +60,28 @@ vm_prepare() {
     exec 9>"$cache/lock"
     if ! flock -n 9; then
         say "another testbed is building virtual machines; waiting for it"
-        flock -w 900 9 || die "another testbed has held $cache/lock for 15 minutes; see what hangs"
+        flock -w 900 9 || die "another testbed has held $cache/lock for 15 minutes; find out what hangs"
     fi
-    # What a build left that was killed.
+    # Leftovers of a build that was killed.
     rm -rf "$cache"/making-*
     if [ ! -f "$vm_folder/disk" ]; then
         say "building the virtual machines: some minutes, once; they are kept in $vm_folder"
-        (vm_make_disk "$cache") || die "the disk of the virtual machines cannot be made; the reason is above"
+        (vm_make_disk "$cache") || die "cannot build the disk of the virtual machines; the reason is above"
     fi
     vm_kind=$(vm_find_kind)
     vm_states=$vm_folder/$vm_kind
     # Under KVM a guest sees the processor as it is, and goes on with no other; a cache may be taken to another machine.
     [ "$vm_kind" = tcg ] || vm_states=$vm_states-$(grep -m 2 -E '^(model name|flags)' /proc/cpuinfo | sha256sum | cut -c1-8)
     if [ ! -d "$vm_states" ]; then
-        [ "$vm_kind" = kvm ] || say "no usable KVM here: QEMU emulates the processor, which takes its time"
-        (vm_make_states) || die "a virtual machine does not start; the reason is above"
+        [ "$vm_kind" = kvm ] || say "no usable KVM here: QEMU emulates the processor, which is slow"
+        (vm_make_states) || die "cannot start a virtual machine; the reason is above"
     fi
     touch "$vm_folder"
     find "$cache" -mindepth 1 -maxdepth 1 -name 'vm-*' -mtime "+$vm_unused_days" -exec rm -rf {} +
     exec 9>&-
 }
 
-# Ends a process of ours and waits for it.
+# Stops one of our processes and waits for it.
 vm_end_process() {
     local pid tries=0
     pid=$(cat "$1") || return 0
@@ -92,7 +92,7 @@ vm_end_process() {
     done
 }
 
-# Begins to restore a machine; vm_identify makes it somebody.
+# Starts to restore a machine; vm_identify gives it its identity.
 vm_start() {
     local name=$1 home=$folder/vm-$1 leg=v-$1
     if vm_alive "$name"; then return; fi
@@ -100,9 +100,9 @@ vm_start() {
     rm -f "$home"/{disk,qmp,tell,console}
     [ -f "$home/host_key" ] || ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$home/host_key"
     vm_host_line "$name" >"$home/known_hosts"
-    qemu-img create -q -f qcow2 -b "$vm_states/$name.qcow2" -F qcow2 "$home/disk" || die "$name has no disk"
+    qemu-img create -q -f qcow2 -b "$vm_states/$name.qcow2" -F qcow2 "$home/disk" || die "cannot create the disk of $name"
     if ! ip -n "$switch" link show "$leg" >/dev/null 2>&1; then
-        nsenter --net="/run/netns/$switch" ip tuntap add dev "$leg" mode tap || die "$name has no network"
+        nsenter --net="/run/netns/$switch" ip tuntap add dev "$leg" mode tap || die "cannot create the network of $name"
         ip -n "$switch" link set "$leg" master br0 up
     fi
     (
@@ -118,7 +118,7 @@ vm_start() {
     disown
 }
 
-# Gives a restored machine the right time and what no other has: name, id, boot id, address, host key, randomness.
+# Gives a restored machine the current time and its own name, id, boot id, address, host key and randomness.
 vm_identify() {
     local name=$1 home=$folder/vm-$1 hash machine
     if [ -f "$home/identified" ] && [ "$(cat "$home/identified")" = "$(cat "$home/pid")" ]; then return; fi
@@ -148,7 +148,7 @@ SCRIPT
     cp "$home/pid" "$home/identified"
 }
 
-# Restores both machines at the same time and waits until they let one in.
+# Restores both machines in parallel and waits until they accept a login.
 vms_up() {
     local name waiting=()
     for name in "${vm_names[@]}"; do vm_start "$name"; done
@@ -159,13 +159,13 @@ vms_up() {
     for name in "${vm_names[@]}"; do
         if ! wait "${waiting[0]}"; then
             tail -n 8 "$folder/vm-$name/log" "$folder/vm-$name/console" >&2 || true
-            die "the virtual machine $name does not let us in; its last words are above"
+            die "the virtual machine $name accepts no login; the end of its log is above"
         fi
         waiting=("${waiting[@]:1}")
     done
 }
 
-# Waits for a whole login, and a word of the engine: what an emulated processor does for the first time takes long.
+# Waits for a complete login and an answer of the engine: the first time of anything is slow on an emulated processor.
 vm_await() {
     local tries=0
     until vm_lets_in "$1"; do
