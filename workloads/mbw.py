@@ -1,16 +1,13 @@
-"""mbw: how fast one thread copies one array in memory to another, in three ways.
+"""mbw: how fast one thread copies one array in memory to another, by three methods; or several mbw in parallel.
 
-It uses one CPU and times with the wall clock. Arrays that fit the last-level cache measure the cache; two of them
-are allocated, so mind the memory limit and swap.
+Arrays that fit into the last-level cache measure the cache; mbw allocates two, so mind the memory limit and swap.
 
-Two traps of the versions up to 1.2.2, which Debian ships to bookworm, are undone here (`mbw_output` says how to
-tell them apart). The labels MEMCPY and DUMB are swapped, which the parser undoes. Their MCBLOCK reads one block
-again and again and so measures the cache: it has a metric of its own, never compared with that of later versions.
+Versions up to 1.2.2, which Debian ships to bookworm, have two faults (`mbw_output` detects the version). They swap
+the labels MEMCPY and DUMB, which the parser undoes. Their MCBLOCK copies the same block again and again and so
+measures the cache: it has its own metric, never compared with that of later versions.
 
-Several mbw at once, as the study vm-docker-bench ran one for each CPU: what they print, and their rates' sum.
-
-A sum over 32 processes and one over two say nothing beside each other unless their numbers stand there too, so that
-the number of processes and the mean of one are given with every sum.
+The study vm-docker-bench ran one mbw for each CPU. Sums over different numbers of processes cannot be compared, so
+every sum comes with the number of processes and the mean of one.
 """
 
 from __future__ import annotations
@@ -38,9 +35,9 @@ PROCESSES_SCRIPT: Final = (
     'i=1; while [ "$i" -le "$n" ]; do mbw "$@" >"$d/$i" 2>&1 & i=$((i+1)); done; wait; '
     'i=1; while [ "$i" -le "$n" ]; do echo "process $i of $n"; cat "$d/$i"; i=$((i+1)); done'
 )
-"""Prints the help, starts so many mbw at once (0: as many as CPUs may be used), then prints the output of each.
+"""Prints the help, starts N mbw in parallel (0: one for each usable CPU), then prints the output of each.
 
-The text is fixed; the number and the parameters come as words of their own.
+The script is fixed; the number and the parameters are arguments.
 """
 
 _PROCESS: Final = re.compile(r"process (\d{1,5}) of (\d{1,5})", re.ASCII)
@@ -50,14 +47,14 @@ _SUM: Final = re.compile(r"(MEMCPY|DUMB|MCBLOCK) Total AVG: (\d{1,12}(?:\.\d{1,6
 
 
 def total_name(name: str) -> str:
-    """Return what the sum over all processes of a rate of one is called."""
+    """Return the name of the sum of a rate over all processes."""
     return name.replace("_mib_per_second", "_total_mib_per_second")
 
 
 def read_processes(text: str, read: Callable[[str], dict[str, float]]) -> dict[str, float] | None:
-    """Return the metrics of several mbw at once; None where the text is of one. `read` is the parser of one.
+    """Return the metrics of several mbw in parallel; None if the text is of one. `read` is the parser of one.
 
-    Raises `ParseError` where one of them failed, is missing or differs from the others in what it measured.
+    Raises `ParseError` if one of them failed, is missing or measured other things than the others.
     """
     lines = text.split("\n")
     places = [(at, match) for at, line in enumerate(lines) if (match := _PROCESS.fullmatch(line.strip()))]
@@ -73,16 +70,16 @@ def read_processes(text: str, read: Callable[[str], dict[str, float]]) -> dict[s
     helping = lines[: starts[0]]
     metrics = []
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        # Blank lines in the place of the others keep the numbers of lines what they are in the whole text.
+        # Blank lines in place of the others keep the line numbers of the whole text.
         blank = [""] * (start + 1 - len(helping))
         metrics.append(read("\n".join([*helping, *blank, *lines[start + 1 : end]])))
     if any(set(one) != set(metrics[0]) for one in metrics):
-        raise ParseError("the processes did not measure the same")
+        raise ParseError("the processes have different metrics")
     return _combine_processes(metrics)
 
 
 def _combine_processes(metrics: list[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each rate over the processes, the least and the largest of extremes, and the sums."""
+    """Return the mean of each rate over the processes, the extremes, and the sums."""
     count = len(metrics)
     merged: dict[str, float] = {"processes": float(count)}
     for name in metrics[0]:
@@ -98,7 +95,7 @@ def _combine_processes(metrics: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _read_sums(lines: list[str]) -> dict[str, float] | None:
-    """Return the metrics in what the study's own script printed: sums of averages, by label as printed."""
+    """Return the metrics in the output of the study's own script: sums of averages, by label as printed."""
     numbered = [(number, line) for number, line in enumerate(lines, start=1) if line]
     cores = _CORES.fullmatch(numbered[0][1]) if numbered else None
     if cores is None:
@@ -122,28 +119,28 @@ def _read_sums(lines: list[str]) -> dict[str, float] | None:
 MIB: Final = 2**20
 
 SCRIPT: Final = 'mbw -h; exec mbw "$@"'
-"""Prints the help, the only place where mbw says which version it is (it exits 1 for it), then runs.
+"""Prints the help, the only output with mbw's version (it exits with 1), then runs.
 
-The text is fixed, and parameters reach mbw as words of their own.
+The script is fixed; the parameters are arguments.
 """
 
 SLOW_MEMORIES: Final = 4
-"""How many times longer one mbw for each CPU is taken to last than one alone: with CPUs comes memory to feed them."""
+"""Assumed slowdown of one mbw for each CPU against one alone: hosts with more CPUs have more memory bandwidth."""
 
 SLOW_BYTES_PER_SECOND: Final = 2**30
-"""What a slow machine copies, for the time that a run may take."""
+"""The rate of a slow machine, for the estimated run time."""
 
 _TESTS: Final = {"all": (), "copy": ("-t0", "-t1"), "mcblock": ("-t2",)}
-"""What is given for each value of `methods`. Which of ``-t0`` and ``-t1`` is memcpy depends on the version."""
+"""Arguments for each value of `methods`. Which of ``-t0`` and ``-t1`` is memcpy depends on the version."""
 
 _KINDS: Final = {
     "memcpy": "memcpy of the whole array",
     "dumb": "a plain loop, a word at a time",
     "mcblock": "memcpy a block at a time",
-    "mcblock_hot": "memcpy of one and the same block, as mbw up to 1.2.2 does: its source stays in the cache",
-    "labelled_memcpy": "printed as MEMCPY by a version that is not known: memcpy, or the loop up to 1.2.2",
-    "labelled_dumb": "printed as DUMB by a version that is not known: the loop, or memcpy up to 1.2.2",
-    "labelled_mcblock": "printed as MCBLOCK by a version that is not known: from memory, or the cache up to 1.2.2",
+    "mcblock_hot": "memcpy of the same block again and again (mbw up to 1.2.2): its source stays in the cache",
+    "labelled_memcpy": "printed as MEMCPY by an unknown version: memcpy, or the loop up to 1.2.2",
+    "labelled_dumb": "printed as DUMB by an unknown version: the loop, or memcpy up to 1.2.2",
+    "labelled_mcblock": "printed as MCBLOCK by an unknown version: from memory, or the cache up to 1.2.2",
 }
 
 _FIGURES: Final = {
@@ -186,7 +183,12 @@ class Mbw(Workload):
         ),
         Parameter("block_size", "size", 256 * 1024, "block of mcblock", "B", minimum=1),
         Parameter(
-            "processes", "int", 1, "mbw at once; 0 is one for each CPU that the job may use", minimum=0, maximum=4096
+            "processes",
+            "int",
+            1,
+            "mbw in parallel; 0 is one for each usable CPU",
+            minimum=0,
+            maximum=4096,
         ),
     )
     run_line_pattern: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+M"
@@ -196,11 +198,11 @@ class Mbw(Workload):
             for kind, help_text in _KINDS.items()
             for figure, what in _FIGURES.items()
         ),
-        Metric("processes", "1", "higher", "mbw that ran at once, where they were started together"),
+        Metric("processes", "1", "higher", "mbw processes that ran in parallel"),
     )
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
-        """Return the one command; raise `UsageError` where parameters ask for what mbw cannot do."""
+        """Return the command; raise `UsageError` for parameters that mbw does not support."""
         array, block = int(str(params["array_size"])), int(str(params["block_size"]))
         if array % MIB:
             raise UsageError(f"mbw takes whole MiB: array_size cannot be {format_size(array)}")
@@ -215,9 +217,9 @@ class Mbw(Workload):
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run by mbw 1.x or 2.x.
 
-        With the help of ``mbw -h`` in front, as this workload's own runs have it, labels that a version swaps are
-        put right. A bare run may be of either kind, so its metrics say that they are as labelled. Of several mbw at
-        once each rate is the mean of one, with the sum and the number of processes beside it.
+        After the help of ``mbw -h``, which this workload's own runs print, swapped labels are corrected. Without it
+        the version is unknown, so the metrics are named as labelled. For several mbw in parallel each rate is the
+        mean of one, with the sum and the number of processes.
         """
         together = read_processes(text, self._parse_one)
         return self._parse_one(text) if together is None else together
@@ -229,17 +231,17 @@ class Mbw(Workload):
         return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
 
     def run_starts(self, lines: Sequence[str]) -> list[int]:
-        """Return the places of those lines that a run begins with, be it the help or a run's first row."""
+        """Return the indexes of the lines that begin a run: the help or the first row."""
         return run_starts(lines)
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return the size of an array, and how many ran at once where that was more than one."""
+        """Return the size of an array, and the number of processes if there were several."""
         return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
-        """Return what a slow machine takes for all copies, and for filling the arrays."""
+        """Return the time of a slow machine for all copies, and for filling the arrays."""
         copies = int(str(params["runs"])) * 3 + 2
-        # Together they share one memory; how many there are for each CPU only the host knows.
+        # All processes share one memory; only the host knows the number of its CPUs.
         at_once = int(str(params["processes"])) or SLOW_MEMORIES
         return 1.0 + at_once * copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
 

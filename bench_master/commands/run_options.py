@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from bench_common.cli import InvalidValue, file_name, int_range, name
+import msgspec
+
+from bench_common.cli import MAX_SEED, InvalidValue, file_name, int_range, name
 from bench_common.errors import UsageError
-from bench_common.units import format_duration, parse_duration
+from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
+from bench_common.units import format_duration, parse_duration, parse_rate
 from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.bucketbench import DefinitionFlags, load_scenario_or_definition
 from bench_master.bucketbench.schema import GRACE
@@ -27,13 +31,14 @@ from bench_master.commands.fleet_options import (
     add_start_options,
     parse_duration_option,
 )
-from bench_master.commands.load_options import LoadOptions, add_dispatch_options, add_load_options, add_plan_options
 from bench_master.coordinator import Policy
+from bench_master.coordinator.trial_scheduler import MAX_LOOK_AHEAD
 from bench_master.progress import MODES
 from bench_master.reports import report_formats
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 from bench_master.run.resume import ResumableRun
 from bench_master.scenario import Scenario
+from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -44,6 +49,153 @@ MIN_TIMEOUT_S: Final = 0.5
 """A shorter timeout would take a busy host for a dead one."""
 HEARTBEATS_PER_TIMEOUT: Final = 6
 """The least number of heartbeats within the timeout after which a silent worker counts as missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is run and how it is dispatched; None leaves a value to the scenario."""
+
+    noop: bool = False
+    """Execute nothing: measure the harness's own maximum rate."""
+    keep: bool = False
+    """Leave containers as the jobs left them."""
+    seed: int | None = None
+    """The seed of the order of trials; None: the scenario's, else a random one."""
+    user_count: int | None = None
+    """Jobs in flight over all workers together."""
+    operation_count: int | None = None
+    """Jobs in each trial."""
+    run_seconds: str | None = None
+    """The length of each trial, as a duration."""
+    rate: str | None = None
+    """Jobs that arrive each second over all workers, such as ``200/s``."""
+    arrivals: ArrivalProcess | None = None
+    """How arrivals are spaced."""
+    overhead: bool = False
+    """Sample the memory and CPU time of the engines' own processes."""
+    skip_host_ceiling: bool = False
+    """Do not measure the host ceiling."""
+    look_ahead: bool = True
+    """Prefetch short, independent jobs to workers."""
+    batch_size: int | None = None
+    """Jobs and results in one message; None: adapts to the rate of jobs."""
+
+
+def add_plan_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of `LoadOptions` that stand beside the scenario."""
+    parser.add_argument("--noop", action="store_true", help="execute nothing: measure the harness's own maximum rate")
+    parser.add_argument(
+        "--seed",
+        type=int_range(0, MAX_SEED),
+        metavar="N",
+        help="seed of the order of trials (default: the scenario's, else random; the stats file keeps it)",
+    )
+
+
+def add_load_options(group: argparse._ActionsContainer) -> None:
+    """Add the size and the rate of the load."""
+    group.add_argument(
+        "-u", "--user-count", type=int_range(1), metavar="N", help="jobs in flight, over all workers together"
+    )
+    size = group.add_mutually_exclusive_group()
+    size.add_argument("-o", "--operation-count", type=int_range(1), metavar="N", help="jobs in each trial")
+    size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
+    group.add_argument(
+        "--rate",
+        metavar="RATE",
+        help="start jobs at this rate over all workers, such as 200/s, even if earlier jobs still run (open load); "
+        "needs -o or -r if the scenario counts iterations",
+    )
+    group.add_argument(
+        "--arrivals",
+        choices=ARRIVAL_PROCESSES,
+        help="spacing of the jobs that start at a rate (default: the scenario's, else constant)",
+    )
+    group.add_argument(
+        "--skip-host-ceiling",
+        action="store_true",
+        help="do not measure the host ceiling, even if the scenario asks for it",
+    )
+
+
+def add_dispatch_options(group: argparse._ActionsContainer) -> None:
+    """Add how jobs reach the workers."""
+    group.add_argument(
+        "--look-ahead",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="prefetch jobs to workers when jobs are short and independent (default: yes)",
+    )
+    group.add_argument(
+        "--batch-size",
+        type=int_range(1, MAX_LOOK_AHEAD),
+        metavar="N",
+        help="jobs or results in one message (default: adapts to the rate of jobs)",
+    )
+
+
+def apply_load_options(scenario: Scenario, options: LoadOptions) -> Scenario:
+    """Return the scenario with the values that the command line overrides."""
+    scenario = _apply_rate(_apply_size(scenario, options), options)
+    if options.overhead and scenario.overhead is None:
+        scenario = replace(scenario, overhead=OverheadSampling())
+    if options.skip_host_ceiling or options.noop:
+        scenario = replace(scenario, host_ceiling=False)
+    return scenario
+
+
+def _apply_size(scenario: Scenario, options: LoadOptions) -> Scenario:
+    """Return the scenario with `-o` or `-r` in place of its own sizes."""
+    count, seconds = options.operation_count, options.run_seconds
+    if count is None and seconds is None:
+        return scenario
+    length = None if seconds is None else parse_duration_option(seconds, "--run-seconds")
+    if length is not None and length <= 0:
+        raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
+
+    def resize(treatment: Treatment) -> Treatment:
+        return msgspec.structs.replace(treatment, iterations=None, operation_count=count, run_seconds=length)
+
+    return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
+
+
+def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:
+    """Return the scenario with `--rate` and `--arrivals` in place of its own."""
+    if options.rate is None and options.arrivals is None:
+        return scenario
+    rate = None
+    if options.rate is not None:
+        try:
+            rate = parse_rate(options.rate)
+        except ValueError as error:
+            raise UsageError(f"--rate {options.rate}: {error}") from error
+        if not 0 < rate <= MAX_RATE_PER_S:
+            raise UsageError(f"--rate {options.rate}: expected more than 0 and at most {MAX_RATE_PER_S:g} a second")
+
+    def pace(treatment: Treatment) -> Treatment:
+        load = treatment.open_load
+        if rate is None and load is None:
+            raise UsageError(f"--arrivals {options.arrivals}: the scenario has no rate; give --rate, such as 200/s")
+        if treatment.iterations is not None:
+            advice = "give the number of jobs (-o) or the length of a trial (-r)"
+            raise UsageError(f"--rate {options.rate}: the scenario counts iterations of a slot; {advice}")
+        if load is None:
+            assert rate is not None
+            concurrency = treatment.concurrency if treatment.concurrency > 1 else OPEN_CONCURRENCY
+            load, treatment = OpenLoad(rate), msgspec.structs.replace(treatment, concurrency=concurrency)
+        paced = msgspec.structs.replace(
+            load, rate_per_s=rate or load.rate_per_s, process=options.arrivals or load.process
+        )
+        return msgspec.structs.replace(treatment, open_load=paced)
+
+    return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
+
+
+def choose_seed(scenario: Scenario, options: LoadOptions) -> int:
+    """Return the given seed, else the scenario's, else a random one."""
+    if options.seed is not None:
+        return options.seed
+    return scenario.seed if scenario.seed is not None else secrets.randbelow(1 << 31)
 
 
 @dataclass(frozen=True, slots=True)

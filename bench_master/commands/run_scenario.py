@@ -22,12 +22,14 @@ from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
 from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
-from bench_master.commands.load_options import LoadOptions, apply_load_options, choose_seed
 from bench_master.commands.run_options import (
     DEFAULT_DIRECTORY,
+    LoadOptions,
     OutputOptions,
     RunOptions,
     add_run_options,
+    apply_load_options,
+    choose_seed,
     restore_options,
     resumed_scenario,
 )

@@ -1,7 +1,35 @@
-"""Results that were measured elsewhere: from what a tool printed to a stats file that every report reads."""
+"""Imports results that were measured elsewhere: from the output of a tool to a stats file that every report reads.
 
-from bench_master.imported.import_writer import ImportSpec, write_import
+The file has metrics, outputs and samples like any other, but no times, hosts, order or parameters, which a tool does
+not print. Its header says ``imported``, so that readers ignore its stamps. Runs with different stated parameters are
+separate treatments, never averaged; the parameters that differ become labels.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench_common import __version__
+from bench_common.errors import UsageError
+from bench_common.records import JOB_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
+from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
+from bench_common.units import format_duration, format_size
 from bench_master.imported.readers import ImportedRun, MonitorLog, decode_text, read_bytes, read_monitor, split_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from bench_common.treatment import Scalar
+    from workloads.base import Workload
+
+    Stated = Mapping[str, Scalar]
+
 
 __all__ = [
     "ImportSpec",
@@ -13,3 +41,198 @@ __all__ = [
     "split_runs",
     "write_import",
 ]
+
+
+@dataclass(slots=True)
+class RunGroup:
+    """Runs whose outputs state the same parameters."""
+
+    stated_params: Stated
+    """These parameters."""
+    labels: dict[str, Scalar] = field(default_factory=dict)
+    """The labels that distinguish the group."""
+    members: list[int] = field(default_factory=list)
+    """The indexes of its runs among all runs."""
+
+
+def group_runs(workload: Workload, runs: Sequence[ImportedRun], given: Mapping[str, Scalar]) -> list[RunGroup]:
+    """Return the runs in groups, in the order of each group's first run.
+
+    A failed run states fewer parameters than a complete one: it joins the only group that it does not contradict,
+    else it is a group of its own. `given` are the user's labels; `UsageError` if an output states another value.
+    """
+    groups: list[RunGroup] = []
+    for at, run in sorted(enumerate(runs), key=lambda pair: (bool(pair[1].error), pair[0])):
+        group = _matching_group(run, groups)
+        if group is None:
+            group = RunGroup(run.stated_params)
+            groups.append(group)
+        group.members.append(at)
+    varying = _varying(groups)
+    for group in groups:
+        shown = {key: _label_value(workload, key, value) for key, value in group.stated_params.items()}
+        _check_given_labels(given, shown)
+        group.labels = {**given, **{key: shown[key] for key in varying if key in shown}}
+    return sorted(groups, key=lambda group: min(group.members))
+
+
+def _matching_group(run: ImportedRun, groups: Sequence[RunGroup]) -> RunGroup | None:
+    """Return the group that a run belongs to; None if there is none yet, or if more than one fits."""
+    fitting = [one for one in groups if one.stated_params == run.stated_params]
+    if run.error and not fitting:
+        fitting = [one for one in groups if run.stated_params.items() <= one.stated_params.items()]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _varying(groups: Sequence[RunGroup]) -> list[str]:
+    """Return the keys whose values differ between groups, in the order of their first use."""
+    keys = dict.fromkeys(key for group in groups for key in group.stated_params)
+    return [key for key in keys if len({group.stated_params.get(key) for group in groups}) > 1]
+
+
+def _check_given_labels(given: Mapping[str, Scalar], shown: Mapping[str, Scalar]) -> None:
+    for key, value in given.items():
+        if key in shown and str(shown[key]) != str(value):
+            raise UsageError(f"--label {key}={value}: an output states {shown[key]}; give that value or no label")
+
+
+def _label_value(workload: Workload, key: str, value: Scalar) -> Scalar:
+    """Return a stated value as a label shows it."""
+    kind = next((parameter.type for parameter in workload.parameters if parameter.name == key), "text")
+    if kind == "size" and isinstance(value, int):
+        return format_size(value)
+    if kind == "duration" and isinstance(value, float):
+        return format_duration(value)
+    return value
+
+
+@dataclass(slots=True)
+class ImportSpec:
+    """The contents of an imported stats file."""
+
+    workload: Workload
+    """The workload that printed the outputs."""
+    environment: str
+    """The environment's label."""
+    engine: str
+    """The engine's label."""
+    run_id: str
+    """The id of the imported run."""
+    argv: Sequence[str]
+    """The command line of the import."""
+    labels: Mapping[str, Scalar] = field(default_factory=dict)
+    """More labels from the user."""
+    interval_s: float | None = None
+    """Seconds between two readings of a monitor, if the user stated them."""
+    files: list[dict[str, Any]] = field(default_factory=list)
+    """Name, size and checksum of each file that was read."""
+    runs: list[tuple[str, ImportedRun]] = field(default_factory=list)
+    """Each run with the place where it was found."""
+    monitors: list[MonitorLog] = field(default_factory=list)
+    """The logs of the host's monitors."""
+
+    @property
+    def failed(self) -> int:
+        """The number of incomplete runs."""
+        return sum(bool(run.error) for _, run in self.runs)
+
+
+def write_import(path: Path, what: ImportSpec) -> None:
+    """Write the stats file; raise `StatsFileError` if it exists or cannot be written."""
+    groups = group_runs(what.workload, [run for _, run in what.runs], what.labels)
+    treatment_of = {member: index for index, group in enumerate(groups) for member in group.members}
+    writer = StatsWriter(path)
+    writer.put("header", _header(what, groups, treatment_of))
+    host = {"worker": 0, "worker_id": "imported", "host": None, "environment": what.environment, "slots": None}
+    writer.put("host", {**host, "engines": {what.engine: ""}, "fingerprint": None, "clock": None})
+    rows = np.zeros(len(what.runs), JOB_ROW)
+    for number, (place, run) in enumerate(what.runs):
+        ticket = ticket_of(number)
+        # Stamps stay 0, which means unknown in an imported file.
+        rows[number]["ticket"], rows[number]["trial"] = ticket, number
+        rows[number]["outcome"] = Outcome.FAILED if run.error else Outcome.DONE
+        rows[number]["treatment"] = treatment_of[number]
+        key = (ticket, treatment_of[number], number)
+        writer.outputs([OutputRecord(*key, "run", run.text.encode("utf-8", "replace"))])
+        if run.error:
+            writer.errors([ErrorRecord(*key, "parse", "incomplete-run", f"{place}: {run.error}")])
+        else:
+            writer.metrics([MetricRecord(*key, name, float(value)) for name, value in run.metrics.items()])
+    writer.jobs(rows)
+    for monitor in what.monitors:
+        _samples(writer, monitor, what.interval_s)
+    done = len(what.runs) - what.failed
+    writer.close(
+        {
+            "ended": None,
+            "status": "complete",
+            "duration_s": None,
+            "counts": {"planned": len(what.runs), "done": done, "failed": what.failed, "lost": 0, "aborted": 0},
+            "not_started": 0,
+            "warnings": list(dict.fromkeys(caveat for monitor in what.monitors for caveat in monitor.caveats)),
+        }
+    )
+
+
+def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
+    labels = {"environment": what.environment, "engine": what.engine, **group.labels}
+    given = {name for at in group.members for name in what.runs[at][1].metrics}
+    metrics = {one.name: {"unit": one.unit, "direction": one.direction} for one in what.workload.metrics}
+    return {
+        "index": index,
+        "labels": labels,
+        "title": " ".join(f"{key}={value}" for key, value in labels.items()),
+        "environment": what.environment,
+        "engine": what.engine,
+        "job": {"kind": "guest", "workload": what.workload.name, "params": dict(group.stated_params)},
+        "operation_names": [],
+        "metrics": {name: metric for name, metric in metrics.items() if name in given},
+    }
+
+
+def _header(what: ImportSpec, groups: Sequence[RunGroup], treatment_of: Mapping[int, int]) -> dict[str, Any]:
+    names = ", ".join(str(file["name"]) for file in what.files)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "run_id": what.run_id,
+        "created": None,
+        "imported": {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "workload": what.workload.name,
+            "files": what.files,
+        },
+        "scenario": {
+            "name": f"{what.workload.name}, measured elsewhere",
+            "description": "",
+            "path": names,
+            "text": "",
+            "document": {},
+            "notes": [],
+        },
+        "thresholds": [],
+        "order": None,
+        "seed": None,
+        "argv": list(what.argv),
+        "versions": {"weighbridge": __version__, "python": platform.python_version()},
+        "noop": False,
+        "sampling_interval_s": what.interval_s,
+        "treatments": [_treatment(what, index, group) for index, group in enumerate(groups)],
+        "trials": _trials(groups, treatment_of),
+    }
+
+
+def _trials(groups: Sequence[RunGroup], treatment_of: Mapping[int, int]) -> list[list[Any]]:
+    """Return the planned order: the n-th run of each treatment is in block n, as there is nothing else to pair by."""
+    places = {member: place for group in groups for place, member in enumerate(sorted(group.members))}
+    return [[treatment_of[number], places[number], False] for number in sorted(treatment_of)]
+
+
+def _samples(writer: StatsWriter, monitor: MonitorLog, interval_s: float | None) -> None:
+    columns = {name: np.asarray(values, dtype=np.float64) for name, values in monitor.columns.items()}
+    units = dict(monitor.units)
+    rows = len(next(iter(columns.values()), ()))
+    if interval_s is not None:
+        columns["interval_ns"] = np.full(rows, interval_s * 1e9)
+        units["interval_ns"] = "ns"
+    writer.samples(0, "host", columns, units)

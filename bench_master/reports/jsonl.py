@@ -1,17 +1,145 @@
-"""The JSON report, which is the document itself, and the JSON Lines report, which streams a line for each job."""
+"""The JSON report, which is the document itself, and the JSON Lines report, which streams a line for each job.
+
+`JobWindow` joins jobs with their operations, metrics and errors, which are in other blocks of the stats file.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, TextIO
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
-from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
+import numpy as np
+
+from bench_common.records import OPERATION_FAILED, ErrorRecord, MetricRecord, Outcome, attempt_of, job_id_of
+from bench_common.stats.reader import Block
 from bench_common.stats.rows import MAX_ROWS, Rows
 from bench_master.analysis.report_types import as_json
 from bench_master.reports import ReportSource
-from bench_master.reports.job_window import JobDetails, JobWindow
+
+SLICE_ROWS: Final = 8192
+"""Jobs that leave the window at a time: Python objects take ten times the memory of rows."""
+
+MAX_WINDOWS_WAITED: Final = 2
+"""After so many full windows without its job a detail is given up."""
+
+_Record: TypeAlias = MetricRecord | ErrorRecord
+
+
+@dataclass(slots=True)
+class JobDetails:
+    """The details of one ticket."""
+
+    treatment: int
+    """The index of its treatment."""
+    trial: int
+    """The index of its trial."""
+    operations: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Index of the operation, ok, start_ns and duration_ns of each."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Values by metric."""
+    error: dict[str, str] | None = None
+    """Its error, if it failed."""
+
+
+class JobWindow:
+    """Holds up to `rows` jobs, and details whose jobs are still missing or have left already."""
+
+    def __init__(self, rows: int) -> None:
+        self._limit = rows
+        self._jobs: deque[Rows] = deque()
+        self._held = 0
+        self._operations: list[tuple[int, Rows]] = []
+        self._records: list[tuple[int, _Record]] = []
+        self._gone = 0
+        """Jobs that have left so far; a detail keeps this number as of its arrival."""
+
+    def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
+        """Add a block; yield the jobs that leave the window, with their details by ticket."""
+        if block.kind == "jobs":
+            self._jobs.append(block.body)
+            self._held += len(block.body)
+            while self._held > self._limit and len(self._jobs) > 1:
+                yield from self._release_jobs()
+        elif block.kind == "operations":
+            self._operations.append((self._gone, block.body))
+        else:
+            self._records += [(self._gone, record) for record in block.body]
+
+    def drain(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
+        """Yield the remaining jobs; no later block can have details."""
+        while self._jobs:
+            yield from self._release_jobs()
+        self._gone += MAX_WINDOWS_WAITED * self._limit + 1
+
+    def _release_jobs(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
+        rows = self._jobs.popleft()
+        self._held -= len(rows)
+        self._gone += len(rows)
+        operations, records = self._take_details(rows["ticket"])
+        for first in range(0, len(rows), SLICE_ROWS):
+            part = rows[first : first + SLICE_ROWS]
+            found: dict[int, JobDetails] = {}
+            for theirs in operations:
+                _add_operations(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
+            if records:
+                for ticket in part["ticket"].tolist():
+                    for record in records.get(ticket, ()):
+                        _add_record(found, record)
+            yield part, found
+
+    def take_expired(self) -> dict[int, JobDetails]:
+        """Return, and forget, the details that have waited too long for their job."""
+        limit = self._gone - MAX_WINDOWS_WAITED * self._limit
+        found: dict[int, JobDetails] = {}
+        for since, rows in self._operations:
+            if since < limit:
+                _add_operations(found, rows)
+        for since, record in self._records:
+            if since < limit:
+                _add_record(found, record)
+        self._operations = [entry for entry in self._operations if entry[0] >= limit]
+        self._records = [entry for entry in self._records if entry[0] >= limit]
+        return found
+
+    def _take_details(
+        self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    ) -> tuple[list[Rows], dict[int, list[_Record]]]:
+        """Take out the operations, and the records by ticket, that belong to these jobs."""
+        operations = []
+        left = []
+        for since, rows in self._operations:
+            mine = np.isin(rows["ticket"], tickets)
+            operations.append(rows[mine])
+            if not mine.all():
+                left.append((since, rows[~mine]))
+        self._operations = left
+        wanted = set(tickets.tolist()) if self._records else set()
+        records: dict[int, list[_Record]] = {}
+        others = []
+        for since, record in self._records:
+            if record.ticket in wanted:
+                records.setdefault(record.ticket, []).append(record)
+            else:
+                others.append((since, record))
+        self._records = others
+        return operations, records
+
+
+def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
+    for ticket, treatment, trial, *operation in rows.tolist():
+        found.setdefault(ticket, JobDetails(treatment, trial)).operations.append(tuple(operation))
+
+
+def _add_record(found: dict[int, JobDetails], record: _Record) -> None:
+    details = found.setdefault(record.ticket, JobDetails(record.treatment, record.trial))
+    if isinstance(record, MetricRecord):
+        details.metrics[record.name] = record.value
+    else:
+        details.error = {"operation": record.operation, "kind": record.kind, "message": record.message}
 
 
 class JsonReport:

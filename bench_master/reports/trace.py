@@ -20,8 +20,7 @@ from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_o
 from bench_common.stats.rows import Rows, SampleColumns
 from bench_common.treatment import SOURCE
 from bench_master.reports import ReportSource
-from bench_master.reports.job_window import JobDetails, JobWindow
-from bench_master.reports.jsonl import WINDOW_ROWS, replace_nonfinite
+from bench_master.reports.jsonl import WINDOW_ROWS, JobDetails, JobWindow, replace_nonfinite
 
 Event = dict[str, Any]
 

@@ -26,8 +26,7 @@ from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
 from bench_master.commands.report_scenario import write_rate_histogram
 from bench_master.reports import ReportSource, report_formats
-from bench_master.reports.job_window import JobWindow
-from bench_master.reports.jsonl import job_lines
+from bench_master.reports.jsonl import JobWindow, job_lines
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_a_block_leaves_the_window_in_slices(path, monkeypatch):
     """However few jobs leave at a time, each has its own operations, metrics and error, and all lines are there."""
     lifecycle_run(path)
     whole = list(job_lines(ReportSource(StatsFile(path))))
-    monkeypatch.setattr("bench_master.reports.job_window.SLICE_ROWS", 3)
+    monkeypatch.setattr("bench_master.reports.jsonl.SLICE_ROWS", 3)
     assert list(job_lines(ReportSource(StatsFile(path)))) == whole
     assert [len(line["operations"]) for line in whole] == [3] * 8
 

@@ -8,9 +8,9 @@ from builders import StatsBuilder, header
 from bench_common.cli import read_options
 from bench_common.errors import UsageError
 from bench_master.cli import build_parser
-from bench_master.commands.load_options import LoadOptions
 from bench_master.commands.run_options import (
     WORKER_OPTIONS,
+    LoadOptions,
     RunOptions,
     TimeoutOptions,
     WorkerOptions,
