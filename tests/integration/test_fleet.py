@@ -383,7 +383,7 @@ def test_the_doctor_looks_at_all_hosts(master, testbed):
 def test_what_cannot_be_is_told_before_anything_is_started(master, testbed):
     """An environment that no host is of, a loopback that none reaches, --insecure."""
     for flags, why, environments in (
-        ((), "no host is of environment 'control'", ["control"]),
+        ((), "no host has the environment 'control'", ["control"]),
         (("--zmq-bind-ip", "127.0.0.1"), "blade-1 cannot reach this machine's loopback", ["bare-metal"]),
         (("--insecure",), "the workers of an inventory always have keys", ["bare-metal"]),
     ):

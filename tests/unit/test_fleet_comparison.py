@@ -1,4 +1,4 @@
-"""Hosts side by side: what differs, how grave that is, and what is as good as the same."""
+"""Differences between hosts: which there are, how severe they are, and which values count as equal."""
 
 from bench_master.commands.doctor import host_report, render_fleet
 from bench_master.fleet.fleet import HostReport, differences

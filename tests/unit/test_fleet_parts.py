@@ -1,4 +1,4 @@
-"""The parts of the fleet: wheels of what is installed, host keys, choosing a Python, arguments, outcomes, rows."""
+"""The parts of the fleet: wheels, host keys, the choice of a Python, arguments, outcomes, rows."""
 
 import base64
 import csv
@@ -36,7 +36,7 @@ from bench_master.fleet.wheels import PythonPlatform, Wheelhouse, required_distr
 from bench_master.run.discovery import DiscoveredWorker
 
 SMALL = "zope.event"
-"""A package of a few files that every installation has, for gevent needs it."""
+"""A small package that every installation has, because gevent needs it."""
 
 
 def hosts_of(text):
@@ -56,15 +56,15 @@ def small(monkeypatch):
     return chosen
 
 
-def test_what_a_worker_needs_is_all_that_we_need():
-    """Direct and indirect requirements, pip, ourselves; nothing that is needed for tests alone."""
+def test_a_worker_gets_all_our_requirements():
+    """Direct and indirect requirements, pip and Weighbridge; nothing that only tests need."""
     names = {dist.name.lower() for dist in required_distributions()}
     assert {"weighbridge", "pip", "numpy", "greenlet", "cffi"} <= names
     assert not {"pytest", "mypy", "ruff"} & names
 
 
-def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
-    """Each file is in RECORD with its digest, and pip would take the file's name."""
+def test_a_wheel_is_repacked_from_installed_files(small, tmp_path):
+    """Each file is in RECORD with its digest, and the file name is valid for pip."""
     bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.current())
     names = [wheel.name.split("-")[0] for wheel in bundle.wheels]
     assert sorted(names) == ["pip", "weighbridge", "zope_event"]
@@ -78,8 +78,8 @@ def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
             assert {row[0] for row in rows} == set(archive.namelist())
             for name, digest, size in rows:
                 content = archive.read(name)
-                told = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-                assert name == record or (digest, size) == (f"sha256={told}", str(len(content)))
+                encoded = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+                assert name == record or (digest, size) == (f"sha256={encoded}", str(len(content)))
             assert any(name.endswith(".dist-info/METADATA") for name in archive.namelist())
             assert not any("__pycache__" in name for name in archive.namelist())
 
@@ -92,7 +92,7 @@ def test_the_same_content_is_the_same_bundle(small, tmp_path):
     assert [wheel.sha256 for wheel in one.wheels] == [wheel.sha256 for wheel in other.wheels]
 
 
-def test_a_package_in_editable_mode_cannot_be_taken_along(tmp_path, monkeypatch):
+def test_a_package_in_editable_mode_is_refused(tmp_path, monkeypatch):
     """The message names it and says what to do."""
 
     class Editable:
@@ -146,7 +146,7 @@ def known(path, line):
 
 
 def test_known_hosts_is_read_as_ssh_writes_it(tmp_path, key):
-    """Plain and hashed names; lines that nobody understands are no keys."""
+    """Plain and hashed names; malformed lines are skipped."""
     path = tmp_path / "known_hosts"
     text = f"{key.get_name()} {key.get_base64()}"
     assert known(path, f"10.0.0.1,blade {text}")[key.get_name()] == key
@@ -165,8 +165,8 @@ def test_a_revoked_key_is_no_longer_known(tmp_path, key):
         KnownHosts(path, accept_new=True).check_unknown_host("10.0.0.1", key)
 
 
-def test_a_new_host_is_learned_on_request_only(tmp_path, key):
-    """It is added to the file, of which nothing else changes."""
+def test_a_new_host_key_is_added_on_request_only(tmp_path, key):
+    """It is appended to the file, and nothing else changes."""
     path = tmp_path / "ssh" / "known_hosts"
     with pytest.raises(InfrastructureError, match=f"not in .*{re.escape(key.fingerprint)}.*--accept-new"):
         KnownHosts(path).check_unknown_host("10.0.0.1", key)
@@ -181,8 +181,8 @@ def test_a_new_host_is_learned_on_request_only(tmp_path, key):
 # -- a host's Python ----------------------------------------------------------------------------------------------
 
 
-def test_the_first_python_that_will_do_is_taken():
-    """Not one that is too old or lacks venv."""
+def test_the_first_suitable_python_is_selected():
+    """One that is too old or has no venv is skipped."""
     found = [("3.9", "venv", "/usr/bin/python3"), ("3.12", "-", "/a"), ("3.11", "venv", "/b"), ("3.13", "venv", "/c")]
     assert _select_python(found, None, "") == "/b"
 
@@ -201,8 +201,8 @@ def test_the_first_python_that_will_do_is_taken():
         ([("3.12", "-", "/usr/bin/python3")], None, "", "/usr/bin/python3 has no module venv"),
     ],
 )
-def test_what_is_missing_of_python_is_said(found, named, complaint, why):
-    """With what was found instead, and what to do."""
+def test_a_missing_python_is_reported(found, named, complaint, why):
+    """With the Pythons that were found, and what to do."""
     with pytest.raises(HostError) as caught:
         _select_python(found, named, complaint)
     assert why in str(caught.value)
@@ -219,8 +219,8 @@ def spec_with_keys_in(tmp_path, **fields):
     )
 
 
-def test_a_worker_is_told_what_the_inventory_says(tmp_path):
-    """And nothing that is secret."""
+def test_a_worker_gets_the_settings_of_the_inventory(tmp_path):
+    """And no secret."""
     (host,) = hosts_of(
         "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true, "
         "services_address: 10.0.1.1}}"
@@ -245,7 +245,7 @@ def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):
 
 
 def test_a_worker_for_one_run_ends_with_it(tmp_path):
-    """Others wait for the next, for as long as they are told."""
+    """Others wait for the next run until their timeout."""
     assert spec_with_keys_in(tmp_path).lifetime() == ["--master-timeout", "43200"]
     assert spec_with_keys_in(tmp_path, once=True).lifetime() == ["--master-timeout", "600", "--once"]
     assert spec_with_keys_in(tmp_path, master_timeout_s=90.0, once=True).lifetime() == [
@@ -255,7 +255,7 @@ def test_a_worker_for_one_run_ends_with_it(tmp_path):
     ]
 
 
-def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):
+def test_a_key_is_created_once_and_delivered_unchanged(tmp_path):
     """A worker that is on the list without a key file, or whose file is of another master, is refused with advice."""
     provisioner = spec_with_keys_in(tmp_path).provisioner
     path = provisioner.key_file_to_deliver("b")
@@ -286,7 +286,7 @@ def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
     ]
 
 
-def test_one_machine_by_two_names_is_told(tmp_path, capsys):
+def test_one_machine_with_two_names_causes_a_note(tmp_path, capsys):
     """Its figures would look like those of two hosts; behind a jump host an address is another."""
     path = tmp_path / "hosts.yaml"
     path.write_text(
@@ -331,11 +331,11 @@ def test_a_dry_run_does_not_count_who_lends_a_service(tmp_path, capsys, flags, j
 # -- many hosts ---------------------------------------------------------------------------------------------------
 
 
-def test_what_one_host_does_to_us_stops_no_other():
+def test_an_error_on_one_host_does_not_stop_the_others():
     """Each error is the outcome of its host's workers."""
     hosts = hosts_of("hosts: {a: {workers: 2}, b: , c: , d: , e: }")
 
-    def deed(host):
+    def action(host):
         if host.name == "a":
             raise HostError("no way in")
         if host.name == "b":
@@ -346,7 +346,7 @@ def test_what_one_host_does_to_us_stops_no_other():
             raise OSError(errno.EROFS, "Read-only file system", "/home/keys")
         return [WorkerOutcome("d", "d", STARTED)]
 
-    found = collect_outcomes(hosts, run_parallel(hosts, deed))
+    found = collect_outcomes(hosts, run_parallel(hosts, action))
     assert [(each.worker, each.state, each.detail) for each in found] == [
         ("a-1", FAILED, "no way in"),
         ("a-2", FAILED, "no way in"),
@@ -358,7 +358,7 @@ def test_what_one_host_does_to_us_stops_no_other():
 
 
 def test_the_exit_code_and_the_table(capsys):
-    """Failed hosts are counted once each, whatever they have of workers."""
+    """Each failed host is counted once, however many workers it has."""
     outcomes = [
         WorkerOutcome("a", "a-1", FAILED, "why\tnot"),
         WorkerOutcome("a", "a-2", FAILED, "why"),
@@ -377,8 +377,8 @@ def test_the_exit_code_and_the_table(capsys):
     assert said.err == "bench-master: 1 host failed; the reasons are in the table\n"
 
 
-def test_only_what_was_started_now_is_ended():
-    """What ran before goes on."""
+def test_only_newly_started_workers_are_stopped():
+    """Workers that ran before go on."""
 
     class Fleet:
         inventory = parse_inventory("hosts: {a: , b: }", "h", ("ssh",))

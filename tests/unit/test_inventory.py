@@ -1,4 +1,4 @@
-"""hosts.yaml: ranges, groups and defaults, the way through jump hosts, and every mistake with its place."""
+"""hosts.yaml: ranges, groups and defaults, jump hosts, and every mistake with its location."""
 
 import pytest
 from documents import ROOT, rows
@@ -17,7 +17,7 @@ def read(text):
 
 
 def problems(text):
-    """Return what is wrong with an inventory, as a user sees it."""
+    """Return the problems of an inventory as a user sees them."""
     with pytest.raises(ScenarioError) as caught:
         parse_inventory(text, "hosts.yaml", LAUNCHERS)
     return str(caught.value).splitlines()
@@ -57,8 +57,8 @@ def test_a_host_that_is_only_named_has_the_defaults():
     assert host.worker_names == ("blade-1",)
 
 
-def test_what_is_nearer_to_a_host_wins():
-    """Its own word, then that of its later group, then of the earlier one, then the defaults; mappings are merged."""
+def test_more_specific_settings_take_precedence():
+    """The host's own, then its later group's, then the earlier one's, then the defaults; mappings are merged."""
     host = read(
         """
 defaults: {user: bench, concurrency: 8, labels: {site: a, row: "1"}, env: {TMPDIR: /t}}
@@ -86,7 +86,7 @@ def test_names_and_addresses_run_in_step():
 
 
 def test_where_services_are_reached_runs_in_step_too():
-    """An IPv6 address may have the brackets that it has before a port; nobody has said, nothing is known."""
+    """An IPv6 address may have the brackets that it has before a port; without any setting it is None."""
     hosts = read(
         "hosts:\n  b[1-2]: {address: 'fd00::[11-12]', services_address: '10.0.0.[1-2]', master: '[fd00::1]'}\n"
         "  c: {address: '[fd00::c]', services_address: '[FD00:0::c]'}\n  d:\n"
@@ -100,8 +100,8 @@ def test_where_services_are_reached_runs_in_step_too():
     assert hosts["b1"].master == "fd00::1"
 
 
-def test_the_way_leads_through_jump_hosts():
-    """A jump host of the inventory brings its own login and its own way; another is written out."""
+def test_a_login_goes_through_jump_hosts():
+    """A jump host of the inventory has its own login and jump host; another one is written out."""
     hosts = read(
         """
 defaults: {user: bench}
@@ -156,18 +156,18 @@ def test_a_group_whose_jump_host_is_one_of_it():
         ("hosts:\n  a:\n  a:\n", "hosts.yaml:3:3: key 'a' appears twice (first on line 2): remove one"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text, message):
+def test_a_mistake_is_reported_with_its_location(text, message):
     """File, line and column, the value, and what was expected or meant."""
     assert any(line.startswith(message) for line in problems(text)), problems(text)
 
 
-def test_every_mistake_is_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     """One round of corrections is enough."""
     assert len(problems("hosts:\n  a: {port: x}\n  b: {user: 'a b'}\n  c: {tunnel: yes}\n")) == 3
 
 
 def test_some_hosts_are_chosen_by_name_range_and_group():
-    """In the order of the file; a name that stands for nobody is refused with the nearest."""
+    """In the order of the file; a name that selects no host is refused, with the nearest name."""
     inventory = parse_inventory("groups: {esx: }\nhosts:\n  b[1-4]:\n  c: {groups: [esx]}\n", "hosts.yaml", LAUNCHERS)
     assert [host.name for host in inventory.select(["esx", "b[2-3]"]).hosts] == ["b2", "b3", "c"]
     assert inventory.select([]) == inventory

@@ -1,4 +1,4 @@
-"""What is done on a host, in a directory of its own: keys, states, what is refused, what is left."""
+"""Commands of the remote agent in a directory of a host: keys, states, refusals, leftovers."""
 
 import errno
 import hashlib
@@ -22,8 +22,8 @@ def there(tmp_path, monkeypatch):
     return tmp_path
 
 
-def ask(verb, files=b"", **fields):
-    """Have it do something in the directory ``wb`` of the home."""
+def call(verb, files=b"", **fields):
+    """Run a command in the directory ``wb`` of the home."""
     return remote_agent.COMMANDS[verb]({"verb": verb, "directory": "wb", **fields}, io.BytesIO(files))
 
 
@@ -33,9 +33,9 @@ def wheel(content, *, sent=True, name="a-1-py3-none-any.whl"):
     return {"name": name, "sha256": digest, "size": len(content), "sent": sent}
 
 
-def test_a_look_at_a_fresh_host(there):
-    """It says what its Python is and that nothing is installed, and makes nothing."""
-    found = ask("probe")
+def test_a_probe_of_a_fresh_host(there):
+    """It reports its Python and that nothing is installed, and creates nothing."""
+    found = call("probe")
     assert (found["installed"], found["wheels"], found["venv"]) == ([], [], True)
     assert found["version"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert found["directory"] == str(there / "wb")
@@ -65,7 +65,7 @@ def test_a_wheel_that_is_not_is_refused(there, described, sent, why):
 
 
 def test_half_an_environment_does_not_stay(there, monkeypatch):
-    """A disk that is full is not left the fuller for it."""
+    """A full disk does not become fuller."""
 
     def fill(target, _wheels):
         (target / "lib").mkdir(parents=True)
@@ -85,12 +85,12 @@ def test_half_an_environment_does_not_stay(there, monkeypatch):
         (OSError(errno.ENOENT, "No such file or directory", "/proc/d"), "/proc/d: No such file or directory"),
     ],
 )
-def test_what_a_host_cannot_do_names_the_place(error, said):
-    """And what to do, where it is a matter of the directory."""
+def test_an_error_on_a_host_names_the_path(error, said):
+    """And what to do, if the directory is the problem."""
     assert remote_agent.explain_error(error, Path("/d")).startswith(said)
 
 
-def test_a_wheels_name_leads_nowhere_else(there):
+def test_a_wheels_name_cannot_leave_the_directory(there):
     """A path in it is cut off."""
     path = remote_agent.store_wheel(there / "wb", wheel(b"x", name="../../../evil.whl"), io.BytesIO(b"x"))
     assert path.is_relative_to(there / "wb" / "wheels")
@@ -110,8 +110,8 @@ def test_a_private_file_is_private_from_the_first(there):
     assert [each.name for each in there.iterdir()] == ["key"]
 
 
-def test_a_pid_that_went_to_somebody_else_is_not_the_worker():
-    """Only a process of the same birth is."""
+def test_a_reused_pid_is_not_the_worker():
+    """Only a process with the same start time is."""
     own = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid())}
     assert remote_agent.is_alive(own)
     assert not remote_agent.is_alive({**own, "born": own["born"] - 1})
@@ -120,7 +120,7 @@ def test_a_pid_that_went_to_somebody_else_is_not_the_worker():
 
 @pytest.mark.parametrize(("first", "second", "kept"), [(True, True, False), (False, True, True), (True, False, True)])
 def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, first, second, kept):
-    """It ends with its own run; one that waits for any is used, and that of a run which may go on is left alone."""
+    """A run reuses a worker that waits for any run; `start-workers` leaves the worker of a run alone."""
     monkeypatch.setattr(remote_agent, "STARTUP_WATCH_S", 0.0)
     monkeypatch.setattr(remote_agent, "STARTED_WORKERS", [])
     program = there / "python"
@@ -129,7 +129,7 @@ def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, 
     words = {"name": "w", "identity": "i", "key": "k", "argv": [], "env": {}, "python": str(program)}
 
     def start(*, once):
-        return ask("start", lifetime=["--once"] if once else [], **words)
+        return call("start", lifetime=["--once"] if once else [], **words)
 
     before = start(once=first)
     try:
@@ -137,7 +137,7 @@ def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, 
         assert before["state"] == "started"
         assert (after["state"], after["pid"] == before["pid"]) == ("running" if kept else "started", kept)
     finally:
-        ask("stop", names=["w"])
+        call("stop", names=["w"])
         for child in remote_agent.STARTED_WORKERS:
             child.wait(10)
 
@@ -149,7 +149,7 @@ def test_stop_spares_what_is_not_the_worker(there):
     (there / "wb/keys/w.key").write_text("secret")
     state = {"pid": os.getppid(), "born": 1, "mark": "", "identity": "x"}
     (there / "wb/workers/w.json").write_text(json.dumps(state))
-    assert ask("stop", names=["w"]) == {"ended": {"w": "was not running"}, "others": []}
+    assert call("stop", names=["w"]) == {"ended": {"w": "was not running"}, "others": []}
     assert [path for path in (there / "wb").rglob("*") if path.is_file()] == []
 
 
@@ -158,10 +158,10 @@ def test_purge_spares_what_others_run(there):
     (there / "wb/workers").mkdir(parents=True)
     state = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid()), "mark": "", "identity": "x"}
     (there / "wb/workers/other.json").write_text(json.dumps(state))
-    assert ask("stop", names=["w"], purge=True)["others"] == ["other"]
+    assert call("stop", names=["w"], purge=True)["others"] == ["other"]
     assert (there / "wb").exists()
     (there / "wb/workers/other.json").unlink()
-    ask("stop", names=["w"], purge=True)
+    call("stop", names=["w"], purge=True)
     assert not (there / "wb").exists()
 
 
@@ -171,10 +171,10 @@ def test_the_end_of_a_long_log(there, monkeypatch):
     monkeypatch.setattr(remote_agent, "LOG_LIMIT", 4)
     (there / "wb/logs/a.log").write_text("12345678")
     (there / "wb/logs/b.log").write_text("x")
-    assert ask("logs", names=["a", "c"]) == {"logs": {"a": "5678"}}
+    assert call("logs", names=["a", "c"]) == {"logs": {"a": "5678"}}
 
 
-def test_old_versions_are_tidied_away_unless_they_run(there):
+def test_old_versions_are_removed_unless_they_run(there):
     """The one that a live worker was started from stays."""
     for name in ("old", "used", "new"):
         (there / "wb/venvs" / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Commands on a host whose end is not as it should be: cut off, killed, or over before they have read everything."""
+"""Commands that end unexpectedly: cut off, killed, or finished before they have read their input."""
 
 import paramiko
 import pytest
@@ -8,7 +8,7 @@ from bench_master.fleet.ssh import HostError, run_on
 
 
 class Channel(paramiko.Channel):
-    """One without a connection: what has come by now, and whether it ended by itself."""
+    """A channel without a connection: received output, and whether the command ended by itself."""
 
     def __init__(self, out=b"", err=b"", status=None, *, cut=False):
         super().__init__(0)
@@ -48,7 +48,7 @@ class Channel(paramiko.Channel):
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
-    """Fail, rather than wait, where it would wait for what never comes."""
+    """Fail instead of waiting for output that never arrives."""
 
     def never(_):
         raise AssertionError("it waits")
@@ -56,20 +56,20 @@ def unhurried(monkeypatch):
     monkeypatch.setattr(ssh, "sleep", never)
 
 
-def test_a_command_that_reads_no_more_says_why():
-    """Its answer counts, not that the rest could not be sent."""
+def test_a_command_that_stops_reading_explains_why():
+    """Its answer is returned, not the error that the rest could not be sent."""
     said = run_on(Channel(b'{"refused": "no"}', status=0), ["python3"], stdin=[b"x"], timeout_s=900)
     assert (said.status, said.stdout) == (0, b'{"refused": "no"}')
 
 
 def test_a_connection_that_was_cut_is_not_waited_for():
-    """No exit code will ever come: told at once, with the last words on stderr."""
+    """No exit status will arrive: reported immediately, with the end of stderr."""
     with pytest.raises(HostError, match=r"connection broke, or python3 was killed on the host: gone$"):
         run_on(Channel(err=b"gone\n", cut=True), ["python3"], timeout_s=900)
 
 
-def test_what_could_not_be_sent_is_told_while_the_connection_stands():
-    """Such as a file of ours that has gone."""
+def test_an_unreadable_input_is_reported_while_the_connection_is_open():
+    """For example a local file that was deleted."""
 
     def parts():
         yield b"x"

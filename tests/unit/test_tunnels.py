@@ -1,4 +1,4 @@
-"""A tunnel is opened anew for as long as it is wanted, whatever an attempt at that ends with."""
+"""A broken tunnel is reopened until it is closed, whatever error an attempt ends with."""
 
 import threading
 
@@ -38,8 +38,8 @@ def at_once(monkeypatch):
     monkeypatch.setattr(tunnels, "WATCH_INTERVAL_S", 0.0)
 
 
-def test_a_tunnel_is_tried_again_whatever_an_attempt_ended_with(at_once, caplog):
-    """Told and tried again: a host that refuses, and what nobody foresaw; connections that are no use are closed."""
+def test_a_tunnel_is_retried_after_any_error(at_once, caplog):
+    """Logged and retried: a refusal and an unexpected error; useless connections are closed."""
     first, refused, odd, good = clients = [
         Client(broken=True),
         Client(paramiko.SSHException("no")),
@@ -59,8 +59,8 @@ def test_a_tunnel_is_tried_again_whatever_an_attempt_ended_with(at_once, caplog)
     assert good.closed.is_set()
 
 
-def test_a_first_attempt_that_fails_is_the_callers_to_tell():
-    """Nothing of it stays open."""
+def test_a_failing_first_attempt_raises():
+    """Its connection is closed."""
     client = Client(paramiko.SSHException("no"))
     with pytest.raises(HostError, match="cannot forward port 1"):
         Tunnel("blade-1", lambda: client, "127.0.0.1", [1])
