@@ -1,10 +1,10 @@
-"""The plan of a run: every trial of every treatment in the order that the seed decides, before anything is touched.
+"""The plan of a run: all trials of all treatments, in an order that the seed decides. Making it touches nothing.
 
-Blocks are rounds: round 3 of one treatment belongs beside round 3 of all others, whatever the order, so that an
+A block is a round: round 3 of one treatment belongs beside round 3 of all others, whatever the order, so that an
 analysis can pair them. Warm-up rounds come first and are numbered with the rest.
 
-The host ceiling: the rate at which this machine runs ``true`` as a plain process, measured before the treatments with
-as many jobs and as many in flight as they have. No engine can be faster here; Weighbridge's own share is included.
+The host ceiling is the rate at which this machine runs ``true`` as a plain process, measured before the treatments
+with their numbers of jobs and of jobs in flight. No engine can be faster here; it includes Weighbridge's own overhead.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ def host_ceilings(
 ) -> tuple[tuple[Treatment, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the host ceilings of a plan's treatments with their repeats and warm-ups.
 
-    There is one for each environment, concurrency and size of a trial that the treatments have; it is repeated
-    as often as the most repeated of them. Their indices go on after those of the treatments.
+    There is one for each environment, concurrency and trial size of the treatments, with the most repeats of any of
+    them. Their indices follow those of the treatments.
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, one in enumerate(treatments):
         key = (one.environment, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         groups.setdefault(key, []).append(place)
-    told_apart = _varying_labels(list(groups))
+    varying = _varying_labels(list(groups))
     engine, ceilings = baseline_engine(), list[Treatment]()
     for key, places in groups.items():
         environment, concurrency, iterations, operation_count, run_seconds = key
         labels: dict[str, Scalar] = {} if environment is None else {"environment": environment}
         labels |= {"engine": engine, "job": JOB}
-        labels |= {name: key[place] for name, place in told_apart.items() if key[place] is not None}
+        labels |= {name: key[place] for name, place in varying.items() if key[place] is not None}
         ceilings.append(
             Treatment(
                 index=len(treatments) + len(ceilings),
@@ -71,7 +71,7 @@ def host_ceilings(
 
 
 def _varying_labels(keys: Sequence[tuple[Any, ...]]) -> dict[str, int]:
-    """Return in what besides the environment the ceilings differ, by label, with its place in the keys."""
+    """Return the labels, besides the environment, in which the ceilings differ, with their places in the keys."""
     names = ("concurrency", "iterations", "operation_count", "run_seconds")
     return {name: place for place, name in enumerate(names, 1) if len({key[place] for key in keys}) > 1}
 
@@ -82,29 +82,37 @@ def is_host_ceiling(labels: Mapping[str, Any]) -> bool:
 
 
 DEFAULT_OPERATION_S: Final = 0.1
-"""What an operation is taken to cost where nothing is known, in seconds: a container engine's order of magnitude."""
+"""The assumed duration of an operation, in seconds: a container engine's order of magnitude."""
 UNKNOWN_STEP_S: Final = 10.0
-"""What a benchmark whose length nobody can know is taken to last, in seconds."""
+"""The assumed duration of a benchmark whose duration is unknown, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One independent measurement of a treatment: the `index`-th of the run, in round `block`, of `treatment`."""
+    """One independent measurement of a treatment."""
 
     index: int
+    """Its index in the plan."""
     treatment: int
+    """The index of its treatment."""
     block: int
+    """Its round, from 0; warm-up rounds come first."""
     warmup: bool
+    """Whether its results are left out of all figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every trial of a run in the order in which it is to be done. The same scenario and seed give an equal plan."""
+    """All trials of a run in order. The same scenario and seed give an equal plan."""
 
     treatments: tuple[Treatment, ...]
+    """The scenario's treatments, then its host ceilings."""
     trials: tuple[Trial, ...]
+    """In the order in which they run."""
     order: Order
+    """How they were ordered: ``interleaved``, ``as-written`` or ``blocked``."""
     seed: int
+    """Decides every random choice."""
 
     def job_count(self, trial: Trial, workers: int) -> int | None:
         """Return how many jobs a trial has when `workers` workers share it; None where time alone ends it."""
@@ -117,31 +125,31 @@ class Plan:
 def allows_look_ahead(treatment: Treatment) -> bool:
     """Whether jobs of a treatment may wait at a worker while those in front of them run.
 
-    A guest benchmark is a measurement by itself, a trial by time hands out only as long as there is time, what
-    arrives at a rate waits for its instant, and containers that are packed wait for each other.
+    They may not in four cases: a guest benchmark is a measurement by itself, a trial by time assigns jobs only while
+    time is left, a job that arrives at a rate waits for its instant, and packed containers wait for each other.
     """
     by_itself = isinstance(treatment.job, Guest) or treatment.is_packing
     return not by_itself and treatment.run_seconds is None and treatment.open_load is None
 
 
 def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
-    """Return where there is no look-ahead, and why; None where there is everywhere."""
+    """Return which treatments have no look-ahead, and why; None if all have it."""
     without = sum(not allows_look_ahead(treatment) for treatment in treatments)
     if not without:
         return None
     where = "" if without == len(treatments) else f" for {without} of {len(treatments)} treatments"
     if all(treatment.open_load is not None for treatment in treatments if not allows_look_ahead(treatment)):
         return f"look-ahead is off{where}: jobs that arrive at a rate wait for their instants"
-    return f"look-ahead is off{where}: guest benchmarks, packing and trials by time are handed out one by one"
+    return f"look-ahead is off{where}: guest benchmarks, packing and trials by time get their jobs one by one"
 
 
 def make_plan(scenario: Scenario, seed: int) -> Plan:
     """Return the plan of a scenario; `seed` fixes every random choice in it.
 
-    ``interleaved``: each round holds every treatment once, shuffled. ``as-written``: the same rounds, not
-    shuffled. ``blocked``: all trials of one treatment, then all of the next, as written. A treatment with fewer
-    repeats than others is in the first rounds only. What the machine itself can do, where the scenario asks for
-    it, comes before all of them; its treatments stand behind the others, whose indices stay.
+    ``interleaved``: each round has every treatment once, shuffled. ``as-written``: the same rounds, not shuffled.
+    ``blocked``: all trials of one treatment, then all of the next, as written. A treatment with fewer repeats than
+    others is in the first rounds only. Host ceilings, if the scenario asks for them, run first; their treatments
+    follow the others in the list, so that those keep their indices.
     """
     placed = list(_rounds(scenario.repeats, scenario.warmup))
     if scenario.order == "blocked":
@@ -158,7 +166,7 @@ def make_plan(scenario: Scenario, seed: int) -> Plan:
 
 
 def _rounds(repeats: Sequence[int], warmup: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
-    """Yield (round, treatment, whether it warms up), round by round and as written within each."""
+    """Yield (round, treatment, whether it is a warm-up), round by round, as written within each."""
     warmups = max(warmup, default=0)
     for number in range(warmups + max(repeats, default=0)):
         for treatment, (warm, measured) in enumerate(zip(warmup, repeats, strict=True)):
@@ -170,16 +178,16 @@ def _rounds(repeats: Sequence[int], warmup: Sequence[int]) -> Iterator[tuple[int
 
 
 def _shuffle_rounds(placed: list[tuple[int, int, bool]], seed: int) -> list[tuple[int, int, bool]]:
-    """Return the trials with each round in an order of its own. Python keeps `random()` stable over its versions."""
+    """Return the trials, each round shuffled. `random()` gives the same numbers in all versions of Python."""
     draw = random.Random(seed)  # noqa: S311  an order is drawn, no secret
     keyed = [(block, draw.random(), treatment, warmup) for block, treatment, warmup in placed]
     return [(block, treatment, warmup) for block, _, treatment, warmup in sorted(keyed)]
 
 
 def estimate_seconds(plan: Plan, workers: Sequence[int]) -> tuple[float, list[str]]:
-    """Return about how long the plan takes, in seconds, and what that rests on.
+    """Return about how long the plan takes, in seconds, and the assumptions behind it.
 
-    `workers` are how many take part in each treatment.
+    `workers` is the number of workers that take part in each treatment.
     """
     assumptions: dict[str, None] = {}
     per_trial = [
@@ -216,12 +224,12 @@ def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: 
         f"an operation takes about {format_duration(DEFAULT_OPERATION_S)}, also while others are in flight"
     ] = None
     if operation.kind == "stop":
-        assumptions["'stop' never has to wait for its grace period to end"] = None
+        assumptions["'stop' never waits for the end of its grace period"] = None
     if isinstance(treatment.job, Guest) and operation.argv:
         job = treatment.job
         expected = step_seconds(operation, job)
         if expected is None:
-            text = f"nobody can know how long {job.workload} takes; counted as {format_duration(UNKNOWN_STEP_S)}"
+            text = f"the duration of {job.workload} is unknown, assumed {format_duration(UNKNOWN_STEP_S)}"
             assumptions[text] = None
         return DEFAULT_OPERATION_S + (UNKNOWN_STEP_S if expected is None else expected)
     if operation.kind in {"wait", "exec"}:

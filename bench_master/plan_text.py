@@ -1,9 +1,7 @@
-"""The plan as a person reads it before anything is touched: treatments, trials, jobs, order, time, notes.
+"""The plan as text, for a dry run: treatments, trials, jobs, order, time, notes.
 
-Who will take the jobs of which treatment, as far as that can be told before anybody is there.
-
-A plan that is shown counts jobs and time by it. It keeps to what a run does: a treatment of one environment is done
-by the workers of that one, and who lends a service to its jobs takes none of them. Pure.
+Jobs and time depend on how many workers take the jobs of each treatment, estimated here before any has joined as a
+run decides it: the workers of its environment, without those that host a service for its jobs. Pure.
 """
 
 from __future__ import annotations
@@ -29,37 +27,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedWorker:
-    """A worker that there will be; empty: nobody has said which environment it is in, or how it is called."""
+    """A worker that will join."""
 
     worker_id: str = ""
+    """Empty where unknown."""
     environment: str = ""
+    """Empty where unknown."""
 
 
 def named_environments(treatments: Sequence[Treatment]) -> frozenset[str]:
-    """Return the environments that treatments name."""
+    """Return the environments that the treatments name."""
     return frozenset(one.environment for one in treatments if one.environment is not None)
 
 
 def job_worker_counts(treatments: Sequence[Treatment], workers: Sequence[ExpectedWorker]) -> tuple[int, ...]:
-    """Return how many of the workers take jobs of each treatment: one at the least.
+    """Return how many of the workers take jobs of each treatment, at least one.
 
-    Those of whom nobody knows the environment are divided evenly among the environments that the treatments name.
+    Workers of unknown environment are divided evenly among the environments that the treatments name.
     """
     environments = named_environments(treatments)
     return tuple(_job_worker_count(treatment, workers, environments) for treatment in treatments)
 
 
 def _job_worker_count(treatment: Treatment, workers: Sequence[ExpectedWorker], environments: frozenset[str]) -> int:
-    lenders = [one for one in workers if services_hosted_by(treatment, one.worker_id, one.environment)]
+    service_hosts = [one for one in workers if services_hosted_by(treatment, one.worker_id, one.environment)]
     near = [one for one in workers if one.environment and treatment.environment in (None, one.environment)]
-    free = [one for one in near if one not in lenders]
-    untold = sum(not one.environment and one not in lenders for one in workers)
-    # A place that names nobody we know of is one of those of whom we know nothing.
+    free = [one for one in near if one not in service_hosts]
+    unknown = sum(not one.environment and one not in service_hosts for one in workers)
+    # A placement that matches no known worker takes one of the unknown ones.
     far = set(treatment.placement.values()) - environments
-    strangers = sum(
+    unknown_hosts = sum(
         not any(matches_worker(place, one.worker_id, one.environment) for one in workers) for place in far
     )
-    share = max(0, untold - strangers) // (len(environments) if treatment.environment else 1)
+    share = max(0, unknown - unknown_hosts) // (len(environments) if treatment.environment else 1)
     return max(1, len(free) + share or len(near))
 
 
@@ -69,7 +69,7 @@ MAX_ROUNDS_SHOWN: Final = 8
 
 
 def render_plan(scenario: Scenario, plan: Plan, workers: Sequence[ExpectedWorker], *, look_ahead: bool = True) -> str:
-    """Return the plan as text of at most 80 columns, ending in a newline; `workers` are those that there will be."""
+    """Return the plan as text of at most 80 columns, ending in a newline; `workers` are those that will join."""
     takers = job_worker_counts(plan.treatments, workers)
     head = _head(scenario, plan, workers, takers, look_ahead=look_ahead)
     lines = [*head, "", *_treatments(plan, takers), "", *_order(plan)]
@@ -107,29 +107,29 @@ def _head(
 def _workers(plan: Plan, workers: Sequence[ExpectedWorker], takers: Sequence[int]) -> str:
     total, fewest, most = len(workers), min(takers), max(takers)
     if total == 1:
-        return "1, so jobs and time are those of one worker"
+        return "1, so jobs and time are for one worker"
     if fewest == total:
         return str(total)
     span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    text = f"{total}; jobs and time are counted as if {span} of them had a part in each treatment"
+    text = f"{total}; jobs and time assume that {span} of them take part in each treatment"
     environments = len(named_environments(plan.treatments))
     reasons = [f"there are {environments} environments"] if environments > 1 else []
     if any(one.placement for one in plan.treatments):
-        reasons.append("who lends a service to jobs takes none of them")
+        reasons.append("a worker that hosts a service takes no jobs that use it")
     return f"{text}: {', and '.join(reasons)}" if reasons else text
 
 
 def _look_ahead(plan: Plan, *, allowed: bool) -> str:
     if not allowed:
-        return "off, as asked for: a worker never holds more jobs than it runs"
+        return "off, as requested: a worker never holds more jobs than it runs"
     note = look_ahead_note(plan.treatments)
-    return note.removeprefix("look-ahead is ") if note else "on: where jobs are fast, some more wait at each worker"
+    return note.removeprefix("look-ahead is ") if note else "on: if jobs are short, some more wait at each worker"
 
 
 def _jobs(jobs: int, timed: int) -> str:
     if not timed:
         return plural(jobs, "job")
-    return (f"{plural(jobs, 'job')} and " if jobs else "") + f"what {plural(timed, 'timed trial')} can hold"
+    return (f"{plural(jobs, 'job')} and " if jobs else "") + f"as many as fit into {plural(timed, 'trial')} by time"
 
 
 def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _per_trial(treatment: Treatment, workers: int) -> str:
 
 
 def _order(plan: Plan) -> Iterator[str]:
-    yield "Trials in order, by the numbers above; a line is a round, w a warm-up round"
+    yield "Trials in order, by the numbers above; each line is a round, w: a warm-up round"
     rounds: Sequence[tuple[tuple[int, bool], str]] = [
         (key, " ".join(str(trial.treatment) for trial in trials))
         for key, trials in itertools.groupby(plan.trials, key=lambda trial: (trial.block, trial.warmup))

@@ -43,10 +43,10 @@ class SupersededTrials:
         """Add an event; all but ``resumed`` are ignored, and so is a malformed one."""
         if event.get("kind") != RESUMED:
             return
-        again, first_job, at_ns = event.get("again"), event.get("first_job"), event.get("at_ns")
-        if not isinstance(again, list) or not isinstance(first_job, int) or not isinstance(at_ns, int):
+        rerun, first_job, at_ns = event.get("rerun_trials"), event.get("first_job"), event.get("at_ns")
+        if not isinstance(rerun, list) or not isinstance(first_job, int) or not isinstance(at_ns, int):
             return
-        self._limits.update({trial: (first_job, at_ns) for trial in again if isinstance(trial, int) and trial >= 0})
+        self._limits.update({trial: (first_job, at_ns) for trial in rerun if isinstance(trial, int) and trial >= 0})
         # One more entry than trials, for all trials that follow.
         self._first_jobs = np.zeros(max(self._limits, default=-1) + 2, "<u8")
         for trial, (first, _) in self._limits.items():

@@ -54,7 +54,7 @@ class ResumeReport:
     """Seconds between its last record and the resume; None if unknown, as after a reboot."""
     complete_trials: int | None
     """Trials that were complete and are kept."""
-    repeated_trials: Sequence[int]
+    rerun_trials: Sequence[int]
     """Trials that were incomplete and are run again."""
 
 

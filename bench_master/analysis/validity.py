@@ -222,14 +222,14 @@ class TrialOrder:
         """Add an event; those of superseded trials must be left out."""
         trial = event.get("trial")
         if event.get("kind") == RESUMED:
-            gap_ns, again = event.get("gap_ns"), event.get("again")
+            gap_ns, rerun = event.get("gap_ns"), event.get("rerun_trials")
             self.resumes.append(
                 ResumeReport(
                     at=event.get("at"),
                     ended=event.get("ended"),
                     gap_s=gap_ns / 1e9 if isinstance(gap_ns, int) else None,
-                    complete_trials=event.get("whole"),
-                    repeated_trials=list(again) if isinstance(again, list) else [],
+                    complete_trials=event.get("complete_trials"),
+                    rerun_trials=list(rerun) if isinstance(rerun, list) else [],
                 )
             )
             self._parts.append([])

@@ -82,7 +82,7 @@ class PlanRunner:
         options, plan, past = self._options, self._plan, self._resumed_run
         network, noop = options.network, options.load.noop
         state = past.state if past is not None else ResumeState()
-        make_live_stats = past.counting(self._live_stats) if past is not None else self._live_stats
+        make_live_stats = past.with_completed_trials(self._live_stats) if past is not None else self._live_stats
         bind_ip = _bind_ip(options)
         with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=bool(self._crew)) as endpoints:
             only = self._crew if self._crew and not options.workers.expect else None
@@ -145,7 +145,7 @@ class PlanRunner:
         )
         return Coordinator(
             treatments,
-            [trial for trial in plan.trials if trial.index not in state.whole],
+            [trial for trial in plan.trials if trial.index not in state.complete_trials],
             self._policy,
             job_limit_s=job_limit_s,
             first_epoch=secrets.randbits(31) << 16,

@@ -118,10 +118,10 @@ def _resume(options: RunOptions) -> int:
         if not options.quiet:
             sys.stderr.write(f"resuming {path}: {past.summary()}\n")
         if options.dry_run:
-            left = tuple(trial for trial in plan.trials if trial.index not in past.state.whole)
+            left = tuple(trial for trial in plan.trials if trial.index not in past.state.complete_trials)
             return print_plan(scenario, replace(plan, trials=left), options)
         lease_s = options.timeouts.parse().lease_s
-        wait_s = past.patience_s(lease_s)
+        wait_s = past.remaining_lease_s(lease_s)
         if wait_s and not options.quiet:
             sys.stderr.write(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active\n")
         gevent.sleep(wait_s)

@@ -29,10 +29,10 @@ STORY_EVENTS: Final = 64
 class Phase(Enum):
     """The phase of a run."""
 
-    WAITING_FOR_WORKERS = "gathering"
+    WAITING_FOR_WORKERS = "waiting for workers"
     RUNNING = "running"
-    CLEANUP = "sweeping"
-    FINISHED = "over"
+    CLEANUP = "cleanup"
+    FINISHED = "finished"
 
 
 class Coordinator:
@@ -108,7 +108,7 @@ class Coordinator:
                 return self._on_master_stalled(event.seconds, now)
 
     def validate(self) -> None:
-        """Assert what must hold between any two events; an error tells the story that led to it."""
+        """Assert what must hold between any two events; an error includes the story that led to it."""
         try:
             self.scheduler.validate()
             if self.phase in (Phase.CLEANUP, Phase.FINISHED):
@@ -139,7 +139,7 @@ class Coordinator:
             known.last_heard_at = now
             return [act.WelcomeWorker(event.peer, known.worker_id, known.number, known.epoch)]
         if known.present:
-            # It knew that it was admitted, and asks again: it lost its connection to us and dropped its jobs.
+            # It knew that it was admitted, and sends another hello: it lost its connection and dropped its jobs.
             actions += self._mark_missing(known, "it reconnected and had dropped its jobs", now)
         if self.phase is Phase.CLEANUP:
             return [*actions, act.DismissWorker(event.peer, "the run is ending")]
@@ -185,7 +185,7 @@ class Coordinator:
         return actions
 
     def _give_up_worker(self, member: Member) -> list[act.Action]:
-        member.presence = Presence.GONE
+        member.presence = Presence.LOST
         actions: list[act.Action] = [act.LogEvent("worker-given-up", {"worker": member.number})]
         share = self.scheduler.shares.get(member.number)
         if share is not None:
@@ -210,7 +210,7 @@ class Coordinator:
         share = self.scheduler.shares.get(member.number)
         keep: tuple[int, ...] | None = None
         if event.tickets:
-            keep = self.scheduler.take(share, event, now) if share is not None else ()
+            keep = self.scheduler.accept_results(share, event, now) if share is not None else ()
         answers: list[act.Action] = []
         if keep is not None:
             refused = len(event.tickets) - len(keep)
@@ -298,7 +298,7 @@ class Coordinator:
         member.last_heard_at = now
         fields = {"worker": member.number, "removed": event.removed, "failed": list(event.failed)}
         self._reasons += [f"clean-up on {member.worker_id}: {text}" for text in event.failed]
-        return [act.LogEvent("swept", fields), *self._end_when_clean()]
+        return [act.LogEvent("cleanup-done", fields), *self._end_when_clean()]
 
     def _end_when_clean(self) -> list[act.Action]:
         if any(member.present and not member.cleaned_up for member in self.roster):
@@ -386,7 +386,7 @@ class Coordinator:
 
 
 def _outline(message: ev.Event | act.Action) -> object:
-    """Return what the story tells of an event or action: all of it but the results themselves, which are large."""
+    """Return an event or action for the story: without the results themselves, which are large."""
     match message:
         case ev.ResultsReceived():
             return ("ResultsReceived", message.epoch, message.sequence, message.tickets)

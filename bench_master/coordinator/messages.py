@@ -161,7 +161,7 @@ class AssignJobs:
     treatment: int
     tickets: range | tuple[int, ...]
     """A range of fresh tickets, or single ones to retry."""
-    width: int
+    concurrency: int
     """How many jobs run there at once."""
     batch: int
     """How many results are sent back together."""

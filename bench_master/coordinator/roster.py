@@ -12,11 +12,14 @@ MAX_STALE_BATCHES: Final = 10_000
 
 
 class Presence(Enum):
-    """Whether a member takes part: present, silent but may reconnect, or given up."""
+    """Whether a member takes part; the live view shows these words.
 
-    PRESENT = "present"
-    MISSING = "awaited"
-    GONE = "gone"
+    A missing member may still reconnect, a lost one is given up.
+    """
+
+    PRESENT = "ready"
+    MISSING = "missing"
+    LOST = "lost"
 
 
 @dataclass(slots=True)
@@ -42,7 +45,7 @@ class Member:
     """One worker of the roster; times are seconds."""
 
     number: int
-    """Its place in the roster and in the stats file."""
+    """Its number in the roster and in the stats file."""
     worker_id: str
     environment: str
     slots: int
@@ -54,16 +57,20 @@ class Member:
     epoch: int
     """The number of its present connection; every reconnect gets a new one."""
     last_heard_at: float
+    """When it last sent anything."""
     presence: Presence = Presence.PRESENT
     missing_since: float = 0.0
+    """When it was last marked missing."""
     known_treatments: set[int] = field(default_factory=set)
     """The treatments that it was sent."""
     sequences: SequenceLog = field(default_factory=SequenceLog)
+    """The batches received in this epoch."""
     cleaned_up: bool = False
+    """Whether it has cleaned up its host at the end of the run."""
     heard_in_epoch: bool = False
-    """Whether it sent a heartbeat in this epoch, so it knows that it was admitted."""
+    """Whether it sent a heartbeat in this epoch: then it knows that it was admitted."""
     clock_known: bool = True
-    """Whether it is known how far its clock is from ours."""
+    """Whether the offset of its clock to ours is known."""
 
     @property
     def present(self) -> bool:
@@ -100,7 +107,7 @@ class Roster:
         return self._by_epoch.get(epoch)
 
     def in_environment(self, environment: str | None) -> list[Member]:
-        """Return the members of an environment, gone ones included, by number; None means all."""
+        """Return the members of an environment, lost ones included, by number; None means all."""
         found = [member for member in self if environment in (None, member.environment)]
         return sorted(found, key=lambda member: member.number)
 

@@ -116,22 +116,22 @@ class Share:
 
     number: int
     """The member's number in the roster."""
-    width: int
+    concurrency: int
     """How many jobs may run at once."""
     quota: int | None
-    """How many jobs it gets in all; None: as many as the time allows."""
-    issued: int = 0
-    """How many jobs it got so far."""
+    """How many jobs it gets in total; None: as many as the time allows."""
+    assigned: int = 0
+    """How many jobs were assigned to it so far."""
     outstanding: set[int] = field(default_factory=set)
     """The tickets that it holds."""
     retries: list[int] = field(default_factory=list)
     """The tickets of jobs to retry there."""
     last_progress_at: float = 0.0
-    """When it last got or returned something (s)."""
+    """When jobs were last assigned to it or returned by it (s)."""
     look_ahead: bool = False
     """Whether jobs may wait there for a free slot."""
     fixed_batch: int | None = None
-    """How many of them, if the user fixed it; else as many as `LOOK_AHEAD_S` needs."""
+    """How many of them, if the user set it; None: as many as `LOOK_AHEAD_S` needs."""
     look_ahead_jobs: int = 0
     """How many may wait there now."""
     arrivals: ArrivalSchedule | None = None
@@ -146,7 +146,7 @@ class Share:
     @property
     def batch(self) -> int:
         """How many results should leave the member together: half of what it holds, so that it never runs dry."""
-        return self.fixed_batch or max(1, (self.width + self.look_ahead_jobs) // 2)
+        return self.fixed_batch or max(1, (self.concurrency + self.look_ahead_jobs) // 2)
 
     def progress(self, jobs: int, now: float) -> None:
         """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
@@ -161,8 +161,8 @@ class Share:
 
     @property
     def unassigned(self) -> int:
-        """How many jobs were never handed out; 0 where the number is open."""
-        return 0 if self.quota is None else self.quota - self.issued
+        """How many jobs were never assigned; 0 where their number is open."""
+        return 0 if self.quota is None else self.quota - self.assigned
 
     @property
     def idle(self) -> bool:
@@ -174,25 +174,25 @@ class Share:
         """Whether it has nothing left to do, now or later."""
         if self.arrivals is not None:
             return self.idle and self.arrivals.exhausted
-        return self.idle and self.quota is not None and self.issued >= self.quota
+        return self.idle and self.quota is not None and self.assigned >= self.quota
 
-    def arriving(self, before_ns: int) -> list[int]:
-        """Take out the arrivals before an instant of the trial (ns) for which there is room."""
+    def take_arrivals(self, before_ns: int) -> list[int]:
+        """Remove and return the arrivals before an instant of the trial (ns) that there is room for."""
         if self.arrivals is None:
             return []
         return self.arrivals.take(before_ns, MAX_OPEN_JOBS - len(self.outstanding))
 
     def free_capacity(self, *, open_ended: bool) -> int:
-        """Return how many fresh jobs may be handed out now; `open_ended` says that time allows more."""
+        """Return how many new jobs may be assigned now; `open_ended` says that the time allows more."""
         if self.arrivals is not None:
             return 0
-        free = self.width + self.look_ahead_jobs - len(self.outstanding)
+        free = self.concurrency + self.look_ahead_jobs - len(self.outstanding)
         if self.quota is None:
             return max(0, free) if open_ended else 0
-        return max(0, min(free, self.quota - self.issued))
+        return max(0, min(free, self.quota - self.assigned))
 
-    def counting(self, tickets: Sequence[int]) -> tuple[int, ...]:
-        """Return the positions of those tickets that are out, each ticket's first only."""
+    def outstanding_positions(self, tickets: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of those tickets that are outstanding, the first of each."""
         seen: set[int] = set()
         rows = []
         for row, ticket in enumerate(tickets):
@@ -211,7 +211,7 @@ def split_evenly(total: int, parts: int) -> list[int]:
 def worker_quotas(
     treatment: Treatment, members: Sequence[int], user_count: int | None
 ) -> list[tuple[int, int, int | None]]:
-    """Return (member number, width, quota) for each of the members that takes part in a treatment.
+    """Return (member number, concurrency, quota) for each of the members that takes part in a treatment.
 
     `user_count` is how many jobs are in flight over all of them, in place of the treatment's own concurrency.
     """
@@ -264,7 +264,7 @@ class TrialScheduler:
         self.returned = 0
         self.reasons: list[str] = []
         """What went wrong in trials by time, where no number of jobs can be missing."""
-        self._called_off = 0
+        self._aborted_by_worker = 0
         self._next_trial = 0
         self._first_id = self._next_id = first_job
         self._faults_at_trial_start = 0
@@ -274,7 +274,7 @@ class TrialScheduler:
     # -- the account --------------------------------------------------------------------------------------------
 
     @property
-    def issued(self) -> int:
+    def assigned(self) -> int:
         """How many different jobs have been assigned."""
         return self._next_id - self._first_id
 
@@ -291,7 +291,7 @@ class TrialScheduler:
     @property
     def _faults(self) -> int:
         """How many jobs did not run to their end."""
-        return self.lost + self.aborted + self._called_off
+        return self.lost + self.aborted + self._aborted_by_worker
 
     def planned_jobs(self) -> int | None:
         """Return how many jobs the whole plan has with the present roster; None where a trial runs by time."""
@@ -311,7 +311,7 @@ class TrialScheduler:
             assert len(held) == len(share.outstanding) + len(share.retries), (
                 "a ticket is outstanding and to be retried"
             )
-            most = share.width + (MAX_LOOK_AHEAD if share.look_ahead else 0)
+            most = share.concurrency + (MAX_LOOK_AHEAD if share.look_ahead else 0)
             if share.arrivals is not None:
                 most = MAX_OPEN_JOBS
             assert len(share.outstanding) <= most, "more jobs outstanding than the member may hold"
@@ -322,27 +322,27 @@ class TrialScheduler:
             if not self._roster[share.number].present:
                 assert not share.outstanding, "a missing member holds jobs"
         ended = self.accepted + self.lost + self.aborted + self.returned
-        assert self.issued == ended + len(seen), "a job is missing or counted twice"
+        assert self.assigned == ended + len(seen), "a job is missing or counted twice"
 
     # -- how jobs end -------------------------------------------------------------------------------------------
 
-    def take(self, share: Share, event: ev.ResultsReceived, now: float) -> tuple[int, ...] | None:
-        """Take in that a member's jobs have ended; return the rows of them that count (None: all)."""
+    def accept_results(self, share: Share, event: ev.ResultsReceived, now: float) -> tuple[int, ...] | None:
+        """Note that a member's jobs have ended; return the positions of those that count (None: all)."""
         keep: tuple[int, ...] | None = None
         before = len(share.outstanding)
         if not share.outstanding.issuperset(event.tickets) or len(set(event.tickets)) != len(event.tickets):
-            keep = share.counting(event.tickets)
+            keep = share.outstanding_positions(event.tickets)
         share.outstanding.difference_update(event.tickets)
         self.accepted += before - len(share.outstanding)
-        self._called_off += event.aborted
+        self._aborted_by_worker += event.aborted
         share.progress(len(event.tickets), now)
         return keep
 
     def accept_returned(self, share: Share, tickets: Sequence[int], now: float) -> int:
-        """Take back jobs that were never begun, and are not missing; return how many of them were out."""
+        """Take back jobs that never began, which are not missing; return how many of them were outstanding."""
         back = share.outstanding.intersection(tickets)
         share.outstanding -= back
-        share.issued -= len(back)
+        share.assigned -= len(back)
         if share.quota is not None:
             share.quota -= len(back)
         self.returned += len(back)
@@ -402,8 +402,8 @@ class TrialScheduler:
         treatment = self._treatments[trial.treatment]
         look_ahead = self._policy.look_ahead and allows_look_ahead(treatment)
         self.shares = {
-            number: Share(number, width, quota, look_ahead=look_ahead, fixed_batch=self._policy.batch_size)
-            for number, width, quota in self._quotas(treatment)
+            number: Share(number, concurrency, quota, look_ahead=look_ahead, fixed_batch=self._policy.batch_size)
+            for number, concurrency, quota in self._quotas(treatment)
         }
         for part, share in enumerate(self.shares.values()):
             share.last_progress_at = now
@@ -449,12 +449,12 @@ class TrialScheduler:
             member.known_treatments.add(trial.treatment)
             actions.append(act.DefineTreatment(member.number, trial.treatment))
         if share.retries:
-            most = share.width if share.arrivals is None else MAX_OPEN_JOBS
-            again = tuple(share.retries[: max(0, most - len(share.outstanding))])
-            del share.retries[: len(again)]
-            share.outstanding.update(again)
-            if again:
-                actions.append(act.AssignJobs(*place, again, share.width, share.batch))
+            most = share.concurrency if share.arrivals is None else MAX_OPEN_JOBS
+            retried = tuple(share.retries[: max(0, most - len(share.outstanding))])
+            del share.retries[: len(retried)]
+            share.outstanding.update(retried)
+            if retried:
+                actions.append(act.AssignJobs(*place, retried, share.concurrency, share.batch))
             fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
         if intended:
             # Nothing is overdue before it has arrived.
@@ -463,15 +463,15 @@ class TrialScheduler:
         if fresh:
             tickets = range(self._next_id, self._next_id + fresh)
             self._next_id += fresh
-            share.issued += fresh
+            share.assigned += fresh
             share.outstanding.update(tickets)
-            actions.append(act.AssignJobs(*place, tickets, share.width, share.batch, intended))
+            actions.append(act.AssignJobs(*place, tickets, share.concurrency, share.batch, intended))
         return actions
 
     def _take_arrivals(self, share: Share, now: float) -> list[int]:
-        """Take out when the jobs arrive that are to be handed out by now, in ns of our clock."""
+        """Remove and return the arrival times (ns of our clock) of the jobs to assign by now."""
         began_ns = self._trial_began_ns
-        return [began_ns + at for at in share.arriving(round((now + ASSIGN_AHEAD_S) * 1e9) - began_ns)]
+        return [began_ns + at for at in share.take_arrivals(round((now + ASSIGN_AHEAD_S) * 1e9) - began_ns)]
 
     def _time_left(self, now: float) -> bool:
         return self._trial_ends_at is not None and now < self._trial_ends_at
@@ -480,7 +480,7 @@ class TrialScheduler:
         """Whether a share has no more jobs in this trial."""
         if not share.idle:
             return False
-        if self.interrupted or share.finished or self._roster[share.number].presence is Presence.GONE:
+        if self.interrupted or share.finished or self._roster[share.number].presence is Presence.LOST:
             return True
         return share.quota is None and share.arrivals is None and not self._time_left(now)
 
@@ -493,10 +493,10 @@ class TrialScheduler:
             left = treatment.operation_count or treatment.concurrency * (treatment.iterations or 0)
         outcome = Outcome.ABORTED if self.interrupted else Outcome.LOST
         self.not_started += left
-        whole = bool(self.shares) and not left and self._faults == self._faults_at_trial_start
+        complete = bool(self.shares) and not left and self._faults == self._faults_at_trial_start
         for share in self.shares.values():
             if share.quota is None and (self.interrupted or not self._roster[share.number].present):
-                whole = False
+                complete = False
             # A trial by time has no number of jobs that could be missing, so its missing worker is reported.
             member = self._roster[share.number]
             if share.quota is None and not member.present and not self.interrupted:
@@ -504,8 +504,8 @@ class TrialScheduler:
                 self.reasons += [reason] if reason not in self.reasons else []
         missing = {"not_started": left, "not_started_outcome": outcome.name.lower()}
         self.shares = {}
-        # What is not whole is run again when the run is resumed.
-        return [act.LogEvent("trial-end", {"trial": self.trial.index, **missing, "whole": whole})]
+        # An incomplete trial is run again when the run is resumed.
+        return [act.LogEvent("trial-end", {"trial": self.trial.index, **missing, "complete": complete})]
 
     def skip_remaining_trials(self) -> list[act.Action]:
         """Skip the trials that have not begun; their jobs count as not started."""

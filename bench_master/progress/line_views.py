@@ -1,8 +1,8 @@
 """The views that write lines: one character per finished job, as ssbench did it, or a status line every few seconds.
 
-A run may finish more jobs in a second than anyone can read. Then each character stands for 10, 100, ... jobs and
-shows the worst of them, so that neither a failure nor a slow job is hidden; every change is announced with the
-legend. What decides is the number of characters per refresh, not a clock.
+A run may finish more jobs in a second than a person can read. Then each character stands for 10, 100, ... jobs and
+shows the worst of them, so that neither a failure nor a slow job is hidden; the legend is printed at every change.
+The number of characters per refresh decides, not a clock.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 LIMITS_NS: Final = np.array([1_000_000_000, 3_000_000_000, 10_000_000_000], dtype=np.int64)
 ALPHABET: Final = np.frombuffer(b".oO*ALX", dtype=np.uint8)
-"""From best to worst: done in less than each of the limits, done in more than the last, aborted, lost, failed."""
+"""From best to worst: done within each of the limits, done later, aborted, lost, failed."""
 
 _OUTCOME_SEVERITY: Final = np.array([0, 6, 5, 4], dtype=np.uint8)
-"""The place in `ALPHABET` of each outcome; of a job that is done, by its time."""
+"""The position of each outcome in `ALPHABET`; that of a done job depends on its time."""
 
 LEGEND: Final = """\
   .  done in < 1 s      X  failed
@@ -32,21 +32,21 @@ LEGEND: Final = """\
   *  done in >= 10 s
 """
 SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  A aborted  L lost  X failed"
-"""From best to worst, for when each character stands for the worst of many."""
+"""From best to worst, for characters that stand for the worst of many jobs."""
 
 INDENT: Final = "  "
 LINE_CHARS: Final = 76
 
 BURST_CHARS: Final = 2 * LINE_CHARS
-"""More characters than this between two refreshes, and each comes to stand for ten times as many jobs."""
+"""With more characters than this between two refreshes, each then stands for ten times as many jobs."""
 
 CALM_CHARS: Final = BURST_CHARS // 40
 CALM_REFRESHES: Final = 12
-"""So many refreshes in a row with no more characters than that, and each stands for a tenth again."""
+"""After this many refreshes in a row with at most `CALM_CHARS`, each stands for a tenth as many jobs."""
 
 
 class CharsView(NotificationsView):
-    """Shows a character per job, or per ten, hundred, ... jobs when they come fast."""
+    """Shows a character per job, or per ten, hundred, ... jobs when they finish fast."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -62,7 +62,7 @@ class CharsView(NotificationsView):
         super().begin(snapshot)
         self.writer.write(f"{one_line(snapshot.scenario)}: one character per job\n{LEGEND}")
         if snapshot.noop:
-            self.writer.write("  NO-OP: nothing is executed, this is the harness's own ceiling\n")
+            self.writer.write("  NO-OP: nothing is executed, this is the harness's own maximum\n")
 
     def jobs(self, rows: Rows) -> None:
         """Show a character for each job, or for each so many of them."""
@@ -152,7 +152,7 @@ class CharsView(NotificationsView):
 
 
 def job_severities(rows: Rows) -> Rows:
-    """Return the place of each job (`JOB_ROW`) in `ALPHABET`."""
+    """Return the position of each job (`JOB_ROW`) in `ALPHABET`."""
     severities: Rows = _OUTCOME_SEVERITY[rows["outcome"]]
     done = rows["outcome"] == Outcome.DONE
     times_ns = rows["end_ns"][done] - rows["start_ns"][done]
@@ -161,7 +161,7 @@ def job_severities(rows: Rows) -> Rows:
 
 
 INTERVAL_S: Final = 5.0
-"""The time of the run between two lines."""
+"""The time between two lines, in seconds."""
 
 
 class LinesView(NotificationsView):
@@ -177,8 +177,8 @@ class LinesView(NotificationsView):
         self.writer.write(f"{status_line(snapshot)}\n")
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Show a line when it is time for one."""
-        # The run's time starts anew when the workers are there and the first trial begins.
+        """Show a line every `INTERVAL_S` seconds."""
+        # The elapsed time restarts when the workers have joined and the first trial begins.
         if not 0 <= snapshot.elapsed_s - self._shown_s < INTERVAL_S:
             self._shown_s = snapshot.elapsed_s // INTERVAL_S * INTERVAL_S
             self.writer.write(f"{status_line(snapshot)}\n")
@@ -189,7 +189,7 @@ class LinesView(NotificationsView):
 
 
 def status_line(snapshot: Snapshot) -> str:
-    """Return where a run is, in one line."""
+    """Return the state of a run in one line."""
     jobs = f"{snapshot.finished:,}"
     if snapshot.planned is not None:
         jobs += f"/{snapshot.planned:,}"
@@ -198,6 +198,6 @@ def status_line(snapshot: Snapshot) -> str:
     trial = snapshot.trial
     if trial is not None:
         warmup = " (warm-up)" if trial.warmup else ""
-        parts.append(f"trial {trial.number:,}/{trial.of:,}{warmup}: {one_line(trial.title)}")
+        parts.append(f"trial {trial.number:,}/{trial.total:,}{warmup}: {one_line(trial.title)}")
     parts += [one_line(host.status_text) for host in snapshot.hosts[:1] if host.status_text]
     return ", ".join(parts)

@@ -1,13 +1,9 @@
-"""The live view: the picture of `screen.render`, redrawn in place on a terminal.
+"""The live view: a picture of the run, redrawn in place on a terminal.
 
-It draws when it is told to and never otherwise; the scroll-back stays clean, because at the end the picture is
-replaced by one line. What others write while it is up (log records, warnings) is printed above it.
-
-What the live view shows, as a pure function of a snapshot and the size of the screen.
-
-Everything is lines: a head, then three sections (latencies, errors, hosts) that share the height that is left, each
-getting a line in turn until it has what it wants. So the picture is never taller than the screen, the small sections
-are whole whenever the large one can afford it, and what had to be left out is counted on the section's last line.
+`render` is a pure function of a snapshot and the size of the screen: a head, then sections (latencies, errors,
+benchmarks, hosts) that share the remaining height. The picture never exceeds the screen, and the last line of a
+section counts the rows that it hides. `LiveView` draws only when asked to, prints log records and warnings above the
+picture, and replaces it by one line at the end, so the scroll-back stays clean.
 """
 
 from __future__ import annotations
@@ -31,25 +27,26 @@ if TYPE_CHECKING:
     from bench_master.progress.view import HostRow, LatencyRow, Snapshot
 
 LAG_WARNING_MS: Final = 50.0
-"""A worker's loop that is later than this is shown in yellow: its stamps deserve a look in the report."""
+"""The lag of a worker's loop from which it is yellow: check its stamps in the report."""
 
 NAME_WIDTH: Final = 16
 BAR_WIDTH: Final = 40
 _COLUMNS: Final = (("n", 9), ("errors", 8), ("p50", 10), ("p95", 10), ("max", 10))
 _DROP_ORDER: Final = ("max", "errors", "p95")
-"""The columns that a narrow screen does without, the least missed one first."""
+"""The columns that a narrow screen drops, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and its rows; `noun` is what is counted when rows must be left out."""
+    """A section of the picture."""
 
     heading: Text
     rows: Sequence[Text]
     noun: str
+    """What the rows are called where some are hidden."""
 
     def cut_to(self, height: int) -> list[Text]:
-        """Return at most `height` lines, the last one counting the rows that are not shown."""
+        """Return at most `height` lines; the last one counts the hidden rows, if any."""
         lines = [self.heading, *self.rows]
         if len(lines) <= height:
             return lines
@@ -86,7 +83,7 @@ def render(snapshot: Snapshot, width: int, height: int) -> Group:
 
 
 def share_lines(wanted: Sequence[int], free: int) -> list[int]:
-    """Share `free` lines: one to each in turn, from the last section to the first, until it has what it wants."""
+    """Divide `free` lines: one to each section in turn, from the last to the first, until each has what it wants."""
     got = [0] * len(wanted)
     while free > 0 and got != list(wanted):
         for index in reversed(range(len(wanted))):
@@ -98,14 +95,14 @@ def share_lines(wanted: Sequence[int], free: int) -> list[int]:
 
 def _head(snapshot: Snapshot, width: int, height: int) -> list[Text]:
     lines = [_title(snapshot), _bar(snapshot, width), _counts(snapshot), _trial(snapshot)]
-    # What matters most on a screen of a line or two is how far the run is.
+    # On a screen of a line or two, progress matters most.
     return lines if height >= len(lines) else lines[1 : height + 1]
 
 
 def _title(snapshot: Snapshot) -> Text:
     text = Text(one_line(snapshot.scenario), style="bold")
     if snapshot.noop:
-        text.append("  NO-OP: nothing is executed, this is the harness's own ceiling", style="yellow")
+        text.append("  NO-OP: nothing is executed, this is the harness's own maximum", style="yellow")
     return text
 
 
@@ -115,7 +112,7 @@ def _bar(snapshot: Snapshot, width: int) -> Text:
     if planned is None:
         return Text(f"{finished:,} jobs   {times}")
     share = min(1.0, finished / planned) if planned else 1.0
-    # Rounded down: a run that is not over never reads 100 %.
+    # Rounded down: an unfinished run never reads 100 %.
     text = f"{finished:,}/{planned:,} jobs {int(share * 100):3}%"
     size = min(BAR_WIDTH, width - len(text) - len(times) - 4)
     if size < BAR_WIDTH // 5:
@@ -136,9 +133,9 @@ def _counts(snapshot: Snapshot) -> Text:
 def _trial(snapshot: Snapshot) -> Text:
     trial = snapshot.trial
     if trial is None:
-        return Text("no trial under way", style="dim")
+        return Text("no trial is running", style="dim")
     warmup = " (warm-up, not in the latencies)" if trial.warmup else ""
-    return Text(f"trial {trial.number:,} of {trial.of:,}{warmup}: {one_line(trial.title)}")
+    return Text(f"trial {trial.number:,} of {trial.total:,}{warmup}: {one_line(trial.title)}")
 
 
 def _latencies(snapshot: Snapshot, width: int, height: int) -> Section:
@@ -152,7 +149,7 @@ def _latencies(snapshot: Snapshot, width: int, height: int) -> Section:
     groups = _by_treatment(snapshot)
     current = None if snapshot.trial is None else snapshot.trial.treatment
     if sum(1 + len(rows) for rows in groups.values()) + 1 > height:
-        # Too many: the treatment that is running comes first. Otherwise each keeps its place, which is calmer.
+        # Too many: the running treatment comes first. Otherwise each keeps its place, which is calmer.
         groups = dict(sorted(groups.items(), key=lambda item: item[0] != current))
     lines = []
     for treatment, rows in groups.items():
@@ -223,7 +220,7 @@ def _host(row: HostRow) -> Text:
 
 
 class LiveView(NotificationsView):
-    """Shows the run on a terminal and gives the terminal back on any end that Python knows of."""
+    """Shows the run on a terminal, and restores the terminal however Python ends."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -231,8 +228,8 @@ class LiveView(NotificationsView):
         self._live: Live | None = None
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Take the terminal: hide the cursor, divert what others print, draw."""
-        # Only a stdout that is on a terminal too would write across the picture; a pipe is none of our business.
+        """Hide the cursor, redirect what others print, draw."""
+        # Only a stdout that is a terminal would overwrite the picture; a pipe is left alone.
         self._live = Live(
             console=self._console, auto_refresh=False, redirect_stdout=sys.stdout.isatty(), redirect_stderr=True
         )
@@ -242,8 +239,8 @@ class LiveView(NotificationsView):
         self.refresh(snapshot)
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Draw the picture anew."""
-        # A screen that has not taken the last picture yet does not get another one to queue up behind it.
+        """Redraw the picture."""
+        # Skip this picture while the screen has not taken the last one.
         if self._live is not None and not self.writer.blocked:
             width, height = self._console.size
             self._live.update(render(snapshot, width, height - 1), refresh=True)
@@ -256,19 +253,19 @@ class LiveView(NotificationsView):
             self._console.print(Text(escape_control(text)))
 
     def end(self, snapshot: Snapshot) -> None:
-        """Replace the picture by one line that sums up."""
+        """Replace the picture by one line of summary."""
         if self._live is not None:
             self._live.transient = True
         self.close()
-        # Broken between words here: a terminal would break within one.
+        # Wrapped between words: a terminal would break within one.
         self.writer.write(f"{textwrap.fill(final_line(snapshot), self._console.width)}\n")
         self.writer.close()
 
     def close(self) -> None:
-        """Give the terminal back; the last picture stays where it is."""
+        """Restore the terminal; the last picture stays."""
         live, self._live = self._live, None
         if live is not None:
-            # A line that is not complete yet would be lost with the diversion.
+            # An incomplete line would be lost with the redirection.
             sys.stdout.flush()
             sys.stderr.flush()
             live.stop()

@@ -1,9 +1,8 @@
 """Writes to the screen without ever blocking, and keeps log records out of a view's lines.
 
-A terminal that was stopped with Ctrl-S, a pager that nobody scrolls, a dead ssh connection: each would block a plain
-write, and with it the loop that keeps the workers alive. `NonblockingWriter` writes what the screen takes at once,
-keeps some of the rest for later, and drops, with a notice, what is too much. A screen that has gone away ends
-the output, never the run.
+A terminal stopped with Ctrl-S, an idle pager or a dead SSH connection would block a plain write, and with it the loop
+that keeps the workers alive. `NonblockingWriter` writes what the screen takes at once, buffers some of the rest, and
+drops the excess with a notice. A closed screen ends the output, never the run.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ PIECE_BYTES: Final = 1024
 """The size of one write: a pipe that is ready takes as much (PIPE_BUF and above) without blocking."""
 
 BACKLOG_BYTES: Final = 65_536
-"""How much is kept for a screen that takes nothing at the moment."""
+"""How much is buffered for a blocked screen."""
 
 CLOSE_TIMEOUT_S: Final = 2.0
-"""How long the last lines may wait for the screen, all together."""
+"""How long the last lines may wait for the screen, in total."""
 
 
 class NonblockingWriter:
@@ -36,8 +35,8 @@ class NonblockingWriter:
         self._stream = stream
         self._fd = _descriptor(stream)
         self._backlog = b""
-        self._left_out = 0
-        self._gone = False
+        self._dropped_chars = 0
+        self._closed = False
         self._deadline: float | None = None
 
     @property
@@ -47,20 +46,20 @@ class NonblockingWriter:
 
     @property
     def blocked(self) -> bool:
-        """Whether something that was written earlier still waits for the screen."""
+        """Whether earlier output still waits for the screen."""
         self._drain(0)
         return bool(self._backlog)
 
     def write(self, text: str) -> int:
-        """Write at once, or later, or never; return the length of `text`."""
-        if self._gone:
+        """Write now, later or never; return the length of `text`."""
+        if self._closed:
             return len(text)
         if self._fd is None:
             self._stream.write(text)
             return len(text)
         self._drain(0)
         if len(self._backlog) > BACKLOG_BYTES:
-            self._left_out += len(text)
+            self._dropped_chars += len(text)
             return len(text)
         self._keep(self._omission_notice() + text)
         self._drain(0)
@@ -86,24 +85,24 @@ class NonblockingWriter:
         return self._stream.fileno()
 
     def _omission_notice(self) -> str:
-        count, self._left_out = self._left_out, 0
+        count, self._dropped_chars = self._dropped_chars, 0
         return f"\n[{count:,} characters were dropped: the screen did not take them]\n" if count else ""
 
     def _keep(self, text: str) -> None:
         self._backlog += text.encode(self.encoding, errors="backslashreplace")
 
-    def _drain(self, patience_s: float) -> None:
-        deadline = time.monotonic() + patience_s
-        while self._backlog and not self._gone and self._fd is not None:
+    def _drain(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self._backlog and not self._closed and self._fd is not None:
             if not _is_writable(self._fd, max(0.0, deadline - time.monotonic())):
                 return
             try:
                 written = os.write(self._fd, self._backlog[:PIECE_BYTES])
             except BlockingIOError:
-                # Somebody made the terminal non-blocking for all who share it.
+                # Another process made the shared terminal non-blocking.
                 return
             except OSError:
-                self._gone = True
+                self._closed = True
                 self._backlog = b""
             else:
                 self._backlog = self._backlog[written:]
@@ -117,12 +116,12 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
-def _is_writable(fd: int, patience_s: float) -> bool:
-    # The poll of the system, not gevent's: it is asked without waiting, so there is nothing to yield for, and the
-    # few waits are at the very end. A descriptor in an error state counts as ready: the write then tells.
+def _is_writable(fd: int, timeout_s: float) -> bool:
+    # The system's poll, not gevent's: it does not wait, so there is nothing to yield for; only the end has a few
+    # waits. A descriptor in an error state counts as ready: the write then raises.
     poll = cast("Callable[[], select.poll]", get_original("select", "poll"))()
     poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(patience_s * 1000))
+    return bool(poll.poll(timeout_s * 1000))
 
 
 class LogRedirect:
@@ -134,7 +133,7 @@ class LogRedirect:
         self._handlers: list[logging.StreamHandler[TextIO]] = []
 
     def start(self) -> None:
-        """Redirect the present handlers."""
+        """Redirect the handlers that exist now."""
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is self._stream:
                 handler.setStream(self._lines)
@@ -147,7 +146,7 @@ class LogRedirect:
 
 
 class _LineStream:
-    """As much of a text stream as a log handler needs, which writes each record in one piece."""
+    """The part of a text stream that a log handler needs; it writes each record in one piece."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show

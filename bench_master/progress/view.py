@@ -32,7 +32,7 @@ class View:
         """Start showing the run."""
 
     def jobs(self, rows: Rows) -> None:
-        """Take a batch of finished jobs (`JOB_ROW`); must cost next to nothing."""
+        """Take a batch of finished jobs (`JOB_ROW`); must be cheap."""
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Show the run as it is now."""
@@ -100,12 +100,14 @@ class TrialRow:
 
     number: int
     """Its number, from 1."""
-    of: int
+    total: int
     """How many trials there are."""
     treatment: int
     """The index of its treatment."""
     title: str
+    """The title of its treatment."""
     warmup: bool
+    """Whether its latencies are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class LatencyRow:
     treatment: int
     """The index of its treatment."""
     title: str
+    """The title of its treatment."""
     operation: str
     """Its name, or ``job`` for a job from start to end."""
     n: int
@@ -122,9 +125,11 @@ class LatencyRow:
     errors: int
     """How many failed."""
     p50_s: float | None = None
-    """In seconds; None while `n` is 0, like those below."""
+    """The median in seconds; None while `n` is 0."""
     p95_s: float | None = None
+    """The 95th percentile, likewise."""
     max_s: float | None = None
+    """The maximum, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +138,14 @@ class HostRow:
 
     worker_id: str
     host: str
+    """The name of its host."""
     environment: str
     state: str
-    """The coordinator's word for its presence."""
+    """``ready``, ``missing`` or ``lost`` (`bench_master.coordinator.roster.Presence`)."""
     running: int = 0
-    """How many of its `slots` are busy."""
+    """How many of its slots are busy."""
     slots: int = 0
+    """How many jobs it can run at once."""
     lag_ms: float | None = None
     """The worst delay of the worker's loop since the report before; None where unknown."""
     cpu_percent: float | None = None
@@ -149,12 +156,15 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """Failures of one `kind` in one `operation`, with the message of the first of them."""
+    """The failures of one kind in one operation."""
 
     count: int
     operation: str
+    """The name of the operation."""
     kind: str
+    """The kind of error, such as ``timeout``."""
     message: str
+    """The message of the first failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +172,29 @@ class Snapshot:
     """A run at one instant."""
 
     scenario: str
+    """The scenario's name."""
     elapsed_s: float = 0.0
+    """How long the run has lasted, in seconds."""
     planned: int | None = None
     """The number of jobs; None where trials run by time."""
     done: int = 0
+    """How many jobs succeeded."""
     failed: int = 0
+    """How many jobs failed."""
     lost: int = 0
+    """How many jobs were lost with their workers."""
     aborted: int = 0
+    """How many jobs were aborted."""
     in_flight: int = 0
+    """How many jobs are running or waiting at workers."""
     rate_now: float = 0.0
     """Jobs done per second, over the last few seconds."""
     rate_mean: float = 0.0
     """Jobs done per second, over the time spent in trials."""
     eta_s: float | None = None
-    """How long the rest takes, by estimate; None while there is nothing to base it on."""
+    """How long the rest takes, by estimate (s); None while there is nothing to base it on."""
     trial: TrialRow | None = None
+    """The current trial; None between trials."""
     latencies: tuple[LatencyRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()

@@ -312,7 +312,7 @@ def _head(document: ReportDocument) -> Iterator[str]:
 
 def _resumed(resume: ResumeReport) -> str:
     gap = "" if resume.gap_s is None else f"{format_span(resume.gap_s)} after "
-    again = len(resume.repeated_trials)
+    again = len(resume.rerun_trials)
     repeated = f", {plural(again, 'incomplete trial')} run again" if again else ""
     kept = f"{resume.complete_trials} complete trials kept"
     return f"{_format_time(resume.at)}, {gap}it was {resume.ended}; {kept}{repeated}"

@@ -252,7 +252,7 @@ class Dispatcher:
                 epoch=self._epoch(action.number),
                 treatment=action.treatment,
                 trial=action.trial,
-                concurrency=action.width,
+                concurrency=action.concurrency,
                 batch=action.batch,
                 rows=rows,
             ),

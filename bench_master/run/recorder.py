@@ -38,7 +38,7 @@ class Recorder:
 
     def __init__(
         self,
-        tally: LiveStats,
+        live_stats: LiveStats,
         view: View,
         hosts: WorkerHosts,
         take_arrival_times: Callable[[int, Sequence[int]], list[int] | None],
@@ -46,7 +46,7 @@ class Recorder:
         warnings: Iterable[str] = (),
         remarks: Iterable[str] = (),
     ) -> None:
-        self.tally = tally
+        self.live_stats = live_stats
         self.view = view
         self.warnings: dict[str, None] = dict.fromkeys(warnings)
         self.remarks: dict[str, None] = dict.fromkeys(remarks)
@@ -62,9 +62,9 @@ class Recorder:
         self._loops_written_ns = 0
         self._pending_acks: list[tuple[int, int, int]] = []
 
-    def begin(self, journal: Journal, tally: LiveStats, engines: frozenset[str]) -> None:
+    def begin(self, journal: Journal, live_stats: LiveStats, engines: frozenset[str]) -> None:
         """Record into a journal from now on, with live statistics that know how many jobs there will be."""
-        self.journal, self.tally = journal, tally
+        self.journal, self.live_stats = journal, live_stats
         for number, host in self._hosts:
             journal.host(host.block(number, engines))
         for kind, at_ns, fields in self._events_before_journal:
@@ -106,7 +106,7 @@ class Recorder:
             self._waiting += len(batch.tickets)
         if batch.metrics or batch.errors or batch.outputs:
             self.journal.records(batch.metrics, batch.errors, batch.outputs)
-            self.tally.errors(batch.errors)
+            self.live_stats.errors(batch.errors)
         self.acknowledge_when_written(action.number, epoch, action.sequence)
         if self._waiting >= MAX_BUFFERED_JOBS:
             self.settle()
@@ -125,8 +125,8 @@ class Recorder:
             self._loops.setdefault((number, treatment, trial), []).append(loops)
             jobs, operations = to_rows(batches, number, offset_ns)
             self.journal.rows(jobs, operations)
-            self.tally.jobs(jobs)
-            self.tally.operations(operations)
+            self.live_stats.jobs(jobs)
+            self.live_stats.operations(operations)
             self.view.jobs(jobs)
         if monotonic_ns() - self._loops_written_ns > LOOP_SAMPLE_INTERVAL_NS:
             self._write_loops()
@@ -158,8 +158,8 @@ class Recorder:
         errors = [ErrorRecord(ticket, *place, "worker", kind, action.reason) for ticket in action.tickets]
         self.journal.rows(rows, np.zeros(0, OPERATION_ROW))
         self.journal.records([], errors, [])
-        self.tally.jobs(rows)
-        self.tally.errors(errors)
+        self.live_stats.jobs(rows)
+        self.live_stats.errors(errors)
         self.view.jobs(rows)
 
     def note(self, note: act.LogEvent) -> None:
@@ -174,18 +174,18 @@ class Recorder:
                 fields = {name: value for name, value in fields.items() if name != "info"}
             case "trial-begin":
                 fields = {**fields, "clocks": self._hosts.readings(now)}
-                self.tally.trial_began(fields["trial"], now)
+                self.live_stats.trial_began(fields["trial"], now)
             case "trial-end" | "trial-skipped":
                 fields = {**fields, "clocks": self._hosts.readings(now)}
                 outcome = Outcome[fields["not_started_outcome"].upper()]
-                self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
+                self.live_stats.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
                 text = describe_loss(worker, fields)
                 self.warn(text)
                 self.view.notify(text)
             case "packed":
-                self.tally.give_back(fields["returned"])
+                self.live_stats.give_back(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id
                 held = plural(fields["containers"], "container")
                 self.view.notify(f"worker {worker} holds {held}: {fields['reason']}")

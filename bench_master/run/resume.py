@@ -1,4 +1,4 @@
-"""Resumes a run in its stats file, after a crash or an interruption.
+"""Resumes a run in its stats file after a crash or an interruption.
 
 The file is locked first, then read to its last whole block, and only cut and written to once the workers are there.
 """
@@ -31,8 +31,8 @@ CLEANUP_GRACE_S: Final = 5.0
 class ResumableRun:
     """Locks the file at `path` and reads how far its run has come.
 
-    Raises `NotAStatsFileError` for a file that is none, `StatsFileError` for one that is damaged, that cannot be
-    written, or whose run is still under way. `close` it, unless `writer` is handed on.
+    Raises `NotAStatsFileError` for another kind of file, `StatsFileError` if it is damaged, cannot be written, or its
+    run is still going on. Call `close` unless `writer` was called.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class ResumableRun:
         """Close the file as it is."""
         self._writer.close()
 
-    # -- what it says ------------------------------------------------------------------------------------------
+    # -- the state ---------------------------------------------------------------------------------------------
 
     @property
     def complete(self) -> bool:
@@ -77,26 +77,32 @@ class ResumableRun:
 
     @property
     def run_label(self) -> str:
-        """The id under which the next part labels what it makes: whoever cleans up after another leaves it alone."""
+        """The label of what the next part creates: the clean-up of an earlier part leaves it alone."""
         return f"{self.header['run_id']}-{self.state.parts + 1}"
 
-    def patience_s(self, lease_s: float = DEFAULT_LEASE_S) -> float:
-        """Return how long workers of a master that was killed may still be at work, whose lease was so long."""
+    def remaining_lease_s(self, lease_s: float = DEFAULT_LEASE_S) -> float:
+        """Return how long workers of a killed master may go on and clean up (s), given their lease."""
         if self.state.footer is not None:
             return 0.0
         silent_s = max(0.0, time.time() - self._modified_s)
         return max(0.0, lease_s + CLEANUP_GRACE_S - silent_s)
 
     def summary(self) -> str:
-        """Return one line on what is there and what is left to do."""
-        planned, whole, again = len(self.header["trials"]), len(self.state.whole), len(self.state.again)
-        text = f"{whole} of {plural(planned, 'trial')} whole, {again} begun and to be run again"
-        return f"{text}, {planned - whole - again} not begun; the last part of the run ended as {self.state.status}"
+        """Return one line on what is complete and what is left to do."""
+        planned, complete, rerun = (
+            len(self.header["trials"]),
+            len(self.state.complete_trials),
+            len(self.state.rerun_trials),
+        )
+        text = f"{complete} of {plural(planned, 'trial')} complete, {rerun} incomplete and to be run again"
+        return (
+            f"{text}, {planned - complete - rerun} not begun; the last part of the run ended as {self.state.status}"
+        )
 
-    # -- what must be the same ---------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------------
 
     def check_plan(self, plan: Plan) -> None:
-        """Raise `UsageError` unless this is the plan that the run was begun with."""
+        """Raise `UsageError` unless this is the plan of the run."""
         header = self.header
         trials = [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials]
         stored = [_comparable(treatment) for treatment in header["treatments"]]
@@ -123,8 +129,8 @@ class ResumableRun:
             )
 
     def check_workers(self, environments: Sequence[str]) -> None:
-        """Raise `InfrastructureError` unless as many workers are there as began the run, in each environment."""
-        before, now = self.state.crew, Counter(environments)
+        """Raise `InfrastructureError` unless each environment has as many workers as the run began with."""
+        before, now = self.state.worker_counts, Counter(environments)
         if before and before != now:
             raise InfrastructureError(
                 f"{self.stats.path}: the run was begun with {_format_worker_counts(before)}, "
@@ -132,27 +138,27 @@ class ResumableRun:
                 "trials with another load are another measurement"
             )
 
-    # -- going on ----------------------------------------------------------------------------------------------
+    # -- the next part -----------------------------------------------------------------------------------------
 
-    def counting(self, make: Callable[[int | None], LiveStats]) -> Callable[[int | None], LiveStats]:
-        """Return a maker of live statistics like `make` that returns the same, with all whole trials, every time.
+    def with_completed_trials(self, make: Callable[[int | None], LiveStats]) -> Callable[[int | None], LiveStats]:
+        """Return a function like `make` whose live statistics include the complete trials of earlier parts.
 
-        Its argument is how many jobs are still planned.
+        It returns the same object at each call; its argument is how many jobs are left.
         """
-        tally = make(None)
-        before = self._fill(tally)
+        live_stats = make(None)
+        before = self._add_completed_trials(live_stats)
 
-        def counted_on(planned: int | None) -> LiveStats:
-            tally.planned = None if planned is None else planned + before
-            return tally
+        def make_continued(planned: int | None) -> LiveStats:
+            live_stats.planned = None if planned is None else planned + before
+            return live_stats
 
-        return counted_on
+        return make_continued
 
-    def _fill(self, tally: LiveStats) -> int:
+    def _add_completed_trials(self, live_stats: LiveStats) -> int:
         aside = SupersededTrials()
         for event in self.state.resumed:
             aside.note(event)
-        aside.note({"kind": RESUMED, "at_ns": 1 << 63, **self._again()})
+        aside.note({"kind": RESUMED, "at_ns": 1 << 63, **self._rerun_fields()})
         jobs = 0
         for block in self.stats.blocks({"jobs", "operations", "errors", "event"}, everything=True):
             body = aside.counting(block.kind, block.body)
@@ -160,26 +166,26 @@ class ResumableRun:
                 continue
             if block.kind == "jobs":
                 jobs += len(body)
-                tally.jobs(body)
+                live_stats.jobs(body)
             elif block.kind == "operations":
-                tally.operations(body)
+                live_stats.operations(body)
             elif block.kind == "errors":
-                tally.errors(body)
-            elif body.get("trial") in self.state.whole and body["kind"] == "trial-begin":
-                tally.trial_began(body["trial"], body["at_ns"])
-            elif body.get("trial") in self.state.whole and body["kind"] == "trial-end":
-                tally.trial_ended(body["trial"], body["at_ns"])
-        tally.mark_resumed(time.monotonic_ns())
+                live_stats.errors(body)
+            elif body.get("trial") in self.state.complete_trials and body["kind"] == "trial-begin":
+                live_stats.trial_began(body["trial"], body["at_ns"])
+            elif body.get("trial") in self.state.complete_trials and body["kind"] == "trial-end":
+                live_stats.trial_ended(body["trial"], body["at_ns"])
+        live_stats.mark_resumed(time.monotonic_ns())
         return jobs
 
-    def _again(self) -> dict[str, Any]:
-        return {"again": self.state.again, "first_job": self.state.first_job}
+    def _rerun_fields(self) -> dict[str, Any]:
+        return {"rerun_trials": self.state.rerun_trials, "first_job": self.state.first_job}
 
     def writer(self, argv: Sequence[str]) -> tuple[StatsWriter, int]:
-        """Cut the torn tail and note that the run is resumed; return who goes on writing, and its clock's shift (ns).
+        """Cut the torn tail and write the ``resumed`` event; return the writer and the shift of its clock (ns).
 
-        Within one boot the clock of the file is ours. After another boot it goes on from where the calendar says that
-        it would be by now, and never back.
+        Within one boot of the machine the clock of the file is ours. After another boot the calendar says how far it
+        would be by now; it never goes back.
         """
         state, began, now = self.state, self.header["clock"], read_clock()
         shift_ns = 0
@@ -195,8 +201,8 @@ class ResumableRun:
                 "kind": RESUMED,
                 "at_ns": at_ns,
                 "at": datetime.now(UTC).isoformat(timespec="seconds"),
-                **self._again(),
-                "whole": len(state.whole),
+                **self._rerun_fields(),
+                "complete_trials": len(state.complete_trials),
                 "ended": state.status,
                 "gap_ns": at_ns - state.last_ns,
                 "cut_bytes": self._torn_bytes,
@@ -206,18 +212,18 @@ class ResumableRun:
                 "versions": versions(),
             },
         )
-        # No row of the next part comes before this, whatever a flush puts first.
+        # A flush may order blocks: no row of the next part may precede this event.
         self._writer.flush()
         return self._writer, shift_ns
 
 
 def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a treatment as plain data; the environment where it was left open is none of the plan's."""
+    """Return a treatment as plain data, without what is not the plan's: title, metrics, the environment label."""
     plain = json.loads(json.dumps(wire))
     kept = {key: value for key, value in plain.items() if key not in ("title", "metrics")}
     kept["labels"] = {key: value for key, value in kept["labels"].items() if key != "environment"}
     return kept
 
 
-def _format_worker_counts(crew: Counter[str]) -> str:
-    return ", ".join(f"{plural(count, 'worker')} in {name}" for name, count in sorted(crew.items())) or "none"
+def _format_worker_counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{plural(count, 'worker')} in {name}" for name, count in sorted(counts.items())) or "none"

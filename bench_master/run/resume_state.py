@@ -1,7 +1,7 @@
-"""How far a run has come, from the blocks of its stats file alone.
+"""The state of a run to resume, from the blocks of its stats file alone.
 
-`replay` is pure. It finds which trials are whole, so that they need not run again, and everything else that a resumed
-run must not lose: the job ids and roster numbers in use, how long the parts before lasted, what they warned of.
+`replay` is pure. It finds the complete trials, which need not run again, and everything else that a resumed run must
+not lose: the job ids and roster numbers in use, how long the earlier parts lasted, what they warned of.
 """
 
 from __future__ import annotations
@@ -22,34 +22,38 @@ REPLAYED_KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs
 
 @dataclass(slots=True)
 class ResumeState:
-    """What is known of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
+    """The state of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
 
-    whole: set[int] = field(default_factory=set)
-    """Trials that were run, every job of them."""
-    again: list[int] = field(default_factory=list)
-    """Trials that were begun, and must be run again, in the order in which they were begun."""
+    complete_trials: set[int] = field(default_factory=set)
+    """Trials of which every job ran to its end."""
+    rerun_trials: list[int] = field(default_factory=list)
+    """Trials that began and are incomplete, in the order in which they began: they run again."""
     first_job: int = 0
-    """The first job id that is in no row of the file, and above all that are."""
+    """The first unused job id: above all job ids in the file."""
     numbers: dict[str, int] = field(default_factory=dict)
     """The roster number of each worker that ever joined, by its id."""
     environments: dict[int, str] = field(default_factory=dict)
-    """The environment of each of these numbers."""
+    """The environment of each worker, by its roster number."""
     roster: list[int] = field(default_factory=list)
-    """The numbers of those who began the run."""
+    """The numbers of the workers that the run began with."""
     parts: int = 1
     """How many times the run was begun or resumed."""
     footer: Mapping[str, Any] | None = None
     """How the last part ended; None where it was killed."""
     warnings: list[str] = field(default_factory=list)
+    """The warnings of the last footer."""
     remarks: list[str] = field(default_factory=list)
+    """The remarks of the last footer."""
     last_ns: int = 0
+    """The last instant in the file."""
     previous_parts_ns: int = 0
     """How long the parts lasted, summed, without the gaps between them."""
     began_ns: int = 0
+    """When the last part began."""
     resumed: list[Mapping[str, Any]] = field(default_factory=list)
-    """The events of the resumes before."""
+    """The ``resumed`` events so far, in order."""
     losses: list[Mapping[str, Any]] = field(default_factory=list)
-    """The losses of workers since the last footer, which would have warned of them."""
+    """The losses of workers since the last footer: no footer has warned of them."""
 
     @property
     def status(self) -> str:
@@ -57,16 +61,16 @@ class ResumeState:
         return "killed" if self.footer is None else str(self.footer.get("status"))
 
     @property
-    def crew(self) -> Counter[str]:
+    def worker_counts(self) -> Counter[str]:
         """How many workers the run began with in each environment."""
         return Counter(self.environments.get(number, "?") for number in self.roster)
 
 
 def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> ResumeState:
-    """Return where the run of these blocks stands; they are of `KINDS`, and everything of them.
+    """Return the state of the run in these blocks, which are all those of `REPLAYED_KINDS`.
 
-    What a trial was before it was begun anew does not count, nor does a footer with something behind it. Events that
-    name no trial of the plan are passed over.
+    Only the last begin of a trial counts, and a footer only if no later part follows it. Events with a trial that is
+    not in the plan are ignored.
     """
     began_ns = int(header["clock"]["monotonic_ns"])
     found = ResumeState(began_ns=began_ns, last_ns=began_ns)
@@ -92,7 +96,7 @@ def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> ResumeState:
             case "event":
                 _note_event(found, block.body, begun, planned)
     found.previous_parts_ns += found.last_ns - found.began_ns
-    found.again = [trial for trial in begun if trial not in found.whole]
+    found.rerun_trials = [trial for trial in begun if trial not in found.complete_trials]
     return found
 
 
@@ -101,7 +105,7 @@ def _note_job_ids(found: ResumeState, highest: int) -> None:
 
 
 def _note_trials(begun: dict[int, None], trials: Iterable[int], planned: int) -> None:
-    # A flush puts rows before events: a cut between them leaves jobs of a trial whose begin is not in the file.
+    # A flush writes rows before events: a cut between them leaves jobs of a trial without its `trial-begin`.
     begun.update(dict.fromkeys(trial for trial in trials if trial < planned))
 
 
@@ -134,9 +138,9 @@ def _note_event(found: ResumeState, event: Mapping[str, Any], begun: dict[int, N
         return
     if kind == "trial-begin":
         begun[trial] = None
-        found.whole.discard(trial)
+        found.complete_trials.discard(trial)
     elif kind == "trial-end":
-        if event.get("whole") is True:
-            found.whole.add(trial)
+        if event.get("complete") is True:
+            found.complete_trials.add(trial)
         else:
-            found.whole.discard(trial)
+            found.complete_trials.discard(trial)

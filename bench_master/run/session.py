@@ -182,12 +182,12 @@ class Session:
 
     def _snapshot(self) -> Snapshot:
         self._recorder.settle()
-        tally = self._recorder.tally
+        live_stats = self._recorder.live_stats
         for number, host in self._parts.hosts:
             share = self._coordinator.scheduler.shares.get(number)
             running = len(share.outstanding) if share is not None else 0
-            tally.host(host.row(self._coordinator.roster[number].presence.value, running))
-        return tally.snapshot(monotonic_ns())
+            live_stats.host(host.row(self._coordinator.roster[number].presence.value, running))
+        return live_stats.snapshot(monotonic_ns())
 
     def _finish(self, began_ns: int) -> None:
         recorder, journal = self._recorder, self._recorder.journal
@@ -200,13 +200,13 @@ class Session:
         if dropped:
             recorder.warn(f"{dropped} messages broke the protocol and were dropped")
         recorder.end(self._engines)
-        snapshot = recorder.tally.snapshot(monotonic_ns())
+        snapshot = recorder.live_stats.snapshot(monotonic_ns())
         counts = {name: getattr(snapshot, name) for name in ("done", "failed", "lost", "aborted")}
         footer = {
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": self._result.status,
             "duration_s": (monotonic_ns() - began_ns + (resume_state.previous_parts_ns if resume_state else 0)) / 1e9,
-            "counts": {"planned": recorder.tally.planned, **counts},
+            "counts": {"planned": recorder.live_stats.planned, **counts},
             "not_started": self._coordinator.scheduler.not_started,
             "warnings": list(recorder.warnings),
             "remarks": list(recorder.remarks),

@@ -47,7 +47,7 @@ def test_two_hundred_workers_serve_one_master(workspace, monkeypatch):
     assert document["incomplete"] == []
     assert len({job["worker"] for job in run.jobs}) == WORKERS, "everybody had a share"
     kinds = {event["kind"] for event in run.blocks("event")}
-    assert kinds == {"worker-joined", "run-begin", "trial-begin", "trial-end", "swept"}
+    assert kinds == {"worker-joined", "run-begin", "trial-begin", "trial-end", "cleanup-done"}
     for processes in fleet:
         ended = processes.wait_for_exit(20)
         assert (ended.status, ended.out) == (0, f"{EACH} of {EACH} served a run\n")

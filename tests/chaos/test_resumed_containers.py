@@ -47,7 +47,7 @@ def test_containers_of_the_part_before_are_gone_and_nothing_counts_twice(tmp_pat
                 block.body for block in StatsFile(first.stats).blocks({"event"}) if block.body["kind"] == "resumed"
             )
             assert resumed["ended"] == "killed"
-            assert set(resumed["again"]) <= before
+            assert set(resumed["rerun_trials"]) <= before
             # What the file holds of a trial that was cut short is there for whoever wants it, and does not count.
             everything = sum(len(block.body) for block in StatsFile(first.stats).blocks({"jobs"}, everything=True))
             assert everything >= 16

@@ -48,7 +48,7 @@ class Resumed(LiveRun):
 def ended_trials(stats):
     """Return the trials that the file vouches for at this moment."""
     events = [block.body for block in StatsFile(stats).blocks({"event"})] if stats.exists() else []
-    return [event["trial"] for event in events if event["kind"] == "trial-end" and event["whole"]]
+    return [event["trial"] for event in events if event["kind"] == "trial-end" and event["complete"]]
 
 
 def kill_after(live, trials):

@@ -248,7 +248,12 @@ def test_a_worker_that_does_not_come_back_has_lost_its_jobs():
     actions = run.feed(ev.Tick(), after=2)
     concluded = only(actions, act.FailJobs)[0]
     assert (concluded.outcome, len(concluded.tickets)) == (Outcome.LOST, 2)
-    assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 4, "not_started_outcome": "lost", "whole": False}
+    assert run.notes("trial-end")[0] == {
+        "trial": 0,
+        "not_started": 4,
+        "not_started_outcome": "lost",
+        "complete": False,
+    }
     assert only(actions, act.RunFinished)[0].status == "incomplete"
 
 
@@ -315,7 +320,7 @@ def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
         "trial": 0,
         "not_started": 2,
         "not_started_outcome": "aborted",
-        "whole": False,
+        "complete": False,
     }
     assert run.notes("trial-skipped")[0] == {"trial": 1, "not_started": 5, "not_started_outcome": "aborted"}
     assert run.coordinator.scheduler.not_started == 7
@@ -493,13 +498,13 @@ def test_fast_jobs_are_looked_ahead_of():
     """At a hundred thousand jobs a second some hundreds wait at the worker; it still runs no more than it may."""
     run = Run(treatment(iterations=None, operation_count=100_000, concurrency=24))
     actions = run.join()
-    assert [(issue.width, issue.batch) for issue in only(actions, act.AssignJobs)] == [(24, 12)]
+    assert [(issue.concurrency, issue.batch) for issue in only(actions, act.AssignJobs)] == [(24, 12)]
     for _ in range(400):
         actions = run.finish(*list(run.coordinator.scheduler.shares[0].outstanding)[:12], number=0)
         run.now += 12 / 100_000
     assert 300 < outstanding(run) < 500
     issue = only(actions, act.AssignJobs)[-1]
-    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.scheduler.shares[0].look_ahead_jobs) // 2)
+    assert (issue.concurrency, issue.batch) == (24, (24 + run.coordinator.scheduler.shares[0].look_ahead_jobs) // 2)
 
 
 def test_slow_jobs_are_handed_out_one_for_one():

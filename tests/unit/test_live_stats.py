@@ -210,7 +210,7 @@ def test_the_trial_under_way_is_named():
     assert tally.snapshot(0).trial is None
     tally.trial_began(1, 0)
     trial = tally.snapshot(0).trial
-    assert (trial.number, trial.of, trial.treatment, trial.title, trial.warmup) == (2, 2, 1, "engine=native", True)
+    assert (trial.number, trial.total, trial.treatment, trial.title, trial.warmup) == (2, 2, 1, "engine=native", True)
     tally.trial_ended(1, SECOND)
     assert tally.snapshot(SECOND).trial is None
 

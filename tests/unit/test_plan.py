@@ -200,9 +200,7 @@ def test_workers_are_divided_among_the_environments():
     shown = render_plan(scenario, make_plan(scenario, 5), [ExpectedWorker()] * 4)
     assert "2 treatments, 2 trials, 12 jobs" in shown
     said = " ".join(shown.split())
-    assert (
-        "4; jobs and time are counted as if 2 of them had a part in each treatment: there are 2 environments" in said
-    )
+    assert "4; jobs and time assume that 2 of them take part in each treatment: there are 2 environments" in said
     anywhere = load_scenario("lifecycle")
     assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), [ExpectedWorker()] * 4)
 
@@ -246,7 +244,9 @@ def test_jobs_of_a_treatment_whose_service_is_lent_are_those_of_its_takers():
     scenario = parse_scenario(Source("s.yaml", LENT.format("far", "near") + "iterations: 5\n"))
     shown = " ".join(render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 3).split())
     assert "1 treatment, 1 trial, 10 jobs" in shown
-    assert "3; jobs and time are counted as if 2 of them had a part in each treatment: who lends a service" in shown
+    assert (
+        "3; jobs and time assume that 2 of them take part in each treatment: a worker that hosts a service" in shown
+    )
 
 
 def test_the_quickstart_takes_about_a_minute():
@@ -277,7 +277,7 @@ def test_notes_thresholds_and_time_limits_are_shown():
     )
     scenario = parse_scenario(Source("s.yaml", text))
     shown = render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 1)
-    assert "1 job and what 1 timed trial can hold" in shown
+    assert "1 job and as many as fit into 1 trial by time" in shown
     assert "for 5s" in shown
     assert "Threshold    jobs.failed == 0" in shown
     assert "fewer than 6 repeats give no 95 % interval" in shown

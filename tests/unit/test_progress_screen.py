@@ -143,7 +143,7 @@ def test_a_run_that_has_just_begun_can_be_shown():
     text = picture(Snapshot(scenario="quickstart", planned=5), 80, 24)
     assert "0/5 jobs   0%" in text
     assert "-:-- to go" in text
-    assert "no trial under way" in text
+    assert "no trial is running" in text
     for heading in ("latency", "errors", "hosts"):
         assert heading not in text
 

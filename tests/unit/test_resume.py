@@ -57,17 +57,23 @@ class Story(StatsBuilder):
     def begin(self, trial):
         return self.event("trial-begin", trial=trial)
 
-    def end(self, trial, *, whole=True):
-        return self.event("trial-end", trial=trial, not_started=0, not_started_outcome="lost", whole=whole)
+    def end(self, trial, *, complete=True):
+        return self.event("trial-end", trial=trial, not_started=0, not_started_outcome="lost", complete=complete)
 
     def whole(self, *trials):
         for trial in trials:
             self.begin(trial).ran(trial).end(trial)
         return self
 
-    def resumed(self, *again, ended="killed"):
+    def resumed(self, *rerun, ended="killed"):
         self.flush()
-        fields = {"again": list(again), "first_job": self.jobs, "whole": 0, "ended": ended, "gap_ns": S}
+        fields = {
+            "rerun_trials": list(rerun),
+            "first_job": self.jobs,
+            "complete_trials": 0,
+            "ended": ended,
+            "gap_ns": S,
+        }
         return self.event("resumed", at="2026-01-02T04:00:00+00:00", **fields).flush()
 
     def state(self):
@@ -81,16 +87,16 @@ class Story(StatsBuilder):
 def test_a_trial_that_was_begun_and_not_ended_is_run_again(path):
     """What the journal vouches for is whole; the trial under way is run again, with job ids that nobody had."""
     state = Story(path).whole(0, 1).begin(2).ran(2, jobs=1).state()
-    assert (state.whole, state.again, state.first_job) == ({0, 1}, [2], 5)
-    assert (state.status, state.numbers, state.crew) == ("killed", {"w0": 0}, {"bare-metal": 1})
+    assert (state.complete_trials, state.rerun_trials, state.first_job) == ({0, 1}, [2], 5)
+    assert (state.status, state.numbers, state.worker_counts) == ("killed", {"w0": 0}, {"bare-metal": 1})
 
 
 def test_a_trial_that_lost_something_is_run_again(path):
     """A trial that ended without some of its jobs is not whole, though the run itself came to its end."""
-    story = Story(path).begin(0).ran(0).end(0, whole=False).whole(1)
+    story = Story(path).begin(0).ran(0).end(0, complete=False).whole(1)
     story.add("footer", footer(status="incomplete", warnings=["worker w0 was lost"]))
     state = story.state()
-    assert (state.whole, state.again, state.status) == ({1}, [0], "incomplete")
+    assert (state.complete_trials, state.rerun_trials, state.status) == ({1}, [0], "incomplete")
     assert state.warnings == ["worker w0 was lost"]
 
 
@@ -98,14 +104,14 @@ def test_a_run_that_was_resumed_can_be_resumed_again(path):
     """The second crash finds what both parts made whole, and voids the footer of the first."""
     story = Story(path).whole(0).begin(1).ran(1, jobs=1).add("footer", footer(status="interrupted"))
     state = story.resumed(1, ended="interrupted").whole(1).begin(2).ran(2, jobs=1).state()
-    assert (state.whole, state.again, state.parts) == ({0, 1}, [2], 2)
+    assert (state.complete_trials, state.rerun_trials, state.parts) == ({0, 1}, [2], 2)
     assert state.status == "killed"
 
 
 def test_a_crash_before_a_resumed_trial_began_changes_nothing(path):
     """A resume that came to nothing leaves the trial to be run again."""
     state = Story(path).whole(0).begin(1).ran(1, jobs=1).resumed(1).state()
-    assert (state.whole, state.again, state.first_job) == ({0}, [1], 3)
+    assert (state.complete_trials, state.rerun_trials, state.first_job) == ({0}, [1], 3)
 
 
 def test_the_time_between_the_parts_is_none_of_the_run(path):
@@ -137,7 +143,7 @@ def test_the_losses_of_a_part_that_was_killed_are_warned_of(path):
 def test_events_of_no_trial_are_passed_over(path):
     """A trial that the plan does not know is nobody's."""
     state = Story(path).begin(99).end(99).event("trial-begin", trial="x").state()
-    assert (state.whole, state.again) == (set(), [])
+    assert (state.complete_trials, state.rerun_trials) == (set(), [])
 
 
 # -- the coordinator from there ---------------------------------------------------------------------------------
@@ -158,7 +164,7 @@ def test_a_coordinator_goes_on_with_what_is_left():
     assert issued(run.join("a")) == [40, 41]
     assert run.notes("trial-begin") == [{"trial": 3, "treatment": 0, "workers": [1]}]
     run.finish(40, 41, number=1)
-    assert run.notes("trial-end")[0]["whole"] is True
+    assert run.notes("trial-end")[0]["complete"] is True
     assert run.swept(number=1)[-1].status == "complete"
 
 
@@ -178,7 +184,7 @@ def test_a_trial_that_was_interrupted_is_not_whole(iterations):
     run.join()
     run.feed(ev.Interrupt())
     run.finish(0)
-    assert run.notes("trial-end")[0]["whole"] is False
+    assert run.notes("trial-end")[0]["complete"] is False
 
 
 def test_a_trial_whose_jobs_were_tried_anew_is_whole():
@@ -188,7 +194,7 @@ def test_a_trial_whose_jobs_were_tried_anew_is_whole():
     run.feed(ev.WorkerDied("a", "killed"))
     (ticket,) = issued(run.join())
     run.finish(ticket)
-    assert run.notes("trial-end")[0]["whole"] is True
+    assert run.notes("trial-end")[0]["complete"] is True
 
 
 # -- what no longer counts --------------------------------------------------------------------------------------
@@ -227,9 +233,9 @@ def test_a_resumed_run_that_was_killed_has_no_end(path):
 def test_set_aside_leaves_others_alone():
     """Trials that were not begun anew, trials beyond them, other events and malformed ones stay as they are."""
     aside = SupersededTrials()
-    aside.note({"kind": "resumed", "again": "all", "first_job": 1, "at_ns": 1})
+    aside.note({"kind": "resumed", "rerun_trials": "all", "first_job": 1, "at_ns": 1})
     assert not aside
-    aside.note({"kind": "resumed", "again": [1], "first_job": 10, "at_ns": 50})
+    aside.note({"kind": "resumed", "rerun_trials": [1], "first_job": 10, "at_ns": 50})
     rows = job_rows(
         *({"ticket": ticket_of(job, 1), "trial": trial} for job, trial in [(9, 1), (10, 1), (3, 0), (3, 7)])
     )
@@ -257,7 +263,7 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
             "ended": "killed",
             "gap_s": 1.0,
             "complete_trials": 0,
-            "repeated_trials": [1],
+            "rerun_trials": [1],
         }
     ]
     assert report["run"]["actual_order"] == {"as_planned": True, "late": [], "split_blocks": [0]}
@@ -266,7 +272,7 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
 
 def test_a_trial_out_of_its_turn_is_told(path):
     """A trial that was lost early and run again at the end did not run as planned."""
-    story = Story(path).begin(0).ran(0, jobs=1).end(0, whole=False).whole(1, 2, 3).resumed(0).whole(0)
+    story = Story(path).begin(0).ran(0, jobs=1).end(0, complete=False).whole(1, 2, 3).resumed(0).whole(0)
     report = as_json(build_document(StatsFile(story.close(footer(resumes=1)))))
     assert report["run"]["actual_order"]["late"] == [0]
     assert any("1 trial did not run in the planned order" in text for text in report["warnings"])
@@ -285,7 +291,12 @@ def test_a_torn_tail_is_cut_when_the_run_goes_on(path):
     writer.close(footer(resumes=1))
     stats = StatsFile(path)
     (event,) = (block.body for block in stats.blocks({"event"}) if block.body["kind"] == "resumed")
-    assert (event["cut_bytes"], event["again"], event["ended"], event["shift_ns"]) == (540, [1], "killed", shift_ns)
+    assert (event["cut_bytes"], event["rerun_trials"], event["ended"], event["shift_ns"]) == (
+        540,
+        [1],
+        "killed",
+        shift_ns,
+    )
     assert stats.damage is None
     assert path.read_bytes().startswith(whole)
 
@@ -414,7 +425,7 @@ def test_the_screen_goes_on_where_it_was(path):
     Story(path).whole(0, 1).begin(2).ran(2, jobs=1).close()
     past = ResumableRun(path)
     trials = [Trial(place, *trial[:2], warmup=trial[2]) for place, trial in enumerate(TRIALS)]
-    make = past.counting(
+    make = past.with_completed_trials(
         lambda planned: LiveStats(["native"], [("run",)], trials, scenario="s", planned=planned, started_ns=0)
     )
     tally = make(4)

@@ -41,7 +41,7 @@ class Shell:
         self.held = []
         self.sequence = 0
         self.status = None
-        left = [trial for trial in TRIALS if trial.index not in state.whole]
+        left = [trial for trial in TRIALS if trial.index not in state.complete_trials]
         self.coordinator = Coordinator(
             TREATMENTS,
             left,
@@ -116,7 +116,7 @@ def first_life(path, draw):
 def next_life(path, draw):
     """Resume the run and end it, unless nothing is left to do; return how many trials were whole before."""
     past = ResumableRun(path)
-    whole = len(past.state.whole)
+    whole = len(past.state.complete_trials)
     if past.complete:
         past.close()
         return whole
