@@ -4,7 +4,7 @@ A block is a round: round 3 of one treatment belongs beside round 3 of all other
 analysis can pair them. Warm-up rounds come first and are numbered with the rest.
 
 The host ceiling is the rate at which this machine runs ``true`` as a plain process, measured before the treatments
-with their numbers of jobs and of jobs in flight. No engine can be faster here; it includes Weighbridge's own overhead.
+with their numbers of jobs and of jobs in flight. No engine can be faster; it includes Weighbridge's own overhead.
 """
 
 from __future__ import annotations

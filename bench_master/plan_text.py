@@ -129,7 +129,7 @@ def _look_ahead(plan: Plan, *, allowed: bool) -> str:
 def _jobs(jobs: int, timed: int) -> str:
     if not timed:
         return plural(jobs, "job")
-    return (f"{plural(jobs, 'job')} and " if jobs else "") + f"as many as fit into {plural(timed, 'trial')} by time"
+    return (f"{plural(jobs, 'job')} and " if jobs else "") + f"all that fit into {plural(timed, 'timed trial')}"
 
 
 def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:

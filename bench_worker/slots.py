@@ -162,7 +162,7 @@ class TimerFd:
         os.close(self._fd)
 
     def _on_expiry(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # set anew in the same pass of the loop
+        with contextlib.suppress(BlockingIOError):  # set again in the same pass of the loop
             os.read(self._fd, 8)
             self._callback()
 

@@ -1,6 +1,6 @@
 """sysbench oltp: transactions of reads and writes on tables of a database server that the job starts for itself.
 
-The tables are made once for all jobs of a treatment, or for each job anew; neither is timed, nor is a warm-up, which
+The tables are made once for all jobs of a treatment, or again for each job; neither is timed, nor is a warm-up, which
 is the same test before the one that counts. Reads of tables that fit the buffer pool measure the server's CPU time
 and the network; to measure storage, make the tables larger than `buffer_pool_size` and the memory limit smaller than
 both, or the page cache serves what the buffer pool does not.
@@ -126,7 +126,7 @@ class SysbenchOltp(Workload):
         Metric("transactions_per_second", "1/s", "higher", "transactions completed a second"),
         Metric("queries_per_second", "1/s", "higher", "queries a second, BEGIN and COMMIT included"),
         Metric("ignored_errors", "errors", "lower", "errors (mostly deadlocks) whose transactions were repeated"),
-        Metric("reconnects", "connections", "lower", "connections that were lost and made anew"),
+        Metric("reconnects", "connections", "lower", "connections that were lost and reopened"),
         *SUMMARY_METRICS,
     )
     tool_option_names: ClassVar[Mapping[str, str]] = {

@@ -260,7 +260,7 @@ class CgroupSampler:
             "time_ns": now_ns,
             "interval_ns": interval_ns,
             "cgroup_bytes": nan if memory is None else memory,
-            # A group that was made anew begins at 0 again.
+            # A recreated group begins at 0 again.
             "cpu_ns": nan if cpu_ns is None or before_ns is None else max(0, cpu_ns - before_ns),
         }
 

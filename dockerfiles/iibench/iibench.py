@@ -195,7 +195,7 @@ def options_of(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--socket", help="a Unix socket, in place of host and port")
     parser.add_argument("--user", default="bench")
     parser.add_argument("--password", default="")
-    parser.add_argument("--database", default="bench", help="its table `purchases` is made anew")
+    parser.add_argument("--database", default="bench", help="its table `purchases` is created again")
     parser.add_argument("--max-rows", type=int, default=1_000_000, help="rows to insert")
     parser.add_argument("--rows-per-report", type=int, default=100_000)
     parser.add_argument("--rows-per-commit", type=int, default=1000, help="rows in each INSERT, one transaction each")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # How a virtual machine of the testbed is made: its disk, and the state that it is saved in. Sourced by script/vm.sh.
 #
-# What is in this folder goes into the key of what is cached: a change here makes the machines anew.
+# What is in this folder goes into the key of what is cached: a change here rebuilds the machines.
 
 vm_memory_mib=768
 vm_processors=2

@@ -161,7 +161,7 @@ class Intruder:
                     self._say(port, saying)
 
     def leave_half_open(self):
-        """Connections by the hundred that say nothing, or begin to: kept until they are shut, and then made anew."""
+        """Connections by the hundred that say nothing, or begin to: kept until they are shut, and then reopened."""
         kept = []
         while self.going_on:
             while len(kept) < HALF_OPEN and self.going_on:

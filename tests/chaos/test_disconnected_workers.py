@@ -19,7 +19,7 @@ class Remote(OverTcp):
     """A run whose worker reaches its master through a network that can be cut."""
 
     def __enter__(self):
-        # A lane that is opened anew may get the next port.
+        # A reopened lane may get the next port.
         self.network = Relay([*self.ports, *range(self.ports[2] + 1, self.ports[2] + 4)])
         return self
 
@@ -57,7 +57,7 @@ def test_a_worker_that_is_cut_off_for_a_moment_loses_nothing(tmp_path):
 
 
 def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_path):
-    """Missed after five seconds, then back: jobs are tried anew, and what comes of the old attempts is refused."""
+    """Missed after five seconds, then back: jobs are retried, and what comes of the old attempts is refused."""
     with Remote(tmp_path / "live", SHORT) as live:
         live.join("-c", 4, "far")
         live.wait_for_jobs()
@@ -97,7 +97,7 @@ def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
-    """Everything of it is gone at once, without a word; started again under its name it takes its jobs up anew."""
+    """Everything of it is gone at once, without a word; started again under its name it takes its jobs up again."""
     with OverTcp(tmp_path / "live", NATIVE, "--reconnect-timeout", "60s") as live:
         live.join("-c", 4, "solo")
         live.wait_for_jobs()

@@ -60,7 +60,7 @@ def back(run):
 
 
 def cable_out_for_a_moment(run):
-    """For less than half of the silence that is borne: TCP may wait as long again before it tries anew."""
+    """For less than half of the silence that is borne: TCP may wait as long again before it retries."""
     run.blades.set_link("down")
     time.sleep(2)
     run.blades.set_link("up")
@@ -124,7 +124,7 @@ def killed(run):
 
 
 def rebooted(run):
-    """The whole blade is gone without a word, comes up again, and its worker is started anew."""
+    """The whole blade is gone without a word, comes up again, and its worker is started again."""
     run.blades.cut_power(2)
     run.blades.repair()
     run.start_worker(2)

@@ -160,7 +160,7 @@ def test_a_whole_run(engine, image, tmp_path):
 
 
 def test_a_killed_agent_takes_the_service_along_and_nothing_is_left(engine, image, tmp_path):
-    """Its load process goes on to remove what it made, by a service of its own; the jobs are tried anew."""
+    """Its load process goes on to remove what it made, by a service of its own; the jobs are retried."""
     with Workspace(tmp_path) as workspace:
         scenario = workspace.scenario(
             engines=["podman"],

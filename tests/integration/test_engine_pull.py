@@ -77,7 +77,7 @@ def test_what_is_pulled_is_what_a_container_is_made_of(bench, registry):
     engine.remove(life, timeout_s=30)
 
 
-def test_anew_all_of_it_comes_each_time(bench, registry):
+def test_fresh_transfers_all_of_it_each_time(bench, registry):
     """What is there is taken away before, outside of the stamps."""
     pull(bench, fresh=True)
     sent = registry.layers_sent()

@@ -1,10 +1,10 @@
 """The three environments for real: one scenario on bare metal, a hypervisor's virtual machine and a control one.
 
-The machines are emulated where KVM does not work, and their figures mean nothing then; what is looked at is that the
-comparison is made, of the right hosts, and that nothing is left. Every test here is a slow one. On two cores with
-little else to do, to make the machines took two and a half minutes, to restore them and start the workers one and a
-half, the scenario one and a half, and a run that imports all anew after it two; and that is no waiting, but two
-emulated processors each that keep both cores busy, so that other tests beside it would take longer instead.
+The machines are emulated where KVM does not work, and their figures mean nothing then: the tests check that the
+comparison is made, of the right hosts, and that nothing is left. Every test here is slow. On two idle cores, making
+the machines took two and a half minutes, restoring them and starting the workers one and a half, the scenario one
+and a half, and a run that imports everything again two. None of that is waiting: two emulated processors each keep
+both cores busy, so other tests beside it would only take longer.
 """
 
 import json

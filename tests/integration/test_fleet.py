@@ -297,7 +297,7 @@ def test_through_a_tunnel(master, testbed):
 
 
 @pytest.mark.slow
-def test_a_tunnel_that_breaks_is_opened_anew(master, testbed):
+def test_a_tunnel_that_breaks_is_reopened(master, testbed):
     """The run goes on where it was, and loses nothing."""
     slow = {**NAP, "container": {"command": ["sleep", "0.3"]}}
     reach = (
@@ -436,7 +436,7 @@ def test_nothing_stays_on_hosts_that_are_purged(master, testbed):
 
 
 def test_the_testbed_comes_and_goes_wholly(tmp_path):
-    """A second `up` changes nothing, a dead blade is built anew, and nothing is left after `down`."""
+    """A second `up` changes nothing, a dead blade is rebuilt, and nothing is left after `down`."""
     made = Testbed()
 
     def spaces():

@@ -47,7 +47,7 @@ def test_the_bound_holds_for_clocks_that_drift(ppm, trips):
     assert abs(best.offset_ns - (there(now) - now)) <= best.bound_ns + rounding
 
 
-def test_a_clock_that_stood_still_is_compared_anew():
+def test_a_clock_that_stood_still_is_compared_again():
     """An exchange that contradicts all before it voids them, however short their round trips were."""
     clock = ClockOffsetEstimator()
     for second in range(5):

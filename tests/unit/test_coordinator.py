@@ -218,7 +218,7 @@ def test_results_of_an_older_epoch_do_not_count():
     assert run.coordinator.scheduler.accepted == 0
 
 
-def test_a_worker_that_comes_back_tries_its_jobs_anew():
+def test_a_worker_that_comes_back_retries_its_jobs():
     """What a lost worker held becomes a new attempt of the same jobs, on that worker."""
     run = Run(treatment(concurrency=2, iterations=2))
     run.join()
@@ -299,7 +299,7 @@ def test_a_job_that_kills_its_worker_every_time_is_lost_in_the_end():
 
 
 def test_jobs_that_never_end_are_taken_away():
-    """A worker that heartbeats but holds jobs beyond any job's bound is dismissed; its jobs are tried anew."""
+    """A worker that heartbeats but holds jobs beyond any job's bound is dismissed; its jobs are retried."""
     run = Run()
     run.join()
     for _ in range(51):
@@ -343,7 +343,7 @@ def test_interrupt_while_gathering_ends_at_once():
     assert only(Run().feed(ev.Interrupt()), act.RunFinished)[0].status == "interrupted"
 
 
-def test_a_job_lost_during_an_interrupt_is_not_tried_anew():
+def test_a_job_lost_during_an_interrupt_is_not_retried():
     """Who ends the run does not want new attempts."""
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
@@ -402,8 +402,8 @@ def test_a_trial_by_time_that_lacks_a_worker_is_incomplete():
     assert run.log[-1].reasons == ("worker b was missing from a trial that runs by time",)
 
 
-def test_a_worker_that_had_given_up_this_master_is_admitted_anew():
-    """One that knew its welcome and asks again has dropped its jobs: they are tried anew, under a new epoch."""
+def test_a_worker_that_reconnects_after_giving_up_this_master_is_admitted():
+    """One that knew its welcome and asks again has dropped its jobs: they are retried, under a new epoch."""
     run = Run(treatment(concurrency=2, iterations=1))
     run.join()
     run.beat()
@@ -584,17 +584,17 @@ def test_arrivals_are_divided_over_the_workers():
 
 
 def test_a_worker_that_comes_back_finds_what_arrived_meanwhile():
-    """Jobs that were out are tried anew, those that arrived while it was away come late: none is left out."""
+    """Jobs that were out are retried, those that arrived while it was away come late: none is left out."""
     run = Run(opened(operation_count=8), heartbeat_timeout_s=1.0)
     held = issued(run.join())
     run.beat()
     lost = run.feed(ev.Tick(), after=1.5)
     assert only(lost, act.LogEvent)[0].kind == "worker-lost"
     back = run.join()
-    anew, fresh = only(back, act.AssignJobs)
-    assert [job_id_of(ticket) for ticket in anew.tickets] == held
+    retried, fresh = only(back, act.AssignJobs)
+    assert [job_id_of(ticket) for ticket in retried.tickets] == held
     assert [round(at / 1e9, 3) for at in fresh.intended_ns] == [0.5, 0.6, 0.7, 0.8]
-    run.finish(*anew.tickets, *fresh.tickets)
+    run.finish(*retried.tickets, *fresh.tickets)
     assert run.coordinator.phase is Phase.CLEANUP
 
 

@@ -141,7 +141,7 @@ def test_what_is_up_to_date_is_left_alone(bench):
 
 
 def test_a_changed_base_changes_what_stands_on_it(bench):
-    """A base that was built anew makes sysbench out of date, and what both replace is discarded."""
+    """A rebuilt base makes sysbench out of date, and what both replace is discarded."""
     store = Store()
     builder, _ = bench(store)
     actions(builder)

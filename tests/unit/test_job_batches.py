@@ -23,11 +23,11 @@ def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
     assert all(0 <= seed < 1 << 63 for seed in seeds)
 
 
-def test_a_job_that_is_tried_anew_keeps_its_seed():
+def test_a_job_that_is_retried_keeps_its_seed():
     """Its ticket tells the attempt, its parameters stay."""
     first = rows(JobBatches(5).fresh(range(10)))
-    again = rows(JobBatches(5).retries((ticket_of(7, 1), ticket_of(2, 2)), 0))
-    assert again == [[ticket_of(7, 1), first[7][1], 0], [ticket_of(2, 2), first[2][1], 0]]
+    retried = rows(JobBatches(5).retries((ticket_of(7, 1), ticket_of(2, 2)), 0))
+    assert retried == [[ticket_of(7, 1), first[7][1], 0], [ticket_of(2, 2), first[2][1], 0]]
 
 
 def test_another_seed_gives_other_parameters():
@@ -40,7 +40,7 @@ def test_a_job_that_arrives_keeps_its_instant_through_every_attempt():
     book = JobBatches(5)
     first = rows(book.arriving(range(3), [100, 200, 300], 7))
     assert [row[2] for row in first] == [107, 207, 307]
-    again = rows(book.retries((ticket_of(1, 1),), -50))
-    assert again == [[ticket_of(1, 1), first[1][1], 150]]
+    retried = rows(book.retries((ticket_of(1, 1),), -50))
+    assert retried == [[ticket_of(1, 1), first[1][1], 150]]
     assert book.take_arrival_times([0, ticket_of(1, 1)]) == [100, 200]
     assert book.take_arrival_times([0, 2]) == [0, 300]

@@ -353,7 +353,7 @@ def test_text_and_csv_say_how_many_and_why(stats):
     assert (row["name"], row["n"], row["min"], row["p50"]) == ("containers", "1", "11", "11")
 
 
-def test_a_trial_that_was_packed_anew_counts_once():
+def test_a_trial_that_was_packed_again_counts_once():
     """A worker that was lost while it held packs again; what it held before is no packing of its own."""
     packings = PackingStats([(0, 0, False)], ["docker"])
     event = {"trial": 0, "worker": 0, "at_ns": 1, "hold_s": 1.0, "full": False, "reason": "", "memory_before": 0}

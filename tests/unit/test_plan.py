@@ -174,12 +174,12 @@ def test_estimate_of_files_counts_making_them_once():
 
 
 def test_estimate_of_a_guest_job_asks_its_workload():
-    """A guest job lasts as long as its workload says; where it cannot know, that is said."""
+    """A guest job lasts as long as its workload says; an unknown duration is an assumption that the plan shows."""
     text = "name: a\njob: {workload: sysbench-cpu, params: {time: 7s}}\n"
     scenario = parse_scenario(Source("s.yaml", text))
     assert estimate(make_plan(scenario, 1))[0] == pytest.approx(7 + 4 * DEFAULT_OPERATION_S)
     endless = parse_scenario(Source("s.yaml", text), ["job.params={time: 0, events: 5}"])
-    assert any("nobody can know" in each for each in estimate(make_plan(endless, 1))[1])
+    assert any("is unknown, assumed" in each for each in estimate(make_plan(endless, 1))[1])
 
 
 @pytest.mark.parametrize("name", ["quickstart", "lifecycle", "concurrency", "noop"])
@@ -277,7 +277,7 @@ def test_notes_thresholds_and_time_limits_are_shown():
     )
     scenario = parse_scenario(Source("s.yaml", text))
     shown = render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 1)
-    assert "1 job and as many as fit into 1 trial by time" in shown
+    assert "1 job and all that fit into 1 timed trial" in shown
     assert "for 5s" in shown
     assert "Threshold    jobs.failed == 0" in shown
     assert "fewer than 6 repeats give no 95 % interval" in shown

@@ -206,7 +206,7 @@ class Stocked:
 
 
 def test_a_worker_says_what_is_lacking_under_which_engine():
-    """One reason each; an engine that is open is not opened anew, and all are closed together."""
+    """One reason each; an engine that is open is not reopened, and all are closed together."""
     opened = []
 
     def opening(name, _options):

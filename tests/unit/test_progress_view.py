@@ -116,7 +116,7 @@ def test_lines_come_at_intervals_of_the_run():
     ]
 
 
-def test_lines_go_on_when_the_time_starts_anew():
+def test_lines_go_on_when_the_time_restarts():
     """A long wait for workers before the first trial does not delay the lines of the run."""
     out = io.StringIO()
     view = choose_view("lines", out)

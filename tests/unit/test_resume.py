@@ -126,7 +126,7 @@ def test_the_time_between_the_parts_is_none_of_the_run(path):
 
 
 def test_a_record_without_its_job_takes_the_jobs_id(path):
-    """A cut between the blocks of a flush may leave a metric of a job that is in no row: its id is not used anew."""
+    """A cut between the blocks of a flush may leave a metric of a job that is in no row: its id is not reused."""
     story = Story(path).begin(0).ran(0)
     story.writer.metrics([MetricRecord(ticket_of(77, 1), 0, 0, "m", 1.0)])
     assert story.state().first_job == 78
@@ -187,7 +187,7 @@ def test_a_trial_that_was_interrupted_is_not_whole(iterations):
     assert run.notes("trial-end")[0]["complete"] is False
 
 
-def test_a_trial_whose_jobs_were_tried_anew_is_whole():
+def test_a_trial_whose_jobs_were_retried_is_whole():
     """A loss that cost attempts and no job leaves nothing to be run again."""
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
@@ -231,7 +231,7 @@ def test_a_resumed_run_that_was_killed_has_no_end(path):
 
 
 def test_set_aside_leaves_others_alone():
-    """Trials that were not begun anew, trials beyond them, other events and malformed ones stay as they are."""
+    """Trials that did not run again, trials beyond them, other events and malformed ones stay as they are."""
     aside = SupersededTrials()
     aside.note({"kind": "resumed", "rerun_trials": "all", "first_job": 1, "at_ns": 1})
     assert not aside
@@ -386,7 +386,7 @@ def begun(path, **keys):
 
 
 def test_the_same_scenario_and_seed_are_the_same_plan(path):
-    """The plan that is made anew is the stored one, though its header knows the workers' environment."""
+    """The plan that is made again is the stored one, though its header knows the workers' environment."""
     past = begun(path)
     past.check_plan(planned(path.parent)[1])
     past.close()

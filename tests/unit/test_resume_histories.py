@@ -159,7 +159,7 @@ def test_a_run_that_is_cut_anywhere_can_be_ended(tmp_path, seed):
 
 
 def test_what_is_whole_is_not_run_again(tmp_path):
-    """However late the cut, no trial that the file vouches for is begun anew, and all others are."""
+    """However late the cut, no complete trial of the file runs again, and all others do."""
     draw = random.Random(5)
     path = tmp_path / "run.stats.gz"
     data = first_life(path, draw)

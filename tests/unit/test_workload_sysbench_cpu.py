@@ -110,7 +110,7 @@ def test_seconds_of_the_oldest_versions_are_milliseconds():
 
 
 def test_a_speed_without_its_rate_is_refused():
-    """Who prints the one prints the other; a line that somebody took out is not worked out anew."""
+    """Who prints the one prints the other; a line that was removed is not computed."""
     for line in ("CPU speed:", "events per second:   396.41"):
         text = re.sub(r"(?m)^ *" + line.split(":")[0] + ".*$", "", sample("cpu-1t"))
         assert text != sample("cpu-1t")

@@ -319,7 +319,7 @@ class DockerCliEngine(DockerEngine):
         return self._run_simple(container, ("stats", "--no-stream"), timeout_s)
 
     def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[OperationResult]:
-        """Ask again and again: the stream of its client is a screen painted anew, in which no reading can be told."""
+        """Ask again and again: the stream of its client is a repainted screen, in which no reading can be told."""
         try:
             yield from Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
         except OperationFailed as failure:

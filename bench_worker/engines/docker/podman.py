@@ -50,13 +50,13 @@ COPY_LIMIT_S: Final = 300.0
 """How long an engine may be silent while an image is copied."""
 _LOOKUP_TIMEOUT_S: Final = 10.0
 _OWN_IMAGE_PREFIX: Final = "weighbridge/"
-"""Images that Weighbridge builds: of these Docker's store has the true one, and a rebuilt one is copied anew."""
+"""Images that Weighbridge builds: of these Docker's store has the true one, and a rebuilt one is copied again."""
 
 
 def ensure_image(podman: docker.APIClient, image: str) -> str:
     """See to it that Podman has an image; return why it has not, or nothing. Raises `InfrastructureError`.
 
-    Copied is what Podman lacks and what Weighbridge has built anew since; an image keeps its id (the digest of its
+    Copied is what Podman lacks and what Weighbridge has rebuilt since; an image keeps its id (the digest of its
     configuration) on the way, so nothing is copied twice.
     """
     present = _identity(podman, image)
