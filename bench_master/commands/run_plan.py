@@ -29,8 +29,7 @@ from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.local_workers import LocalWorkers
-from bench_master.run.message_handler import MessageHandler
-from bench_master.run.parts import RunParts
+from bench_master.run.message_handler import MessageHandler, RunParts
 from bench_master.run.preflight import Preflight
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder

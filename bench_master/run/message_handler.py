@@ -7,6 +7,7 @@ what the plan needs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Protocol, TypeAlias, assert_never
 
@@ -31,14 +32,49 @@ from bench_common.messages import (
     WorkerDied,
     clip,
 )
+from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.roster import Member
 from bench_master.formatting import one_line
-from bench_master.run.hosts import WorkerHost
+from bench_master.plan import Plan
+from bench_master.run.dispatcher import Dispatcher
+from bench_master.run.hosts import WorkerHost, WorkerHosts
 from bench_master.run.journal import operation_names
-from bench_master.run.parts import RunParts
-from bench_master.run.preflight import check_compatibility
+from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.preflight import Preflight, check_compatibility
+from bench_master.run.profiles import Profiles
+from bench_master.run.recorder import Recorder
+from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.results import unpack_results
+from bench_master.run.sockets import Sockets
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """The parts of one run, which its session and message handler share; `run_plan` puts them together."""
+
+    plan: Plan
+    """All treatments and trials."""
+    noop: bool
+    """Whether workers execute nothing."""
+    coordinator: Coordinator
+    """Makes the decisions; pure."""
+    sockets: Sockets
+    """Receive messages from admitted keys."""
+    hosts: WorkerHosts
+    """The workers' names, clocks and load."""
+    preflight: Preflight
+    """Asks workers whether their hosts have what the plan needs."""
+    dispatcher: Dispatcher
+    """Sends messages to workers."""
+    services: ServiceBroker
+    """Services of jobs that run on another worker's host; pure."""
+    recorder: Recorder
+    """Records and shows what happens."""
+    local_workers: LocalWorkers
+    """The workers of this machine, none or more."""
+    profiles: Profiles | None
+    """Collects profiles; None without ``--profile``."""
 
 
 class RunControl(Protocol):

@@ -26,7 +26,7 @@ from bench_master.formatting import plural
 from bench_master.progress.view import Snapshot
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.parts import RunParts
+from bench_master.run.message_handler import RunParts
 from bench_master.run.resume_state import ResumeState
 
 log = logging.getLogger(__name__)
