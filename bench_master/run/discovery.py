@@ -1,7 +1,7 @@
-"""A roll call outside of any run: who asks to join at this master's ports, and a last word to them.
+"""Finds the workers that ask to join at this master's ports, outside of any run; can also stop them.
 
-`list-workers` and `kill-workers` bind the same sockets as a run does. Workers that were started by hand keep asking,
-so whoever is alive answers within a second or so.
+`list-workers` and `kill-workers` bind the same sockets as a run. Waiting workers keep sending hellos, so each one
+shows up within about a second.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ class DiscoveredWorker:
     """A worker that asked to join."""
 
     peer: bytes
+    """Its address on the control socket."""
     worker_id: str
     environment: str
     slots: int
+    """How many jobs it can run at once."""
     info: Mapping[str, Any] = field(default_factory=dict)
+    """Its host, versions and engines, from its hello."""
     heard_ns: int = 0
+    """When its last hello arrived (monotonic)."""
 
     def seconds_since_heard(self) -> float:
         """Return how long ago its last hello arrived, in seconds."""
         return (monotonic_ns() - self.heard_ns) / 1e9
 
     def clock(self, boot_id: str) -> tuple[int, int] | None:
-        """Return how far its clock is ahead of ours and give or take what, in ns; None where it has not compared.
+        """Return how far its clock is ahead of ours, and the uncertainty, in ns; None before it has compared them.
 
         Within one boot of one machine (`boot_id` is ours) there is one clock.
         """
@@ -49,7 +53,7 @@ class DiscoveredWorker:
 class WorkerDiscovery:
     """Collects the hellos that arrive at `sockets`, which are opened with this receiver.
 
-    With `asks` each worker examines its engines again: its report of them may be as old as itself.
+    With `asks` each worker examines its engines again: its last report may be old.
     """
 
     def __init__(self, sockets: Sockets, *, asks: bool = False) -> None:
@@ -59,7 +63,7 @@ class WorkerDiscovery:
         self._sockets = sockets
 
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
-        """Take a control message in; only hellos matter here.
+        """Receive a control message; all but hellos are ignored.
 
         The answer is a heartbeat: with it the worker compares its clock to ours, and reports that with its next
         hello, together with the present state of its engines.
@@ -77,17 +81,17 @@ class WorkerDiscovery:
         self._sockets.send(peer, stamps)
 
     def on_results(self, _identity: str | None, _message: Results) -> None:
-        """Ignore results: no worker was asked for any."""
+        """Ignore results: no run is under way."""
 
     def gather(self, seconds: float) -> list[DiscoveredWorker]:
-        """Listen for so long; return the workers, by id."""
+        """Listen for so many seconds; return the workers, by id."""
         deadline = monotonic() + seconds
         while monotonic() < deadline:
             gevent.sleep(0.05)
         return [self.present[name] for name in sorted(self.present)]
 
     def send_home(self) -> None:
-        """Tell every worker to end."""
+        """Tell every worker to exit."""
         for worker in self.present.values():
             self._sockets.send(worker.peer, Stop(epoch=0, exit=True))
         gevent.sleep(0.2)

@@ -59,7 +59,7 @@ class JobBatches:
         return _with_arrivals(self.fresh(tickets), intended_ns, offset_ns)
 
     def take_arrival_times(self, tickets: Iterable[int]) -> list[int]:
-        """Return when jobs arrived whose results are there (0: nobody knows any more), and forget it."""
+        """Remove and return the arrival times of finished jobs (0: unknown)."""
         return [self._arrival_ns.pop(job_id_of(ticket), 0) for ticket in tickets]
 
     def fresh(self, tickets: range) -> bytes:
@@ -76,7 +76,7 @@ class JobBatches:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def retries(self, tickets: Sequence[int], offset_ns: int) -> bytes:
-        """Return the rows of further attempts; a job that arrived is as late as it is."""
+        """Return the rows of further attempts; the arrival time of a job stays."""
         rows = np.concatenate([np.frombuffer(self._drawn(job_id_of(ticket), 1), "<i8") for ticket in tickets])
         rows = rows.reshape(-1, len(ASSIGNMENT_FIELDS))
         rows[:, ASSIGNMENT_FIELDS.index("ticket")] = tickets

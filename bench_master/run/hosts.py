@@ -48,7 +48,7 @@ def validate_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Co
 
 
 def busy_percent(columns: Mapping[str, Column]) -> float | None:
-    """Return the CPU's busy share of the last reading, in percent of all CPUs; None where it is not known."""
+    """Return the busy share of the last reading, in percent of all CPUs; None where unknown."""
     idle, iowait = columns.get("cpu_idle_percent"), columns.get("cpu_iowait_percent")
     if idle is None:
         return None
@@ -57,25 +57,33 @@ def busy_percent(columns: Mapping[str, Column]) -> float | None:
 
 
 UNKNOWN_UNCERTAINTY_NS = -1
-"""The bound of a clock offset that was only guessed from one-way messages."""
+"""The bound of a clock offset that is only estimated from one-way messages."""
 
 
 @dataclass(slots=True)
 class WorkerHost:
-    """One worker's host. `offset_ns` is how far its monotonic clock is ahead of ours, give or take `bound_ns`."""
+    """One worker's host."""
 
     worker_id: str
     name: str
+    """The host's name."""
     environment: str
     slots: int
+    """How many jobs the worker can run at once."""
     same_clock: bool
+    """Whether its clock is the master's own."""
     info: Mapping[str, Any] = field(default_factory=dict)
+    """What the worker's hello says of its host."""
     offset_ns: int = 0
+    """How far its monotonic clock is ahead of ours."""
     bound_ns: int = 0
+    """The uncertainty of `offset_ns`; `UNKNOWN_UNCERTAINTY_NS` before the first comparison."""
     last_compared_ns: int = 0
     """When the worker last sent its comparison, on our clock."""
     lag_ms: float | None = None
+    """The worst delay of the worker's loop, as last reported."""
     cpu_percent: float | None = None
+    """The host's busy share, as last reported."""
     status_text: str = ""
     """The progress of a step that reports while it runs."""
 
@@ -95,7 +103,7 @@ class WorkerHost:
         self.offset_ns = max(self.offset_ns, guess) if self.offset_ns else guess
 
     def update_offset(self, message: Heartbeat, received_ns: int) -> None:
-        """Take the worker's own comparison from its heartbeat: how far our clock is ahead of its, and the bound."""
+        """Update the offset and its bound from the comparison in the worker's heartbeat."""
         if not self.same_clock and message.uncertainty_ns >= 0:
             self.offset_ns, self.bound_ns = -message.offset_ns, message.uncertainty_ns
             self.last_compared_ns = received_ns
@@ -106,7 +114,7 @@ class WorkerHost:
         return self.bound_ns != UNKNOWN_UNCERTAINTY_NS
 
     def clock_reading(self, now_ns: int) -> tuple[int, int] | None:
-        """Return offset and bound at an instant of our clock; None where it is the same clock, or not yet known.
+        """Return offset and bound at an instant of our clock; None where it is the same clock, or unknown.
 
         The clocks may have drifted since the comparison, so the bound has grown.
         """
@@ -173,7 +181,7 @@ class WorkerHosts:
 
     @property
     def environments(self) -> list[str]:
-        """The environments that there are workers of."""
+        """The environments of all workers."""
         return [host.environment for host in self._hosts.values()]
 
     def join(self, member: Member, info: Mapping[str, Any]) -> WorkerHost:

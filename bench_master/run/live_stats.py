@@ -1,8 +1,8 @@
 """Live statistics of a run for the screen, in memory that does not grow with the jobs.
 
-The report reads the stats file; these statistics see every batch go by, and must not limit the rate. So batches are
-kept until there are enough of them, or until a snapshot is taken; then numpy groups and counts them, in some
-nanoseconds a job.
+The report reads the stats file; these statistics see every batch as it arrives, and must not limit the rate. So
+batches are buffered until there are enough of them, or until a snapshot is taken; then numpy groups and counts them,
+in some nanoseconds a job.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 JOB: Final = "job"
-"""What the row of whole jobs is called among those of their operations."""
+"""The name of the row of whole jobs, beside those of their operations."""
 
 CHUNK_ROWS: Final = 16_384
-"""How many rows are kept before they are counted."""
+"""How many rows are buffered before they are counted."""
 CHUNK_BATCHES: Final = 4_096
-"""How many batches are kept before they are counted, where they are small."""
+"""How many batches are buffered before they are counted, if they are small."""
 
 RATE_WINDOW_NS: Final = 5_000_000_000
 RATE_SAMPLE_INTERVAL_NS: Final = 200_000_000
-"""The time that the present rate looks back on, and how finely."""
+"""The window of the current rate, and the interval of its samples."""
 
 ERROR_GROUPS: Final = 50
 """How many kinds of failure are distinguished; further ones are counted together."""
@@ -58,11 +58,11 @@ class LiveStats:
     """Counts a run as it happens; the recorder feeds it, `snapshot` reads it.
 
     `titles` and `operation_names` are those of each treatment, by index; `trials` are the plan's, in its order.
-    `planned` is the number of jobs in all, None where trials last a time; it may be set again when workers come or
+    `planned` is the total number of jobs, None where trials run by time; it may be set again when workers come or
     go. `started_ns` and every `now_ns` are of one monotonic clock.
 
-    Rows must be of jobs that the run handed out: treatment, trial and operation within the plan. An array that has
-    been passed in belongs to the statistics and must not be changed.
+    Rows must be of jobs of the run: treatment, trial and operation within the plan. The statistics own the arrays
+    that they get: do not change them afterwards.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LiveStats:
         self._trials_ended = 0
         self._ended_ns = 0
 
-    def give_back(self, jobs: int) -> None:
+    def reduce_planned(self, jobs: int) -> None:
         """Reduce the planned jobs by those that a full host returned."""
         if self.planned is not None:
             self.planned -= jobs
@@ -115,7 +115,7 @@ class LiveStats:
         self._operations.take(rows)
 
     def errors(self, records: Iterable[ErrorRecord]) -> None:
-        """Take why jobs failed."""
+        """Take the errors of failed jobs."""
         for record in records:
             group = (record.operation, record.kind)
             if group not in self._errors and len(self._errors) >= ERROR_GROUPS:

@@ -19,8 +19,9 @@ from bench_master.worker_query import worker_command
 
 MAX_RESTARTS: Final = 3
 STOP_TIMEOUT_S: Final = 40.0
-"""How long workers may take to end by themselves once the run is over."""
+"""How long workers may take to exit by themselves after the run."""
 LOG_TAIL: Final = 5
+"""How many lines of a dead worker's log are shown."""
 
 
 def local_worker_id(place: int) -> str:
@@ -30,24 +31,32 @@ def local_worker_id(place: int) -> str:
 
 @dataclass(slots=True)
 class LocalWorker:
-    """One local worker: its id, its process, its log."""
+    """One local worker."""
 
     worker_id: str
     command: list[str]
+    """The argument vector that starts it."""
     log: Path
+    """The file that gets its output."""
     process: subprocess.Popen[bytes] | None = None
+    """None before it starts and after it ends."""
     restarts: int = 0
+    """How many times it was restarted."""
     given_up: bool = False
+    """Whether it died too often to be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeath:
-    """The end of a local worker's process, and the last lines of its log."""
+    """The end of a local worker's process."""
 
     worker_id: str
     reason: str
-    last_words: str = field(default="")
+    """How it ended."""
+    log_tail: str = field(default="")
+    """The last lines of its log."""
     restarted: bool = True
+    """Whether it was restarted."""
 
 
 class LocalWorkers:
@@ -123,9 +132,9 @@ class LocalWorkers:
                 worker.process.kill()
 
     def end(self) -> None:
-        """Wait until they have ended, at most `STOP_TIMEOUT_S`; then terminate, then kill them."""
-        for patience_s, sign in ((STOP_TIMEOUT_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
-            deadline = monotonic() + patience_s
+        """Wait at most `STOP_TIMEOUT_S` until they have exited; then terminate, then kill them."""
+        for timeout_s, sign in ((STOP_TIMEOUT_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
+            deadline = monotonic() + timeout_s
             while monotonic() < deadline and any(self._is_alive(worker) for worker in self._workers):
                 gevent.sleep(0.02)
             for worker in self._workers:

@@ -1,7 +1,7 @@
 """Turns the workers' messages into events for the coordinator, and into records.
 
-Each message is checked against who sent it. A worker that asks to join is admitted once its host is known to have
-what the plan needs.
+Each message is checked against its sender. A worker that asks to join is admitted once its preflight check has found
+what the plan needs on its host.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ MemberMessage: TypeAlias = (
 
 
 class MessageHandler:
-    """Takes the messages of a run's workers; one that breaks the protocol raises `ProtocolError`."""
+    """Handles the messages of a run's workers; one that breaks the protocol raises `ProtocolError`."""
 
     def __init__(self, parts: RunParts, run: RunControl) -> None:
         self._parts = parts
@@ -119,7 +119,7 @@ class MessageHandler:
         self._treatment_of = [trial.treatment for trial in parts.plan.trials]
 
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
-        """Take a control message in."""
+        """Handle a control message."""
         match message:
             case Hello():
                 self._on_hello(peer, identity, message, received_ns)
@@ -141,7 +141,7 @@ class MessageHandler:
         self._on_member_message(member, message, received_ns)
 
     def on_results(self, identity: str | None, message: Results) -> None:
-        """Take a batch of results in."""
+        """Handle a batch of results."""
         member = self._roster.by_epoch(message.epoch)
         if member is not None and member.identity != identity:
             raise ProtocolError("results in the epoch of another worker")
@@ -209,10 +209,10 @@ class MessageHandler:
         message: Hello,
         received_ns: int,
         *,
-        lacking: Sequence[str] = (),
+        problems: Sequence[str] = (),
         unusable: bool = False,
     ) -> None:
-        """Admit or refuse a worker; `lacking` is what its host lacks, `unusable` that an engine is at fault."""
+        """Admit or refuse a worker, with the `problems` of its preflight check; `unusable`: an engine cannot be used."""
         if not self._parts.sockets.admits(identity):
             self._dismiss(peer, "this key is not admitted")
             return
@@ -220,7 +220,7 @@ class MessageHandler:
         # With keys, a worker is who its key says, whatever it claims.
         worker_id = identity or message.worker_id
         if self._run.over and worker_id in self._parts.local_workers.ids:
-            # Never admitted, so nothing releases it; and the master waits for the end of its own workers.
+            # Never admitted, so no message would end it, and the master waits for its own workers to exit.
             self._dispatcher.send(peer, Stop(epoch=0, exit=True))
             return
         compatibility = check_compatibility(
@@ -231,7 +231,7 @@ class MessageHandler:
             noop=self._parts.noop,
             worker_id=worker_id,
         )
-        reasons = (*compatibility.reasons, *lacking)
+        reasons = (*compatibility.reasons, *problems)
         if reasons and self._recorder.journal is not None:
             self._refuse(peer, worker_id, reasons, unusable=False)
             return
@@ -252,15 +252,15 @@ class MessageHandler:
             self._parts.hosts[member.number].estimate_offset(message.sent_ns, received_ns)
 
     def _on_preflight_result(self, peer: bytes, identity: str | None, message: PreflightResult) -> None:
-        """Take the answer on what a worker's host lacks, and go on with the hello that waited."""
+        """Take the result of a worker's preflight check, and go on with the hello that waited for it."""
         waited = self._parts.preflight.answered(peer, identity, message.engines)
         if waited is None:
             raise ProtocolError("an unrequested preflight answer")
         hello, received_ns = waited
-        self._on_hello(peer, identity, hello, received_ns, lacking=message.reasons, unusable=message.unusable)
+        self._on_hello(peer, identity, hello, received_ns, problems=message.reasons, unusable=message.unusable)
 
     def _refuse(self, peer: bytes, worker_id: str, reasons: Sequence[str], *, unusable: bool) -> None:
-        """End the run for a worker that cannot do what the plan asks, unless it has begun without it."""
+        """End the run because a worker cannot do what the plan asks; a run that has begun dismisses it."""
         if self._recorder.journal is not None:
             # A run that has begun goes on without a worker that cannot take part.
             self._dismiss(peer, "; ".join(reasons))

@@ -34,7 +34,7 @@ class Profiles:
         self._profiler.start()
 
     def expect(self, worker_id: str) -> None:
-        """Note that a worker was asked for its profile."""
+        """Note that a worker will send its profile."""
         if worker_id not in self._received:
             self._missing[worker_id] = None
 

@@ -1,4 +1,4 @@
-"""Passes what happens to a run on to the journal, which keeps it, and to live statistics and view, which show it."""
+"""Records what happens in a run in the journal, and shows it through the live statistics and the view."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bench_master.run.results import ResultBatch, loop_columns, to_rows
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
-"""How often the readings of the workers' loops are written, during a trial."""
+"""How often readings of the workers' loops are written during a trial."""
 MAX_BUFFERED_JOBS: Final = 8_192
-"""How many jobs may be gathered before their rows are computed."""
+"""How many jobs are buffered before their rows are computed."""
 
 
 def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
@@ -30,10 +30,10 @@ def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
 
 
 class Recorder:
-    """Records one run. Until `begin` there is no journal; events until then are kept for it.
+    """Records one run. Until `begin` there is no journal; events are buffered for it.
 
     `take_arrival_times(treatment, tickets)` returns when jobs arrived (ns), once for each; None in the closed model.
-    `warnings` and `remarks` are those that the report has from the beginning.
+    `warnings` and `remarks` are those known before the run.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Recorder:
         self._hosts = hosts
         self._take_arrival_times = take_arrival_times
         self._events_before_journal: list[tuple[str, int, Mapping[str, Any]]] = []
-        self._gathered: dict[tuple[int, int, int, int], list[ResultBatch]] = {}
-        self._waiting = 0
+        self._buffered_batches: dict[tuple[int, int, int, int], list[ResultBatch]] = {}
+        self._buffered_jobs = 0
         self._loops: dict[tuple[int, int, int], list[bytes]] = {}
         self._loops_written_ns = 0
         self._pending_acks: list[tuple[int, int, int]] = []
 
     def begin(self, journal: Journal, live_stats: LiveStats, engines: frozenset[str]) -> None:
-        """Record into a journal from now on, with live statistics that know how many jobs there will be."""
+        """Record into a journal from now on, with live statistics that know the number of jobs."""
         self.journal, self.live_stats = journal, live_stats
         for number, host in self._hosts:
             journal.host(host.block(number, engines))
@@ -72,7 +72,7 @@ class Recorder:
         self._events_before_journal = []
 
     def end(self, engines: frozenset[str]) -> None:
-        """Write the last rows, and what is known better at the end: how far the clocks were apart."""
+        """Write the last rows, and the clock offsets, which are known best at the end."""
         self.settle()
         self._write_loops()
         if self.journal is not None:
@@ -81,11 +81,11 @@ class Recorder:
                     self.journal.host(host.block(number, engines))
 
     def warn(self, text: str) -> None:
-        """Put a warning into the report, once."""
+        """Add a warning to the report, once."""
         self.warnings[text] = None
 
     def remark(self, text: str) -> None:
-        """Put a remark into the report, once."""
+        """Add a remark to the report, once."""
         self.remarks[text] = None
 
     def samples(self, worker: int, source: str, columns: Mapping[str, Any], units: Mapping[str, str]) -> None:
@@ -100,15 +100,15 @@ class Recorder:
         batch = action.batch if action.keep is None else action.batch.only(action.keep)
         if batch.tickets:
             batch.intended_ns = self._take_arrival_times(batch.treatment, batch.tickets)
-            # Gathered only: computing the rows of a batch costs the same for one job as for ten thousand.
+            # Only buffered: computing rows costs the same for one job as for ten thousand.
             key = (action.number, batch.treatment, batch.trial, self._hosts[action.number].offset_ns)
-            self._gathered.setdefault(key, []).append(batch)
-            self._waiting += len(batch.tickets)
+            self._buffered_batches.setdefault(key, []).append(batch)
+            self._buffered_jobs += len(batch.tickets)
         if batch.metrics or batch.errors or batch.outputs:
             self.journal.records(batch.metrics, batch.errors, batch.outputs)
             self.live_stats.errors(batch.errors)
         self.acknowledge_when_written(action.number, epoch, action.sequence)
-        if self._waiting >= MAX_BUFFERED_JOBS:
+        if self._buffered_jobs >= MAX_BUFFERED_JOBS:
             self.settle()
 
     def acknowledge_when_written(self, number: int, epoch: int, sequence: int) -> None:
@@ -116,11 +116,11 @@ class Recorder:
         self._pending_acks.append((number, epoch, sequence))
 
     def settle(self) -> None:
-        """Pass the gathered batches on to the journal, to the statistics and to the view."""
+        """Pass the buffered batches to the journal, the statistics and the view."""
         if self.journal is None:
             return
-        gathered, self._gathered, self._waiting = self._gathered, {}, 0
-        for (number, treatment, trial, offset_ns), batches in gathered.items():
+        batches_by_key, self._buffered_batches, self._buffered_jobs = self._buffered_batches, {}, 0
+        for (number, treatment, trial, offset_ns), batches in batches_by_key.items():
             loops = b"".join([batch.loop for batch in batches])
             self._loops.setdefault((number, treatment, trial), []).append(loops)
             jobs, operations = to_rows(batches, number, offset_ns)
@@ -145,7 +145,7 @@ class Recorder:
                 )
 
     def conclude(self, action: act.FailJobs) -> None:
-        """Write the end of jobs that no worker will report."""
+        """Write the outcome of jobs that no worker will report."""
         assert self.journal is not None
         self.settle()
         self._take_arrival_times(action.treatment, action.tickets)
@@ -163,8 +163,8 @@ class Recorder:
         self.view.jobs(rows)
 
     def note(self, note: act.LogEvent) -> None:
-        """Write an event, and notify the user of those that matter."""
-        self.settle()  # an event in the file means that everything before it is there, too
+        """Write an event, and notify the user if it matters."""
+        self.settle()  # an event in the file implies that everything before it is there
         self._write_loops()
         now, fields = monotonic_ns(), note.fields
         match note.kind:
@@ -185,14 +185,14 @@ class Recorder:
                 self.warn(text)
                 self.view.notify(text)
             case "packed":
-                self.live_stats.give_back(fields["returned"])
+                self.live_stats.reduce_planned(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id
                 held = plural(fields["containers"], "container")
                 self.view.notify(f"worker {worker} holds {held}: {fields['reason']}")
             case "master-stalled":
                 self.warn(
-                    f"the master did not run for {fields['seconds']:.1f} s: its machine stood still or had no "
-                    "processor for it; times measured meanwhile are too long"
+                    f"the master did not run for {fields['seconds']:.1f} s (suspended or starved of CPU); "
+                    "times measured meanwhile are inflated"
                 )
             case "worker-given-up":
                 worker = self._hosts[fields["worker"]].worker_id

@@ -37,12 +37,12 @@ REFRESH_INTERVAL_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What the session must know of its run beside the parts."""
+    """The options of a session."""
 
     sampling_interval_s: float
     """How often the master's own loop is sampled."""
     resume_state: ResumeState | None = None
-    """How far the resumed run had come; None for a new run."""
+    """The state of the run to resume; None for a new run."""
 
 
 @dataclass(slots=True)
@@ -55,15 +55,15 @@ class RunResult:
     unusable: bool = False
     """Whether it could not begin because an engine cannot be used."""
     stats_unwritable: bool = False
-    """Whether we called it off, not the user, since the stats file could not be written."""
+    """Whether it was cancelled because the stats file could not be written."""
     stats: Path | None = None
-    """The stats file; None where nothing was begun."""
+    """The stats file; None if the run did not begin."""
     profiles: list[Path] = field(default_factory=list)
     """The profiles as text."""
 
 
 class OpenJournal(Protocol):
-    """Opens the stats file when the first job is about to be handed out, with workers in `environments`."""
+    """Opens the stats file before the first job is assigned; `environments` are those of the workers."""
 
     def __call__(
         self,
@@ -79,7 +79,7 @@ class OpenJournal(Protocol):
 class Session:
     """Drives one run to its end; `run` returns how it ended.
 
-    `make_live_stats(planned)` makes the statistics that are shown from the first job on.
+    `make_live_stats(planned)` makes the live statistics from the first job on.
     """
 
     def __init__(
@@ -131,30 +131,30 @@ class Session:
         return self._result
 
     def interrupt(self) -> None:
-        """Ctrl-C: finish what runs; the second time abort it."""
+        """Handle Ctrl-C: finish the running jobs; the second time abort them."""
         if self._over.is_set():
             return
         self.handle(ev.Interrupt())
         coordinator = self._coordinator
         if not self._over.is_set() and coordinator.interrupts == 1:
             running = plural(coordinator.scheduler.in_flight, "running job")
-            self._view.notify(f"interrupted: {running} to be finished; Ctrl-C again aborts")
+            self._view.notify(f"interrupted: finishing {running}; Ctrl-C again aborts")
         elif coordinator.interrupts == 2:  # noqa: PLR2004  the second Ctrl-C
-            self._view.notify("interrupted again: running jobs are aborted and cleaned up")
+            self._view.notify("interrupted again: aborting and cleaning up running jobs")
 
     def terminate(self) -> None:
-        """SIGTERM: abort what runs, clean up, save."""
+        """Handle SIGTERM: abort the running jobs, clean up, save."""
         while self._coordinator.interrupts < 2 and not self._over.is_set():  # noqa: PLR2004  as by two Ctrl-C
             self.interrupt()
 
     def _tick(self) -> None:
         for death in self._parts.local_workers.poll_deaths():
-            words = f"; the end of its log: {death.last_words}" if death.last_words else ""
-            self._view.notify(f"worker {death.worker_id}: {death.reason}{words}")
+            log_tail = f"; the end of its log: {death.log_tail}" if death.log_tail else ""
+            self._view.notify(f"worker {death.worker_id}: {death.reason}{log_tail}")
             self.handle(ev.WorkerDied(death.worker_id, death.reason))
             if death.restarted:
                 continue
-            text = f"worker {death.worker_id} died too often and was not restarted: {death.reason}{words}"
+            text = f"worker {death.worker_id} died too often and was not restarted: {death.reason}{log_tail}"
             self._recorder.warn(text)
             if self._coordinator.phase is Phase.WAITING_FOR_WORKERS:
                 self.refuse([text], unusable=True)
@@ -222,7 +222,7 @@ class Session:
             self._journal_failed(error)
         self._result.stats = journal.path
 
-    # -- what is to be done -------------------------------------------------------------------------------------
+    # -- events and actions -------------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
@@ -239,11 +239,11 @@ class Session:
             try:
                 self._do(action)
             except Exception as error:
-                # The coordinator counts it as done, so its state is false from here on: no further event goes in.
+                # The coordinator counts it as done, so its state is wrong from here on: it gets no further event.
                 self._broken = True
                 if not isinstance(error, WeighbridgeError):
                     log.exception(
-                        "the run is called off: %s failed\n%s", type(action).__name__, self._coordinator.story()
+                        "the run is cancelled: %s failed\n%s", type(action).__name__, self._coordinator.story()
                     )
                     error = InfrastructureError(f"internal error: {type(error).__name__}: {error}")
                 self._cancel_run(str(error))
@@ -290,12 +290,12 @@ class Session:
         self._recorder.note(note)
 
     def refuse(self, reasons: Sequence[str], *, unusable: bool) -> None:
-        """End a run that has not begun, for what a worker cannot do; `unusable`: an engine is at fault."""
+        """End a run that has not begun because a worker cannot take part; `unusable`: an engine cannot be used."""
         self._result.unusable = unusable
         self.handle(ev.RunRefused(list(reasons)))
 
     def _begin_journal(self) -> None:
-        """Open the stats file: from here on results are kept."""
+        """Open the stats file: from here on results are recorded."""
         try:
             journal = self._open_journal(
                 self._parts.hosts.environments,
@@ -319,12 +319,12 @@ class Session:
         self._over.set()
 
     def _journal_failed(self, error: WeighbridgeError) -> None:
-        """Call the run off: the stats file cannot be written any more, so no further result would be kept."""
+        """Cancel the run: the stats file cannot be written, so no further result would be recorded."""
         self._result.stats_unwritable = True
         self._result.reasons.append(str(error))
         if self._over.is_set():
-            # The last bytes are missing, the footer among them: to every reader the run is unfinished.
+            # The last bytes are missing, including the footer: every reader sees an unfinished run.
             self._result.status = "incomplete"
             return
-        self._view.notify(f"{error}; the run is called off")
+        self._view.notify(f"{error}; the run is cancelled")
         self.terminate()

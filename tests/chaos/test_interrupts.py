@@ -136,7 +136,7 @@ def test_ctrl_c_once_finishes_what_runs(console):
     assert console.end(30) == 130
     assert set(console.run.outcomes()) == {"done"}
     assert len(console.run.jobs) < 24
-    assert "to be finished; Ctrl-C again aborts" in console.err
+    assert "; Ctrl-C again aborts" in console.err
     assert "INCOMPLETE" in console.err
     console.assert_terminal_restored()
     console.assert_clean()
