@@ -212,7 +212,7 @@ class MessageHandler:
         problems: Sequence[str] = (),
         unusable: bool = False,
     ) -> None:
-        """Admit or refuse a worker, with the `problems` of its preflight check; `unusable`: an engine cannot be used."""
+        """Admit or refuse a worker, given its preflight `problems`; `unusable`: an engine cannot be used."""
         if not self._parts.sockets.admits(identity):
             self._dismiss(peer, "this key is not admitted")
             return
