@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# How script/test runs the tests: all of them in lanes, or those that somebody names as they were named.
+# How script/test runs the tests: all of them in lanes, or the named ones in one process.
 # Sourced, never run. `slow`, if not empty, stands for the slow tests as well.
 
-# Whether these arguments are for all tests, whichever way they run.
+# Whether these arguments apply to all tests, so that they still run in lanes.
 are_for_all() {
     local word
     for word in "$@"; do
@@ -13,25 +13,25 @@ are_for_all() {
     done
 }
 
-# Many tests wait most of their time: one more at a time than there are processors, and no more than four.
+# Many tests wait for a large part of their time: one lane more than there are processors, and no more than four.
 count_lanes() {
     local processors
     processors=$(nproc)
     echo $((processors < 4 ? processors + 1 : 4))
 }
 
-# In two parts: files beside each other, and then what is marked `alone`, one after the other. A file stays together,
-# since its tests share what is dear to make, and the files in which much is waited for come first.
+# In two parts: files in parallel, then the tests marked `alone`, one after the other. The tests of a file stay in one
+# lane, since they share expensive fixtures. Chaos and integration tests come first, as they take longest.
 run_all() {
     local which='not slow' lanes status=0
     if [ -n "${slow:-}" ]; then which='(slow or not slow)'; fi
     lanes=$(count_lanes)
     say "the tests that may run beside others, $lanes at a time"
     pytest -m "$which and not alone" --numprocesses "$lanes" --dist loadfile --no-loadscope-reorder "$@" || status=$?
-    # Where tests have failed (1), the others are of interest all the same, unless somebody says otherwise.
+    # After failed tests (1) the second part runs all the same, unless -x or --maxfail says otherwise.
     if [ "$status" -gt 1 ]; then return "$status"; fi
     if [ "$status" -eq 1 ]; then case " $*" in *' -x'* | *' --maxfail='*) return 1 ;; esac; fi
-    say "the tests that want the machine to themselves"
+    say "the tests that need the machine to themselves"
     pytest -m "$which and alone" "$@" || status=$?
     return "$status"
 }

@@ -18,7 +18,7 @@ print_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//;/^[^#]*$/p}' "$0" | sed '/^set -
 
 interactive() { [ -t 0 ] && [ -t 2 ]; }
 
-# Asks unless `assume_yes` is set or nobody is there to answer (then the answer is yes).
+# Asks, unless `assume_yes` is set or no terminal is there (then the answer is yes).
 confirm() {
     if [ -n "${assume_yes:-}" ] || ! interactive; then return 0; fi
     local answer
@@ -28,7 +28,7 @@ confirm() {
 
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
-# Says whether as_root can work without a question that nobody would answer.
+# Says whether as_root works without a password prompt that no terminal could answer.
 can_be_root() {
     is_root || { command -v sudo >/dev/null && { interactive || sudo -n true 2>/dev/null; }; }
 }
@@ -51,11 +51,11 @@ apt_install() {
     for package in "$@"; do has_package "$package" || missing+=("$package"); done
     [ ${#missing[@]} -eq 0 ] && return 0
     if ! command -v apt-get >/dev/null; then
-        say "${missing[*]} missing, and this system has no apt-get: install with its own tool"
+        say "${missing[*]} missing, and this system has no apt-get: install them with its own package manager"
         return 1
     fi
     if ! can_be_root; then
-        say "${missing[*]} missing, and neither root nor sudo is to be had: sudo apt-get install ${missing[*]}"
+        say "${missing[*]} missing, and installing takes root or sudo: sudo apt-get install ${missing[*]}"
         return 1
     fi
     say "installing ${missing[*]}"
@@ -69,7 +69,7 @@ apt_install() {
         rm -f "$log"
         return 0
     fi
-    say "${missing[*]} cannot be installed; apt-get said:"
+    say "${missing[*]} cannot be installed; the end of apt-get's output:"
     tail -n 8 "$log" >&2
     rm -f "$log"
     return 1

@@ -1,7 +1,7 @@
 """A wire between a blade and its switch that can be cut, slowed down and made to lose frames, each way on its own.
 
 Where the kernel has no netem: two TAP devices, one in each namespace, with this process carrying frames between them.
-Run as a program, `wire.py NAMESPACE DEVICE NAMESPACE DEVICE`, it says `ready` and then takes a command a line,
+Run as a program, `faulty_link.py NAMESPACE DEVICE NAMESPACE DEVICE`, it says `ready` and then takes a command a line,
 each a JSON object: for ``to`` and ``from`` (as the second namespace sees them) what frames suffer there, any of
 ``cut`` (bool), ``loss`` (0 to 1) and ``delay_s``; it answers each with `done`. It ends with its input.
 """

@@ -1,8 +1,8 @@
 """Somebody on a host of the network who wants in, or wants to do harm: a program for the network of a blade.
 
-It is told as JSON on its input: the master's ``host``, its ``ports`` (``control``, ``results``, ``lanes``), its
+Its input is JSON: the master's ``host``, its ``ports`` (``control``, ``results``, ``lanes``), its
 public key, the key file of a ``mole``, who is on the allow-list and takes no part, the ``victims``' epochs,
-and how long to go on (``seconds``). For so long everything goes on at once; then it tells as JSON what came of it.
+and how long to go on (``seconds``). All attacks run at once for that long; then it prints their results as JSON.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ def hello(name):
 
 
 class Intruder:
-    """Everything that it does, and what came of it."""
+    """All attacks and their results."""
 
     def __init__(self, result):
         self.host, self.ports, self.victims = result["host"], result["ports"], result["victims"]
@@ -197,7 +197,7 @@ class Intruder:
             line.close()
 
     def do_it_all(self):
-        """All of it at once; return what came of it."""
+        """Run all attacks at once; return their results."""
         deeds = [
             self.pose_without_a_key_that_counts,
             self.steal_an_identity,

@@ -155,7 +155,7 @@ class LiveRun:
         assert "Traceback" not in self.err
         return self.program.process.returncode
 
-    # -- what came of it ---------------------------------------------------------------------------------------
+    # -- the results ----------------------------------------------------------------------------------------
 
     @property
     def run(self):

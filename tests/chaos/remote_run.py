@@ -15,7 +15,7 @@ from workspace import Program, Workspace, skip_or_fail, wait_until
 
 from bench_common.keys import KeyProvisioner
 
-WIRE = Path(__file__).with_name("wire.py")
+WIRE = Path(__file__).with_name("faulty_link.py")
 KINDS = {1: "bare-metal", 2: "hypervisor"}
 """The environment of each blade."""
 INSTALL_S = 150

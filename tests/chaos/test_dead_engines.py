@@ -90,7 +90,7 @@ def test_a_daemon_that_is_killed_fails_what_is_left_and_ends_the_run(workspace, 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_daemon_that_is_restarted_costs_the_jobs_of_that_time_alone(workspace, monkeypatch, engine):
-    """What ran meanwhile failed and is told from what was done; the run goes on with the daemon that came back."""
+    """Jobs of that time have failed and are kept apart from those done; the run continues with the new daemon."""
     with private_engine(monkeypatch) as (daemon, image):
         program, stats = start(workspace, lives(image, engine, iterations=1000, seconds="0.2"))
         await_jobs(program, 4)
@@ -125,7 +125,7 @@ def small_disk():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_disk_without_room_is_told_as_such(workspace, monkeypatch, small_disk, engine):
+def test_a_full_disk_is_reported_as_such(workspace, monkeypatch, small_disk, engine):
     """With the engine's disk full, every job fails as `disk-full`, and nothing is left when there is room."""
     daemon = PrivateEngine(small_disk)
     monkeypatch.setenv("DOCKER_HOST", daemon.address)

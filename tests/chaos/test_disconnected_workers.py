@@ -34,7 +34,7 @@ class Remote(OverTcp):
 
 
 def assert_ended_cleanly(live):
-    """Assert that no job of the run is left; its workers are there, and end when they are told to."""
+    """Assert that no job of the run is left, and that its workers are there and end on request."""
     wait_until(lambda: processes_of(live.run.run_id) == [], 30, "the end of the jobs")
     live.signal(live._roots[1:], signal.SIGTERM)
     live.assert_clean()
@@ -57,7 +57,7 @@ def test_a_worker_that_is_cut_off_for_a_moment_loses_nothing(tmp_path):
 
 
 def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_path):
-    """Missed after five seconds, then back: jobs are retried, and what comes of the old attempts is refused."""
+    """Missed after five seconds, then back: its jobs are retried, and results of the old attempts are discarded."""
     with Remote(tmp_path / "live", SHORT) as live:
         live.join("-c", 4, "far")
         live.wait_for_jobs()
@@ -113,8 +113,8 @@ def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_frozen_whole_is_awaited(tmp_path):
-    """Agent and load process stand still together, longer than silence is borne: missed, then back, nothing lost."""
+def test_a_worker_that_is_suspended_as_a_whole_is_awaited(tmp_path):
+    """Agent and load process stop together for longer than the heartbeat timeout: missed, then back, nothing lost."""
     with OverTcp(tmp_path / "live", SHORT) as live:
         worker = live.join("-c", 4, "solo")
         live.wait_for_jobs()

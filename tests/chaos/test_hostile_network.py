@@ -75,12 +75,12 @@ def cable_out_for_longer(run):
 
 
 def cable_out_for_good(run):
-    """Nobody puts it in again before the run is over."""
+    """It stays out until the run is over."""
     run.blades.set_link("down")
 
 
 def nothing_comes_from_it(run):
-    """What the master says arrives; what the worker says does not."""
+    """Frames to the worker arrive; frames from it do not."""
     run.blades.inject_faults(**{"from": {"cut": True}})
     missed(run)
     run.blades.inject_faults()
@@ -88,7 +88,7 @@ def nothing_comes_from_it(run):
 
 
 def nothing_gets_to_it(run):
-    """What the worker says arrives, and what the master says does not: it is not even told that it is heard."""
+    """Frames from the worker arrive, and frames to it do not: it gets no acknowledgement either."""
     run.blades.inject_faults(to={"cut": True})
     missed(run)
     run.blades.inject_faults()
@@ -119,7 +119,7 @@ def frozen_for_good(run):
 
 
 def killed(run):
-    """All of them at once, and nobody starts it again."""
+    """All of them at once, and they are not restarted."""
     run.signal(run.worker(2), signal.SIGKILL)
 
 

@@ -174,8 +174,8 @@ def live(tmp_path):
         yield live
 
 
-def test_a_run_withstands_whatever_comes_in_at_its_ports(live):
-    """The run is complete, each job has one outcome, what was dropped is counted and told, and memory is sane."""
+def test_a_run_withstands_garbage_at_its_ports(live):
+    """The run completes with one outcome a job; dropped messages are counted and reported; memory stays bounded."""
     attacker = Attacker(live.ports)
     try:
         attacker.half_open()

@@ -49,8 +49,8 @@ def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tm
         live.assert_clean()
 
 
-def test_a_machine_that_stands_still_for_longer_than_silence_is_borne_loses_nothing(tmp_path):
-    """Nobody is taken for dead who could not be heard; that the times of then are too long is said in the report."""
+def test_a_machine_that_is_suspended_beyond_the_heartbeat_timeout_loses_nothing(tmp_path):
+    """No worker counts as dead while the master itself stood still; the report warns that times are inflated."""
     with LiveRun(tmp_path / "live", {**NATIVE, "repeats": 1}, "--heartbeat-timeout", "4s") as live:
         live.wait_for_jobs()
         frozen = [live.master, *live.agents(), *live.load_processes()]

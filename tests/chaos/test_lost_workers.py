@@ -29,7 +29,7 @@ def live(tmp_path):
 
 @pytest.mark.parametrize("victims", [("load",), ("agent",), ("agent", "load")], ids="+".join)
 def test_a_killed_worker_costs_attempts_and_no_job(live, victims):
-    """Whichever part of a worker is killed, its jobs are retried within seconds and the run is complete."""
+    """Whichever part of a worker is killed, its jobs are retried within seconds, and the run completes."""
     parts = {"agent": live.agents(), "load": live.load_processes()}
     live.signal([process for part in victims for process in parts[part]], signal.SIGKILL)
     wait_until(lambda: "was lost" in live.err, 30, "the loss")
@@ -74,7 +74,7 @@ def test_a_worker_that_is_killed_for_ever_ends_the_run(tmp_path, part):
 
 
 @pytest.mark.slow
-def test_a_worker_that_nobody_starts_again_is_given_up(tmp_path):
+def test_a_worker_that_is_not_restarted_counts_as_lost(tmp_path):
     """A worker that was started by hand and killed has lost its jobs within twenty seconds, and the run ends."""
     with OverTcp(tmp_path / "live", NATIVE) as live:
         worker = live.join("-c", 4, "solo")
@@ -110,7 +110,7 @@ def test_a_load_process_that_is_held_up_for_a_moment_loses_nothing(live):
 
 @pytest.mark.slow
 def test_a_load_process_that_is_stopped_for_good_is_replaced(live):
-    """A load process that says nothing is taken for dead after ten seconds; what it ran is retried."""
+    """A load process that stays silent for ten seconds counts as dead; its jobs are retried."""
     live.signal(live.load_processes(), signal.SIGSTOP)
     wait_until(lambda: "sent nothing for" in live.err, 15, "the loss")
     assert live.end() == 0
@@ -149,7 +149,7 @@ def test_an_agent_that_was_silent_comes_back_and_no_result_counts_twice(tmp_path
 
 @pytest.mark.slow
 def test_an_agent_that_stays_silent_is_replaced(tmp_path):
-    """A local agent that does not go on is killed and started again; its jobs are retried, the run is complete."""
+    """A local agent that hangs is killed and restarted; its jobs are retried, and the run completes."""
     with LiveRun(tmp_path / "live", LONG) as live:
         wait_until(live.job_processes, 20, "the first jobs")
         live.signal(live.agents(), signal.SIGSTOP)

@@ -24,7 +24,7 @@ def kill(live, *, workers):
 
 @pytest.mark.docker
 @pytest.mark.parametrize("workers", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["master", "both"])
-def test_containers_of_the_part_before_are_gone_and_nothing_counts_twice(tmp_path, workers):
+def test_containers_of_the_earlier_part_are_removed_and_nothing_counts_twice(tmp_path, workers):
     """Who is left cleans up within its lease, or the next worker does; what was cut short is run again, and once."""
     with LiveRun(tmp_path / "first", TRIALS, *SHORT) as first:
         wait_until(lambda: len(ended_trials(first.stats)) >= 1, 60, "a whole trial")

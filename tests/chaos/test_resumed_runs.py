@@ -144,7 +144,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path):
-    """Another scenario, other options, a live run: each is told plainly, with the exit code 2 or 3."""
+    """Another scenario, other options, a live run: each is refused with a plain error and exit code 2 or 3."""
     with LiveRun(tmp_path / "live", NATIVE) as live:
         live.wait_for_jobs()
         alive = live.workspace.master("run-scenario", "--resume", live.stats)

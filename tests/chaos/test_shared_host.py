@@ -46,7 +46,8 @@ def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, stran
     with LiveRun(tmp_path / "live", DOCKER) as live:
         live.wait_for_jobs(2)
         live.signal([live.master], signal.SIGTERM)
-        assert live.end() == 130
+        assert live.end(30) == 130, "within seconds"
+        assert live.run.outcomes()["aborted"] >= 1
         live.assert_clean()
         assert strangers() == [True, True]
         ended = live.workspace.master("cleanup-containers")
@@ -124,7 +125,7 @@ def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):
 
 
 def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
-    """A place that cannot be written is told of at once, and nothing is started."""
+    """A path that cannot be written is refused at once, and nothing is started."""
     (tmp_path / "file").write_text("")
     with LiveRun(tmp_path / "live", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as live:
         assert live.end(30) == 2

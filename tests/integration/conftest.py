@@ -1,4 +1,4 @@
-"""Fixtures that many modules have in common: a folder to weigh in, and an image of next to nothing."""
+"""Fixtures that many modules have in common: a workspace, and a tiny image."""
 
 import pytest
 from busybox_image import import_image, remove_image

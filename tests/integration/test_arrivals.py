@@ -61,7 +61,7 @@ def test_the_stamp_is_that_of_the_last_bytes(pair):
 
 
 def test_bytes_that_nobody_noticed_have_no_earlier_stamp():
-    """The thread that watches has told of the first part only when both are read: the second came since."""
+    """The watcher has reported only the first part when both are read: the second arrived since."""
     arrival = SocketArrival(1)
     arrival.noticed_bytes, arrival.noticed_ns = 4, 5
     assert arrival.latest_at(9, 4) == 5
@@ -142,7 +142,7 @@ def test_bytes_that_were_there_already_have_no_earliest_instant(pair):
         assert arrival.earliest_at(time.monotonic_ns()) == 0
 
 
-def test_an_expectation_may_be_given_up(pair):
+def test_an_expectation_can_be_cancelled(pair):
     """A reader that ran out of time, or whose socket was closed, leaves nothing behind."""
     ours, _theirs = pair
     clock = SocketArrivalWatcher()

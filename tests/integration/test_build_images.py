@@ -53,7 +53,7 @@ def test_the_images_are_there_with_their_labels(engine, built):
 
 
 def test_a_second_run_builds_nothing(engine, built):
-    """What is up to date is said to be, and keeps its id."""
+    """An image that is up to date is reported as such, and keeps its id."""
     before = engine.images.get("weighbridge/sysbench").id
     again = bench_master("build-images", "sysbench")
     assert again.returncode == 0
@@ -90,7 +90,7 @@ def test_an_unknown_image_is_a_usage_error():
 
 
 def test_no_engine_is_broken_infrastructure():
-    """Where no engine answers the exit code is 3 and the message says how to get one."""
+    """If no engine answers, the exit code is 3 and the message says how to get one."""
     command = [sys.executable, "-m", "bench_master", "build-images"]
     environment = {**os.environ, "DOCKER_HOST": "unix:///nonexistent/docker.sock"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)

@@ -149,7 +149,7 @@ def test_an_announced_message_that_is_taken_back_loses_no_other(context, tmp_pat
     sender.close()
 
 
-def test_a_message_to_nobody_is_dropped_and_said_so(context, tmp_path):
+def test_a_message_without_a_receiver_is_dropped_and_reported(context, tmp_path):
     """A router refuses to send to a peer that it does not know, instead of dropping it in silence."""
     router = socket(context, zmq.ROUTER)
     router.bind(f"ipc://{tmp_path}/control")
@@ -158,7 +158,7 @@ def test_a_message_to_nobody_is_dropped_and_said_so(context, tmp_path):
     channel.close()
 
 
-def test_a_peer_that_reads_nothing_does_not_keep_the_others_waiting(context, tmp_path):
+def test_a_peer_that_reads_nothing_does_not_block_the_others(context, tmp_path):
     """A ROUTER drops what one peer does not take, and goes on to serve everybody else."""
     endpoint = f"ipc://{tmp_path}/control"
     router = socket(context, zmq.ROUTER)

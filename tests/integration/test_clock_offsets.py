@@ -67,7 +67,7 @@ def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
     assert "lie outside" not in run.out
 
 
-def test_a_machine_that_lost_time_is_told(workspace, monkeypatch):
+def test_a_machine_that_lost_time_is_reported(workspace, monkeypatch):
     """Of three trials of three seconds the host counts one as shorter than the master does: that one is warned of."""
     monkeypatch.setitem(PROGRAMS, "stopped-machine", (sys.executable, "-c", STOPPED))
     control, results, work = free_ports(3)

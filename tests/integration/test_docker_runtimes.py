@@ -63,7 +63,7 @@ def lives(image, **keys):
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", ["docker", pytest.param("docker-cli", marks=pytest.mark.slow)])
-def test_treatments_are_told_apart_by_their_runtime(workspace, engine, name):
+def test_treatments_differ_by_their_runtime(workspace, engine, name):
     """A matrix over it: every operation under each, one treatment for each, and nothing is left of any."""
     daemon, image = engine
     given = lives(image, engines=[name], matrix={"container.runtime": list(RUNTIMES)})

@@ -60,7 +60,7 @@ def test_capabilities_are_given_and_taken(bench):
 
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
-def test_what_nobody_here_has_is_refused_before_anything_runs(name, image, tmp_path):
+def test_an_unavailable_feature_is_refused_before_anything_runs(name, image, tmp_path):
     """With the capability's name; where the machine has all of them there is nothing to refuse."""
     require(ENGINES[name])
     withheld = ENGINES[name].probe().details[CAPABILITIES_WITHHELD].split()

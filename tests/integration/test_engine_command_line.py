@@ -63,7 +63,7 @@ def test_an_operation_begins_with_its_first_command_and_ends_with_its_last():
 
 
 def test_more_output_than_is_kept_is_read_all_the_same():
-    """A command that prints more than a pipe holds is not held up, and the cut is said."""
+    """A command that prints more than a pipe holds does not block, and the result says that it was cut."""
     answer = SHELL.sequence(20).run_unchecked("head -c 3000000 /dev/zero", limit_bytes=1000)
     assert (len(answer.stdout), answer.truncated, answer.exit_code) == (1000, True, 0)
     whole = SHELL.sequence(20).run_unchecked("head -c 3000000 /dev/zero")
@@ -71,7 +71,7 @@ def test_more_output_than_is_kept_is_read_all_the_same():
 
 
 def test_a_command_that_never_stops_printing_can_be_ended_when_enough_is_there():
-    """Where its end says nothing, the first bytes are enough."""
+    """If the end does not matter, the first bytes are enough."""
     answer = SHELL.sequence(20).run_unchecked("while :; do echo 0123456789; done", limit_bytes=25, until_full=True)
     assert (answer.stdout, answer.truncated, answer.exit_code) == (b"0123456789\n0123456789\n012", True, 137)
 
@@ -106,7 +106,7 @@ def test_the_deadline_is_that_of_all_commands():
     assert failure_of(sequence, "sleep 0.2").kind == "timeout"
 
 
-def test_what_is_called_off_is_killed():
+def test_a_cancelled_command_is_killed():
     """A job that is aborted leaves no command behind."""
     job = gevent.spawn(SHELL.sequence(20).do, "sleep 732")
     while not is_alive(b"sleep 732"):

@@ -103,7 +103,7 @@ def test_what_was_saved_is_a_leftover_of_its_run(bench):
     assert not {*labelled.images, *bare.images} & set(images(bench))
 
 
-def test_an_image_that_is_no_longer_what_it_was_is_said_so(bench):
+def test_an_image_that_has_changed_is_reported(bench):
     """Nothing is put on top of layers that are not those below the container."""
     life = bench.running(*FOREVER)
     life.handle.image = "weighbridge.invalid/image:nosuch"

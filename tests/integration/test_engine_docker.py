@@ -263,8 +263,8 @@ def test_running_out_of_memory_is_told_from_being_killed(bench, engine):
     engine.remove(quiet, timeout_s=20)
 
 
-def test_what_a_memory_limit_killed_beside_the_containers_own_command_is_told(bench, engine):
-    """It is told from one that somebody killed, and from what was killed before."""
+def test_a_step_that_the_memory_limit_killed_is_reported(bench, engine):
+    """The error differs from that of a container that somebody killed, and from kills before it."""
     made = bench.running(*FOREVER, memory_bytes=32 << 20)
     for script, ended in GREEDY_AND_OTHERS:
         done = engine.exec(made, ("sh", "-c", script), timeout_s=30)
@@ -272,7 +272,7 @@ def test_what_a_memory_limit_killed_beside_the_containers_own_command_is_told(be
     engine.remove(made, timeout_s=20)
 
 
-def test_where_the_cgroup_is_another_hosts_the_engines_events_tell(bench, engine, monkeypatch):
+def test_without_the_containers_cgroup_the_engines_events_report_the_kill(bench, engine, monkeypatch):
     """Of a command that was killed itself; Podman has no such events."""
     monkeypatch.setattr(docker_errors, "memory_directory", lambda *_: None)
     made = bench.running(*FOREVER, memory_bytes=32 << 20)
@@ -306,7 +306,7 @@ def test_timeouts_bound_each_verb(bench, engine):
 
 
 def test_what_is_missing_or_taken_has_its_kind(bench, engine):
-    """A missing image, network or container and a taken name are told apart."""
+    """A missing image, network or container and a taken name have different kinds."""
     assert kind_of(engine.create, bench.container(image="weighbridge-test/nothing:here")) == "image-missing"
     container = bench.made(*FOREVER)
     twin = Container(container.name, 2, container.settings)
@@ -350,7 +350,7 @@ def test_a_shells_own_127_is_an_exit_code(bench, engine):
 
 
 def test_output_is_read_up_to_its_limit(bench, engine):
-    """A container that never stops printing does not hold its reader, and the cut is said."""
+    """A container that never stops printing does not block its reader, and the result says that it was cut."""
     container = bench.running("sh", "-c", "while :; do echo 0123456789; done")
     while not engine.logs(container, limit_bytes=10, timeout_s=20).stdout:
         time.sleep(0.02)

@@ -82,7 +82,7 @@ def engine(server):
 
 
 def test_the_stamps_enclose_the_servers_own_and_leave_our_work_out(server, engine):
-    """The start is before the server hears, the end after it spoke; making and parsing of messages is outside."""
+    """The start is before the server receives, the end after it replied; building and parsing are outside."""
     server.answers["/slow"] = json.dumps({"x": ["y"] * 200_000}).encode()
     server.received_ns.clear()
     server.answered_ns.clear()
@@ -210,14 +210,14 @@ def test_an_engine_that_breaks_off_is_unreachable(server, engine, answer):
 
 
 def test_greetings_of_another_service_are_no_engine(server):
-    """Something that speaks HTTP without being a Docker Engine is said to be none."""
+    """A server that speaks HTTP and is no Docker Engine is refused as such."""
     server.answers["/version"] = b'{"hello": "world"}'
     with pytest.raises(EngineUnavailable, match="not a Docker Engine"):
         docker_http.connect(5.0)
 
 
 @pytest.mark.parametrize("address", ["ssh://somewhere", "npipe:////./pipe/docker_engine"])
-def test_a_tunnel_is_not_measured_through(monkeypatch, address):
+def test_a_tunnel_is_never_on_a_measured_path(monkeypatch, address):
     """The time of an SSH connection is none of the engine's."""
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(EngineUnavailable, match="run bench-worker on that host"):
@@ -233,7 +233,7 @@ def test_an_address_of_no_known_kind_is_refused(monkeypatch, address):
 
 
 def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
-    """DOCKER_HOST=tcp://... takes the same stamps and deadlines; its greeting tells the version."""
+    """DOCKER_HOST=tcp://... takes the same stamps and deadlines; its greeting has the version."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve():

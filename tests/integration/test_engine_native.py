@@ -102,7 +102,7 @@ def test_a_process_can_be_paused_at_any_instant(engine):
     engine.remove(made, timeout_s=5)
 
 
-def test_its_surroundings_are_clean(engine, monkeypatch):
+def test_its_environment_is_clean(engine, monkeypatch):
     """A process sees a small environment, the scenario's variables, its labels, and nothing of the worker's."""
     monkeypatch.setenv("SECRET_OF_THE_WORKER", "x")
     made = running(engine, "env", env={"MINE": "yes"})
@@ -282,7 +282,7 @@ def test_its_home_can_be_passed_through_and_not_looked_into(engine):
 
 
 def test_the_probe_says_what_it_can_do():
-    """Usable here, without a memory limit, and the reason for that is told."""
+    """Usable here, without a memory limit, and the status has the reason."""
     status = NativeEngine.probe()
     assert status.usable, status.reason
     assert "commit" not in status.operations

@@ -114,7 +114,7 @@ def test_a_command_that_takes_too_long_is_killed(bench):
     wait_until(lambda: b"4321" not in bench.engine.exec(made, look, timeout_s=10).stdout)
 
 
-def test_what_cannot_be_started_is_told_apart(bench):
+def test_reasons_why_a_command_cannot_start_are_distinguished(bench):
     """A command that is not there, one that is no program, and an image that is not there."""
     engine = bench.engine
     made = bench.running(*FOREVER)
@@ -185,7 +185,7 @@ def test_limits_are_enforced(bench):
     assert "Cpus_allowed_list:\t0\n" in status
 
 
-def test_surroundings(bench, tmp_path):
+def test_environment(bench, tmp_path):
     """Environment, network and storage are those of the settings; host directories only where they are allowed."""
     storage = (Mount("tmpfs", "/scratch", size_bytes=1 << 20), Mount("volume", "/data"))
     made = bench.running(*FOREVER, env={"MINE": "yes"}, storage=storage)
@@ -335,7 +335,7 @@ def test_where_no_overlay_can_be_mounted_there_is_a_copy(bench):
     bench.engine.remove(made, timeout_s=10)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_nothing(image, tmp_path, monkeypatch):
     """What could be made of the container goes with it, and the next one works when there is room again."""
     require(RuncEngine)
     CommandLine("mount").sequence(10).run("-t", "tmpfs", "-o", "size=16m", "weighbridge-test", str(tmp_path))

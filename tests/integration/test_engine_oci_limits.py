@@ -53,7 +53,7 @@ def test_a_process_too_many_is_not_made(bench):
 
 
 def test_ulimits_are_those_of_the_command_and_of_what_is_executed_beside_it(bench):
-    """Soft and hard; a limit that nobody here may grant fails when the container starts, and leaves nothing."""
+    """Soft and hard; a limit above what this host may grant fails when the container starts, and leaves nothing."""
     # Not of open files: runc's own runtime raises their soft limit to the hard one now and then, after it was set.
     limits = {"cpu": "300:400", "core": "0"}
     if refused(bench, "ulimits", ulimits=limits):
@@ -91,7 +91,7 @@ def test_a_tmpfs_is_as_large_as_it_may_be(bench):
 
 
 def test_processes_get_no_new_privileges_where_that_is_said(bench):
-    """As the kernel, or gVisor's, tells of them."""
+    """As the kernel, or gVisor's own, reports them."""
     look = "while read name value; do case $name in NoNewPrivs:) echo $value;; esac; done < /proc/self/status"
     if refused(bench, "security_options", security_options=("no-new-privileges",)):
         return
@@ -125,7 +125,7 @@ def disk():
     return f"/dev/{names[0]}"
 
 
-def test_a_disk_is_written_no_faster_than_is_said(bench):
+def test_disk_writes_are_limited_to_the_given_rate(bench):
     """Where the kernel can hold somebody to it; a device that is none is refused."""
     rate = {"device_write_bps": {disk() or "/dev/null": MIB}}
     if disk() is None or refused(bench, "device_write_bps", **rate):

@@ -88,7 +88,7 @@ def test_a_service_that_is_named_is_used(monkeypatch, image):
         service.end()
 
 
-def test_a_service_that_cannot_be_reached_is_said(monkeypatch, tmp_path):
+def test_an_unreachable_service_is_reported(monkeypatch, tmp_path):
     """With the address, and what to do."""
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/none")
     status = PodmanEngine.probe()
@@ -100,7 +100,7 @@ def test_a_service_that_cannot_be_reached_is_said(monkeypatch, tmp_path):
 
 
 def test_an_image_comes_from_dockers_store_and_only_once(engine, image):
-    """It keeps its id on the way, and what neither store has is said."""
+    """It keeps its id on the way, and an image that neither store has is reported."""
     assert engine.missing(ContainerSettings(image=image)) == []
     first = engine._client.inspect_image(image)["Id"]
     assert engine.missing(ContainerSettings(image=image)) == []

@@ -20,7 +20,7 @@ def image():
     remove_image(name)
 
 
-def test_engines_are_looked_at_again_before_each_run(workspace, image):
+def test_engines_are_probed_again_before_each_run(workspace, image):
     """The worker stays the same: its engine is there, and gone again, as a socket comes and goes."""
     there, socket = Path(endpoint().removeprefix("unix://")), workspace.folder / "docker.sock"
     workspace.environ["DOCKER_HOST"] = f"unix://{socket}"

@@ -100,7 +100,7 @@ def test_a_process_runs_on_the_cpus_that_it_was_given(tmp_path):
 
 
 def test_a_signal_ends_the_whole_group():
-    """The leader's end is told with the signal's number, and afterwards nothing is signalled any more."""
+    """The result has the number of the signal that ended the leader; afterwards nothing is signalled."""
     process = start("sh", "-c", "sleep 1000 & sleep 1000 & wait")
     with pytest.raises(WaitTimeout):
         process.wait(0.05)
@@ -111,7 +111,7 @@ def test_a_signal_ends_the_whole_group():
 
 
 def test_many_may_wait_for_one_process():
-    """Everybody who waits is woken."""
+    """Every waiter is woken."""
     process = start("sleep", "0.1")
     exits = run_concurrently(lambda _: process.wait(30), 5)
     assert len(set(exits)) == 1
@@ -128,13 +128,13 @@ def test_many_may_wait_for_one_process():
     ],
 )
 def test_what_cannot_be_started_says_why(program, error):
-    """Missing and not executable are told apart, at once and with the name."""
+    """Missing and not executable are different errors, raised at once and with the name."""
     with pytest.raises(error, match=program) as caught:
         start(program)
     assert caught.value.start_ns <= caught.value.end_ns
 
 
-def test_a_file_on_the_path_that_is_not_executable_is_told(tmp_path):
+def test_a_file_on_the_path_that_is_not_executable_is_reported(tmp_path):
     """As a shell does: found but not executable is not the same as not found."""
     (tmp_path / "tool").write_text("#!/bin/sh\n")
     with pytest.raises(NotExecutable):
@@ -169,7 +169,7 @@ def test_no_descriptor_and_no_zombie_stays():
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_this_machine_has_what_it_takes():
+def test_this_machine_can_run_these_tests():
     """The probe of the native engine stands on this."""
     assert posix_spawn.missing_feature() is None
 

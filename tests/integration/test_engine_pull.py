@@ -99,7 +99,7 @@ def test_an_image_that_a_container_is_made_from_is_not_taken_away(bench):
 
 
 def test_an_image_that_the_registry_has_not(bench, registry):
-    """It is said that the image is missing, not that the engine broke."""
+    """The error says that the image is missing, not that the engine broke."""
     unknown = bench.container(*FOREVER, image=f"{registry.address}/bench/nosuch:1")
     assert kind_of(bench.engine.pull, unknown, fresh=True) == "image-missing"
     assert kind_of(bench.engine.pull, bench.container(image=None), fresh=False) == "refused"
@@ -124,7 +124,7 @@ def test_a_registry_that_is_gone_costs_nobody_an_image(engine, tmp_path):
 
 
 def test_an_image_with_another_name_or_from_no_registry_is_not_taken_away(registry):
-    """Somebody would miss it; the reason says so."""
+    """Another container needs it; the reason says so."""
     require(DockerEngine)
     bench = RuntimeBench(DockerEngine, registry.image, {"network": "none"})
     client, other = bench.engine._client, f"weighbridge-test/other:{registry.image.rpartition(':')[2]}"

@@ -160,7 +160,7 @@ def test_one_scenario_in_three_environments(estate):
         assert f"environment={kind}" in run.out
 
 
-def test_a_machine_that_was_held_is_told(estate):
+def test_a_machine_that_was_suspended_is_reported(estate):
     """A virtual machine whose processors stand still for a while loses time and does not know: the report warns."""
     monitor = [sys.executable, ROOT / "script/vm/talk.py", estate.testbed.folder / "bed/vm-control/qmp"]
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}

@@ -108,7 +108,7 @@ def test_one_scenario_on_two_blades(master, testbed):
 
 
 def test_workers_outlive_the_connection_and_wait(master, testbed):
-    """They are started once, serve any run that expects them, and are ended when they are told to."""
+    """They are started once, serve any run that expects them, and end on request."""
     first = master.rows(master.fleet("start-workers", *master.control))
     assert {name: row[2] for name, row in first.items()} == {"blade-1": "started", "blade-2": "started"}
     again = master.fleet("start-workers", *master.control)
@@ -193,7 +193,7 @@ def test_a_run_goes_on_without_a_bad_host_unless_all_are_required(master, testbe
     assert testbed.processes() == []
 
 
-def test_a_host_is_who_known_hosts_says(master, testbed):
+def test_a_host_key_must_match_known_hosts(master, testbed):
     """An unknown one is refused, learned on request, and refused for good when its key has changed."""
     master.inventory = testbed.inventory(master.folder / "one.yaml", blade_2=None)
     master.known_hosts = master.folder / "known_hosts"
@@ -227,7 +227,7 @@ def ssh_agent(tmp_path):
 
 
 def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
-    """A key with a passphrase is asked for nobody: it works from the agent, and else says so."""
+    """No passphrase is asked for: such a key works from the agent, and otherwise the error says so."""
     locked = master.folder / "locked"
     locked.write_bytes(testbed.key.read_bytes())
     locked.chmod(0o600)
@@ -250,8 +250,8 @@ def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
     assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
 
 
-def test_the_way_that_ssh_config_knows(master, testbed):
-    """An inventory of names will do; what it says counts first, and an error says what was the file's word."""
+def test_hosts_of_ssh_config(master, testbed):
+    """An inventory of names is enough; its settings go first, and an error says what comes from ssh_config."""
     folder = master.folder / "home" / ".ssh"
     folder.mkdir(mode=0o700)
     (folder / "config").write_text(
@@ -275,7 +275,7 @@ def test_the_way_that_ssh_config_knows(master, testbed):
 
 @pytest.mark.slow
 def test_through_a_jump_host(master, testbed):
-    """A host that only another one reaches is started through that one, and finds the master where it is told."""
+    """A host behind a jump host is started through it, and finds the master at the given address."""
     master.inventory = testbed.inventory(
         master.folder / "jump.yaml", blade_2={"jump": "blade-1", "master": f"{testbed.subnet}.1", "workers": 2}
     )
@@ -334,7 +334,7 @@ def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
+def test_an_aborted_run_ends_its_workers(master, testbed, sign):
     """Whether they are being started or at work."""
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
     slow = {**NAP, "container": {"command": ["sleep", "1"]}}
@@ -360,8 +360,8 @@ def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
 
 
 @pytest.mark.slow
-def test_the_doctor_looks_at_all_hosts(master, testbed):
-    """What it finds of each, and what differs; one that cannot be looked at makes the exit code 3."""
+def test_the_doctor_checks_all_hosts(master, testbed):
+    """The findings of each host and their differences; a host that cannot be checked makes the exit code 3."""
     ended = master.fleet("doctor", "--format", "json")
     result = json.loads(ended.out)
     assert {name: row["environment"] for name, row in result["hosts"].items()} == {
@@ -380,7 +380,7 @@ def test_the_doctor_looks_at_all_hosts(master, testbed):
     assert "blade-1 (bare-metal): " in ended.out
 
 
-def test_what_cannot_be_is_told_before_anything_is_started(master, testbed):
+def test_impossible_plans_are_refused_before_anything_is_started(master, testbed):
     """An environment that no host is of, a loopback that none reaches, --insecure."""
     for flags, why, environments in (
         ((), "no host has the environment 'control'", ["control"]),
@@ -406,8 +406,8 @@ def test_a_key_that_was_revoked_is_not_delivered_again(master):
     assert "not on the allow-list" in rows["blade-2"][3]
 
 
-def test_a_worker_that_cannot_run_is_told_with_its_last_words(master, testbed):
-    """Its arguments are wrong, say: the table has what it said."""
+def test_a_worker_that_cannot_run_is_reported_with_its_last_output(master, testbed):
+    """Wrong arguments, for example: the table has the worker's own error."""
     master.inventory = testbed.inventory(
         master.folder / "x.yaml", blade_1={"env": {"PYTHONPATH": "/no"}}, blade_2=None
     )
@@ -435,7 +435,7 @@ def test_nothing_stays_on_hosts_that_are_purged(master, testbed):
         assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
 
 
-def test_the_testbed_comes_and_goes_wholly(tmp_path):
+def test_the_testbed_is_built_and_removed_completely(tmp_path):
     """A second `up` changes nothing, a dead blade is rebuilt, and nothing is left after `down`."""
     made = Testbed()
 

@@ -46,7 +46,7 @@ def test_the_database_of_the_ready_made_scenario_is_on_the_other_blade(master):
 
 
 def test_a_firewall_between_the_blades_is_a_failed_job(master, testbed):  # noqa: F811
-    """The server is ready where it runs, and is not reached: said so, instead of what ab would say of it."""
+    """The server is ready on its own host and unreachable from the client: the error says so, before ab fails."""
     rule = ("-p", "tcp", "-s", testbed.address(1), "--syn", "-j", "REJECT")
     space = (testbed.folder / "bed" / "blade-2" / "pid").read_text().strip()
 

@@ -49,7 +49,7 @@ def test_an_environment_holds_what_the_wheels_hold(tmp_path):
 
 
 @pytest.mark.parametrize(("needs", "there"), [("absent>1", "nothing"), ("other>=2", "1.0")])
-def test_what_is_missing_is_told(tmp_path, needs, there):
+def test_missing_requirements_are_reported(tmp_path, needs, there):
     """A package, or its version; the environment does not count as complete."""
     target = tmp_path / "venvs" / "one"
     given = [made(tmp_path, "order", needs), made(tmp_path, "other"), pip()]

@@ -84,7 +84,7 @@ def test_a_distribution_that_has_it_gives_an_image(client, distribution):
         ("#!/bin/sh\nexit 0\n", "blogbench", "the package blogbench has no command blogbench"),
     ],
 )
-def test_what_a_distribution_does_not_have_is_told(client, distribution, apk, package, message):
+def test_a_package_that_the_distribution_lacks_is_reported(client, distribution, apk, package, message):
     """The build fails with a plain reason, and there is no image."""
     name, output_text = build(client, DISTRIBUTION=distribution(apk), PACKAGE=package)
     assert message in output_text
@@ -92,7 +92,7 @@ def test_what_a_distribution_does_not_have_is_told(client, distribution, apk, pa
         client.inspect_image(name)
 
 
-def test_it_is_built_on_request_alone():
+def test_it_is_built_only_on_request():
     """Who builds all images does not need a distribution that has it."""
     recipes = all_recipes()
     assert "blogbench" not in {recipe.name for recipe in in_build_order([], recipes)}

@@ -94,7 +94,7 @@ def cluster(tmp_path, monkeypatch):
 
 
 def test_every_launcher_is_registered_by_the_name_that_it_calls_itself():
-    """And each says what it may be told, in words."""
+    """Each launcher describes its options."""
     assert set(launcher_names()) >= {"local", "ssh", *CLUSTERS}
     for name in launcher_names():
         found = launcher_class(name)
@@ -103,7 +103,7 @@ def test_every_launcher_is_registered_by_the_name_that_it_calls_itself():
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_no_tool_is_shown_a_key(cluster, name):
+def test_no_tool_gets_a_key_on_its_command_line(cluster, name):
     """Keys go through stdin or a private file; argument vectors, which everybody can read, are free of them."""
     fleet = cluster.fleet(
         f"hosts: {{node-1: {{launcher: {name}, settings: {{}}}}}}".replace(
@@ -231,7 +231,7 @@ def test_a_global_service_on_a_node(cluster):
 
 
 def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
-    """And the table has what docker said."""
+    """The table has docker's error."""
     cluster.fail("service create")
     (outcome,) = cluster.fleet("hosts: {n: {launcher: docker-swarm, settings: {image: x}}}").start()
     assert outcome.failed
@@ -252,8 +252,8 @@ def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
         ("launcher: slurm, tunnel: true", {}, "launcher slurm has no SSH connection for a tunnel"),
     ],
 )
-def test_what_is_missing_is_told_for_the_host(cluster, row, fields, message):
-    """The host fails with the reason, before any tool is told anything."""
+def test_missing_requirements_are_reported_for_the_host(cluster, row, fields, message):
+    """The host fails with the reason before any tool is called."""
     (outcome,) = cluster.fleet(f"hosts: {{n: {{{row}}}}}", **fields).start()
     assert outcome.failed
     assert message in outcome.detail
@@ -261,7 +261,7 @@ def test_what_is_missing_is_told_for_the_host(cluster, row, fields, message):
 
 
 def test_one_worker_of_a_host_that_fails_hides_no_other(cluster):
-    """What was started is told as started, so that it can be ended."""
+    """The result lists the workers that started, so that they can be stopped."""
     fleet = cluster.fleet("hosts: {n: {launcher: docker-swarm, workers: 2, settings: {image: x}}}")
     cluster.answer({"docker secret ls": "weighbridge-n-1"})
     cluster.fail("secret rm weighbridge-n-1")
@@ -277,14 +277,14 @@ def test_an_unknown_setting_is_refused_with_its_place(cluster):
 
 
 def test_a_tool_that_is_not_installed_is_named(cluster, monkeypatch):
-    """The outcome says which."""
+    """The outcome names the host."""
     monkeypatch.setenv("PATH", str(cluster.folder / "nothing"))
     (outcome,) = cluster.fleet("hosts: {n: {launcher: slurm}}").start()
     assert outcome.detail == "squeue is not installed here, or not on PATH"
 
 
 def test_a_launcher_that_asks_nothing_says_so(cluster):
-    """The doctor lists the host as one that cannot be looked at."""
+    """The doctor lists the host as one that it cannot check."""
     answers = cluster.fleet("hosts: {n: {launcher: slurm}}").query([("--doctor",)])
     assert isinstance(answers["n"], InfrastructureError)
     assert "cannot query hosts" in str(answers["n"])

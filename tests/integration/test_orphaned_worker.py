@@ -95,7 +95,7 @@ def sleeping(run_id):
 
 
 def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, run_id):
-    """What it aborts because its agent died is not told as results: to the master those jobs are to be retried."""
+    """Jobs that it aborts because its agent died are not reported as results: the master retries them."""
     lane, results, folder = sockets
     process, line = load_process
     wait_until(line, lambda message: isinstance(message, Ready))

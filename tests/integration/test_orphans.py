@@ -80,7 +80,7 @@ def test_children_that_others_started_are_left_to_them():
     assert late.wait(5) == 9
 
 
-def test_the_heir_is_nobody_else_when_it_lets_go():
+def test_orphans_go_to_their_usual_parent_after_release():
     """After the last `release_subreaper` an orphan has another parent."""
     subreaper.release_subreaper()
     pid = orphan("sleep 60")

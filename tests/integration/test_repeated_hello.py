@@ -72,7 +72,7 @@ def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, por
     assert master.poll() is None
 
 
-def test_an_introduction_that_no_message_can_carry_ends_the_worker():
+def test_a_hello_that_is_too_large_to_send_ends_the_worker():
     """A worker that cannot say who it is says why, once, and ends with 3 instead of trying for ever."""
     labels = [word for number in range(20) for word in ("--label", f"k{number}={'x' * 100_000}")]
     command = [sys.executable, "-m", "bench_worker", "--zmq-host", "127.0.0.1", *labels]

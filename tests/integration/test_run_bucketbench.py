@@ -86,7 +86,7 @@ def test_what_is_converted_runs_to_the_same_treatments(workspace, tmp_path, clie
 
 
 def test_what_fails_is_no_throughput(workspace, client):
-    """Every iteration fails: nothing is counted, the failure is told, and no container is left."""
+    """Every iteration fails: no job is counted as done, the report has the failure, and no container is left."""
     run = workspace.run(DATA / "failing.yaml", status=3)
     assert drivers(run)["Docker"]["jobs"]["failed"] == 4
     assert drivers(run)["Docker"]["jobs"]["done"] == 0
@@ -98,7 +98,7 @@ def test_what_fails_is_no_throughput(workspace, client):
 
 
 def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(workspace, tmp_path, client):
-    """Half of a comparison is none: it is said how to run the other half alone."""
+    """Half a comparison is refused; the error says how to run the other half alone."""
     impossible = ("--set", "jobs.Docker-2.operations=[run, {stop: 500ms}, remove]")
     program, stats = workspace.start_run(DATA / "docker.yaml", *impossible)
     ended = program.wait_for_exit()

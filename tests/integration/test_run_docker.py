@@ -53,8 +53,8 @@ def swept(client):
             client.remove_container(container["Id"], force=True, v=True)
 
 
-def test_a_life_cycle_is_what_the_engine_saw(workspace, client, engine_events):
-    """Creates, starts, deaths and destructions that the engine tells of are those of the jobs done, one each."""
+def test_a_life_cycle_matches_the_engines_events(workspace, client, engine_events):
+    """The engine's own create, start, die and destroy events are those of the jobs done, one each."""
     scenario = workspace.scenario(
         engines=["docker"],
         repeats=2,
@@ -192,7 +192,7 @@ def test_a_guest_that_fails_says_so_in_the_tools_words(workspace, client):
     assert containers_of(client, run.run_id) == []
 
 
-def test_a_container_that_ran_out_of_memory_is_told_as_such(workspace, client):
+def test_a_container_that_ran_out_of_memory_is_oom_killed(workspace, client):
     """A container that its memory limit killed fails as oom-killed, not as an exit code like any other."""
     # Not at once: containerd begins to listen for such news a moment after the start.
     eat = ["sh", "-c", "sleep 0.5; tail /dev/zero"]

@@ -67,7 +67,7 @@ def test_the_same_lives_under_every_engine(workspace):
     assert left_behind(run.run_id) == []
 
 
-def test_what_a_run_keeps_goes_when_it_is_told_to(workspace):
+def test_kept_containers_are_removed_on_request(workspace):
     """With `--keep` the containers of each engine stay; a clean-up of that run removes them and no others."""
     engines = ENGINES[1:]
     job = {"operations": ["run"], "container": {"image": "weighbridge/base", "command": ["sleep", "600"]}}

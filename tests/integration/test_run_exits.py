@@ -11,12 +11,12 @@ TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true
 
 
 def run_words(workspace, scenario, *flags):
-    """Return the words of a run that is told to say nothing but errors."""
+    """Return the arguments of a run that prints errors only."""
     return ("-q", "run-scenario", "-f", scenario, "-s", workspace.folder / "x.stats.gz", *flags)
 
 
 def complaint(ended, status):
-    """Return the one message of a quiet command that ended with `status`: it is all that was said."""
+    """Return the one message of a quiet command that ended with `status`: it is all that it printed."""
     assert ended.status == status, ended.err
     assert "Traceback" not in ended.err
     assert ended.out == ""
@@ -56,14 +56,14 @@ def test_a_missed_threshold_ends_with_1(workspace):
     assert (again.status, again.errors) == (1, [message])
 
 
-def test_a_noop_run_is_not_held_against_thresholds(workspace):
+def test_a_noop_run_is_not_compared_with_thresholds(workspace):
     """What a no-op run measures is the harness, so its thresholds decide nothing."""
     run = workspace.run(workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"]), "--noop", "-R")
     assert run.errors == []
 
 
 def test_scenario_errors_end_with_2_all_at_once(workspace):
-    """All errors of a scenario are told at once, each with its place, and nothing is begun."""
+    """All errors of a scenario are reported at once, each with its place, and nothing is started."""
     path = workspace.folder / "bad.yaml"
     path.write_text("name: bad\nrepaets: 2\nengines: [native]\njob:\n  operations: [run, wiat, remove]\n")
     ended = workspace.master(*run_words(workspace, path, "--workers", 1))
@@ -86,7 +86,7 @@ def test_scenario_errors_end_with_2_all_at_once(workspace):
     ],
 )
 def test_usage_errors_end_with_2(workspace, flags, expected):
-    """A wrong flag or override is told by its name, with what was expected or what to do, and nothing is begun."""
+    """The error names the wrong flag or override and what was expected or what to do; nothing is started."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     ended = workspace.master(*run_words(workspace, workspace.scenario(), *ports, *flags))
@@ -95,7 +95,7 @@ def test_usage_errors_end_with_2(workspace, flags, expected):
 
 
 def test_an_address_of_another_host_ends_with_2(workspace):
-    """An address that is not of this host is told as such, after the warning that --insecure always prints."""
+    """An address of another host is refused, after the warning that --insecure always prints."""
     flags = ("--zmq-bind-ip", "203.0.113.7", "--insecure")
     ended = workspace.master(*run_words(workspace, workspace.scenario(), *flags))
     assert ended.status == 2
@@ -146,7 +146,7 @@ def test_what_an_engine_cannot_enforce_ends_with_2(workspace):
 
 
 def test_no_worker_ends_with_3(workspace):
-    """Where no worker comes the run gives up in time, says how many came, and leaves no file."""
+    """If no worker joins, the run gives up in time, says how many joined, and leaves no file."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     began = time.monotonic()
@@ -157,7 +157,7 @@ def test_no_worker_ends_with_3(workspace):
 
 
 def test_a_taken_port_ends_with_3(workspace):
-    """A master whose port somebody else listens at says so, and by which flag to choose another."""
+    """If the master's port is taken, the error says so and names the flag that chooses another."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     with socket.create_server(("127.0.0.1", control)):
@@ -221,7 +221,7 @@ def test_an_engine_that_cannot_be_asked_is_infrastructure(workspace, tmp_path):
     assert not stats.exists()
 
 
-def test_without_a_report_the_reason_stands_beside_the_verdict(workspace):
+def test_without_a_report_the_verdict_has_its_reason(workspace):
     """With -R nothing else shows why no job succeeded, so the first error's own words stand in the message."""
     job = {"operations": ["run", "wait", "remove"], "container": {"command": ["no-such-command-here"]}}
     run = workspace.run(workspace.scenario(job=job), "-R", status=3)

@@ -162,7 +162,7 @@ def test_a_guest_over_its_memory_limit(workspace, client, engine, step, job):
 
 
 def test_a_memory_limit_that_a_process_cannot_have_is_refused(workspace):
-    """Natively nobody would enforce it: that is said before anything runs."""
+    """A native process has no memory limit: the run is refused before anything starts."""
     job = {"workload": "sysbench-memory", "container": {"memory": "24MiB"}}
     program, stats = workspace.start_run(workspace.scenario(engines=["native"], job=job))
     ended = program.wait_for_exit()

@@ -67,7 +67,7 @@ def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(workspace):
     assert 0 < runsc["cpu_s"] < 1.5, "the program itself uses some 3 s"
 
 
-def test_memory_is_that_which_the_kernel_shows_for_the_daemon(workspace):
+def test_memory_is_what_the_kernel_reports_for_the_daemon(workspace):
     """The sum is at least the daemon's own resident memory, as its status says; thresholds on it are judged."""
     thresholds = ["overhead.rss_bytes.max < 1MiB", "overhead.cpu_s < 1h", "overhead.relative.cpu_factor == 1"]
     given = {"engines": ["docker"], "run_seconds": "2s", "job": SLEEPER, "overhead": True, "thresholds": thresholds}
@@ -88,7 +88,7 @@ def test_a_control_group_stands_in_for_the_processes(workspace):
     assert docker["cpu_s"] > 0
 
 
-def test_a_control_group_that_is_not_there_is_said(workspace):
+def test_a_missing_cgroup_is_reported(workspace):
     """The run goes on without, and its report warns."""
     overhead = {"cgroups": {"docker": "/no/such/group"}}
     run = workspace.run(workspace.scenario(engines=["docker"], iterations=1, job=SLEEPER, overhead=overhead))

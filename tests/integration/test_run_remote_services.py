@@ -20,7 +20,7 @@ def client():
     opened.close()
 
 
-def test_a_web_server_elsewhere_in_containers_and_natively(workspace, client, open_folder):  # noqa: F811
+def test_a_remote_web_server_in_containers_and_natively(workspace, client, open_folder):  # noqa: F811
     """The jobs are the one worker's, the server the other's; published, in the host's network, and as a process."""
     workspace.environ["TMPDIR"] = str(open_folder)
     on_host = {"webbench": {**THERE["webbench"], "network": "host"}}
@@ -43,7 +43,7 @@ def test_a_web_server_elsewhere_in_containers_and_natively(workspace, client, op
     assert [*next(open_folder.glob("weighbridge-native-*")).iterdir()] == []
 
 
-def test_tables_in_a_server_elsewhere_are_made_once(workspace, client):
+def test_tables_in_a_remote_server_are_created_once(workspace, client):
     """Prepared from here, kept there from job to job, and gone at the end."""
     params = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
@@ -62,7 +62,7 @@ def test_the_ready_made_scenario_runs_with_two_workers(workspace, client):
     assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(workspace, client):
+def test_a_remote_server_that_does_not_start_is_a_failed_job(workspace, client):
     """With the worker that it was placed at, and what its log says; nothing is left on either."""
     broken = {"webbench": {"placement": "local-1", "env": {"LISTEN_HOST": "x"}, "files": {"/srv/webbench": "a file"}}}
     run = workspace.run(workspace.scenario(engines=["docker"], job={**AB, "services": broken}), workers=2, status=3)
@@ -73,7 +73,7 @@ def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(workspace, clien
     assert left_behind(client, workspace, run) == []
 
 
-def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(workspace, client):
+def test_a_placement_without_a_worker_is_refused_before_anything_runs(workspace, client):
     """With the name that was probably meant."""
     scenario = workspace.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"placement": "local-9"}}})
     program, stats = workspace.start_run(scenario, "--worker-timeout", 6, workers=2)
@@ -83,7 +83,7 @@ def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(workspace, cli
     assert not stats.exists()
 
 
-def test_the_loss_of_the_servers_host_fails_the_job_at_once(workspace, client):
+def test_losing_the_servers_host_fails_the_job_at_once(workspace, client):
     """Not when the benchmark would have noticed: it is in the middle of a minute's work."""
     params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
@@ -100,7 +100,7 @@ def test_the_loss_of_the_servers_host_fails_the_job_at_once(workspace, client):
     assert left_behind(client, workspace, run) == []
 
 
-def test_a_run_that_is_called_off_leaves_no_server_elsewhere(workspace, client):
+def test_an_aborted_run_leaves_no_remote_server(workspace, client):
     """As by two Ctrl-C: the job is aborted here, and its server removed there."""
     params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}

@@ -46,7 +46,7 @@ def shown(run):
 
 
 def test_a_character_for_each_job(mixed):
-    """The legend comes first, then one character per job, the failed ones told apart; the last line sums up."""
+    """The legend comes first, then one character per job, another for failures; the last line sums up."""
     assert ".  done in < 1 s" in mixed.err
     assert "X  failed" in mixed.err
     assert len(mixed.jobs) == 20
@@ -64,7 +64,7 @@ def test_the_text_fits_a_terminal(mixed, report):
 
 
 def test_the_formats_count_alike(mixed, report):
-    """Text, CSV, JSON and JSON Lines tell of the same jobs, operations and errors."""
+    """Text, CSV, JSON and JSON Lines have the same jobs, operations and errors."""
     document = json.loads(report(mixed.stats, "--format", "json"))
     lines = [json.loads(line) for line in report(mixed.stats, "--format", "jsonl").splitlines()]
     rows = list(csv.DictReader(io.StringIO(report(mixed.stats, "--csv"))))
@@ -138,7 +138,7 @@ def test_a_report_goes_to_a_file(mixed, report, tmp_path):
 
 
 def test_a_cut_file_is_reported_as_far_as_it_goes(mixed, report, tmp_path):
-    """A stats file that was cut gives a report of what is there, which says that something is missing."""
+    """A truncated stats file gives a report of the data that exists, which says that data is missing."""
     whole = mixed.stats.read_bytes()
     cut = tmp_path / "cut.stats.gz"
     counts = []
@@ -166,7 +166,7 @@ def test_a_file_without_a_head_ends_with_3(workspace, mixed):
 
 
 def test_no_report_and_csv_and_quiet(workspace):
-    """-R prints no report, --csv prints rows, -q says nothing beside; the file is written all the same."""
+    """-R prints no report, --csv prints rows, -q prints nothing else; the file is written in each case."""
     scenario = workspace.scenario(job=TRUE)
     silent = workspace.run(scenario, "-R", "-q")
     assert (silent.out, silent.err) == ("", "")
@@ -180,7 +180,7 @@ def test_no_report_and_csv_and_quiet(workspace):
     assert shown(lines) == ""
 
 
-def test_a_noop_run_needs_nothing_and_says_so(workspace):
+def test_a_noop_run_needs_no_engine_and_reports_a_ceiling(workspace):
     """--noop needs neither engine nor image, and the report says that nothing was executed."""
     workspace.environ["DOCKER_HOST"] = f"unix://{workspace.folder}/no.sock"
     scenario = workspace.scenario(

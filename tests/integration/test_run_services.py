@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
-from workspace import PROGRAMS, containers_of, require_images, wait_until
+from workspace import PROGRAMS, Workspace, containers_of, require_images, wait_until
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -117,19 +117,41 @@ def test_storage_and_networks_of_a_server(workspace, client):
     assert left_behind(client, workspace, run) == []
 
 
+FAILING = {
+    "setting": {"files": {SETTINGS: "[mariadbd]\nno_such_setting = 1\n"}},
+    "memory": {"memory": "24MiB"},
+    "read-only": {"files": {SETTINGS: "[mariadbd]\nread_only = 1\n"}},
+    "disk": {"network": "host", "storage": [{"tmpfs": "4MiB", "target": "/var/lib/mysql"}]},
+}
+"""What a MariaDB is given so that its job fails, by the job's name."""
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory, client):
+    """A run in which every job fails with its server, and after which nothing is left."""
+    jobs = {name: {**OLTP, "services": {"mariadb": given}, "engines": ["docker"]} for name, given in FAILING.items()}
+    jobs["setting"]["engines"] = ["docker", "native"]
+    with Workspace(tmp_path_factory.mktemp("failing")) as workspace:
+        run = workspace.run(workspace.scenario(jobs=jobs), status=3, seconds=SLOW_S)
+        assert run.outcomes() == {"failed": 5}
+        assert left_behind(client, workspace, run) == []
+        return run
+
+
+def failed_jobs(run, name):
+    """Return what became of a job of a run, by engine."""
+    return {job["treatment"]["engine"]: job for job in run.jobs if job["treatment"]["job"] == name}
+
+
 @pytest.mark.parametrize("engine", ["docker", "native"])
-def test_a_server_that_does_not_start_is_a_failed_job(workspace, client, engine):
-    """Of the kind `service`, with the end of its log, kept whole; nothing is left."""
-    services = {"mariadb": {"files": {SETTINGS: "[mariadbd]\nno_such_setting = 1\n"}}}
-    scenario = workspace.scenario(engines=[engine], job={**OLTP, "services": services})
-    run = workspace.run(scenario, status=3)
-    (job,) = run.jobs
+def test_a_server_that_does_not_start_is_a_failed_job(failing, engine):
+    """Of the kind `service`, with the end of its log, kept whole."""
+    job = failed_jobs(failing, "setting")[engine]
     assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
     assert "before it was ready" in job["error"]["message"]
     assert "no_such_setting" in job["error"]["message"]
     assert job["operations"] == {}
-    assert b"no_such_setting" in outputs_of(run)[job["id"], "mariadb"].stderr
-    assert left_behind(client, workspace, run) == []
+    assert b"no_such_setting" in outputs_of(failing)[job["id"], "mariadb"].stderr
 
 
 def test_a_server_without_its_image_is_refused_before_anything_runs(workspace):
@@ -143,26 +165,18 @@ def test_a_server_without_its_image_is_refused_before_anything_runs(workspace):
     assert not stats.exists()
 
 
-def test_a_server_over_its_memory_limit_is_named(workspace, client):
+def test_a_server_over_its_memory_limit_is_named(failing):
     """Killed by its limit while it comes up: the reason says so, not that nobody answered."""
-    services = {"mariadb": {"memory": "24MiB"}}
-    scenario = workspace.scenario(engines=["docker"], job={**OLTP, "services": services})
-    run = workspace.run(scenario, status=3)
-    (job,) = run.jobs
+    job = failed_jobs(failing, "memory")["docker"]
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "oom-killed"), job["error"]
     assert "mariadb was killed for want of memory under its limit" in job["error"]["message"]
-    assert left_behind(client, workspace, run) == []
 
 
-def test_a_preparation_that_the_tool_refuses_is_a_failed_job(workspace, client):
-    """In the tool's words; the server is removed with it."""
-    files = {SETTINGS: "[mariadbd]\nread_only = 1\n"}
-    scenario = workspace.scenario(engines=["docker"], job={**OLTP, "services": {"mariadb": {"files": files}}})
-    run = workspace.run(scenario, status=3)
-    (job,) = run.jobs
+def test_a_preparation_that_the_tool_refuses_is_a_failed_job(failing):
+    """In the tool's words."""
+    job = failed_jobs(failing, "read-only")["docker"]
     assert (job["error"]["operation"], job["error"]["kind"]) == ("prepare", "exit-code")
     assert "read-only" in job["error"]["message"]
-    assert left_behind(client, workspace, run) == []
 
 
 def test_requests_in_containers_and_natively(workspace, client, open_folder):
@@ -259,16 +273,13 @@ def test_what_a_benchmark_reports_is_shown_while_it_runs(workspace, client, monk
     assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_on_a_full_disk_is_a_failed_job(workspace, client):
-    """It says so, before a page of good advice; and that is what is told."""
-    services = {"mariadb": {"network": "host", "storage": [{"tmpfs": "4MiB", "target": "/var/lib/mysql"}]}}
-    run = workspace.run(workspace.scenario(engines=["docker"], job={**OLTP, "services": services}), status=3)
-    (job,) = run.jobs
+def test_a_server_on_a_full_disk_is_a_failed_job(failing):
+    """The server says so before a page of good advice, and the error repeats that part."""
+    job = failed_jobs(failing, "disk")["docker"]
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
     assert "mariadb ended with exit code 65 before it was ready" in job["error"]["message"]
     assert "Probably out of disk space" in job["error"]["message"]
-    assert b"error 28" in outputs_of(run)[job["id"], "mariadb"].stderr
-    assert left_behind(client, workspace, run) == []
+    assert b"error 28" in outputs_of(failing)[job["id"], "mariadb"].stderr
 
 
 def server_of_running(client, stats):

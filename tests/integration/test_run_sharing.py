@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from workspace import NAP
+from workspace import NAP, Workspace
 
 
 def spans(jobs):
@@ -46,59 +46,82 @@ def quick(**more):
     return {"job": job, "matrix": {"container.env.N": ["a", "b", "c"]}, **more}
 
 
-def test_two_workers_share_the_operation_count(workspace):
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory):
+    """A run of two workers: a job with a size of its own for each slot, and one with a count for all of them."""
+    jobs = {"each": {**NAP, "iterations": 3}, "together": {**NAP, "operation_count": 15}}
+    with Workspace(tmp_path_factory.mktemp("two")) as workspace:
+        return workspace.run(workspace.scenario(jobs=jobs, repeats=2, concurrency=2), workers=2)
+
+
+def of_trial(run, trial):
+    """Return the jobs of one trial."""
+    return [job for job in run.jobs if job["trial"] == trial]
+
+
+def trials_of(run, label):
+    """Return, for each trial of a job, the jobs that it ran."""
+    names = [dict(run.header["treatments"][index]["labels"])["job"] for index in planned(run)]
+    return [of_trial(run, trial) for trial, name in enumerate(names) if name == label]
+
+
+def test_two_workers_share_the_operation_count(two_workers):
     """The jobs of a trial are shared by all workers: each has some, together they have exactly the count."""
-    run = workspace.run(workspace.scenario(operation_count=15, concurrency=2), workers=2)
-    assert run.outcomes() == {"done": 15}
-    shares = by_worker(run.jobs)
-    assert set(shares) == {"local-0", "local-1"}
-    for jobs in shares.values():
-        assert 1 <= most_at_once(jobs) <= 2
-    assert most_at_once(run.jobs) > 2
+    assert two_workers.outcomes() == {"done": 2 * 12 + 2 * 15}
+    for jobs in trials_of(two_workers, "together"):
+        assert len(jobs) == 15
+        shares = by_worker(jobs)
+        assert set(shares) == {"local-0", "local-1"}
+        assert all(1 <= most_at_once(mine) <= 2 for mine in shares.values())
+        assert most_at_once(jobs) > 2
 
 
-def test_iterations_are_of_each_slot_of_each_worker(workspace):
+def test_iterations_are_of_each_slot_of_each_worker(two_workers):
     """Two workers of two slots do three iterations each: twelve jobs, six on each worker, two at once."""
-    run = workspace.run(workspace.scenario(iterations=3, concurrency=2), workers=2)
-    shares = by_worker(run.jobs)
-    assert {worker: len(jobs) for worker, jobs in shares.items()} == {"local-0": 6, "local-1": 6}
-    assert {most_at_once(jobs) for jobs in shares.values()} == {2}
+    for jobs in trials_of(two_workers, "each"):
+        shares = by_worker(jobs)
+        assert {worker: len(mine) for worker, mine in shares.items()} == {"local-0": 6, "local-1": 6}
+        assert {most_at_once(mine) for mine in shares.values()} == {2}
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_concurrency_is_exact(workspace, concurrency):
-    """As many jobs as the scenario says are in flight, never one more."""
-    run = workspace.run(workspace.scenario(operation_count=6, concurrency=concurrency))
-    assert most_at_once(run.jobs) == concurrency
-
-
-def test_trials_never_overlap(workspace):
+def test_trials_never_overlap(two_workers):
     """No job of a trial starts before all of the trial before it have ended, also with two workers."""
-    run = workspace.run(workspace.scenario(**quick(repeats=3, concurrency=2, iterations=2)), workers=2)
-    jobs = run.jobs
-    assert len(jobs) == 3 * 3 * 2 * 2 * 2
-    for trial in range(1, 9):
-        before = max(end for job, (_, end) in zip(jobs, spans(jobs), strict=True) if job["trial"] < trial)
-        assert before <= min(job["start_s"] for job in jobs if job["trial"] == trial)
+    for trial in range(1, 4):
+        before = max(end for earlier in range(trial) for _, end in spans(of_trial(two_workers, earlier)))
+        assert before <= min(start for start, _ in spans(of_trial(two_workers, trial)))
 
 
-def test_user_count_is_of_all_workers_together(workspace):
-    """-u 4 on two workers puts two jobs in flight on each, whatever the scenario's concurrency is."""
-    run = workspace.run(workspace.scenario(concurrency=1), "-u", 4, "-o", 12, workers=2)
-    assert run.outcomes() == {"done": 12}
-    assert most_at_once(run.jobs) == 4
-    assert {most_at_once(jobs) for jobs in by_worker(run.jobs).values()} == {2}
+def test_concurrency_and_sizes_are_exact(workspace):
+    """Each job of a scenario keeps its own sizes, with never one more in flight, and the report counts each."""
+    scenario = workspace.scenario(
+        jobs={"one": {**NAP, "iterations": 4}, "three": {**NAP, "operation_count": 7, "concurrency": 3}}
+    )
+    run = workspace.run(scenario, "--format", "json")
+    for label, count, concurrency in (("one", 4, 1), ("three", 7, 3)):
+        (jobs,) = trials_of(run, label)
+        assert (len(jobs), most_at_once(jobs)) == (count, concurrency)
+    counts = {row["treatment"]["job"]: row["jobs"]["done"] for row in json.loads(run.out)["treatments"]}
+    assert counts == {"one": 4, "three": 7}
+    assert json.loads(run.out) == run.document
+
+
+def test_user_count_and_operation_count_replace_the_sizes(workspace):
+    """-u 4 on two workers puts two jobs in flight on each, and -o sets the jobs of each trial."""
+    run = workspace.run(workspace.scenario(iterations=50, repeats=2), "-u", 4, "-o", 12, workers=2)
+    assert run.outcomes() == {"done": 24}
+    for trial in (0, 1):
+        jobs = of_trial(run, trial)
+        assert len(jobs) == 12
+        assert most_at_once(jobs) == 4
+        assert {most_at_once(mine) for mine in by_worker(jobs).values()} == {2}
 
 
 @pytest.mark.alone
-def test_operation_count_and_run_seconds_replace_the_sizes(workspace):
-    """-o sets the jobs of each trial; -r how long each goes on, after which what runs is finished."""
-    scenario = workspace.scenario(iterations=50, repeats=2, concurrency=2)
-    counted = workspace.run(scenario, "-o", 3)
-    assert sorted(job["trial"] for job in counted.jobs) == [0, 0, 0, 1, 1, 1]
-    timed = workspace.run(scenario, "-r", "600ms")
+def test_run_seconds_replace_the_sizes(workspace):
+    """-r says how long each trial goes on, after which what runs is finished."""
+    run = workspace.run(workspace.scenario(iterations=50, repeats=2, concurrency=2), "-r", "600ms")
     for trial in (0, 1):
-        jobs = [job for job in timed.jobs if job["trial"] == trial]
+        jobs = of_trial(run, trial)
         starts = [start for start, _ in spans(jobs)]
         assert 4 <= len(jobs) <= 14
         assert max(starts) - min(starts) <= 0.75
@@ -116,7 +139,7 @@ def test_warm_up_is_recorded_and_tagged(workspace):
     assert run.document["totals"]["done"] == 6
 
 
-@pytest.mark.parametrize("order", ["interleaved", "as-written", "blocked"])
+@pytest.mark.parametrize("order", ["interleaved", "blocked"])
 def test_the_order_is_realised_as_planned(workspace, order):
     """The trials are done in the planned order, and that is the order which the scenario asks for."""
     run = workspace.run(workspace.scenario(**quick(repeats=4, order=order)), "--seed", 7)
@@ -126,7 +149,7 @@ def test_the_order_is_realised_as_planned(workspace, order):
         assert planned(run) == [0] * 4 + [1] * 4 + [2] * 4
     else:
         assert rounds == [[0, 1, 2]] * 4
-        assert (planned(run) == [0, 1, 2] * 4) == (order == "as-written")
+        assert planned(run) != [0, 1, 2] * 4
     assert run.document["run"]["order"] == order
 
 
@@ -136,15 +159,3 @@ def test_a_seed_reproduces_the_order(workspace):
     drawn = workspace.run(scenario, "--noop", "-R")
     again = workspace.run(scenario, "--noop", "-R", "--seed", drawn.header["seed"])
     assert planned(again) == planned(drawn) == realised(drawn) == realised(again)
-
-
-def test_jobs_of_their_own_sizes(workspace):
-    """Each job of a scenario keeps its own sizes, and the report counts each for itself."""
-    short = {**NAP, "container": {"command": ["sleep", "0.02"]}}
-    scenario = workspace.scenario(
-        jobs={"few": {**short, "iterations": 2}, "many": {**short, "operation_count": 5, "concurrency": 2}}
-    )
-    run = workspace.run(scenario, "--format", "json")
-    counts = {row["treatment"]["job"]: row["jobs"]["done"] for row in json.loads(run.out)["treatments"]}
-    assert counts == {"few": 2, "many": 5}
-    assert json.loads(run.out) == run.document

@@ -90,7 +90,7 @@ def test_an_environment_decides_who_runs_what(workspace, wire):
     assert run.outcomes() == {"done": 4}
 
 
-def test_with_keys_only_who_is_listed_gets_in(workspace, wire, keys):
+def test_only_listed_keys_are_admitted(workspace, wire, keys):
     """Beyond the loopback a listed key works; none, a stranger's and one that claims another's name get nowhere."""
     stranger = workspace.folder / "stranger"
     assert workspace.master("keygen", "--dir", stranger, "--worker", "blade-2").status == 0
@@ -143,7 +143,7 @@ def test_insecure_warns_and_works(workspace, wire):
     assert run.outcomes() == {"done": 1}
 
 
-def test_a_worker_refuses_to_go_without_a_key(workspace):
+def test_a_remote_worker_refuses_to_start_without_a_key(workspace):
     """A worker does not reach for a master beyond its host without a key; the message says how to get one."""
     ended = workspace.start("bench-worker", "--zmq-host", "203.0.113.7").wait_for_exit(20)
     assert ended.status == 2

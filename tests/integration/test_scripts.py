@@ -66,7 +66,7 @@ pytest() {
 }
 run_tests "$@"
 """
-"""How tests are run, with a pytest that says what it is told and ends as a test says."""
+"""How tests are run, with a fake pytest that prints its arguments and ends as a test says."""
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ run_tests "$@"
     ],
 )
 def test_all_tests_run_in_two_parts(words, beside, alone, status, parts):
-    """Both have to pass; what is said of all tests is said to both, and a part that broke is the last."""
+    """Both parts have to pass; options for all tests go to both, and nothing runs after a part that broke."""
     result = run("bash", "-c", FAKE_PYTEST, "test", *words, BESIDE=str(beside), ALONE=str(alone))
     lines = [line.split("|")[:-1] for line in result.stdout.splitlines()]
     assert result.returncode == status, result.stderr
@@ -105,15 +105,15 @@ def test_an_unknown_argument_is_a_usage_error(name):
     assert "unknown argument '--nonsense'" in result.stderr
 
 
-def test_an_engine_that_is_absent_is_told_with_the_way_to_start_one(short_path):
-    """Status of a socket that nobody serves is exit code 3, with a reason."""
+def test_a_missing_engine_is_reported_with_the_way_to_start_one(short_path):
+    """The status of a socket without a server is exit code 3, with a reason."""
     result = run(ROOT / "script/docker-engine", "status", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
     assert result.returncode == 3
     assert "No such file or directory" in result.stderr
     assert "script/docker-engine start" in result.stderr
 
 
-def test_an_engine_elsewhere_is_not_started_here():
+def test_a_remote_engine_is_not_started_here():
     """A DOCKER_HOST on another machine is refused with exit code 3."""
     require("docker")
     result = run(ROOT / "script/docker-engine", "start", DOCKER_HOST="tcp://127.0.0.1:9", WEIGHBRIDGE_ENGINE_HOME="")
@@ -133,7 +133,7 @@ def short_path():
 
 
 def test_a_home_too_long_for_sockets_is_refused(tmp_path):
-    """The system's limit of a socket's path is told before the daemon runs into it."""
+    """A path that is too long for a socket is refused before the daemon fails on it."""
     result = run(ROOT / "script/docker-engine", "start", WEIGHBRIDGE_ENGINE_HOME=str(tmp_path / ("x" * 80)))
     assert result.returncode == 2
     assert "too long" in result.stderr
@@ -167,13 +167,13 @@ def test_an_engine_starts_over_what_a_crash_left_behind_and_stops(short_path):
 
 
 def test_an_engine_that_was_not_started_here_is_not_stopped(short_path):
-    """Stop leaves alone what somebody else runs, or says that there is nothing."""
+    """Stop never touches another's engine, and says that there is none to stop."""
     result = run(ROOT / "script/docker-engine", "stop", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
     assert result.returncode == 0
     assert "no engine to stop" in result.stderr
 
 
-def test_a_python_that_is_too_old_is_told(tmp_path):
+def test_a_python_that_is_too_old_is_reported(tmp_path):
     """Without a Python that is new enough the message says what is needed and how to name one."""
     for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "apt-get", "sudo"):
         fake = tmp_path / name

@@ -65,7 +65,7 @@ def refusal(login, tmp_path):
     return str(caught.value).replace(f"127.0.0.1:{login.port}", "HOST")
 
 
-def test_one_that_says_nothing(login, tmp_path):
+def test_a_server_that_sends_nothing(login, tmp_path):
     """It accepts the connection and sends nothing. Its banner and its keys are due at the same time."""
     result = refusal(login(lambda _line: None), tmp_path)
     missing = ("sent no SSH banner", "completed no key exchange")
@@ -74,14 +74,14 @@ def test_one_that_says_nothing(login, tmp_path):
     )
 
 
-def test_one_that_goes_no_further_than_its_name(login, tmp_path):
+def test_a_server_that_sends_only_its_version(login, tmp_path):
     """What the library calls no existing session is a deadline that passed."""
     result = refusal(login(lambda line: line.sendall(VERSION)), tmp_path)
     assert result.startswith("HOST accepted the connection but completed no key exchange within 1 s: it may be overl")
 
 
-def test_one_that_hangs_up(login, tmp_path):
-    """As one does that has too many logins under way; that it was slow is not said."""
+def test_a_server_that_hangs_up(login, tmp_path):
+    """Like a server with too many logins in progress; the error does not call it slow."""
 
     def serve(line):
         line.sendall(VERSION)
@@ -94,8 +94,8 @@ def test_one_that_hangs_up(login, tmp_path):
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_one_that_refuses_and_one_that_does_not_come_to_it(login, tmp_path, silent):
-    """A refusal is told with what to try; a login that nobody answers is no refusal."""
+def test_a_server_that_refuses_and_one_that_never_answers(login, tmp_path, silent):
+    """The error of a refused login says what to try; a login without an answer is another error."""
     over = threading.Event()
 
     def serve(line):
@@ -118,7 +118,7 @@ def test_one_that_refuses_and_one_that_does_not_come_to_it(login, tmp_path, sile
         assert result.startswith("HOST refused the login of root with the key ")
 
 
-def test_a_refusal_is_told_whatever_kind_the_key_is(login, tmp_path):
+def test_a_refusal_is_reported_for_every_kind_of_key(login, tmp_path):
     """A key file is tried as one of every kind: that it is none of the others is not what is wrong."""
 
     def serve(line):

@@ -74,7 +74,7 @@ def test_swap_comes_back_when_its_user_is_killed(area):
     assert areas() == [(area, PRIORITY)]
 
 
-def test_what_cannot_be_put_back_is_told(area):
+def test_swap_that_cannot_be_restored_is_reported(area):
     """An area that is gone meanwhile is a failure, with its name."""
     with pytest.raises(SwapError, match="could not be switched on again"), SwapSwitch():
         Path(area).unlink()

@@ -111,7 +111,7 @@ def test_name_cannot_be_claimed(sockets, handler):
         pytest.param(BLADE, STRANGER.public, id="wrong-server-key"),
     ],
 )
-def test_others_stay_outside(sockets, handler, keys, server_public):
+def test_unknown_keys_are_refused(sockets, handler, keys, server_public):
     """Neither an unknown key, nor plain text, nor a known key with the wrong server key gets a message through."""
     server, address = secured(sockets)
     knock(sockets, address, keys, server_public)

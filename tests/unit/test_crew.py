@@ -4,6 +4,7 @@ from time import monotonic_ns
 
 import gevent
 import pytest
+from gevent.event import Event
 from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
@@ -26,6 +27,7 @@ class FakeEngine(NoopEngine):
         self.there = set()
         self.most_at_once = 0
         self.commands = []
+        self.begun = []
 
     def create(self, container, *, timeout_s):
         self.there.add(container.name)
@@ -48,6 +50,7 @@ class FakeEngine(NoopEngine):
         return done
 
     def acted(self, what, container):
+        self.begun.append(what)
         act = self.behave.get(what)
         return (act and act(container)) or OperationResult(1, 2, exit_code=0)
 
@@ -92,11 +95,17 @@ class Scene:
         orders = [(ticket, 0, 0) for ticket in tickets]
         self.crew.take(0, 0, orders, concurrency=concurrency or self.slots, batch=batch)
 
-    def settle(self, seconds=5.0):
+    def wait_until(self, true, seconds=5.0):
         with gevent.Timeout(seconds):
-            while not self.crew.idle:
+            while not true():
                 gevent.sleep(0.001)
-            gevent.sleep(0)
+
+    def begun(self, what):
+        return self.engine.begun.count(what) if self.engine else 0
+
+    def settle(self, seconds=5.0):
+        self.wait_until(lambda: self.crew.idle, seconds)
+        gevent.sleep(0)
 
     def batches(self):
         messages = [RESULTS.decode(frame) for frame in self.frames]
@@ -221,7 +230,7 @@ def test_abort_ends_what_runs_and_what_waits():
     """Running jobs are interrupted and tidied up, waiting ones end at once, all as aborted."""
     scene = Scene("create", "exec", "remove", slots=2, behave={"exec": lambda _: gevent.sleep(60)})
     scene.order(5)
-    gevent.sleep(0.02)
+    scene.wait_until(lambda: scene.begun("exec") == 2)
     assert scene.crew.running == 2
     scene.crew.abort()
     scene.settle()
@@ -233,7 +242,7 @@ def test_the_slots_go_on_after_an_abort():
     """Jobs that come after an abort run as ever."""
     scene = Scene("create", "exec", "remove", slots=2, behave={"exec": lambda _: gevent.sleep(60)})
     scene.order(2)
-    gevent.sleep(0.02)
+    scene.wait_until(lambda: scene.begun("exec") == 2)
     scene.crew.abort()
     scene.settle()
     scene.engine.behave = {}
@@ -245,14 +254,14 @@ def test_the_slots_go_on_after_an_abort():
 def test_abort_does_not_interrupt_what_changes_something():
     """A container that is being made is made, and then removed: hanging up would leave it to nobody."""
 
-    def slow(_container):
-        gevent.sleep(0.05)
-
-    scene = Scene("create", "exec", "remove", slots=2, behave={"create": slow})
+    created = Event()
+    scene = Scene("create", "exec", "remove", slots=2, behave={"create": lambda _container: created.wait(5) and None})
     scene.order(2)
-    gevent.sleep(0.01)
+    scene.wait_until(lambda: scene.begun("create") == 2)
     began = len(scene.engine.there)
     scene.crew.abort()
+    gevent.sleep(0)
+    created.set()
     scene.settle()
     assert began == 2
     assert scene.outcomes() == dict.fromkeys(range(2), Outcome.ABORTED)

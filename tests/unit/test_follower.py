@@ -62,13 +62,13 @@ def test_it_ends_with_its_step():
 
     def interrupted():
         with following.follow(Container("c", 1, ContainerSettings()), "run"):
-            gevent.sleep(0.01)
+            gevent.sleep(0.005)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     count = len(told)
-    gevent.sleep(0.01)
+    gevent.sleep(0.005)
     assert len(told) == count
     assert told[-1] == ""
 

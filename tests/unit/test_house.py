@@ -1,5 +1,6 @@
 """Rules of the code that no tool checks: where a command line ends, and how its options reach the rest."""
 
+import ast
 import dataclasses
 import re
 from pathlib import Path
@@ -102,3 +103,27 @@ def test_a_field_without_an_argument_and_a_default_is_an_error():
     """It is a mistake of the command, and names the field."""
     with pytest.raises(TypeError, match=r"Outer\.names: the command has no such argument"):
         read_options(Outer, master.CommandParser().parse_args([]))
+
+
+POLL_S, WORK_S = 0.005, 30
+"""The longest interval at which a unit test polls, and the shortest sleep that is the work of a fake."""
+
+
+def fixed_sleeps(source):
+    """Return the lines at which a test sleeps for a fixed time; the work of a fake (a lambda) is something else."""
+    found = []
+    for statement in ast.walk(ast.parse(source)):
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "sleep":
+            (seconds,) = call.args or [None]
+            if isinstance(seconds, ast.Constant) and POLL_S < seconds.value < WORK_S:
+                found.append(statement.lineno)
+    return found
+
+
+def test_no_unit_test_sleeps_for_a_fixed_time():
+    """It would be too short on a busy machine, and too long on every other; tests wait for events."""
+    tests = sorted((ROOT / "tests" / "unit").glob("*.py"))
+    found = {path.name: fixed_sleeps(path.read_text("utf-8")) for path in tests}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert fixed_sleeps("import gevent\ngevent.sleep(0.001)\ngevent.sleep(0.05)\nlambda: gevent.sleep(60)\n") == [3]

@@ -291,8 +291,9 @@ def test_an_abort_while_a_server_comes_up_leaves_nothing():
     """The wait for it is interrupted, the job is aborted, the server removed."""
     scene = Scene({"exec": lambda *_: gevent.sleep(60)})
     scene.crew.take(0, 0, [(0, 0, 0)], concurrency=1, batch=1)
-    gevent.sleep(0.02)
-    assert scene.engine.there
+    with gevent.Timeout(5):
+        while not (scene.engine and scene.engine.there):
+            gevent.sleep(0.001)
     scene.crew.abort()
     scene.settle()
     assert scene.outcomes() == [Outcome.ABORTED]
