@@ -1,6 +1,6 @@
-"""Removes what runs left behind, over all engines: only what carries Weighbridge's label, never a live run's unasked.
+"""Removes the leftovers of runs in all engines: only what has Weighbridge's label, and no live run's unless named.
 
-It may be called at any time, several at once, again and again: what is gone already counts as removed.
+It may run at any time, several at once, again and again: a leftover that no longer exists counts as removed.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARALLEL_REMOVALS: Final = 4
-"""Leftovers of one kind that are removed at the same time; an engine gets no faster beyond a few."""
+"""Leftovers of one kind that are removed at the same time; more do not make an engine faster."""
 TIMEOUT_S: Final = 30.0
-"""For each single removal."""
+"""Timeout of each removal, in seconds."""
 
 
 ResultT = TypeVar("ResultT")
 
 CleanupStatus: TypeAlias = Literal["removed", "listed", "kept", "failed"]
-"""What became of a leftover; `listed` is for dry runs."""
+"""What happened to a leftover; `listed` is for dry runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailure:
-    """What could not be removed (None: an engine could not even be asked), and why."""
+    """A leftover that could not be removed, or an engine that could not list its own."""
 
     engine: str
+    """The engine."""
     leftover: Leftover | None
+    """The leftover; None: the engine could not list them."""
     reason: str
+    """Why."""
 
     def __str__(self) -> str:
         what = f"{self.leftover.what} {self.leftover.name}: " if self.leftover else ""
@@ -53,12 +56,16 @@ class CleanupFailure:
 
 @dataclass(slots=True)
 class CleanupResult:
-    """What a clean-up did: removed (or, in a dry run, only listed), kept because their run is alive, and failed."""
+    """What a clean-up did."""
 
     removed: list[Leftover] = field(default_factory=list)
+    """Removed."""
     listed: list[Leftover] = field(default_factory=list)
+    """Found in a dry run, which removes nothing."""
     kept: list[Leftover] = field(default_factory=list)
+    """Kept: their run is alive, or has ``--keep``."""
     failed: list[CleanupFailure] = field(default_factory=list)
+    """Not removed, and engines that could not list their leftovers."""
 
 
 def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
@@ -75,9 +82,9 @@ def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
             candidate = engine(options)
             candidate.open()
         except WeighbridgeError as error:
-            log.debug("engine %s is left out of the clean-up: %s", name, error)
-        except Exception:  # an engine may be anybody's; its faults must not keep the others from being cleaned up
-            log.exception("engine %s is left out of the clean-up", name)
+            log.debug("engine %s is excluded from the clean-up: %s", name, error)
+        except Exception:  # a third-party engine may raise anything; clean-up goes on with the others
+            log.exception("engine %s is excluded from the clean-up", name)
         else:
             return candidate
         return None
@@ -88,27 +95,27 @@ def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
 def find_leftovers(
     engines: Iterable[Engine], run_id: str | None = None, worker_id: str | None = None
 ) -> tuple[list[Leftover], list[CleanupFailure]]:
-    """Return what carries the label, in the order in which it has to go, and the engines that could not say.
+    """Return the labelled leftovers in the order of their removal, and the engines that could not list theirs.
 
-    What two engines list that share a store is returned once, as the first one's.
+    A leftover that two engines with the same store list is returned once, as the first one's.
     """
 
-    def told(engine: Engine) -> tuple[Engine, list[Leftover] | CleanupFailure]:
+    def leftovers_of(engine: Engine) -> tuple[Engine, list[Leftover] | CleanupFailure]:
         try:
             return engine, list(engine.leftovers(run_id, worker_id))
         except WeighbridgeError as error:
             return engine, CleanupFailure(engine.name, None, str(error))
         except Exception as error:  # as above
-            log.exception("engine %s cannot say what is left", engine.name)
+            log.exception("engine %s cannot list its leftovers", engine.name)
             return engine, CleanupFailure(engine.name, None, f"{type(error).__name__}: {error}")
 
     found: dict[tuple[str, str, str], Leftover] = {}
     failed: list[CleanupFailure] = []
-    for engine, answer in _in_parallel(told, ((engine,) for engine in engines)):
-        if isinstance(answer, CleanupFailure):
-            failed.append(answer)
+    for engine, result in _in_parallel(leftovers_of, ((engine,) for engine in engines)):
+        if isinstance(result, CleanupFailure):
+            failed.append(result)
             continue
-        for leftover in answer:
+        for leftover in result:
             found.setdefault((engine.store or engine.name, leftover.what, leftover.identity), leftover)
     return list(found.values()), failed
 
@@ -118,55 +125,55 @@ def clean_up_all(
     *,
     run_id: str | None = None,
     worker_id: str | None = None,
-    told: Callable[[Leftover, CleanupStatus, str], None] | None = None,
+    on_result: Callable[[Leftover, CleanupStatus, str], None] | None = None,
     dry_run: bool = False,
 ) -> CleanupResult:
-    """Remove what carries the label: of one run or of all, of one worker or of all.
+    """Remove the leftovers of one run or of all, of one worker or of all.
 
-    A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
-    (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
-    is still there. With `dry_run` nothing is touched.
+    The leftovers of a named run are removed even while it is alive; without a name, live runs are kept. `engines` are
+    open ones (None: open every usable one for this call). `on_result` gets each leftover at once, with its status and
+    why it still exists. `dry_run` removes nothing.
     """
     with _open_engines() if engines is None else nullcontext(engines) as chosen:
-        return _clean_up(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=False)
+        return _clean_up(chosen, run_id, worker_id, on_result, dry_run=dry_run, spare_kept=False)
 
 
 def clean_up_run(run_id: str, worker_id: str | None = None) -> CleanupResult:
-    """Remove what a run, or one worker of it, left in the engines that it is noted to have used; the notes stay.
+    """Remove what a run, or one worker of it, left in the engines that it used; the records of use stay.
 
-    It may be alive. An engine of these that cannot be asked is a failure: what is left there is not known.
+    The run may be alive. A used engine that does not open is a failure: its leftovers are not known.
     """
-    noted = {use.engine for use in recorded_uses(run_id)}
-    with _open_engines(noted) as engines:
-        sweep = _clean_up(engines, run_id, worker_id, None, dry_run=False, spare_kept=False)
+    used = {use.engine for use in recorded_uses(run_id)}
+    with _open_engines(used) as engines:
+        cleaned = _clean_up(engines, run_id, worker_id, None, dry_run=False, spare_kept=False)
     later = f"bench-worker --cleanup-containers --run {run_id}"
-    reason = f"it does not answer, so what is left there is not known; later: {later}"
-    away = noted - {engine.name for engine in engines}
-    sweep.failed += [CleanupFailure(name, None, reason) for name in sorted(away)]
-    return sweep
+    reason = f"the engine does not answer, so its leftovers are not known; clean up later with: {later}"
+    unavailable = used - {engine.name for engine in engines}
+    cleaned.failed += [CleanupFailure(name, None, reason) for name in sorted(unavailable)]
+    return cleaned
 
 
 def clean_up_dead_runs() -> CleanupResult:
-    """Remove what runs that are over left in the engines that are noted as used, and clear such notes away.
+    """Remove what finished runs left in the engines that they used, and delete their records of use.
 
-    What belongs to live runs, and to those that were told to keep their containers, is spared. A note goes when
-    nothing more of its run is there; nobody asked for an engine that cannot be asked, so that is no failure.
+    Leftovers of live runs, and of runs with ``--keep``, stay. A record is deleted when nothing of its run is left. An
+    engine that does not open is no failure here: nobody named it.
     """
-    noted = recorded_uses()
-    with _open_engines({use.engine for use in noted}) as engines:
-        sweep = _clean_up(engines, None, None, None, dry_run=False, spare_kept=True)
-    # Of engines of one store the first speaks for all, so what is left of a run keeps all its notes.
-    deaf = {failure.engine for failure in sweep.failed if failure.leftover is None}
-    asked = {engine.name for engine in engines} - deaf
-    going_on = live_runs() | {leftover.run_id for leftover in sweep.kept}
-    going_on |= {failure.leftover.run_id for failure in sweep.failed if failure.leftover is not None}
-    delete_records(use for use in noted if use.engine in asked and use.run_id not in going_on)
-    return sweep
+    uses = recorded_uses()
+    with _open_engines({use.engine for use in uses}) as engines:
+        cleaned = _clean_up(engines, None, None, None, dry_run=False, spare_kept=True)
+    # Of engines with one store the first lists for all, so a leftover of a run keeps all records of the run.
+    silent = {failure.engine for failure in cleaned.failed if failure.leftover is None}
+    asked = {engine.name for engine in engines} - silent
+    unfinished = live_runs() | {leftover.run_id for leftover in cleaned.kept}
+    unfinished |= {failure.leftover.run_id for failure in cleaned.failed if failure.leftover is not None}
+    delete_records(use for use in uses if use.engine in asked and use.run_id not in unfinished)
+    return cleaned
 
 
 @contextmanager
 def _open_engines(only: Collection[str] | None = None) -> Iterator[list[Engine]]:
-    """Give the usable engines, for as long as they are needed; none is looked for where `only` names none."""
+    """Open the usable engines for the time of the context; none is probed where `only` is empty."""
     engines = usable_engines(only) if only is None or only else []
     try:
         yield engines
@@ -179,53 +186,53 @@ def _clean_up(
     engines: Sequence[Engine],
     run_id: str | None,
     worker_id: str | None,
-    told: Callable[[Leftover, CleanupStatus, str], None] | None,
+    on_result: Callable[[Leftover, CleanupStatus, str], None] | None,
     *,
     dry_run: bool,
     spare_kept: bool,
 ) -> CleanupResult:
     by_name = {engine.name: engine for engine in engines}
     found, failed = find_leftovers(engines, run_id, worker_id)
-    # After the list was made, not before: see `live_runs`.
+    # After listing the leftovers, not before: see `live_runs`.
     alive = live_runs() if run_id is None else frozenset[str]()
-    sweep = CleanupResult(failed=failed)
+    cleaned = CleanupResult(failed=failed)
 
-    def discard(leftover: Leftover) -> None:
-        verdict: CleanupStatus
+    def remove(leftover: Leftover) -> None:
+        status: CleanupStatus
         reason = ""
         if leftover.run_id in alive:
-            verdict, reason = "kept", f"run {leftover.run_id} is alive on this host"
-            sweep.kept.append(leftover)
+            status, reason = "kept", f"run {leftover.run_id} is alive on this host"
+            cleaned.kept.append(leftover)
         elif spare_kept and leftover.run_id.startswith(KEEP_RUN_PREFIX):
-            verdict, reason = "kept", f"run {leftover.run_id} keeps it (--keep)"
-            sweep.kept.append(leftover)
+            status, reason = "kept", f"run {leftover.run_id} keeps it (--keep)"
+            cleaned.kept.append(leftover)
         elif dry_run:
-            verdict, reason = "listed", "a dry run touches nothing"
-            sweep.listed.append(leftover)
+            status, reason = "listed", "a dry run removes nothing"
+            cleaned.listed.append(leftover)
         elif reason := _remove_leftover(by_name[leftover.engine], leftover):
-            verdict = "failed"
-            sweep.failed.append(CleanupFailure(leftover.engine, leftover, reason))
+            status = "failed"
+            cleaned.failed.append(CleanupFailure(leftover.engine, leftover, reason))
         else:
-            verdict = "removed"
-            sweep.removed.append(leftover)
-        if told is not None:
-            told(leftover, verdict, reason)
+            status = "removed"
+            cleaned.removed.append(leftover)
+        if on_result is not None:
+            on_result(leftover, status, reason)
 
-    # Kind after kind, in the engines' own order: a volume cannot go before the container that uses it.
+    # One kind after the other, in the engines' own order: a volume is removed after the container that uses it.
     for kind in dict.fromkeys((leftover.engine, leftover.what) for leftover in found):
-        crew = gevent.pool.Pool(PARALLEL_REMOVALS)
+        pool = gevent.pool.Pool(PARALLEL_REMOVALS)
         for leftover in found:
             if (leftover.engine, leftover.what) == kind:
-                crew.spawn(discard, leftover)
-        crew.join(raise_error=True)
-    return sweep
+                pool.spawn(remove, leftover)
+        pool.join(raise_error=True)
+    return cleaned
 
 
-def _in_parallel(ask: Callable[..., ResultT], each: Iterable[tuple[Any, ...]]) -> list[ResultT]:
-    """Return what `ask` gives for each row of arguments, in their order: engines are waited for all at once."""
-    waiting = [gevent.spawn(ask, *arguments) for arguments in each]
+def _in_parallel(call: Callable[..., ResultT], each: Iterable[tuple[Any, ...]]) -> list[ResultT]:
+    """Return the results of `call` for each row of arguments, in their order; all calls run at the same time."""
+    waiting = [gevent.spawn(call, *arguments) for arguments in each]
     gevent.joinall(waiting, raise_error=True)
-    return [cast("ResultT", asked.value) for asked in waiting]
+    return [cast("ResultT", greenlet.value) for greenlet in waiting]
 
 
 def _remove_leftover(engine: Engine, leftover: Leftover) -> str:

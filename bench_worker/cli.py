@@ -280,7 +280,7 @@ def describe_host(offer: EngineCatalog) -> dict[str, Any]:
         "host": socket.gethostname(),
         "boot_id": clock_id(),
         "version": __version__,
-        "engines": offer.look(),
+        "engines": offer.probe(),
         "fingerprint": dict(fingerprint()),
     }
 

@@ -62,7 +62,7 @@ class RunLease:
         except OSError as error:
             raise InfrastructureError(f"cannot keep a lease in {directory}: {error.strerror}") from error
         try:
-            # Locked and complete before it gets the name that others look for.
+            # Locked and complete before it gets the name that others search for.
             fcntl.flock(fd, fcntl.LOCK_EX)
             os.write(fd, json.dumps({"run": self.run_id, "pid": os.getpid()}).encode())
             os.fchmod(fd, 0o644)
@@ -74,7 +74,7 @@ class RunLease:
         self._fd, self._path = fd, path
 
     def release(self) -> None:
-        """Give the lease back; a second time does nothing."""
+        """Release the lease; a second time does nothing."""
         if self._fd is None or self._path is None:
             return
         with suppress(OSError):
@@ -93,8 +93,8 @@ class RunLease:
 def live_runs() -> frozenset[str]:
     """Return the ids of the runs that a live worker on this host holds a lease for; clear stale leases away.
 
-    To be asked *after* having listed what might be removed: a run takes its lease before it makes anything, so
-    whatever was on the list is either of a run that is seen here, or of one that is over.
+    Call this *after* listing what might be removed: a run takes its lease before it makes anything, so everything on
+    the list belongs to a run that is found here or to one that has ended.
     """
     found = set()
     for path in _leases():

@@ -36,62 +36,64 @@ from workloads.script import (
 )
 
 MIN_INTERVAL_S: Final = 1.0
-"""Nobody reads faster."""
+"""Shortest interval of progress reports, in seconds: nobody reads faster."""
 
 OUTPUT_TIMEOUT_S: Final = 5.0
-"""How long an engine may take to say what was printed."""
+"""How long an engine may take to return the output so far, in seconds."""
 
 MAX_PROGRESS_CHARS: Final = 300
-"""How many characters are told."""
+"""Longest progress text."""
 
 
 class StepProgress:
-    """Follows the steps of a workload, every `every_s` seconds; `tell` gets each news, and ``""`` at a step's end."""
+    """Follows a workload's steps every `every_s` seconds; `on_progress` gets each text, ``""`` when a step ends."""
 
-    def __init__(self, engine: Engine, workload: Workload, every_s: float, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, engine: Engine, workload: Workload, every_s: float, on_progress: Callable[[str], None]
+    ) -> None:
         self._engine = engine
         self._workload = workload
         self._every_s = max(MIN_INTERVAL_S, every_s)
-        self._tell = tell
+        self._on_progress = on_progress
 
     @contextmanager
     def follow(self, container: Container, step: str) -> Iterator[None]:
-        """Tell how `step` gets on in `container` while the context lasts."""
-        goes_on = True
+        """Report the progress of `step` in `container` while the context lasts."""
+        active = True
 
-        def tell(text: str) -> None:
-            # A greenlet that was told to end may have its turn once more before it does.
-            if goes_on:
-                self._tell(text)
+        def report(text: str) -> None:
+            # A greenlet that was killed may run once more before it ends.
+            if active:
+                self._on_progress(text)
 
-        greenlet = gevent.spawn(self._follow, container, step, tell)
+        greenlet = gevent.spawn(self._follow, container, step, report)
         try:
             yield
         finally:
-            goes_on = False
+            active = False
             greenlet.kill(block=False)
-            self._tell("")
+            self._on_progress("")
 
-    def _follow(self, container: Container, step: str, tell: Callable[[str], None]) -> None:
-        told = ""
+    def _follow(self, container: Container, step: str, report: Callable[[str], None]) -> None:
+        reported = ""
         while True:
             gevent.sleep(self._every_s)
             try:
                 printed = self._engine.read_output(container, timeout_s=OUTPUT_TIMEOUT_S)
             except OperationFailed:
-                return  # it is over, or this engine cannot say
+                return  # the step has ended, or this engine cannot return its output
             text = self._workload.progress(printed.decode("utf-8", "replace"))
-            if text and text != told:
-                told = text
-                tell(f"{step}: {text}"[:MAX_PROGRESS_CHARS])
+            if text and text != reported:
+                reported = text
+                report(f"{step}: {text}"[:MAX_PROGRESS_CHARS])
 
 
 CONTAINER_GONE: Final = frozenset({"not-found", "conflict"})
-"""How a stream ends whose container was removed, or is being removed, under it."""
+"""Failures of a stream that only mean that its container was removed, or is being removed."""
 
 
 class StatsStream:
-    """Reads a stream of statistics until `end`. It ends by itself when its container is gone."""
+    """Reads a stream of statistics until `end`. It ends by itself when its container does not exist any more."""
 
     def __init__(self, readings: Iterator[OperationResult]) -> None:
         self._readings = readings
@@ -101,7 +103,7 @@ class StatsStream:
         self._reader = gevent.spawn(self._read)
 
     def first(self, timeout_s: float) -> OperationResult:
-        """Return the first reading, once it is there; raise `OperationFailed` where there is none in `timeout_s`."""
+        """Wait for the first reading and return it; raise `OperationFailed` where there is none in `timeout_s`."""
         start_ns = monotonic_ns()
         try:
             done = self._first.get(timeout=timeout_s)
@@ -112,7 +114,7 @@ class StatsStream:
         return done
 
     def end(self) -> tuple[int, OperationFailed | None]:
-        """End it; return how many readings there were, and why it broke off early, if it did."""
+        """End the stream; return the number of readings, and why it broke off early, if it did."""
         self._reader.kill()
         return self._count, self._failure
 
@@ -130,7 +132,7 @@ class StatsStream:
                 self._first.set_exception(failure)
             elif failure.kind not in CONTAINER_GONE:
                 self._failure = failure
-        except Exception as error:  # noqa: BLE001  an engine's own fault, of which its job must tell
+        except Exception as error:  # noqa: BLE001  an engine's own fault, which its job reports
             now = monotonic_ns()
             text = f"{type(error).__name__}: {error}"
             self._failure = OperationFailed("internal", text, start_ns=now, end_ns=now)
@@ -141,50 +143,51 @@ MAX_OUTPUT_BYTES: Final = 1 << 20
 """How much of each stream of a guest's output is kept, in bytes."""
 
 MAX_MESSAGE_CHARS: Final = 2000
-"""How much of an engine's or tool's own words an error keeps, in characters."""
+"""How much of the message of an engine or tool an error keeps, in characters."""
 
 ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
-"""Exit codes of a container's command that was told to end: no failure once the script has stopped or killed it."""
+"""Exit codes of a command that a signal ended: no failure once the script has stopped or killed the container."""
 
 NOT_FOUND: Final = 127
-"""The exit code of a shell, and of what starts processes, for a command that does not exist (POSIX 2.8.2)."""
+"""The exit code of shells and runtimes for a command that does not exist (POSIX 2.8.2)."""
 
 INTERRUPTIBLE: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
-"""The operations during which a job can be called off at once."""
+"""The operations during which a job can be aborted at once."""
 
 STATS_GRACE_S: Final = 1.0
-"""How much longer than its limit an engine may take to say that no reading comes."""
+"""How much longer than its limit an engine may take to report that there is no reading, in seconds."""
 
 NO_OUTPUT: Final = OperationResult(0, 0)
 
 
 class PreparedOperation(NamedTuple):
-    """One operation of a script: what does it to a container, and what whoever does it has to know."""
+    """One operation of a script, ready to run."""
 
     call: Callable[[Container], OperationResult]
+    """Does it to a container."""
     waits: bool
-    """Whether it only waits, so that it can be interrupted and leaves nothing half made."""
+    """Whether it only waits, so that interrupting it leaves nothing half made."""
     needs_check: bool
-    """Whether what it gave is to be judged also where its engine is content with it."""
+    """Whether its result is checked also when its engine reports success."""
 
 
 class UnusableResult(WeighbridgeError):
-    """An operation was done, and is no success: `trouble` says why."""
+    """The engine did an operation, but the result is no success: `trouble` is the failure."""
 
-    def __init__(self, trouble: Failure) -> None:
-        super().__init__(trouble.message)
-        self.trouble = trouble
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.trouble = failure
 
 
 class OperationRunner:
-    """How the operations of one treatment's jobs are done. `workload` is None for life-cycle jobs.
+    """Runs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
 
-    `steps` are done in turn by whoever runs a job. What one gave is for `judge` where its step says so, and where it
-    tells of an exit code or of a kill.
+    The caller runs `steps` one after the other. A result goes to `check_result` where its step needs it, and where it
+    shows an exit code or a kill.
 
-    With `free` (a no-op run) nothing is slept or parsed. `operations` are done in place of the jobs' own script where
-    they are given. `words` are where the services are found now, by what stands for it in commands, `shares` the
-    containers whose volumes a job's own has to have. `tell` gets the news of steps that report while they run.
+    With `free` (a no-op run) nothing sleeps or is parsed. `operations` replace the jobs' own script. `words` are the
+    addresses of the services by their placeholders in commands, `shares` the containers whose volumes a job's own
+    container shares. `tell` gets the progress of steps that report while they run.
     """
 
     def __init__(
@@ -237,16 +240,16 @@ class OperationRunner:
         self.watches = not free and any(
             one.kind == "stats" and one.seconds is not None for one in self.script.operations
         )
-        """Whether its jobs may leave a stream of statistics to be ended by `unwatch`."""
+        """Whether its jobs may leave a stream of statistics for `stop_stats_streams` to end."""
 
     def check_result(self, container: Container, position: int, done: OperationResult, report: JobReport) -> None:
-        """Raise `UnusableResult` where what the operation at `position` gave is no success.
+        """Raise `UnusableResult` if the result of the operation at `position` is no success.
 
-        Metrics and raw output of a guest's step that succeeded go into `report`.
+        Metrics and raw output of a guest's successful step go into `report`.
         """
-        trouble = self._find_failure(container, position, done, report)
-        if trouble is not None:
-            raise UnusableResult(trouble)
+        failure = self._find_failure(container, position, done, report)
+        if failure is not None:
+            raise UnusableResult(failure)
 
     def _find_failure(
         self, container: Container, position: int, done: OperationResult, report: JobReport
@@ -256,8 +259,8 @@ class OperationRunner:
             return self._check_guest_result(container, operation, done, report)
         if operation.kind == "commit":
             return self._measure_image(container, done, report)
-        told_to_end = self._stopped_before[position] and done.exit_code in ENDED_BY_SIGNAL
-        if done.oom_killed or (done.exit_code and not told_to_end):
+        ended_by_script = self._stopped_before[position] and done.exit_code in ENDED_BY_SIGNAL
+        if done.oom_killed or (done.exit_code and not ended_by_script):
             kind, text = _exit_problem(operation, done, done)
             return Failure(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
         return None
@@ -275,7 +278,7 @@ class OperationRunner:
         return problem
 
     def _measure_image(self, container: Container, done: OperationResult, report: JobReport) -> Failure | None:
-        """Ask how large the image is that was saved, outside of the stamps of saving it."""
+        """Read the size of a committed image, outside of the stamps of committing it."""
         try:
             size = self.engine.committed_bytes(container, timeout_s=self.treatment.timeout_s)
         except OperationFailed as failure:
@@ -294,7 +297,7 @@ class OperationRunner:
         return None
 
     def _settings(self) -> ContainerSettings:
-        """Return the container's settings, with the command that a guest's container itself runs."""
+        """Return the container's settings; for a guest, with the command that the container itself runs."""
         settings = self.treatment.container
         if self._workload is None:
             return settings
@@ -304,7 +307,7 @@ class OperationRunner:
     def _with_command(
         self, operation: Operation, make: Callable[[Container], OperationResult]
     ) -> Callable[[Container], OperationResult]:
-        """Return what makes a container with the command that its making names, or its own where that names none."""
+        """Return a call that makes a container with the command of this operation, or with its own."""
         settings = replace(self.settings, command=operation.argv) if operation.argv else self.settings
 
         def act(container: Container) -> OperationResult:
@@ -314,8 +317,8 @@ class OperationRunner:
         return act
 
     def _call(self, operation: Operation, limit_s: float) -> Callable[[Container], OperationResult]:
-        """Return what does an operation to a container, with all that is known of it beforehand filled in."""
-        # Functions of their own where `partial` would do, too: a call by name costs a third less so.
+        """Return a call that does an operation to a container, with its arguments filled in."""
+        # Closures where `partial` would do, too: their call costs a third less.
         engine, kind = self.engine, operation.kind
         verb = partial(engine.pull, fresh=operation.fresh) if kind == "pull" else getattr(engine, kind, None)
         match kind:
@@ -345,7 +348,7 @@ class OperationRunner:
         return _with_timeout(verb, limit_s)
 
     def _watch(self, interval_s: float, limit_s: float, container: Container) -> OperationResult:
-        """Begin to watch a container until its job ends; done with the first reading."""
+        """Start a stream of a container's statistics, which lasts until its job ends; return the first reading."""
         watch = StatsStream(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
         container.watches.append(watch)
         # An engine keeps its own deadline; one that does not must not hold the slot.
@@ -354,7 +357,7 @@ class OperationRunner:
     def _with_progress(
         self, operation: Operation, call: Callable[[Container], OperationResult]
     ) -> Callable[[Container], OperationResult]:
-        """Return `call`, with news told meanwhile where it is a step that reports while it runs."""
+        """Return `call`; with its progress reported meanwhile if it is a step that reports while it runs."""
         follower = self._step_progress
         if follower is None:
             return call
@@ -368,7 +371,7 @@ class OperationRunner:
     def _check_guest_result(
         self, container: Container, operation: Operation, done: OperationResult, report: JobReport
     ) -> Failure | None:
-        """Fetch what the step printed, and decide whether it is a result."""
+        """Fetch the output of the step, and decide whether it is a result."""
         stamps = (done.start_ns, done.end_ns)
         printed = done
         if operation.kind == "wait":
@@ -384,23 +387,23 @@ class OperationRunner:
         output = (operation.name, printed.stdout, printed.stderr, code, printed.truncated)
         if code or done.oom_killed:
             kind, text = _exit_problem(operation, done, printed)
-            # Of a workload's own fixed command 127 is the shell's word for a tool that is not there.
+            # For a workload's own fixed command, 127 means that the shell did not find the tool.
             kind = "command-not-found" if code == NOT_FOUND and kind == "exit-code" else kind
             return Failure(kind, text, *stamps, outputs=(output,))
         if operation.name not in self._parsed or self._workload is None:
             report.outputs = [*(report.outputs or ()), output]
             return None
         if printed.truncated:
-            text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes, and was cut"
+            text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes and was cut"
             return Failure("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             parsed = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
-            # A number that no message carries would keep every later result from leaving.
+            # A number that no message can carry would block every later result.
             metrics = {name: float(value) for name, value in parsed.items()}
             self._workload.verify(self._params, metrics)
         except ParseError as error:
-            said = _error_line(printed)
-            text = f"{error} (the tool printed: {said})" if said else str(error)
+            line = _error_line(printed)
+            text = f"{error} (the tool printed: {line})" if line else str(error)
             return Failure("parse-error", text[:MAX_MESSAGE_CHARS], *stamps, operation_ok=True, outputs=(output,))
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}
@@ -427,36 +430,36 @@ def _skip_sleep(_container: Container) -> OperationResult:
 
 
 def has_no_images(engine: Engine) -> bool:
-    """Say whether what an image brings has to come from the host."""
+    """Say whether programs come from the host because the engine has no images."""
     return "image" in engine.inapplicable
 
 
 def _resolve_command(operation: Operation, words: Mapping[str, str], programs: Mapping[str, str]) -> Operation:
-    """Return an operation with its command as it is run here and now."""
+    """Return an operation with the command that runs on this host now."""
     if not operation.argv or not (words or programs):
         return operation
     return replace(operation, argv=native_argv(fill_placeholders(operation.argv, words), programs))
 
 
 def _exit_problem(operation: Operation, done: OperationResult, printed: OperationResult) -> tuple[str, str]:
-    said = _error_line(printed)
+    line = _error_line(printed)
     if done.oom_killed:
-        return "oom-killed", f"{operation.name}: killed for want of memory under its limit" + (
-            f": {said}" if said else ""
+        return "oom-killed", f"{operation.name}: killed by the OOM killer (memory limit)" + (
+            f": {line}" if line else ""
         )
     command = f" of {operation.argv[0]!r}" if operation.argv else ""
-    return "exit-code", f"{operation.name}: exit code {done.exit_code}{command}" + (f": {said}" if said else "")
+    return "exit-code", f"{operation.name}: exit code {done.exit_code}{command}" + (f": {line}" if line else "")
 
 
 def _error_line(printed: OperationResult) -> str:
     """Return the line that most likely says what went wrong: the first FATAL or error line, else the last one.
 
-    What a tool says on stderr goes before what it says on stdout, where it often has greeted only.
+    Lines on stderr come before those on stdout, where many tools print only a greeting.
     """
     errors, output = (
         [line.strip() for line in stream.decode("utf-8", "replace").splitlines() if line.strip()]
         for stream in (printed.stderr, printed.stdout)
     )
-    telling = [line for line in (*errors, *output) if "fatal" in line.lower() or "error" in line.lower()]
+    matches = [line for line in (*errors, *output) if "fatal" in line.lower() or "error" in line.lower()]
     last = errors or output
-    return (telling[0] if telling else last[-1])[:500] if last else ""
+    return (matches[0] if matches else last[-1])[:500] if last else ""

@@ -1,6 +1,6 @@
-"""Answers the master before a run: which engines can be used here, and what containers would lack on this host.
+"""Tells the master before a run which engines are usable here, and what its containers need and this host lacks.
 
-A worker may have been started days ago, so engines are probed again when a run is requested.
+A worker may have started days ago, so it probes its engines again when a run is requested.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
-"""For each single question to an engine."""
+"""Timeout of each call of an engine, in seconds."""
 PROBE_MAX_AGE_S: Final = 10.0
-"""An engine that could be used so short a time ago is not looked at again before a run."""
+"""A usable engine is not probed again within this time, in seconds."""
 
 
 class EngineCatalog:
-    """The engines that a worker has to offer (None: every one), each with what was seen of it when it was looked at.
+    """The engines that a worker offers (`only`; None: every one), each with the status of its last probe.
 
-    `probe(names)` looks at engines, `clock()` gives seconds.
+    `probe(names)` returns the status of engines, `clock()` returns seconds.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class EngineCatalog:
         self._probed_s = 0.0
         self.statuses: dict[str, dict[str, Any]] = {}
 
-    def look(self) -> dict[str, dict[str, Any]]:
-        """Look at all of them; return their statuses, by name."""
+    def probe(self) -> dict[str, dict[str, Any]]:
+        """Probe all engines; return their statuses by name."""
         self._probed_s = self._clock()
         self.statuses = {status.name: _as_plain_map(asdict(status)) for status in self._probe(self._only)}
         return self.statuses
 
     def refresh(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return how these are now, those that are offered: looked at where that was long ago or it had a fault."""
+        """Return the statuses of the offered ones of these engines; probe those with an old or a bad status."""
         offered = [name for name in names if name in self.statuses]
         fresh = self._clock() - self._probed_s < PROBE_MAX_AGE_S
         stale = [name for name in offered if not (fresh and self.statuses[name]["usable"])]
@@ -72,7 +72,7 @@ def _as_plain_map(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PreflightChecker:
-    """The engines that were asked what they have. They stay open, so that who works with them finds them so."""
+    """Checks what containers need of their engines. The engines stay open until `close`: opening them takes time."""
 
     def __init__(self, worker_id: str, open_engine: Callable[[str, EngineOptions], Engine]) -> None:
         self._worker_id = worker_id
@@ -80,7 +80,7 @@ class PreflightChecker:
         self._opened: dict[str, Engine] = {}
 
     def find_missing(self, needs: Iterable[Requirement]) -> tuple[list[str], bool]:
-        """Return what is lacking, one reason each, and whether an engine cannot be asked (no fault of a plan)."""
+        """Return what is missing, one reason each, and whether an engine is unusable (no fault of the plan)."""
         reasons: dict[str, None] = {}
         unusable = False
         by_engine: dict[str, list[Requirement]] = {}
@@ -90,20 +90,20 @@ class PreflightChecker:
             try:
                 engine = self._engine(name)
                 for need in wanted:
-                    said = engine.missing(need.settings)
-                    reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in said)
+                    missing = engine.missing(need.settings)
+                    reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in missing)
             except WeighbridgeError as error:
                 unusable = True
                 prefix = "" if isinstance(error, EngineUnavailable) else f"engine {name}: "
                 reasons[f"{prefix}{error}"] = None
-            except Exception as error:  # an engine may be anybody's; the master must get its answer all the same
-                log.exception("engine %s cannot say what it has", name)
+            except Exception as error:  # a third-party engine may raise anything; the master gets a reply
+                log.exception("engine %s cannot check what it has", name)
                 unusable = True
                 reasons[f"engine {name}: {type(error).__name__}: {error}"] = None
         return list(reasons), unusable
 
     def close(self) -> None:
-        """Let go of the engines."""
+        """Close the engines."""
         opened, self._opened = self._opened, {}
         for engine in opened.values():
             engine.close()

@@ -27,15 +27,15 @@ from workloads.script import CLEANUP_S, native_argv
 LOOPBACK: Final = "127.0.0.1"
 
 READY_POLL_S: Final = 0.2
-"""How often it is looked whether a service is ready."""
+"""Interval of readiness checks, in seconds."""
 
 MAX_LOG_LINES: Final = 6
-"""How many lines of a service's log a failure tells; the whole is kept with the job's output."""
+"""How many lines of a service's log a failure quotes; the job's output keeps the whole log."""
 
 _ERROR_LINE: Final = re.compile(r"\b(?:error|fatal|panic)\b", re.IGNORECASE)
 
 EXIT_CHECK_S: Final = 1.0
-"""How long an engine may take to say that a service has ended."""
+"""How long an engine may take to report that a service has ended, in seconds."""
 
 CommandOutput: TypeAlias = tuple[str, bytes, bytes, int, bool]
 ResultT = TypeVar("ResultT")
@@ -49,7 +49,7 @@ class InterruptibleWait(Protocol):
 
 
 class ServiceFailed(Exception):
-    """A service could not be had: which, why, and what it printed; `kind` is that of the job's failure."""
+    """A service failed to start: which, why, and what it printed; `kind` is that of the job's failure."""
 
     def __init__(
         self, service: str, message: str, outputs: tuple[CommandOutput, ...] = (), kind: str = SERVICE_FAILURE
@@ -116,7 +116,7 @@ class ServiceSet:
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The containers whose volumes a job's own has to share."""
+        """The containers whose volumes a job's own container shares."""
         return tuple(
             one.name
             for one in self._containers.values()
@@ -151,7 +151,7 @@ class ServiceSet:
         return problem
 
     def explain_failure(self, report: JobReport) -> None:
-        """Say in the report of a job that failed which service had ended by then, and keep the services' logs."""
+        """Add to the report of a failed job which service had ended by then, and the services' logs."""
         for service in self._services:
             container = self._containers[service.name]
             log = self._log(service, container)
@@ -159,21 +159,21 @@ class ServiceSet:
             ended = self._exit_result(container)
             if ended is None or report.error is None:
                 continue
-            _, _, said = report.error
-            text = f"{service.name} {_describe_exit(ended)} during the job; {said}; its log: {_error_lines(log)}"
+            _, _, message = report.error
+            text = f"{service.name} {_describe_exit(ended)} during the job; {message}; its log: {_error_lines(log)}"
             report.error = (service.name, _failure_kind(ended), text[:MAX_MESSAGE_CHARS])
 
     def logs(self) -> tuple[CommandOutput, ...]:
-        """Return what each service has printed so far."""
+        """Return the output of each service so far."""
         return tuple(self._log(service, self._containers[service.name]) for service in self._services)
 
     def describe_exit(self, service: str) -> tuple[str, str] | None:
-        """Return of which kind of failure it is that a service has ended, and how it did; None where it runs."""
+        """Return the kind of failure and how a service ended; None where it runs."""
         ended = self._exit_result(self._containers[service])
         return None if ended is None else (_failure_kind(ended), _describe_exit(ended))
 
     def _container(self, name: str, ticket: int, treatment: Treatment, service: Service) -> Container:
-        """Return how a service's container is made; where it listens is told by its environment."""
+        """Return the settings of a service's container; its environment holds the address to listen on."""
         given = treatment.services.get(service.name, ContainerSettings())
         shares_host = "network" in self._engine.inapplicable or given.network == "host"
         host = self._outside or LOOPBACK
@@ -196,13 +196,13 @@ class ServiceSet:
         return container
 
     def _with_socket_volume(self, given: ContainerSettings, folder: str) -> ContainerSettings:
-        """Give a container a volume that those share which reach it by a socket."""
+        """Give a container a volume to share with those that reach it by a socket."""
         if "storage" in self._engine.inapplicable or any(mount.target == folder for mount in given.storage):
             return given
         return replace(given, storage=(*given.storage, Mount("volume", folder)))
 
     def _words(self, service: Service, container: Container) -> dict[str, str]:
-        """Return where a running service is, by placeholder; one that is reached by its socket needs no address."""
+        """Return the address of a running service by placeholder; one that is reached by its socket needs none."""
         if "LISTEN_SOCKET" in container.settings.env:
             return {f"{{{service.name}.socket}}": self._engine.shared_path(container, service.socket)}
         return endpoint_placeholders(service.name, *self._found(container))
@@ -215,28 +215,28 @@ class ServiceSet:
         return host, int(container.settings.env["LISTEN_PORT"])
 
     def _await_ready(self, service: Service, container: Container, wait: InterruptibleWait) -> OperationResult:
-        """Return how the readiness check ended that first succeeded."""
+        """Return the result of the first readiness check that succeeds."""
         deadline = monotonic() + service.ready_s
         argv = native_argv(service.ready, self._programs)
-        said = ""
+        error = ""
         while True:
             left_s = max(READY_POLL_S, deadline - monotonic())
             try:
                 done = wait(partial(self._engine.exec, container, argv, timeout_s=left_s))
                 if done.exit_code == 0:
                     return done
-                said = _error_lines((service.name, done.stdout, done.stderr, 0, False), count=1)
+                error = _error_lines((service.name, done.stdout, done.stderr, 0, False), count=1)
             except OperationFailed as failure:
-                said = str(failure)
+                error = str(failure)
                 ended = self._exit_result(container)
                 if ended is not None:
                     why = f"{_describe_exit(ended)} before it was ready"
                     raise self._failure(service, container, why, _failure_kind(ended)) from failure
                 if failure.kind != "timeout":
-                    why = f"its readiness check cannot run: {said}"
+                    why = f"its readiness check cannot run: {error}"
                     raise self._failure(service, container, why) from failure
             if monotonic() >= deadline:
-                text = f"was not ready within {service.ready_s:g} s" + (f" ({said})" if said else "")
+                text = f"was not ready within {service.ready_s:g} s" + (f" ({error})" if error else "")
                 raise self._failure(service, container, text)
             wait(partial(gevent.sleep, READY_POLL_S))
 
@@ -269,23 +269,23 @@ def _failure_kind(ended: OperationResult) -> str:
 
 def _describe_exit(ended: OperationResult) -> str:
     if ended.oom_killed:
-        return "was killed for want of memory under its limit"
+        return "was killed by the OOM killer (memory limit)"
     return f"ended with exit code {ended.exit_code}"
 
 
 def _error_lines(output: CommandOutput, count: int = MAX_LOG_LINES) -> str:
-    """Return what most likely says what went wrong, as one line: the first errors of a log, else its last lines.
+    """Return the lines of a log that most likely explain a failure, as one: its first errors, else its last lines.
 
     What was printed on stderr goes before what was printed on stdout.
     """
     _, stdout, stderr, _, _ = output
     lines = [line.strip() for line in (stderr or stdout).decode("utf-8", "replace").splitlines() if line.strip()]
-    telling = [line for line in lines if _ERROR_LINE.search(line)]
-    return " / ".join(telling[:count] or lines[-count:])
+    errors = [line for line in lines if _ERROR_LINE.search(line)]
+    return " / ".join(errors[:count] or lines[-count:])
 
 
 def endpoint_placeholders(service: str, host: str, port: int) -> dict[str, str]:
-    """Return what stands in commands for where a service is, by placeholder."""
+    """Return the address of a service by its placeholders in commands."""
     return {
         f"{{{service}.host}}": host,
         f"{{{service}.port}}": str(port),

@@ -34,7 +34,7 @@ WORKER_LABEL = f"{LABEL}.worker"
 TICKET_LABEL = f"{LABEL}.ticket"
 
 PRINTED_LIMIT_BYTES = 1 << 20
-"""How much of what a running command has printed is looked at."""
+"""How much of the output of a running command is read, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Container:
     pulled_image: str | None = None
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
     killed: bool = False
-    """Whether it was told to end since it was started: that it was killed is then no news."""
+    """Whether it was stopped or killed since its last start: its exit by a signal is then expected."""
     checkpoints: int = 0
     """How many times it was saved, where the engine has to tell one from the next."""
     live_output: Capture | None = None
@@ -453,16 +453,16 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def host_network_address(container: Container) -> str:
-    """Return the loopback's address for a container in the host's network; raise the failure ``refused`` else."""
+    """Return the loopback's address for a container in the host's network; else fail with ``refused``."""
     if container.settings.network == HOST:
         return LOOPBACK
     now_ns = monotonic_ns()
-    text = f"{container.name} has no address that is reached from this host: its network is not the host's"
+    text = f"{container.name} has no address that this host reaches: its network is not the host's"
     raise OperationFailed("refused", text, start_ns=now_ns, end_ns=now_ns)
 
 
 class ImageUnavailable(Exception):
-    """An image that cannot be had: `kind` is one of `OperationFailed`'s, the text says why."""
+    """An image is unavailable: `kind` is one of `OperationFailed`'s, the text says why."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -470,28 +470,28 @@ class ImageUnavailable(Exception):
 
 
 class LowLevelEngine(Engine):
-    """An engine whose images come from elsewhere, and whose containers are reached in the host's network alone."""
+    """An engine below Docker: images are fetched before anything is timed; only the host's network is reachable."""
 
     setup_errors: ClassVar[tuple[type[Exception], ...]]
-    """What `_get_ready` raises where something is in the way; its words are for the user."""
+    """What `_fetch_image` raises when an image is unavailable; the text is for the user."""
 
     @abstractmethod
     def _fetch_image(self, settings: ContainerSettings) -> None:
-        """Have here what a container is made from. It may take as long as fetching an image does."""
+        """Fetch the root file system of a container. This may take as long as pulling an image."""
 
     def missing(self, settings: ContainerSettings) -> list[str]:
-        """Say what is in the way of what a container is made from; get it ready where nothing is."""
+        """Fetch the root file system of a container; return why it is unavailable, if it is."""
         try:
             self._fetch_image(settings)
-        except self.setup_errors as trouble:
-            return [str(trouble)]
+        except self.setup_errors as error:
+            return [str(error)]
         return []
 
     def prepare(self, settings: ContainerSettings) -> None:
-        """Get ready what a container is made from; what is in the way is told by the job that needs it."""
+        """Fetch the root file system of a container; the job that needs it reports a failure."""
         self.missing(settings)
 
     def address(self, container: Container, *, timeout_s: float) -> str:
-        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        """Return the loopback's address for a container in the host's network; others cannot be reached."""
         del timeout_s
         return host_network_address(container)

@@ -1,12 +1,8 @@
-"""What capabilities this machine can give to a container at all (capabilities(7)).
+"""The daemon processes of engines, and the capabilities that they can give to containers.
 
-A container's root has some; none has more than the process that starts it may pass on. In a container, or a virtual
-machine of some providers, that is less than all.
-
-The processes that engines of today are made of, for the engines to declare as their daemon side.
-
-Engines that are driven differently (Docker by its API or by its client) share one daemon, so what belongs to it
-is said once.
+Engines that are driven differently (Docker by its API or by its client) share one daemon, so its processes are
+declared once. A container has no capability (capabilities(7)) that the process which starts it cannot pass on: in a
+container, or a virtual machine of some providers, that is less than all.
 """
 
 from __future__ import annotations
@@ -18,9 +14,9 @@ from bench_common.treatment import CAPABILITIES
 from bench_worker.engines.base import CompanionDaemon, DaemonProcesses
 
 OWN_CAPABILITIES: Final = "self"
-"""This process: what it starts may have what it may have."""
+"""This process: containers that it starts have at most its capabilities."""
 MACHINE_CAPABILITIES: Final = "1"
-"""The first process of this machine: a daemon may have what it may have."""
+"""The first process of this machine: containers of a daemon have at most its capabilities."""
 
 _BOUNDING: Final = "CapBnd:"
 
@@ -44,12 +40,12 @@ def unavailable_capabilities(process: str, proc: Path = Path("/proc")) -> list[s
 CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
 
 NO_DAEMON: Final = DaemonProcesses()
-"""Of an engine whose program ends before its containers do."""
+"""For an engine whose program ends before its containers do."""
 
 _SHIMS: Final = frozenset({"containerd-shim"})
 """``containerd-shim``, ``containerd-shim-runc-v2`` and their kin: the kernel keeps the first 15 letters."""
 _GVISOR: Final = frozenset({"runsc-sandbox", "runsc-gofer"})
-"""gVisor's kernel of a container, and what opens files for it."""
+"""gVisor's kernel of a container, and its file server."""
 _NETWORK: Final = frozenset({"docker-proxy", "rootlesskit", "vpnkit", "slirp4netns", "pasta"})
 
 
@@ -62,7 +58,7 @@ def docker_daemon(endpoint: str) -> DaemonProcesses | None:
     return DaemonProcesses(
         names=frozenset({"dockerd", "containerd"}) | _NETWORK,
         sockets=(socket,),
-        # Where systemd made the socket, whoever listens on it is systemd.
+        # For a socket made by systemd, the listening process is systemd.
         pid_files=("/var/run/docker.pid",) if usual else (),
         companion_daemons=(CompanionDaemon("containerd", "--containerd", CONTAINERD_SOCKET),),
         shims=_SHIMS,
@@ -87,7 +83,7 @@ def podman_daemon(socket: str | None = None) -> DaemonProcesses:
 
 
 def cri_daemon(socket: str) -> DaemonProcesses:
-    """Return the processes of whatever serves the CRI socket: containerd with its shims, CRI-O with its monitors."""
+    """Return the processes behind the CRI socket: containerd with its shims, or CRI-O with its monitors."""
     return DaemonProcesses(
         names=frozenset({"containerd", "crio"}),
         sockets=(socket,),

@@ -117,7 +117,7 @@ def result_at_exit(start_ns: int, ended: Exit, *, exit_code: int | None = None) 
 
 
 def delete_directory(directory: Path) -> tuple[int, int]:
-    """Delete a directory with all that is in it; return the stamp of it and its bound. One that is gone is no error.
+    """Delete a directory with all that is in it; return its stamp and its uncertainty. A missing one is no error.
 
     What is more than a few small files is done by a native thread: a benchmark's files may take the disk a while, and
     the loop must turn. Those few take less time than the thread waits for the interpreter, at each of its calls.
@@ -156,5 +156,5 @@ def _delete(directory: Path) -> tuple[int, int]:
     with suppress(FileNotFoundError):
         shutil.rmtree(directory)
     end_ns = time.monotonic_ns()
-    # The thread may have waited for the interpreter since the last file was gone.
+    # The thread may have waited for the interpreter since it deleted the last file.
     return end_ns, gil_wait_ns(end_ns)

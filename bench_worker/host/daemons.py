@@ -86,7 +86,7 @@ class DaemonSampler:
         self._tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._roots: list[ProcessKey] = []
-        self._told: dict[ProcessKey, tuple[str, ...]] = {}
+        self._command_lines: dict[ProcessKey, tuple[str, ...]] = {}
         self._addresses: dict[str, ProcessKey] = {}
         self._pss_due_ns = 0
         self._time_ns = clock()
@@ -207,11 +207,11 @@ class DaemonSampler:
 
     def _words(self, key: ProcessKey) -> tuple[str, ...]:
         """Return a process's command line; one empty word where there is none."""
-        if key not in self._told:
+        if key not in self._command_lines:
             text = self._files.text(f"/proc/{key[0]}/cmdline") or ""
-            self._told = {old: words for old, words in self._told.items() if old in self._seen}
-            self._told[key] = tuple(text.split("\0"))
-        return self._told[key]
+            self._command_lines = {old: words for old, words in self._command_lines.items() if old in self._seen}
+            self._command_lines[key] = tuple(text.split("\0"))
+        return self._command_lines[key]
 
     def _option(self, key: ProcessKey, option: str) -> str | None:
         """Return what a process's command line says after an option, ``--option X`` or ``--option=X``."""

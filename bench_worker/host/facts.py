@@ -32,8 +32,8 @@ Value: TypeAlias = str | int | float
 class Fact:
     """A named property of a host that can change what is measured on it.
 
-    `read` returns None where the host does not tell. `unit` is ``B``, ``Hz``, ``ns`` or empty. `identity` facts tell
-    hosts apart and differ between any two of them, so a difference in one is no confound.
+    `read` returns None where the host does not show it. `unit` is ``B``, ``Hz``, ``ns`` or empty. `identity` facts
+    tell hosts apart and differ between any two of them, so a difference in one is no confound.
     """
 
     name: str
@@ -144,8 +144,8 @@ CPU_FACTS: Final = (
     file_fact("cpu_idle_driver", f"{CPU}/cpuidle/current_driver", "the idle-state driver"),
     file_fact("cpu_isolated", f"{CPU}/isolated", "CPUs kept from the scheduler"),
     Fact("mitigations", "CPU vulnerabilities that apply, and how they are met", mitigations),
-    file_fact("clocksource", f"{CLOCK}/current_clocksource", "what the kernel tells the time by"),
-    file_fact("clocksources", f"{CLOCK}/available_clocksource", "what it could tell the time by"),
+    file_fact("clocksource", f"{CLOCK}/current_clocksource", "clock source of the kernel"),
+    file_fact("clocksources", f"{CLOCK}/available_clocksource", "clock sources that the kernel can use"),
 )
 
 
@@ -407,9 +407,9 @@ def container(files: HostFiles) -> str | None:
     A marker file left in a virtual machine's disk that was made from an image does not count: there the root is a
     whole file system on a disk.
     """
-    told = files.text("/run/systemd/container") or files.text("/run/host/container-manager")
-    if told:
-        return told
+    manager = files.text("/run/systemd/container") or files.text("/run/host/container-manager")
+    if manager:
+        return manager
     markers = [marker for marker in CONTAINER_MARKERS if files.exists(marker)]
     if markers and not _root_is_a_disk(files):
         return "podman" if markers == ["/run/.containerenv"] else "docker"

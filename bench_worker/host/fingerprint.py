@@ -1,7 +1,7 @@
 """The fingerprint of a host: every property that may explain a difference between two results.
 
-Stored with each run, so that a comparison can list what differed beside the treatment. What a host does not tell is
-absent: nothing is guessed.
+Stored with each run, so that a comparison can list what differed beside the treatment. What a host does not
+show is absent: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ THOUSAND: Final = 1000
 
 
 def fingerprint(files: HostFiles | None = None) -> dict[str, Value]:
-    """Return the facts that this host tells, by name; a fact that cannot be read is left out, one that breaks too."""
+    """Return the facts of this host by name, without those that cannot be read."""
     files = files or LiveHostFiles()
     found: dict[str, Value] = {}
     for name, fact in FACTS.items():
@@ -75,9 +75,9 @@ def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
 
 
 def guess_environment(files: HostFiles | None = None) -> str:
-    """Return a guess at the environment, for a worker that was told none: ``hypervisor`` or ``bare-metal``.
+    """Return a guess at the environment, for a worker without ``--environment``: ``hypervisor`` or ``bare-metal``.
 
-    It is ``hypervisor`` when the host shows a hypervisor, else ``bare-metal``, also where that cannot be told. A
-    control VM looks like any other: ``control``, and every label of your own, must be said with ``--environment``.
+    It is ``hypervisor`` when the host shows a hypervisor, else ``bare-metal``, also where that is unknown. A
+    control VM looks like any other: ``control``, and every label of your own, must be given with ``--environment``.
     """
     return "bare-metal" if hypervisor(files or LiveHostFiles()) in (NO_HYPERVISOR, None) else "hypervisor"

@@ -110,7 +110,7 @@ class ProcessStat:
     parent: int
     """The id of its parent."""
     start_ticks: int
-    """When it started, since boot: tells it from a later process with the same id."""
+    """When it started, since boot: distinguishes it from a later process with the same id."""
     own_ticks: int
     """CPU time of all its threads."""
     waited_ticks: int

@@ -70,7 +70,7 @@ UNITS: Final[Mapping[str, str]] = {
 
 Ticks, bytes and operations of CPU, disk and network are since the previous row, that is within `interval_ns`.
 Percents are of all CPUs together; nice and guests are in user, interrupts in system. The kernel's iowait (and on
-some kernels idle) can run backwards: the ticks keep what it said, the percent counts it as 0, and
+some kernels idle) can run backwards: the ticks keep its value, the percent counts it as 0, and
 `cpu_negative_deltas` says for how many columns that was done. Percents are NaN where no tick passed.
 `counter_resets` counts disk and network counters that ran backwards (wrapped, or the device was replaced); they
 are taken as 0 once. Memory, swap, load and running processes (the sampler's own among them) are of the instant.
@@ -102,7 +102,7 @@ def cpu_row(before: CpuTicks, after: CpuTicks) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class _HostCounters:
-    """What one moment's files said; None where the host has no such file, devices only those that are counted."""
+    """The values of one moment's files; None where the host has no such file, devices only those that are counted."""
 
     time_ns: int
     stat: ProcStat | None
@@ -189,7 +189,7 @@ class HostSampler:
     def _choose(
         self, choice: Callable[[HostFiles, frozenset[str]], frozenset[str]], names: frozenset[str]
     ) -> frozenset[str]:
-        # sysfs is asked again only when a device came or went: a container's veth, a disk that was plugged in.
+        # sysfs is asked again only when a device comes or goes: a container's veth, a disk that was plugged in.
         seen, chosen = self._chosen.get(choice.__name__, (None, frozenset[str]()))
         if seen != names:
             chosen = choice(self._files, names)
@@ -348,7 +348,7 @@ class Sampling:
             gevent.spawn(self._read, samplers, interval_s)
 
     def add(self, source: str, row: Mapping[str, int | float], units: Mapping[str, str]) -> None:
-        """Gather a row of a source that tells by itself."""
+        """Gather a row of a source that reports by itself."""
         columns = self._columns.setdefault(source, {})
         for name, value in row.items():
             columns.setdefault(name, []).append(value)

@@ -85,7 +85,7 @@ class _SwapGuardProcess:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SwapError(f"swap cannot be switched off: {error}") from error
         deadline = monotonic() + SWITCH_OFF_TIMEOUT_S
-        while not self._said():
+        while not self._read_output():
             status = self._status()
             if status is not None or monotonic() > deadline:
                 words = self._words()
@@ -111,7 +111,7 @@ class _SwapGuardProcess:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
-    def _said(self) -> bool:
+    def _read_output(self) -> bool:
         return self._out.exists() and self._out.read_bytes().endswith(b"\n")
 
     def _words(self) -> str:

@@ -1,4 +1,4 @@
-"""A small program that switches swap off, and on again when it is told to or when whom it works for is gone.
+"""A small program that switches swap off, and on again on request or when the process that started it ends.
 
 It is a process of its own so that swap comes back whatever becomes of the worker: it waits for SIGTERM, or for the
 end of the process whose id it is given, and then puts every area back with its priority. It prints ``off`` and the
@@ -25,7 +25,7 @@ _PREFER: Final = 0x8000
 
 
 class ReleaseRequested(BaseException):
-    """SIGTERM came."""
+    """SIGTERM arrived."""
 
 
 def swap_areas(text: str) -> list[tuple[str, int]]:

@@ -53,9 +53,9 @@ def run(options: Options) -> Iterable[dict[str, Any]]:
     def collect(leftover: Leftover, verdict: CleanupStatus, reason: str) -> None:
         rows.append({**asdict(leftover), "removed": verdict == "removed", "verdict": verdict, "why": reason})
 
-    sweep = clean_up_all(run_id=options.cleanup_run_id, told=collect, dry_run=options.cleanup_dry_run)
+    cleaned = clean_up_all(run_id=options.cleanup_run_id, on_result=collect, dry_run=options.cleanup_dry_run)
     yield from rows
-    for failure in sweep.failed:
+    for failure in cleaned.failed:
         if failure.leftover is None:
             yield {
                 "engine": failure.engine,

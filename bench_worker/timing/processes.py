@@ -188,10 +188,10 @@ class _Reaper:
                 self._running = True
                 _native_thread(self._reap_all, ())
         self._processes[pidfd] = process
-        looked_ns = time.monotonic_ns()
-        look = _native_poll()
-        look.register(pidfd, _IN)
-        alive_ns = process.start_ns if look.poll(0) else looked_ns
+        polled_ns = time.monotonic_ns()
+        poll = _native_poll()
+        poll.register(pidfd, _IN)
+        alive_ns = process.start_ns if poll.poll(0) else polled_ns
         self._epoll.register(pidfd, _IN)
         process.mark_watched(alive_ns)
 
@@ -218,7 +218,7 @@ spawn_lock = _native_lock()
 
 
 def is_watched(pid: int) -> bool:
-    """Say whether the child with this number is one that `spawn` started or `watch_process` was told of."""
+    """Say whether the child with this number is one that `spawn` started or `watch_process` knows."""
     return _reaper.watches(pid)
 
 
@@ -293,7 +293,7 @@ def find_program(name: str, search_path: str, cwd: str) -> str:
 def _spawn_failure(error: OSError, name: str, cwd: str) -> tuple[type[SpawnFailed], str]:
     opening = f"cannot start {name!r}"
     if not os.path.isdir(cwd):  # noqa: PTH112
-        return SpawnFailed, f"{opening}: its working directory {cwd} is gone"
+        return SpawnFailed, f"{opening}: its working directory {cwd} does not exist"
     if error.filename is None or os.path.basename(error.filename) != os.path.basename(name):  # noqa: PTH119
         return SpawnFailed, f"{opening}: {error.filename or 'posix_spawn'}: {error.strerror}"
     if error.errno in _NOT_FOUND:

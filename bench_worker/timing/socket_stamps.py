@@ -38,7 +38,7 @@ _loop_timer = LoopTimer()
 
 
 class SocketArrival:
-    """When bytes last came in, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed.
+    """When bytes last arrived, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed.
 
     `earliest_ns` is the earliest instant at which those that were noticed can have come in, `noticed_bytes` how many
     lay there then. At `expected_ns` there were none yet (0: there were some already), and from `watched_ns` on their
@@ -67,7 +67,8 @@ class SocketArrival:
     def latest_at(self, read_ns: int, count: int) -> int:
         """Return when the last of the `count` bytes that were read by `read_ns` had come in, as far as anybody knows.
 
-        Where more was read than had been noticed, the rest came so late that nobody knows more than that it is here.
+        Where more was read than had been noticed, the rest arrived too late for a stamp of its own: it is only known
+        to be here.
         """
         if count > self.noticed_bytes:
             return read_ns
@@ -96,7 +97,7 @@ class SocketArrivalWatcher:
                 self._running = True
                 _native_thread(self._watch, ())
         self._expected[fd] = arrival
-        # Edge-triggered: told of each arrival, so that the stamp is that of the last bytes that a late reader gets.
+        # Edge-triggered: one event an arrival, so that the stamp is that of the last bytes that a late reader gets.
         self._epoll.register(fd, _IN | _EDGE)
         arrival.watched_ns = time.monotonic_ns()
         try:
@@ -112,7 +113,7 @@ class SocketArrivalWatcher:
         while True:
             rounds.enter()
             events = self._epoll.poll()
-            # One stamp for all of them: each was there when the wait ended, and looking at them takes time.
+            # One stamp for all of them: each was there when the wait ended, and checking them takes time.
             stamped_ns, earliest_ns = rounds.stamp()
             for fd, _ in events:
                 arrival = self._expected.get(fd)
@@ -135,7 +136,7 @@ def _readable(fd: int) -> bool:
 
 
 def _waiting_bytes(fd: int) -> int:
-    """Return how many bytes can be read; 0 also where the other side has ended, or where the file is gone."""
+    """Return how many bytes can be read; 0 also where the other side has ended, or where the file is closed."""
     with suppress(OSError):
         return int.from_bytes(ioctl(fd, termios.FIONREAD, _NO_COUNT), sys.byteorder)
     return 0

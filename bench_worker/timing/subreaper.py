@@ -1,10 +1,10 @@
-"""Takes in processes whose parent has gone, so that the end and the exit code of a detached container are not lost.
+"""Adopts processes whose parent has ended, so that the end and the exit code of a detached container are not lost.
 
 A command line such as ``runc create`` makes a process and leaves it behind. The kernel hands such an orphan to the
 nearest ancestor that asked for it (PR_SET_CHILD_SUBREAPER, prctl(2)), or else to process 1, where its exit code is
 lost. So this process asks for it. `adopt` then has the container's first process stamped and reaped like any other
 child; the rest (helpers of the engine, commands that lost their parent) is reaped by a native thread as it ends: an
-engine that waits for a process to be gone would wait for a zombie for ever.
+engine that waits for a process to disappear would wait for a zombie for ever.
 
 What ends before it can be adopted is remembered for a while, with its stamp.
 """
@@ -31,7 +31,7 @@ _native_sleep = get_original("time", "sleep")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _IDLE_POLL_S: Final = 0.02
 _WATCHED_POLL_S: Final = 0.002
-"""How long to leave the reaper of `bench_worker.timing.processes` to its work before the next look."""
+"""How long to leave the reaper of `bench_worker.timing.processes` to its work before the next check, in seconds."""
 _PARENT_TIMEOUT_S: Final = 5.0
 _PARENT_POLL_S: Final = 0.0005
 _MAX_REMEMBERED_EXITS: Final = 1024
@@ -164,7 +164,7 @@ def adopt_orphan(pid: int, *, start_ns: int) -> Process:
 
 
 def _state_of(pid: int) -> tuple[str, int]:
-    """Return the kernel's letter for the state of a process and the number of its parent; 0 where it is gone."""
+    """Return the kernel's letter for the state of a process and the number of its parent; 0 where it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

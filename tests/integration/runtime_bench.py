@@ -23,7 +23,7 @@ GREEDY_AND_OTHERS = (
     (f"{GREEDY}; exit 0", (0, False)),
     ("exit 3", (3, False)),
 )
-"""Scripts under a memory limit of 32 MiB: what each ends with, and whether it does so for want of memory."""
+"""Scripts under a memory limit of 32 MiB: what each ends with, and whether the OOM killer ends it."""
 
 _KILLED_WORKER = """
 import os, signal, sys

@@ -158,7 +158,7 @@ def test_a_guest_over_its_memory_limit(workspace, client, engine, step, job):
     limited = {**job, "container": {"memory": "24MiB", "network": "none"}}
     error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=limited))
     assert (error["operation"], error["kind"]) == (step, "oom-killed"), error
-    assert "killed for want of memory under its limit" in error["message"]
+    assert "killed by the OOM killer (memory limit)" in error["message"]
 
 
 def test_a_memory_limit_that_a_process_cannot_have_is_refused(workspace):

@@ -169,7 +169,7 @@ def test_a_server_over_its_memory_limit_is_named(failing):
     """Killed by its limit while it comes up: the reason says so, not that nobody answered."""
     job = failed_jobs(failing, "memory")["docker"]
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "oom-killed"), job["error"]
-    assert "mariadb was killed for want of memory under its limit" in job["error"]["message"]
+    assert "mariadb was killed by the OOM killer (memory limit)" in job["error"]["message"]
 
 
 def test_a_preparation_that_the_tool_refuses_is_a_failed_job(failing):

@@ -45,7 +45,7 @@ def identities(leftovers):
 
 
 def test_everything_of_runs_that_are_over_goes(alive):
-    """Without a name every dead run is swept, and a second sweep finds nothing."""
+    """Without a name every dead run is cleaned up, and a second clean-up finds nothing."""
     engine = Remembering(("container", "c1", "r1"), ("container", "c2", "r2"), ("volume", "v1", "r1"))
     assert identities(clean_up_all([engine]).removed) == {"c1", "c2", "v1"}
     again = clean_up_all([engine])
@@ -53,12 +53,12 @@ def test_everything_of_runs_that_are_over_goes(alive):
 
 
 def test_a_live_run_is_kept_unless_it_is_named(alive):
-    """A plain sweep never touches a run that is going on; who names it means it."""
+    """A plain clean-up never touches a live run; naming the run does."""
     alive.add("r1")
     engine = Remembering(("container", "c1", "r1"), ("container", "c2", "r2"))
-    sweep = clean_up_all([engine])
-    assert identities(sweep.removed) == {"c2"}
-    assert identities(sweep.kept) == {"c1"}
+    cleaned = clean_up_all([engine])
+    assert identities(cleaned.removed) == {"c2"}
+    assert identities(cleaned.kept) == {"c1"}
     assert identities(clean_up_all([engine], run_id="r1").removed) == {"c1"}
 
 
@@ -75,9 +75,9 @@ def test_runs_are_asked_for_after_the_list_was_made(monkeypatch):
 def test_a_dry_run_touches_nothing():
     """It lists what a real one would remove."""
     engine = Remembering(("container", "c1", "r1"))
-    sweep = clean_up_all([engine], dry_run=True)
-    assert identities(sweep.listed) == {"c1"}
-    assert sweep.removed == []
+    cleaned = clean_up_all([engine], dry_run=True)
+    assert identities(cleaned.listed) == {"c1"}
+    assert cleaned.removed == []
     assert engine.discarded == []
 
 
@@ -95,29 +95,29 @@ def test_one_failure_stops_nothing_else():
     """What could not be removed is reported with its reason; the rest goes."""
     stuck = Remembering(("container", "c1", "r"), ("container", "c2", "r"), broken={"c1"})
     deaf = Remembering(name="deaf", deaf=True)
-    sweep = clean_up_all([deaf, stuck])
-    assert identities(sweep.removed) == {"c2"}
-    assert sorted(map(str, sweep.failed)) == ["deaf: nobody answers", "memory: container c1: it is stuck"]
+    cleaned = clean_up_all([deaf, stuck])
+    assert identities(cleaned.removed) == {"c2"}
+    assert sorted(map(str, cleaned.failed)) == ["deaf: nobody answers", "memory: container c1: it is stuck"]
 
 
-def test_each_leftover_is_told_as_it_is_dealt_with(alive):
-    """Whoever watches hears the verdict and the reason of every single one."""
+def test_each_leftover_is_reported_at_once(alive):
+    """`on_result` gets the status and the reason of each."""
     alive.add("r2")
     engine = Remembering(
         ("container", "c1", "r1"), ("container", "c2", "r2"), ("container", "c3", "r3"), broken={"c3"}
     )
-    heard = {}
+    reported = {}
     clean_up_all(
-        [engine], told=lambda leftover, verdict, reason: heard.update({leftover.identity: (verdict, reason)})
+        [engine], on_result=lambda leftover, status, reason: reported.update({leftover.identity: (status, reason)})
     )
-    assert heard["c1"] == ("removed", "")
-    assert heard["c2"] == ("kept", "run r2 is alive on this host")
-    assert heard["c3"] == ("failed", "it is stuck")
+    assert reported["c1"] == ("removed", "")
+    assert reported["c2"] == ("kept", "run r2 is alive on this host")
+    assert reported["c3"] == ("failed", "it is stuck")
 
 
 @pytest.mark.parametrize("verb", ["leftovers", "discard"])
 def test_an_engine_with_a_fault_of_its_own_does_not_keep_the_others_from_being_cleaned_up(alive, monkeypatch, verb):
-    """An engine may be anybody's: what it raises is told as a failure, and the sweep goes on."""
+    """What a third-party engine raises is reported as a failure, and the clean-up goes on."""
     faulty = Remembering(("container", "c1", "r1"), name="faulty")
     sound = Remembering(("container", "c2", "r1"))
 
@@ -125,10 +125,10 @@ def test_an_engine_with_a_fault_of_its_own_does_not_keep_the_others_from_being_c
         raise KeyError("a bug of its own")
 
     monkeypatch.setattr(faulty, verb, broken)
-    sweep = clean_up_all([faulty, sound])
-    assert identities(sweep.removed) == {"c2"}
-    assert [failure.engine for failure in sweep.failed] == ["faulty"]
-    assert "a bug of its own" in str(sweep.failed[0])
+    cleaned = clean_up_all([faulty, sound])
+    assert identities(cleaned.removed) == {"c2"}
+    assert [failure.engine for failure in cleaned.failed] == ["faulty"]
+    assert "a bug of its own" in str(cleaned.failed[0])
 
 
 def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
@@ -143,7 +143,7 @@ def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
 
 
 @pytest.fixture
-def noted(monkeypatch, tmp_path):
+def recorded(monkeypatch, tmp_path):
     """Make engines the ones that can be opened; return the names of those that were."""
     monkeypatch.setattr(leases, "ROOT_USES_DIRECTORY", tmp_path / "root")
     monkeypatch.setattr(leases, "SHARED_USES_DIRECTORY", tmp_path / "shared")
@@ -165,32 +165,34 @@ def noted_uses():
     return {(use.run_id, use.engine) for use in recorded_uses()}
 
 
-def test_only_engines_that_a_run_has_used_are_asked_what_it_left(noted):
+def test_only_engines_that_a_run_used_list_their_leftovers(recorded):
     """The others are not even opened; without a note nothing is."""
     used = Remembering(("container", "c1", "r1"), name="used")
-    opened = noted(used, Remembering(("container", "c2", "r1"), name="unused"))
+    opened = recorded(used, Remembering(("container", "c2", "r1"), name="unused"))
     assert clean_up_run("r1").removed == []
     record_engine_use("r1", "used")
     assert identities(clean_up_run("r1").removed) == {"c1"}
     assert opened == ["used"]
 
 
-def test_an_engine_that_a_run_has_used_and_that_is_away_is_a_failure(noted):
+def test_a_used_engine_that_is_unavailable_is_a_failure(recorded):
     """What is left there is not known, and is not said to be nothing; without a run's name nobody asked for it."""
-    noted(Remembering(("container", "c1", "r1"), name="used"))
+    recorded(Remembering(("container", "c1", "r1"), name="used"))
     record_engine_use("r1", "used")
     record_engine_use("r1", "away")
-    sweep = clean_up_run("r1")
-    assert identities(sweep.removed) == {"c1"}
-    (failure,) = sweep.failed
-    assert str(failure).startswith("away: it does not answer, so what is left there is not known; later: ")
+    cleaned = clean_up_run("r1")
+    assert identities(cleaned.removed) == {"c1"}
+    (failure,) = cleaned.failed
+    assert str(failure).startswith(
+        "away: the engine does not answer, so its leftovers are not known; clean up later with: "
+    )
     assert str(failure).endswith(" --run r1")
     assert clean_up_dead_runs().failed == []
 
 
-def test_what_is_cleaned_up_unasked_is_no_longer_noted(noted):
+def test_the_record_of_a_cleaned_up_run_is_deleted(recorded):
     """The next worker need not look again. A clean-up of one run leaves notes: the run may go on."""
-    noted(Remembering(("container", "c1", "r1"), name="used"))
+    recorded(Remembering(("container", "c1", "r1"), name="used"))
     record_engine_use("r1", "used")
     clean_up_run("r1")
     assert noted_uses() == {("r1", "used")}
@@ -198,10 +200,10 @@ def test_what_is_cleaned_up_unasked_is_no_longer_noted(noted):
     assert noted_uses() == set()
 
 
-def test_notes_stay_of_what_may_still_be_there(noted, alive):
-    """Of a live run, of one that was told to keep its containers, of what was stuck, of an engine that was away."""
+def test_records_stay_of_what_may_still_exist(recorded, alive):
+    """The records of a live run, of one with --keep, of a stuck leftover, of an unavailable engine."""
     alive.add("r1")
-    noted(
+    recorded(
         Remembering(("container", "c2", "kept-2"), ("container", "c3", "r3"), name="used", broken={"c3"}),
         Remembering(name="deaf", deaf=True),
     )

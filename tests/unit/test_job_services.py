@@ -283,7 +283,7 @@ def test_a_server_that_dies_under_its_job_is_named_as_the_reason():
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
     assert (operation, kind) == ("mariadb", "oom-killed")
-    assert "killed for want of memory" in message
+    assert "killed by the OOM killer" in message
     assert not scene.engine.there
 
 

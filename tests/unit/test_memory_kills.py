@@ -1,4 +1,4 @@
-"""Whether a command beside a container's own ended for want of memory, by what its cgroup counts."""
+"""Whether the OOM killer ended a command of exec, by the counter of its cgroup."""
 
 from pathlib import Path
 

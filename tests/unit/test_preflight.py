@@ -176,7 +176,7 @@ def test_what_a_worker_offers_is_looked_at_again_when_that_may_have_changed():
     """After a while, or at once where it had a fault; what is not offered is not looked at."""
     engines = Engines(docker=True, podman=False, runc=True)
     offer = EngineCatalog(None, engines, lambda: engines.now)
-    told = offer.look()
+    told = offer.probe()
     assert {name: status["usable"] for name, status in told.items()} == {
         "docker": True,
         "podman": False,

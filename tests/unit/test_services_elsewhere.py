@@ -297,7 +297,7 @@ def test_a_server_that_ended_under_its_job_is_named_with_its_log():
     assert pair.run() == [Outcome.FAILED]
     ((operation, kind, message),) = pair.errors()
     assert (operation, kind) == ("mariadb", "oom-killed")
-    assert "mariadb was killed for want of memory under its limit during the job" in message
+    assert "mariadb was killed by the OOM killer (memory limit) during the job" in message
     outputs = {one.step: one for batch in pair.batches() for one in batch.outputs}
     assert outputs["mariadb"].stderr == b"[error] the server says why\n"
     assert pair.there() == set()

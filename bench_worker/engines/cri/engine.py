@@ -213,7 +213,7 @@ class CriEngine(LowLevelEngine):
         return cri_daemon(cri_images.address())
 
     def open(self) -> None:
-        """Check that it answers."""
+        """Check that the runtime answers."""
         self._usable()
         self._channel = GrpcChannel(cri_images.address(), PACKAGE)
         self._cgroups = Cgroups.detect(swap_limit=False)
@@ -400,7 +400,7 @@ class CriEngine(LowLevelEngine):
         return calls.result()
 
     def _memory_directory(self, container: Container, pod: Pod) -> Path | None:
-        """Return the directory of its cgroup; None where its memory is not limited, or the runtime does not tell.
+        """Return the directory of its cgroup; None where its memory is not limited, or the runtime does not show it.
 
         The CRI has no field for it. In its verbose form, the status has the number of the first process, with both
         containerd and CRI-O.

@@ -106,9 +106,9 @@ class CriImages:
                 if facts["Id"] == present:
                     return
                 self._import(image, client.get_image(image))
-        except (ImageUnavailable, OperationFailed) as trouble:
+        except (ImageUnavailable, OperationFailed) as failure:
             if not present:
-                self._pull_instead(image, trouble)
+                self._pull_instead(image, failure)
 
     def _status(self, image: str) -> messages.Image:
         """Return what the CRI has of an image; an empty message where it has none."""
@@ -127,11 +127,11 @@ class CriImages:
         calls.do(f"{_IMAGES}PullImage", _request(image))
         return calls.result()
 
-    def _pull_instead(self, image: str, trouble: Exception) -> None:
+    def _pull_instead(self, image: str, failure: Exception) -> None:
         try:
             self._pull(image, _FETCH_S)
         except OperationFailed as error:
-            raise ImageUnavailable("image-missing", f"{trouble}; and pulling it failed: {error}") from error
+            raise ImageUnavailable("image-missing", f"{failure}; and pulling it failed: {error}") from error
 
 
 def _request(image: str) -> messages.ImageRequest:

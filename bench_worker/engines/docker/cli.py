@@ -2,7 +2,7 @@
 
 An operation begins just before the program is started and ends when it has ended, so it costs what a user of the
 command line waits for: the client's own start, its question for the API's version, and the call. What is no verb
-(probing, finding leftovers, whether an exit was for want of memory) goes through the API, as for the engine
+(probing, finding leftovers, whether the OOM killer ended a command) goes through the API, as for the engine
 ``docker``, and is not measured. Settings and refusals are those of the API, too: it is the same container.
 """
 
@@ -213,7 +213,7 @@ class DockerCliEngine(DockerEngine):
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Run ``docker wait``; whether it was for want of memory is asked for afterwards."""
+        """Run ``docker wait``; whether the OOM killer ended it is read afterwards."""
         sequence = self._cli.sequence(timeout_s)
         result = sequence.run("wait", "--", _container_id(container, sequence))
         done = sequence.result(exit_code=_exit_code(result, sequence))

@@ -1,7 +1,7 @@
 """Docker through its API: every verb is the call that `docker` itself would make, timed at the socket.
 
 `exec` is three calls (create it, start it, ask for its exit code) of which the first two are timed. What Docker
-decides after the fact (was it killed for want of memory? is it dead by now?) is asked after the end was stamped.
+decides after the fact (was it killed by the OOM killer? is it dead by now?) is asked after the end was stamped.
 """
 
 from __future__ import annotations
@@ -405,7 +405,7 @@ class DockerEngine(Engine):
         return state
 
     def _last_state(self, timed: TimedRequest, container: Container, done: OperationResult) -> dict[str, Any]:
-        """Return its state after its end, when the news of a kill for want of memory has had the time to come."""
+        """Return its state after its end, once a report of an OOM kill has had time to arrive."""
         state = self._state(timed, container)
         until = time.monotonic() + EVENT_TIMEOUT_S
         # One that was killed by us waits for no news; another one's limit may be told of later than its end.

@@ -78,13 +78,16 @@ _STRAGGLER_ROUNDS = 5
 
 @dataclass(slots=True)
 class NativeContainer:
-    """What stands for a container: its private directory and the processes started in it."""
+    """The container of the native engine: a private directory, and the processes started in it."""
 
     directory: Path
+    """Its private directory."""
     main: Process | None = None
+    """The process that `start` started."""
     exec_processes: list[Process] = field(default_factory=list)
+    """The processes of each `exec`."""
     paused: bool = False
-    """Whether it was paused by us: seen from outside, a process on its way out of vfork may not show it."""
+    """Whether `pause` stopped it: a process that leaves vfork may not show that from outside."""
 
     @property
     def work(self) -> Path:
@@ -92,12 +95,12 @@ class NativeContainer:
         return self.directory / "work"
 
     def processes(self) -> list[Process]:
-        """Every process that was started in it, dead or alive."""
+        """Return every process that was started in it, dead or alive."""
         return [process for process in (self.main, *self.exec_processes) if process is not None]
 
 
 def get_native_container(container: Container) -> NativeContainer:
-    """Return what `create` made for this container; fail with ``not-found`` where there is none."""
+    """Return the container that `create` made; fail with ``not-found`` where there is none."""
     if not isinstance(container.handle, NativeContainer):
         raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
     return container.handle
@@ -132,9 +135,9 @@ def signal_and_confirm(
     if not main.signal_group(number):
         raise_operation_failed("conflict", f"{container.name} is not running", start_ns)
     deadline_ns = start_ns + int(timeout_s * 1e9)
-    # It was not so when last looked at, and is when looked at now.
+    # The change lies between the last check that did not show it and the first that does.
     seen_ns = start_ns
-    looked_ns = time.monotonic_ns()
+    checked_ns = time.monotonic_ns()
     while is_stopped(main) is not stopped:
         if main.exit is not None:
             raise_operation_failed("conflict", f"{container.name} ended meanwhile", start_ns)
@@ -142,9 +145,9 @@ def signal_and_confirm(
             raise_operation_failed(
                 "timeout", f"{container.name} did not take {number.name} in {timeout_s:g} s", start_ns
             )
-        seen_ns = looked_ns
+        seen_ns = checked_ns
         gevent.sleep(_STATE_POLL_S)
-        looked_ns = time.monotonic_ns()
+        checked_ns = time.monotonic_ns()
     end_ns = time.monotonic_ns()
     return OperationResult(start_ns, end_ns, end_uncertainty_ns=end_ns - seen_ns)
 
@@ -157,10 +160,10 @@ def _group_exists(leader: int) -> bool:
     return True
 
 
-def kill_stragglers(stock: NativeContainer, labels: Mapping[str, str], start_ns: int) -> None:
-    """Kill what is left in the groups of leaders that have ended: found by label, never by a number alone."""
+def kill_stragglers(native: NativeContainer, labels: Mapping[str, str], start_ns: int) -> None:
+    """Kill the processes left in the groups of ended leaders: found by label, never by a number alone."""
     for _ in range(_STRAGGLER_ROUNDS):
-        if not any(_group_exists(process.pid) for process in stock.processes()):
+        if not any(_group_exists(process.pid) for process in native.processes()):
             return
         # A process that was just forked by one that is killed here is found in the next round.
         found = [
@@ -241,45 +244,45 @@ class NativeEngine(Engine):
             )
         self._cpus(container, start_ns)
         self._label(container)
-        stock = NativeContainer(self._home / container.name)
+        native = NativeContainer(self._home / container.name)
         with disk_errors_as_failures(start_ns):
-            if stock.directory.parent != self._home:
+            if native.directory.parent != self._home:
                 raise_operation_failed("refused", f"{container.name!r} is no name for a container", start_ns)
-            stock.directory.mkdir(mode=0o700)
+            native.directory.mkdir(mode=0o700)
             # From here on there is something to remove, also where the disk is too full for the labels.
-            container.handle = stock
-            native_labels.write_labels(stock.directory, container.labels)
-            stock.work.mkdir()
+            container.handle = native
+            native_labels.write_labels(native.directory, container.labels)
+            native.work.mkdir()
             for path, text in settings.files.items():
-                _write(stock.work, path, text, start_ns)
+                _write(native.work, path, text, start_ns)
         return OperationResult(start_ns, time.monotonic_ns())
 
     def start(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Spawn the command; done when the program has replaced the spawner."""
         del timeout_s
-        stock = get_native_container(container)
-        if stock.main is not None and stock.main.exit is None:
+        native = get_native_container(container)
+        if native.main is not None and native.main.exit is None:
             raise_operation_failed(
-                "conflict", f"{container.name} runs already (process {stock.main.pid})", time.monotonic_ns()
+                "conflict", f"{container.name} runs already (process {native.main.pid})", time.monotonic_ns()
             )
-        stock.main = self._spawn(container, container.settings.command or (), "")
-        return OperationResult(stock.main.start_ns, stock.main.running_ns)
+        native.main = self._spawn(container, container.settings.command or (), "")
+        return OperationResult(native.main.start_ns, native.main.running_ns)
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
         """Spawn a command beside the main one, in the same directory, and wait for its end."""
         deadline = time.monotonic() + timeout_s
-        stock = get_native_container(container)
+        native = get_native_container(container)
         main = running_process(container)
-        if stock.paused or is_stopped(main):
+        if native.paused or is_stopped(main):
             raise_operation_failed(
                 "conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns()
             )
-        prefix = f"exec-{len(stock.exec_processes) + 1}."
+        prefix = f"exec-{len(native.exec_processes) + 1}."
         process = self._spawn(container, argv, prefix)
-        stock.exec_processes.append(process)
+        native.exec_processes.append(process)
         done = wait_result(process, process.start_ns, deadline, kill_late=True)
-        done.stdout, cut_out = read_head(stock.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
-        done.stderr, cut_err = read_head(stock.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
+        done.stdout, cut_out = read_head(native.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
+        done.stderr, cut_err = read_head(native.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
         done.truncated = cut_out or cut_err
         return done
 
@@ -341,13 +344,13 @@ class NativeEngine(Engine):
         """Kill what still runs in the container's sessions, then delete its directory."""
         start_ns = time.monotonic_ns()
         deadline = time.monotonic() + timeout_s
-        stock = get_native_container(container)
-        for process in stock.processes():
+        native = get_native_container(container)
+        for process in native.processes():
             if process.signal_group(signal.SIGKILL):
                 wait_exit(process, start_ns, deadline)
-        kill_stragglers(stock, container.labels, start_ns)
+        kill_stragglers(native, container.labels, start_ns)
         with disk_errors_as_failures(start_ns):
-            end_ns, bound_ns = delete_directory(stock.directory)
+            end_ns, bound_ns = delete_directory(native.directory)
         container.handle = None
         return OperationResult(start_ns, end_ns, end_uncertainty_ns=min(bound_ns, end_ns - start_ns))
 
@@ -355,9 +358,9 @@ class NativeEngine(Engine):
         """Return what the main process wrote to its two files."""
         del timeout_s
         start_ns = time.monotonic_ns()
-        stock = get_native_container(container)
-        stdout, cut_out = read_head(stock.directory / "stdout", limit_bytes)
-        stderr, cut_err = read_head(stock.directory / "stderr", limit_bytes)
+        native = get_native_container(container)
+        stdout, cut_out = read_head(native.directory / "stdout", limit_bytes)
+        stderr, cut_err = read_head(native.directory / "stderr", limit_bytes)
         return OperationResult(
             start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err
         )
@@ -365,10 +368,10 @@ class NativeEngine(Engine):
     def read_output(self, container: Container, *, timeout_s: float) -> bytes:
         """Return what the latest exec wrote while it runs, else what the main process did."""
         del timeout_s
-        stock = get_native_container(container)
-        beside = stock.exec_processes[-1] if stock.exec_processes else None
-        prefix = f"exec-{len(stock.exec_processes)}." if beside is not None and beside.exit is None else ""
-        return read_head(stock.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
+        native = get_native_container(container)
+        latest = native.exec_processes[-1] if native.exec_processes else None
+        prefix = f"exec-{len(native.exec_processes)}." if latest is not None and latest.exit is None else ""
+        return read_head(native.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's: its processes have the host's network."""
@@ -412,11 +415,11 @@ class NativeEngine(Engine):
         begun_ns = time.monotonic_ns()
         if not argv:
             raise_operation_failed("refused", "there is no command to start", begun_ns)
-        stock = get_native_container(container)
+        native = get_native_container(container)
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
-            "HOME": str(stock.work),
+            "HOME": str(native.work),
             **container.settings.env,
             **{name: container.labels[label] for label, name in native_labels.VARIABLES.items()},
         }
@@ -424,9 +427,9 @@ class NativeEngine(Engine):
             return spawn(
                 argv,
                 env=env,
-                cwd=str(stock.work),
-                stdout_path=str(stock.directory / f"{prefix}stdout"),
-                stderr_path=str(stock.directory / f"{prefix}stderr"),
+                cwd=str(native.work),
+                stdout_path=str(native.directory / f"{prefix}stdout"),
+                stderr_path=str(native.directory / f"{prefix}stderr"),
                 cpus=self._cpus(container, begun_ns),
             )
         except SpawnFailed as error:

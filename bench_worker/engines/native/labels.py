@@ -123,7 +123,7 @@ def labelled_directories() -> list[LabelledDirectory]:
 
 
 def labelled_processes() -> Iterator[LabelledProcess]:
-    """Yield every live process that carries a label and that this user may look into."""
+    """Yield every live process that carries a label and that this user may inspect."""
     now, boot_time, ticks_per_s = time.time(), psutil.boot_time(), os.sysconf("SC_CLK_TCK")
     for pid in _all_processes():
         labels = _labels_of(pid)
@@ -160,14 +160,14 @@ def _labels_of(pid: int) -> dict[str, str]:
 
 
 def read_stat(pid: int) -> tuple[str, list[str]]:
-    """Return the command's name and the fields after it of /proc/PID/stat; raise `OSError` when it is gone."""
+    """Return the command's name and the fields after it of /proc/PID/stat; raise `OSError` when it has ended."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     before, _, after = text.rpartition(")")
     return before.partition("(")[2], after.split()
 
 
 def state_of(pid: int) -> str:
-    """Return the kernel's letter for the state of a process (``T`` stopped), or ``X`` when it is gone."""
+    """Return the kernel's letter for the state of a process (``T`` stopped), or ``X`` when it has ended."""
     try:
         return read_stat(pid)[1][_STAT_STATE]
     except OSError:
@@ -188,7 +188,7 @@ def states_of_group(leader: int) -> set[str]:
 
 
 def kill_labelled(process: LabelledProcess) -> None:
-    """Kill a marked process and return when it is dead; one that is gone already is not an error.
+    """Kill a labelled process and return when it is dead; one that has already ended is no error.
 
     The pidfd pins the process, so the check of its labels and the signal concern the same one. Raises
     `InfrastructureError` when it may not be killed or does not die.

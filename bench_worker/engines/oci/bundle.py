@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from bench_worker.timing.processes import Process
 
 ANNOTATION: Final = "org.criu.config"
-"""How runc and crun are told of a configuration of CRIU's for one container."""
+"""How runc and crun take a configuration of CRIU for one container."""
 CONFIGURATION: Final = "criu.conf"
 _OUTPUTS: Final = (1, 2)
 _LOGS: Final = ("restore.log", "dump.log")
@@ -78,8 +78,8 @@ def with_criu_reason(bundle: Bundle, failure: OperationFailed) -> OperationFaile
     """Return a failure with CRIU's own reason, which a runtime leaves in a log that goes with the bundle."""
     for log in _LOGS:
         with suppress(OSError):
-            said = (bundle.directory / log).read_text(encoding="utf-8", errors="replace")
-            text = f"{failure}: {first_error(said)}"
+            lines = (bundle.directory / log).read_text(encoding="utf-8", errors="replace")
+            text = f"{failure}: {first_error(lines)}"
             return OperationFailed(failure.kind, text, start_ns=failure.start_ns, end_ns=failure.end_ns)
     return failure
 
@@ -172,7 +172,7 @@ class Bundle:
 
     @property
     def stderr(self) -> Path:
-        """What the container's command printed to stderr, and what the runtime said when it could not start it."""
+        """What the container's command printed to stderr, and the runtime's error when it could not start it."""
         return self.directory / "stderr"
 
     @property
@@ -236,7 +236,7 @@ class Bundles:
         return bundle
 
     def delete(self, directory: Path) -> None:
-        """Undo the mount and delete the directory; one that is gone is no error. Raises `OSError`."""
+        """Undo the mount and delete the directory; a missing one is no error. Raises `OSError`."""
         self._mount_namespace.unmount(directory / "rootfs")
         gevent.get_hub().threadpool.apply(oci_images.delete_directory, (directory,))
 

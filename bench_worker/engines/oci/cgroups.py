@@ -106,7 +106,7 @@ class OomKillCounter:
         return self._directory is not None
 
     def explain(self, done: OperationResult) -> bool:
-        """Say whether a command that ended like this did so for want of memory."""
+        """Say whether the OOM killer ended a command that ended like this."""
         return self._directory is not None and done.exit_code != 0 and oom_kills(self._directory) > self._before
 
 

@@ -91,7 +91,7 @@ def labelled_containers(engine: str) -> list[LabelledContainer]:
 
 
 def delete_directory(directory: Path) -> None:
-    """Delete a directory with all that is in it; one that is gone is no error. Raises `OSError`."""
+    """Delete a directory with all that is in it; a missing one is no error. Raises `OSError`."""
     with suppress(FileNotFoundError):
         shutil.rmtree(directory)
 
