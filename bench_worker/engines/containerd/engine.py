@@ -338,7 +338,7 @@ class ContainerdEngine(LowLevelEngine):
         ]
 
     def discard(self, leftover: Leftover) -> None:
-        """Delete one of them, if it still carries the label of that run; gone already is no error.
+        """Delete one of them, if it still carries the label of that run; a missing one is no error.
 
         With a container goes the image that was saved from it and has no label.
         """
@@ -429,7 +429,7 @@ def _kill(container: Container, signal: str) -> messages.KillRequest:
 
 
 def _delete_container(calls: CallSequence, name: str) -> None:
-    """Delete a container's snapshot and then its record, by which clean-up finds both; gone already is no error."""
+    """Delete a container's snapshot and then its record, by which clean-up finds both; a missing one is no error."""
     storage.remove_snapshot(calls, name)
     calls.do_if_present(f"{_CONTAINERS}Delete", messages.ContainerRequest(id=name))
 

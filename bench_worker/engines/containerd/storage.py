@@ -209,7 +209,7 @@ def prepare_snapshot(calls: CallSequence, key: str, parent: str) -> Sequence[mes
 
 
 def remove_snapshot(calls: CallSequence, key: str) -> None:
-    """Remove a snapshot; one that is gone already is no error. Raises `OperationFailed`."""
+    """Remove a snapshot; a missing one is no error. Raises `OperationFailed`."""
     calls.do_if_present(f"{_SNAPSHOTS}Remove", messages.SnapshotRequest(snapshotter=SNAPSHOTTER, key=key))
 
 

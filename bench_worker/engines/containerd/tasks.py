@@ -142,7 +142,7 @@ class Task:
 
 
 def delete_task(calls: CallSequence, name: str, *, runs: bool) -> None:
-    """Kill what runs in a container and delete its task; one that is gone already is no error."""
+    """Kill what runs in a container and delete its task; a missing one is no error."""
     request = messages.ProcessRequest(container_id=name)
     if runs:
         try:

@@ -315,11 +315,11 @@ class DockerCliEngine(DockerEngine):
         return sequence.result(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Run ``docker stats --no-stream``, which takes more than a second: Docker looks twice."""
+        """Run ``docker stats --no-stream``, which takes more than a second: Docker reads twice."""
         return self._run_simple(container, ("stats", "--no-stream"), timeout_s)
 
     def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[OperationResult]:
-        """Ask again and again: the stream of its client is a repainted screen, in which no reading can be told."""
+        """Request single readings: the client's stream redraws a screen, which cannot be split into readings."""
         try:
             yield from Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
         except OperationFailed as failure:
@@ -384,12 +384,12 @@ def _version() -> str:
     if shutil.which(PROGRAM) is None:
         raise EngineUnavailable(f"program {PROGRAM!r} is not on PATH")
     try:
-        said = CommandLine(PROGRAM).sequence(_PROBE_TIMEOUT_S).run("--version").text
+        output = CommandLine(PROGRAM).sequence(_PROBE_TIMEOUT_S).run("--version").text
     except OperationFailed as error:
         raise EngineUnavailable(f"`docker --version` failed: {error}") from error
-    match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", said)
+    match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", output)
     if not match:
-        raise EngineUnavailable(f"`docker` on PATH is not Docker's command line: {said!r}")
+        raise EngineUnavailable(f"`docker` on PATH is not Docker's command line: {output!r}")
     if (int(match[1]), int(match[2])) < _MIN_VERSION:
         raise EngineUnavailable(f"Docker's command line is too old: {match[1]}.{match[2]}{match[3]}")
     return f"{match[1]}.{match[2]}{match[3]}"

@@ -301,7 +301,7 @@ class DockerEngine(Engine):
         return timed.result(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
 
     def read_output(self, container: Container, *, timeout_s: float) -> bytes:
-        """Return what came of the exec under way, else what the log driver has."""
+        """Return the output so far of the running exec, else what the log driver has."""
         if container.live_output is not None:
             return container.live_output.data
         return super().read_output(container, timeout_s=timeout_s)
@@ -387,7 +387,7 @@ class DockerEngine(Engine):
 
     @classmethod
     def _failed(cls, status: EngineStatus) -> EngineStatus:
-        """Return what is said of an engine that does not answer, in this engine's own words."""
+        """Return the message for an engine that does not answer."""
         return status
 
     def _address(self) -> str:
@@ -408,7 +408,7 @@ class DockerEngine(Engine):
         """Return its state after its end, once a report of an OOM kill has had time to arrive."""
         state = self._state(timed, container)
         until = time.monotonic() + EVENT_TIMEOUT_S
-        # One that was killed by us waits for no news; another one's limit may be told of later than its end.
+        # One that we killed needs no wait; for others Docker may report an OOM kill later than the end.
         limited = container.settings.memory_bytes is not None and not container.killed
         doubtful = done.exit_code == KILLED_CODE and limited and not state["OOMKilled"]
         if doubtful and kernel_log_has_oom_kill(str(container.handle)):

@@ -46,7 +46,7 @@ KIND_PATTERNS = (
         re.compile(r"CPUs are not available|no command (specified|or entrypoint)|setting rlimit", re.IGNORECASE),
     ),
 )
-"""Docker reports what the kernel or the runtime said as text, under whatever status it has; first match wins."""
+"""Docker reports errors of the kernel or the runtime as text, with any status; the first match wins."""
 
 _KIND_BY_STATUS = {
     400: "refused",
@@ -173,7 +173,7 @@ def was_oom_killed(timed: TimedRequest, container: Container, done: OperationRes
 def kernel_log_has_oom_kill(identity: str) -> bool:
     """Say whether the kernel's log has a kill by the memory limit of a container with this id.
 
-    Docker itself misses one where the cgroup is gone before it looks. The log is that of this host, read without
+    Docker itself misses one where the cgroup disappears before it looks. The log is that of this host, read without
     waiting (Documentation/ABI/testing/dev-kmsg); where it cannot be read nothing is known.
     """
     wanted = re.compile(rb"oom_memcg=[^,]*" + re.escape(identity.encode()))

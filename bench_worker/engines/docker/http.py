@@ -58,7 +58,7 @@ class DockerApiError(Exception):
 
 
 class TimedRequest:
-    """The requests of one operation: when the first byte went out, when the last one came in, and their deadline.
+    """The requests of one operation: when the first byte was sent, when the last one arrived, and their deadline.
 
     All instants are nanoseconds of CLOCK_MONOTONIC, 0 until there is one.
     """

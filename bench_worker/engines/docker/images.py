@@ -42,14 +42,14 @@ _ERROR_LINE: Final = re.compile(
 )
 
 
-def build_failure_reason(error: str, said: Iterable[str]) -> str:
-    """Return why a build ended with this error of Docker's; `said` are the last lines before it."""
+def build_failure_reason(error: str, output: Iterable[str]) -> str:
+    """Return why a build ended with this error of Docker's; `output` are the last lines before it."""
     failed = _STEP.fullmatch(error.strip())
     if failed is None:
         if _NO_IMAGE.search(error):
             return f"the base image of its Dockerfile is not on this host and cannot be pulled: {error.strip()}"
         return error.strip()
-    own = [line.strip() for line in said if line.strip() and not _BUILDERS_OWN.match(line)]
+    own = [line.strip() for line in output if line.strip() and not _BUILDERS_OWN.match(line)]
     telling = [line for line in own if _ERROR_LINE.search(line)]
     words = (telling or own)[-1:]
     return f"a build step failed with exit code {failed[1]}" + (f": {words[0]}" if words else "")
@@ -161,8 +161,8 @@ class DockerImages:
             self._client.remove_image(identity)
 
     def _import(self, tarball: Path, image: str, changes: list[str]) -> Iterable[dict[str, Any]]:
-        said = self._client.import_image(src=str(tarball), repository=image, tag="latest", changes=changes)
-        return [json.loads(line) for line in said.splitlines() if line.strip()]
+        output = self._client.import_image(src=str(tarball), repository=image, tag="latest", changes=changes)
+        return [json.loads(line) for line in output.splitlines() if line.strip()]
 
     def _follow(
         self, image: str, start: Callable[[], Iterable[dict[str, Any]]], progress: Callable[[str], None]
@@ -171,8 +171,8 @@ class DockerImages:
         last: deque[str] = deque(maxlen=_LAST_LINES)
         try:
             for message in start():
-                said = _ANSI_COLOUR.sub("", str(message.get("stream") or message.get("status") or ""))
-                for part in said.rstrip().splitlines():
+                text = _ANSI_COLOUR.sub("", str(message.get("stream") or message.get("status") or ""))
+                for part in text.rstrip().splitlines():
                     last.append(part)
                     progress(part)
                 if "error" in message:

@@ -56,7 +56,7 @@ def find_leftovers(
 
 
 def remove_leftover(client: docker.APIClient, leftover: Leftover) -> None:
-    """Remove one; one that is gone, or that somebody else is removing, ends as well. Raises `InfrastructureError`."""
+    """Remove one; one that is missing, or that another is removing, is no error. Raises `InfrastructureError`."""
     try:
         _remove_by_kind(client, leftover)
     except docker.errors.NotFound:
@@ -167,7 +167,7 @@ def create_attached(engine: DockerHttp, container: Container, *, timeout_s: floa
 
 
 def remove_attached(engine: DockerHttp, container: Container, *, timeout_s: float) -> None:
-    """Remove it all, with what is in it; what is gone already is no error. Raises `OperationFailed`."""
+    """Remove it all, with what is in it; what no longer exists is no error. Raises `OperationFailed`."""
     while container.attached_resources:
         one = container.attached_resources[-1]
         if one.startswith("/"):

@@ -50,14 +50,14 @@ COPY_LIMIT_S: Final = 300.0
 """How long an engine may be silent while an image is copied."""
 _LOOKUP_TIMEOUT_S: Final = 10.0
 _OWN_IMAGE_PREFIX: Final = "weighbridge/"
-"""Images that Weighbridge builds: of these Docker's store has the true one, and a rebuilt one is copied again."""
+"""Images that Weighbridge builds: Docker's store has the current one, and a rebuilt one is copied again."""
 
 
 def ensure_image(podman: docker.APIClient, image: str) -> str:
     """See to it that Podman has an image; return why it has not, or nothing. Raises `InfrastructureError`.
 
-    Copied is what Podman lacks and what Weighbridge has rebuilt since; an image keeps its id (the digest of its
-    configuration) on the way, so nothing is copied twice.
+    Copies images that Podman does not have and those that Weighbridge has rebuilt since; an image keeps its id (the
+    digest of its configuration) on the way, so nothing is copied twice.
     """
     present = _identity(podman, image)
     if present and not image.startswith(_OWN_IMAGE_PREFIX):
@@ -146,7 +146,7 @@ class PrivateService:
         return self._folder is not None
 
     def start(self, timeout_s: float) -> str:
-        """Return the address of its socket once that answers; raise `EngineUnavailable` with what it said."""
+        """Return the address of its socket once that answers; raise `EngineUnavailable` with its output."""
         self._folder = folder = _make_folder()
         path, log = folder / "podman.sock", folder / "log"
         runtime = private_runtime()
@@ -160,8 +160,8 @@ class PrivateService:
         while not is_listening(f"unix://{path}"):
             if self._process.exit is not None or time.monotonic() > deadline:
                 ended = "ended at once" if self._process.exit is not None else f"did not answer in {timeout_s:g} s"
-                said = Path(str(log) + ".err").read_text(encoding="utf-8", errors="replace").strip()
-                raise EngineUnavailable(f"`podman system service` {ended}: {said[-_MAX_ERROR_CHARS:]}")
+                output = Path(str(log) + ".err").read_text(encoding="utf-8", errors="replace").strip()
+                raise EngineUnavailable(f"`podman system service` {ended}: {output[-_MAX_ERROR_CHARS:]}")
             gevent.sleep(_POLL_S)
         return f"unix://{path}"
 
@@ -220,7 +220,7 @@ def is_listening(address: str) -> bool:
 
 
 def private_runtime() -> str | None:
-    """Return the OCI runtime that a private service has to be told to use; None where its own choice will do.
+    """Return the OCI runtime to configure for a private service; None where its own choice works.
 
     crun, which is Podman's choice where it is installed, starts nothing where cgroups v1 and v2 are mixed and no
     systemd looks after them.
@@ -233,7 +233,7 @@ def service_limits(address: str) -> HardLimits:
     """Return the hard limits of the process that listens at `address`, where it cannot raise them.
 
     Podman gives its containers more open files and processes than its own process may have, and without the
-    capability CAP_SYS_RESOURCE none of them starts. Empty where it may raise them, and where nobody can look.
+    capability CAP_SYS_RESOURCE none of them starts. Empty where it may raise them, and where this cannot be read.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -272,7 +272,7 @@ def _root() -> Path:
 
 
 def _make_folder() -> Path:
-    """Return a new folder for a socket, and remove those of processes that are gone."""
+    """Return a new folder for a socket, and remove those of processes that have ended."""
     root = _root()
     for stale in root.glob(f"{_PREFIX}*"):
         pid = stale.name.removeprefix(_PREFIX).partition("-")[0]
@@ -402,7 +402,7 @@ class PodmanEngine(DockerEngine):
         return Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
 
     def missing(self, settings: ContainerSettings) -> list[str]:
-        """Copy the image from Docker's store where it is not in Podman's, then say what is lacking."""
+        """Copy the image from Docker's store where it is not in Podman's, then return what is missing."""
         reason = ensure_image(self._client, settings.image) if settings.image else ""
         return [reason] if reason else super().missing(settings)
 

@@ -33,7 +33,7 @@ def checkpoint_name(ordinal: int) -> str:
 def unavailable_reason(info: Mapping[str, Any], *, here: bool) -> str:
     """Return why an engine that gave this `info` cannot save containers; nothing where it can, as far as one sees.
 
-    An engine that is not on this host has a CRIU of its own, which nobody here can ask.
+    An engine that is not on this host has a CRIU of its own, which this host cannot run.
     """
     if not info.get("ExperimentalBuild"):
         return 'the daemon was started without its experimental features ({"experimental": true} in daemon.json)'
@@ -48,7 +48,7 @@ _ADVICE = (
     ("Permission denied", "run as root, or join the socket's group (`usermod -aG docker $USER`, then log in again)"),
     ("No such file or directory", f"install Docker (`apt-get install docker.io`) and {_START}"),
     ("Connection refused", _START),
-    ("no answer in", "wait until the machine has less to do, or look into the engine's own log"),
+    ("no answer in", "wait until the machine is less busy, or read the engine's log"),
 )
 
 _NEEDED: Final = {
@@ -151,7 +151,7 @@ def probe_docker(
 ) -> EngineStatus:
     """Ask the engine at `address` about itself; never raises, within `PROBE_TIMEOUT_S`.
 
-    `unable_to_save` says of its info why no container can be saved, as `docker_checkpoint.trouble` does.
+    `unable_to_save` returns from its info why it cannot save containers, as `unavailable_reason` does.
     """
     began = time.monotonic()
     try:
@@ -211,7 +211,7 @@ def _missing_image(client: docker.APIClient, image: str | None) -> list[str]:
 def _missing_network(client: docker.APIClient, network: str | None) -> list[str]:
     if network is None or network in _NETWORK_MODES or network.startswith(("container:", "ns:")):
         return []
-    # Asked for, too, and not only looked for in the list: a network may be named by its id.
+    # Requested by name, too, not only searched in the list: a network may be named by its id.
     try:
         client.inspect_network(network)
     except docker.errors.NotFound:

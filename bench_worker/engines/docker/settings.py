@@ -103,7 +103,7 @@ def limit_flags(settings: ContainerSettings) -> list[str]:
 def unenforced(info: Mapping[str, Any], *, sys: Path | None) -> dict[str, str]:
     """Return which of `SETTINGS` this host would ignore, and why, from `docker info` and the host's ``/sys``.
 
-    `sys` is None where the engine is on another host, which nobody can look into.
+    `sys` is None where the engine is on another host, which cannot be inspected from here.
     """
     found = {}
     if not info.get("PidsLimit"):
