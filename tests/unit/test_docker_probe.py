@@ -114,7 +114,7 @@ def test_an_engine_for_other_systems_is_not_usable():
         (FileNotFoundError(2, "No such file or directory"), "apt-get install"),
         (ConnectionRefusedError(111, "Connection refused"), "start it"),
         (EngineUnavailable("what answers is no Docker Engine"), "DOCKER_HOST"),
-        (TimeoutError("no answer in 4.5 s"), "less to do"),
+        (TimeoutError("no answer in 4.5 s"), "less busy"),
     ],
 )
 def test_a_silent_engine_comes_with_what_to_do(error, advice):
