@@ -313,7 +313,7 @@ class _Output(LineReader):
                 self.fail("a row with other columns than its table", line)
 
     def _check_answers(self) -> None:
-        """Refuse a run whose responses are not those that were asked for."""
+        """Refuse a run with failed or unexpected responses."""
         for name, meaning in (
             ("failed", "requests failed, or got a response of another length than the first"),
             ("non-2xx", "responses had a status other than 2xx"),

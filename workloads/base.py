@@ -159,7 +159,7 @@ class Workload(abc.ABC):
         begins = re.compile(self.run_start_pattern) if self.run_start_pattern else None
         if begins is None:
             return [0] if any(line.strip() for line in lines) else []
-        # A terminal's echo of a control character may stand in front of the first line.
+        # A terminal's echo of a control character may precede the first line.
         return [at for at, line in enumerate(lines) if begins.match(line.strip(" \t\r\0\ufeff").removeprefix("^@"))]
 
     def progress(self, text: str) -> str:

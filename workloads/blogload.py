@@ -85,7 +85,7 @@ class Blogload(Workload):
         Metric("reads_per_second", "1/s", "higher", "files read from end to end a second"),
         Metric("written_mib_per_second", "MiB/s", "higher", "data written a second; MiB are 2**20 bytes"),
         Metric("read_mib_per_second", "MiB/s", "higher", "data read a second"),
-        Metric("total_time_s", "s", "lower", "run time, which was asked for"),
+        Metric("total_time_s", "s", "lower", "run time, as requested"),
     )
     run_start_pattern: ClassVar[str | None] = r"blogload \d+: "
 

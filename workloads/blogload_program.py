@@ -174,7 +174,7 @@ def watch(shared: Shared, rows: int, options: argparse.Namespace, listening: int
 
 
 class WorkerFailed(Exception):
-    """A process could not do its work; the message is what it said."""
+    """A process failed; the message is its own."""
 
 
 def first_complaint(listening: int) -> str:

@@ -23,7 +23,7 @@ SETTINGS_PATH: Final = "/etc/weighbridge/my.cnf"
 HOST: Final = f"{{{NAME}.host}}"
 PORT: Final = f"{{{NAME}.port}}"
 SOCKET: Final = f"{{{NAME}.socket}}"
-"""What stands for where the server is, in the commands of a workload."""
+"""Placeholders for the server's address in the commands of a workload."""
 
 USER: Final = "bench"
 PASSWORD: Final = "bench"  # noqa: S105  of a server that lives as long as a run, and on the host is bound to loopback

@@ -1,14 +1,13 @@
-"""Reads what mbw 1.x and 2.x print, as strictly as they print it.
+"""Parses the output of mbw 1.x and 2.x, strictly.
 
-mbw names its three methods MEMCPY, DUMB (a plain loop) and MCBLOCK (memcpy a block at a time). In the releases up to
-1.2.2, which Debian and Ubuntu shipped for a decade, the first two names are **swapped**: what is printed as MEMCPY is
-the loop, and as DUMB memcpy; MCBLOCK copies one and the same block again and again, so that its source stays in the
-cache. 1.4 mended both. A run's output looks the same in all of them and names no version; only ``mbw -h`` tells them
-apart: since 1.4 its first line names the version, and up to 1.2.2 there is none and the third method reads ``-t2 :``.
-So the help in front of a run tells which labels these are; without it they are unknown.
+mbw has three methods: MEMCPY, DUMB (a plain loop) and MCBLOCK (memcpy a block at a time). Releases up to 1.2.2, which
+Debian and Ubuntu shipped for a decade, **swap** the labels MEMCPY and DUMB, and their MCBLOCK copies the same block
+again and again, so that its source stays in the cache; 1.4 fixed both. The output of a run names no version. Only
+``mbw -h`` does: since 1.4 in its first line; up to 1.2.2 it has none, and its third method reads ``-t2 :``. So the
+help before a run determines the labels; without it they are unknown.
 
-In a log of many runs, a run may begin with the help, with what it allocates, or (``mbw -q``) with its first row, and
-each of these may also stand within a run. The line above decides.
+In a log of many runs, a run may begin with the help, with the line about its memory, or (``mbw -q``) with its first
+row; each of these may also be inside a run. The line above decides.
 """
 
 from __future__ import annotations
@@ -229,7 +228,7 @@ _WITHIN: Final = {
     "header": ("helped", "process"),
     "row": ("helped", "process", "header"),
 }
-"""What stands above a line of each kind that is within a run."""
+"""What may precede a line of each kind inside a run."""
 
 
 def run_starts(lines: Sequence[str]) -> list[int]:
@@ -250,5 +249,5 @@ def run_starts(lines: Sequence[str]) -> list[int]:
 
 
 def _follows(method: str, above: str) -> bool:
-    """Say whether rows of one method stand below those of another in one run."""
+    """Return whether rows of one method follow those of another in the same run."""
     return bool(method and above) and METHODS.index(method) > METHODS.index(above)

@@ -240,12 +240,12 @@ class SysbenchOltp(Workload):
         }
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return version and threads, and whether there were reads, writes or both: which test it was is not said."""
-        said = parse_stated_params(
+        """Return version and threads, and whether there were reads, writes or both; the test is not printed."""
+        stated = parse_stated_params(
             text, {**PARAM_PATTERNS, "read": (_FACTS["read"], int), "write": (_FACTS["write"], int)}
         )
-        kinds = [kind for kind in ("read", "write") if said.pop(kind, 0)]
-        return {**said, "queries": "+".join(kinds)} if kinds else said
+        kinds = [kind for kind in ("read", "write") if stated.pop(kind, 0)]
+        return {**stated, "queries": "+".join(kinds)} if kinds else stated
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Say whether the server is reached by its Unix socket."""

@@ -1,4 +1,4 @@
-"""One block of a stats file and its frame: a gzip member of its own that proves itself whole.
+"""One block of a stats file and its frame: a separate gzip member with checksums.
 
 Inside the member: magic (4 bytes), length (u32 LE) and CRC-32 (u32 LE) of the payload, then the payload, which is
 msgpack ``[kind, body]``. A member is complete or it is nothing, so a file that was cut anywhere is readable up to the
@@ -44,7 +44,7 @@ class TruncatedError(FrameError):
 
 
 def _fastest_zlib() -> Any:
-    """Return isal's zlib, which packs some ten times faster, where there is one; Python's otherwise.
+    """Return isal's zlib, which compresses about ten times faster, if it is installed; else Python's.
 
     They have the same functions and the same format, and read each other's files.
     """

@@ -112,7 +112,7 @@ class StatsFile:
 
     @property
     def header(self) -> dict[str, Any]:
-        """Return the header; raise `StatsFileError` when the file was cut before its end."""
+        """Return the header; raise `StatsFileError` if the file ends within it."""
         if self._header is None:
             raise StatsFileError(f"{self.path}: nothing to read: {self.damage or 'the file is empty'}")
         return self._header
@@ -178,29 +178,29 @@ class StatsFile:
         if isinstance(error, NotABlockError) and offset == 0:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error
         if isinstance(error, TruncatedError):
-            why = "the run was killed or is still running, or the file was cut"
+            why = "the run was killed or is still running, or the file is truncated"
             self.damage = f"byte {offset}: {error} ({why})"
         else:
             reason = str(error) if isinstance(error, FrameError | OSError) else f"the block is malformed: {error}"
-            self.damage = f"byte {offset}: {reason}; what follows is not read"
+            self.damage = f"byte {offset}: {reason}; the rest is not read"
 
     def _checked(self, block: Block) -> dict[str, Any]:
         header = block.body
         if block.kind != "header" or header.get("format") != FORMAT:
-            raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is no {FORMAT} header")
+            raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is not a {FORMAT} header")
         version = header.get("version")
         if type(version) is not int or version < 1:
-            raise StatsFileError(f"{self.path}: format version {version!r}: a number from 1 expected")
+            raise StatsFileError(f"{self.path}: format version {version!r}: expected a number of at least 1")
         if version > VERSION:
             raise StatsFileError(
-                f"{self.path}: is of format version {version}, this program reads up to {VERSION}; "
-                "read it with the Weighbridge that wrote it, or a newer one"
+                f"{self.path}: has format version {version}; this program reads versions up to {VERSION}; "
+                "read it with the Weighbridge that wrote it, or with a newer one"
             )
         return dict(header)
 
 
 def _similar_file_hint(path: Path) -> str:
-    """Return a hint at the stats file beside `path` whose name is nearest, or begins so; else nothing."""
+    """Return a hint at the stats file beside `path` with the nearest name or the same start; else nothing."""
     names = sorted(each.name for each in path.parent.glob("*.stats.gz"))
     longer = [name for name in names if name.startswith(path.name)]
     return did_you_mean(path.name, names) or (f" (did you mean '{longer[-1]}'?)" if longer else "")

@@ -174,7 +174,7 @@ class StatsWriter:
         return self._appended_bytes - self._flushed_bytes
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the file, which was reopened, to its first `offset` bytes; what is written comes behind them.
+        """Truncate the reopened file to its first `offset` bytes; new blocks follow them.
 
         Raises `StatsFileError` when the disk refuses.
         """
@@ -243,7 +243,7 @@ class StatsWriter:
         block cannot be made of what was buffered. Raises `RuntimeError` on a second flush at once.
         """
         if self._flushing:
-            raise RuntimeError("a flush is under way: one at a time")
+            raise RuntimeError("another flush is running: one at a time")
         self._flushing = True
         try:
             batches = BlockBuilder()
@@ -285,7 +285,7 @@ class StatsWriter:
         self.bytes_written += len(member)
 
     def close(self, footer: Mapping[str, Any] | None = None) -> None:
-        """Write what is buffered, then the footer; sync to disk; close. Closing twice is harmless."""
+        """Write the buffered data, then the footer; sync to disk; close. Closing twice is harmless."""
         if self._descriptor is None:
             return
         try:

@@ -186,15 +186,15 @@ def test_plain_gzip_reads_the_file(path):
         (gzip.compress(b"name,value\n1,2\n", mtime=0), "is not a stats file: gzip of something else"),
         (gzip.compress(b"", mtime=0), "is not a stats file: gzip of something else"),
         (encode_frame(pack_payload("jobs", {"rows": 0})), "malformed"),
-        (encode_frame(pack_payload("event", {})), "its first block is no weighbridge-stats header"),
-        (encode_frame(pack_payload("header", {"format": "other", "version": 1})), "no weighbridge-stats header"),
+        (encode_frame(pack_payload("event", {})), "its first block is not a weighbridge-stats header"),
+        (encode_frame(pack_payload("header", {"format": "other", "version": 1})), "not a weighbridge-stats header"),
         (
             encode_frame(pack_payload("header", HEAD | {"version": 2})),
-            "is of format version 2, this program reads up to 1",
+            "has format version 2; this program reads versions up to 1",
         ),
         (
             encode_frame(pack_payload("header", HEAD | {"version": "1"})),
-            "format version '1': a number from 1 expected",
+            "format version '1': expected a number of at least 1",
         ),
         (b"", "the file is empty"),
     ],
@@ -404,7 +404,7 @@ def test_one_flush_at_a_time(path, monkeypatch):
     monkeypatch.setattr(
         "bench_common.stats.writer.encode_frame", lambda payload: writer.flush() or encode_frame(payload)
     )
-    with pytest.raises(StatsFileError, match="RuntimeError: a flush is under way: one at a time"):
+    with pytest.raises(StatsFileError, match="RuntimeError: another flush is running: one at a time"):
         writer.flush()
     writer.close()
 
