@@ -1,8 +1,8 @@
 """The messages between master and workers: each type with its fields, their bounds, its sender, lane and size limit.
 
 A frame is one MessagePack array ``[VERSION, message]``; a message is a map of its ``type``, its ``epoch`` and its
-fields. `encode` checks a message as strictly as `Direction.decode` does: a frame that is not exactly one message of
-its direction raises `ProtocolError`, is counted and dropped. Nothing is ever unpickled or evaluated. High-rate
+fields. A frame that is not exactly one message of its direction raises `ProtocolError`, is counted and dropped;
+`encode` checks as strictly, but for messages of every few jobs. Nothing is ever unpickled or evaluated. High-rate
 content (jobs and results) travels as packed rows in one bin.
 """
 
@@ -62,6 +62,11 @@ class Message(Struct, kw_only=True, forbid_unknown_fields=True, tag=_tag):
 
     epoch: Count
     """The worker's admission that the message belongs to; 0 outside of any."""
+
+    @property
+    def needs_check(self) -> bool:
+        """Whether `encode` checks the fields: not in messages of every few jobs that hold our own counts and bytes."""
+        return True
 
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
@@ -312,6 +317,11 @@ class Jobs(_MasterWork):
     rows: bytes
     """Rows of `records.ASSIGNMENT_FIELDS`."""
 
+    @property
+    def needs_check(self) -> bool:
+        """See `Message`."""
+        return False
+
 
 class ServiceCommand(_MasterWork, _ServiceMessage):
     """A job of another worker needs something done with a service that is placed here."""
@@ -332,6 +342,11 @@ class Acknowledge(_MasterWork):
     """Batches of results are in the stats file."""
 
     sequences: list[Count]
+
+    @property
+    def needs_check(self) -> bool:
+        """See `Message`."""
+        return False
 
 
 class CancelJobs(_MasterWork):
@@ -359,6 +374,11 @@ class Results(Message):
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
+
+    @property
+    def needs_check(self) -> bool:
+        """See `Message`; metrics, errors and outputs are the jobs'."""
+        return bool(self.metrics or self.errors or self.outputs)
 
 
 WorkerControlMessage: TypeAlias = (
@@ -460,8 +480,9 @@ def encode(message: Message) -> bytes:
         raise ProtocolError(f"message {_name(message)!r}: {error}") from error
     if len(frame) > message.max_bytes:
         raise ProtocolError(_too_large(message, len(frame)))
-    # A struct does not check what it is made of; decoding does, in less than a microsecond.
-    _DIRECTION_OF[type(message)].decode(frame)
+    if message.needs_check:
+        # A struct does not check what it is made of; decoding does.
+        _DIRECTION_OF[type(message)].decode(frame)
     return frame
 
 
