@@ -42,12 +42,12 @@ def max_drift_ns(elapsed_ns: int) -> int:
 class ClockOffset:
     """How far the other clock is ahead of ours, and how far that may be off; both in ns."""
 
-    bound_ns: int
+    uncertainty_ns: int
     offset_ns: int
 
     def contradicts(self, other: ClockOffset) -> bool:
         """Whether both cannot be true of clocks that nothing happened to."""
-        return abs(self.offset_ns - other.offset_ns) > self.bound_ns + other.bound_ns + 1
+        return abs(self.offset_ns - other.offset_ns) > self.uncertainty_ns + other.uncertainty_ns + 1
 
 
 class ClockOffsetEstimator:
@@ -68,9 +68,9 @@ class ClockOffsetEstimator:
         self._exchanges.append((t4, found))
 
     def best_offset(self, now_ns: int) -> ClockOffset | None:
-        """Return the exchange with the smallest bound at an instant of our clock, or None before the first."""
+        """Return the exchange with the smallest uncertainty at an instant of our clock, or None before the first."""
         aged = (
-            ClockOffset(offset.bound_ns + max_drift_ns(now_ns - made_ns), offset.offset_ns)
+            ClockOffset(offset.uncertainty_ns + max_drift_ns(now_ns - made_ns), offset.offset_ns)
             for made_ns, offset in self._exchanges
         )
         return min(aged, default=None)

@@ -65,7 +65,7 @@ class Message(Struct, kw_only=True, forbid_unknown_fields=True, tag=_tag):
 
     @property
     def needs_check(self) -> bool:
-        """Whether `encode` checks the fields: not in messages of every few jobs that hold our own counts and bytes."""
+        """Whether `encode` checks the fields: not in messages of every few jobs with our own counts and bytes."""
         return True
 
 

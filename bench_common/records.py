@@ -60,11 +60,11 @@ ASSIGNMENT_FIELDS: Final = ("ticket", "seed", "intended_ns")
 clock; 0 in the closed model, where it may begin at once.
 """
 
-RESULT_FIELDS: Final = ("ticket", "outcome", "failed_at", "bound_ns", "start_ns", "end_ns")
+RESULT_FIELDS: Final = ("ticket", "outcome", "failed_at", "uncertainty_ns", "start_ns", "end_ns")
 """How a row of results begins on the wire; a start and a duration (ns) for each operation of the treatment follow.
 
 All are signed 64-bit words, little end first. `failed_at` is the position of the operation that failed, -1 where none
-did; `bound_ns` how much too late a stamp may be. An operation that was not tried has a duration of -1.
+did; `uncertainty_ns` how much too late a stamp may be. An operation that was not tried has a duration of -1.
 """
 
 LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns")
@@ -99,20 +99,21 @@ JOB_ROW: Final = np.dtype(
         ("outcome", "u1"),
         ("start_ns", "<i8"),
         ("end_ns", "<i8"),
-        ("bound_ns", "<u4"),
+        ("uncertainty_ns", "<u4"),
         ("wait_ns", "<i8"),
     ]
 )
 """A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0).
 
-`end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than `bound_ns`
-too late; `MAX_UNCERTAINTY_NS` stands for more than that. `wait_ns` is how long after its arrival it began, in an open
-system (service time is from its start, response time from its arrival, to its end); 0 in the closed model.
+`end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than
+`uncertainty_ns` too late; `MAX_UNCERTAINTY_NS` stands for more than that. `wait_ns` is how long after its arrival it
+began, in an open system (service time is from its start, response time from its arrival, to its end); 0 in the closed
+model.
 """
 
 MAX_UNCERTAINTY_NS: Final = (1 << 32) - 1
 UNCERTAINTY_GRAIN_NS: Final = (1 << 10) - 1
-"""These bits of a job's bound are set: it is rounded up to about a microsecond, and takes a byte less in the file."""
+"""These bits of a job's uncertainty are set: rounded up to about a microsecond, it takes a byte less in the file."""
 
 OPERATION_ROW: Final = np.dtype(
     [
@@ -219,7 +220,7 @@ class _RareAttribute(Generic[Value]):
 class JobReport:
     """Everything one job gave; what a slot hands to the outbox. Of a job that just went well that is its stamps."""
 
-    __slots__ = ("bound_ns", "extras", "stamps")
+    __slots__ = ("extras", "stamps", "uncertainty_ns")
 
     outcome: _RareAttribute[int] = _RareAttribute(Outcome.DONE)
     span: _RareAttribute[tuple[int, int] | None] = _RareAttribute(None)
@@ -235,8 +236,8 @@ class JobReport:
     def __init__(self) -> None:
         self.stamps: list[int] = []
         """Start and duration (ns) of each operation that was tried, in turn."""
-        self.bound_ns = 0
-        """The largest of its operations' `OperationResult.end_bound_ns`, `MAX_UNCERTAINTY_NS` at most."""
+        self.uncertainty_ns = 0
+        """The largest of its operations' `OperationResult.end_uncertainty_ns`, `MAX_UNCERTAINTY_NS` at most."""
         self.extras: dict[str, Any] | None = None
         """What else there is, by name; None where there is nothing."""
 

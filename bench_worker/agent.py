@@ -158,7 +158,7 @@ def hello_message(options: AgentOptions, info: dict[str, Any], offset: ClockOffs
     """Return a hello. `info` describes the host, `offset` is how far the master's clock is ahead."""
     present: dict[str, Any] = {"load": os.getloadavg()[0]}
     if offset is not None:
-        present["clock"] = {"offset_ns": offset.offset_ns, "uncertainty_ns": offset.bound_ns}
+        present["clock"] = {"offset_ns": offset.offset_ns, "uncertainty_ns": offset.uncertainty_ns}
     return Hello(
         epoch=0,
         worker_id=options.worker_id,
@@ -317,7 +317,7 @@ class Agent:
                 sent_ns=now_ns,
                 running=self._running,
                 offset_ns=offset.offset_ns if offset is not None else 0,
-                uncertainty_ns=offset.bound_ns if offset is not None else -1,
+                uncertainty_ns=offset.uncertainty_ns if offset is not None else -1,
             )
         )
 

@@ -69,10 +69,10 @@ class Script:
         return stamps[2 * self.first], stamps[2 * self.last] + stamps[2 * self.last + 1]
 
 
-def record_uncertainty(report: JobReport, end_bound_ns: int) -> None:
+def record_uncertainty(report: JobReport, end_uncertainty_ns: int) -> None:
     """Take in by how much an operation's end may be stamped too late; the largest counts for the job."""
-    if end_bound_ns > report.bound_ns:
-        report.bound_ns = min(end_bound_ns | UNCERTAINTY_GRAIN_NS, MAX_UNCERTAINTY_NS)
+    if end_uncertainty_ns > report.uncertainty_ns:
+        report.uncertainty_ns = min(end_uncertainty_ns | UNCERTAINTY_GRAIN_NS, MAX_UNCERTAINTY_NS)
 
 
 def record_failure(report: JobReport, script: Script, trouble: Failure) -> None:

@@ -88,7 +88,9 @@ class Outbox:
         if report.extras is None and stamps:
             # As in `_row` and in the script's `span`, without a call: of a no-op run this is all that comes by.
             end_ns = stamps[self._last] + stamps[self._last + 1]
-            self._rows.append(self._pack(ticket, DONE, -1, report.bound_ns, stamps[self._first], end_ns, *stamps))
+            self._rows.append(
+                self._pack(ticket, DONE, -1, report.uncertainty_ns, stamps[self._first], end_ns, *stamps)
+            )
         else:
             self._add_extras(ticket, report)
             self._rows.append(self._row(ticket, report))
@@ -98,7 +100,7 @@ class Outbox:
         stamps = report.stamps
         span = report.span or (self._script.span(stamps) if stamps else (0, 0))
         missing = self._script.length - len(stamps) // 2
-        head = (ticket, report.outcome, report.failed_at, report.bound_ns)
+        head = (ticket, report.outcome, report.failed_at, report.uncertainty_ns)
         return self._pack(*head, *span, *stamps, *NOT_REACHED * missing)
 
     def _add_extras(self, ticket: int, report: JobReport) -> None:

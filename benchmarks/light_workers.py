@@ -79,7 +79,7 @@ class LightWorker:
             if self._epoch:
                 now_ns = monotonic_ns()
                 best = self._clock.best_offset(now_ns)
-                offset = (best.offset_ns, best.bound_ns) if best is not None else (0, -1)
+                offset = (best.offset_ns, best.uncertainty_ns) if best is not None else (0, -1)
                 running = self._crew.running if self._crew is not None else 0
                 self._send(
                     Heartbeat(

@@ -90,7 +90,7 @@ def host(worker=0, **changes):
         "slots": 4,
         "engines": {"docker": "20.10.24", "native": "1"},
         "fingerprint": {"kernel": "6.1.0-18-amd64", "cpu_model": "Test CPU", "cpu_threads": 2, "memory": 2**33},
-        "clock": {"offset_ns": 0, "bound_ns": 20_000},
+        "clock": {"offset_ns": 0, "uncertainty_ns": 20_000},
         **changes,
     }
 
@@ -163,7 +163,7 @@ def lifecycle_run(path, *, head=None, foot=None):
         took = (100 + job) * MS // (10 if treatment else 1)
         failed = job == 6
         row = {"ticket": ticket_of(job), "treatment": treatment, "trial": job}
-        stamps = {"start_ns": clock, "end_ns": clock + took, "bound_ns": (job + 1) * MS // 100}
+        stamps = {"start_ns": clock, "end_ns": clock + took, "uncertainty_ns": (job + 1) * MS // 100}
         builder.add("event", {"at_ns": clock, "kind": "trial-begin", "trial": job})
         builder.add_jobs(row | stamps | {"outcome": Outcome.FAILED if failed else Outcome.DONE})
         parts = [took // 2, took // 4, took - took // 2 - took // 4]

@@ -39,7 +39,7 @@ class _History:
         self.treatments = header["treatments"]
         self.trials = [treatment for treatment, *_ in header["trials"]]
         self.environments = {}
-        self.bounds_ns = {}
+        self.uncertainties_ns = {}
         self.began = {}
         self.ended = {}
         self.skipped = {}
@@ -64,7 +64,7 @@ class _History:
 
     def take_host(self, body):
         self.environments[body["worker"]] = body["environment"]
-        self.bounds_ns[body["worker"]] = body["clock"]["bound_ns"]
+        self.uncertainties_ns[body["worker"]] = body["clock"]["uncertainty_ns"]
 
     def take_event(self, event):
         trial = event.get("trial")
@@ -168,10 +168,10 @@ class _History:
     def _check_times(self, job, row):
         if row["end_ns"] < row["start_ns"]:
             self.fault(f"job {job} ended before it began")
-        bound_ns = self.bounds_ns.get(row["worker"], 0)
+        uncertainty_ns = self.uncertainties_ns.get(row["worker"], 0)
         begin, end = self.began.get(row["trial"]), self.ended.get(row["trial"])
-        early = begin is not None and row["start_ns"] < begin["at_ns"] - bound_ns
-        late = end is not None and row["end_ns"] > end["at_ns"] + bound_ns
+        early = begin is not None and row["start_ns"] < begin["at_ns"] - uncertainty_ns
+        late = end is not None and row["end_ns"] > end["at_ns"] + uncertainty_ns
         if early or late:
             self.fault(f"job {job} lies {'before' if early else 'behind'} its trial {row['trial']}")
 

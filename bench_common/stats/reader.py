@@ -79,7 +79,7 @@ class SupersededTrials:
 __all__ = ["FORMAT", "VERSION", "Block", "StatsFile", "StatsWriter"]
 
 FORMAT: Final = "weighbridge-stats"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +191,11 @@ class StatsFile:
         version = header.get("version")
         if type(version) is not int or version < 1:
             raise StatsFileError(f"{self.path}: format version {version!r}: expected a number of at least 1")
-        if version > VERSION:
+        if version != VERSION:
+            newer = ", or with a newer one" if version > VERSION else ""
             raise StatsFileError(
-                f"{self.path}: has format version {version}; this program reads versions up to {VERSION}; "
-                "read it with the Weighbridge that wrote it, or with a newer one"
+                f"{self.path}: has format version {version}; this program reads version {VERSION}; "
+                f"read it with the Weighbridge that wrote it{newer}"
             )
         return dict(header)
 

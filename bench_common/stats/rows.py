@@ -129,7 +129,7 @@ JOB_COLUMNS: Final = {
     "outcome": OFFSET,
     "end_ns": DELTA,
     "duration_ns": OFFSET,
-    "bound_ns": OFFSET,
+    "uncertainty_ns": OFFSET,
     "wait_ns": OFFSET,
 }
 """Jobs arrive in the order of their ends: those differ little, and durations vary less than starts do."""

@@ -216,7 +216,7 @@ class Aggregator:
         counts[outcome.name.lower()] += len(measured)
         if outcome == Outcome.DONE and self._timed:
             self.series[treatment, JOB].add(measured["duration_ns"], measured)
-            self.uncertainties[treatment].record(measured["bound_ns"])
+            self.uncertainties[treatment].record(measured["uncertainty_ns"])
             responses = self.response_times(treatment, measured)
             if responses is not None:
                 self.series[treatment, RESPONSE].add(responses, measured)

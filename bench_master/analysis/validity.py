@@ -124,7 +124,7 @@ class ClockReading:
 
     at_ns: int
     offset_ns: int
-    bound_ns: int
+    uncertainty_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class ClockChecker:
     def __init__(self) -> None:
         self.disagreements: list[ClockDisagreement] = []
         self.uncertainties: dict[int, int] = {}
-        """The largest bound at which each worker's clock was read, in ns."""
+        """The largest uncertainty at which each worker's clock was read, in ns."""
         self._last: dict[int, ClockReading] = {}
         self._trial: int | None = None
 
@@ -160,28 +160,28 @@ class ClockChecker:
             return
         for reading in event.get("clocks") or ():
             if isinstance(reading, list) and len(reading) == 3 and all(isinstance(value, int) for value in reading):  # noqa: PLR2004
-                worker, offset_ns, bound_ns = reading
+                worker, offset_ns, uncertainty_ns = reading
                 # A change seen when a trial begins happened after the previous trial.
                 of = self._trial if kind == "trial-begin" and self._trial is not None else trial
-                self._read(worker, of, ClockReading(at_ns, offset_ns, bound_ns))
+                self._read(worker, of, ClockReading(at_ns, offset_ns, uncertainty_ns))
         self._trial = trial
 
     def _read(self, worker: int, trial: int, new: ClockReading) -> None:
-        self.uncertainties[worker] = max(self.uncertainties.get(worker, 0), new.bound_ns)
+        self.uncertainties[worker] = max(self.uncertainties.get(worker, 0), new.uncertainty_ns)
         old = self._last.get(worker)
         self._last[worker] = new
         if old is None:
             return
         bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
-        allowed_ns = old.bound_ns + new.bound_ns + max_drift_ns(bracket_ns)
+        allowed_ns = old.uncertainty_ns + new.uncertainty_ns + max_drift_ns(bracket_ns)
         if abs(gained_ns) > allowed_ns:
             self.disagreements.append(ClockDisagreement(worker, trial, bracket_ns, gained_ns, allowed_ns))
 
     def report(self, worker: int) -> ClockReport:
         """Return the report on one host's clock."""
-        bound_ns = self.uncertainties.get(worker)
+        uncertainty_ns = self.uncertainties.get(worker)
         return ClockReport(
-            uncertainty_max_s=None if bound_ns is None else bound_ns / 1e9,
+            uncertainty_max_s=None if uncertainty_ns is None else uncertainty_ns / 1e9,
             disagreements=[
                 ClockDisagreementReport(
                     trial=found.trial,

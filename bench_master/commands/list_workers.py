@@ -77,7 +77,7 @@ class WorkerRow:
         document["load"] = present.info.get("load") if present is not None else None
         document["clock"] = None
         if self.clock_offset_ns is not None:
-            document["clock"] = {"offset_ns": self.clock_offset_ns[0], "bound_ns": self.clock_offset_ns[1]}
+            document["clock"] = {"offset_ns": self.clock_offset_ns[0], "uncertainty_ns": self.clock_offset_ns[1]}
         document["heard"] = None if present is None else round(present.seconds_since_heard(), 3)
         document["engine_versions"] = usable_engines(present) if present is not None else {}
         return document

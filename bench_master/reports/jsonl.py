@@ -225,14 +225,14 @@ class _LineBuilder:
         self._imported = bool(header.get("imported"))
 
     def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
-        for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns, wait_ns in rows.tolist():
+        for ticket, treatment, trial, worker, outcome, start_ns, end_ns, uncertainty_ns, wait_ns in rows.tolist():
             ran = outcome <= Outcome.FAILED
             line = self._identity(ticket, treatment, trial) | {
                 "worker": self.workers.get(worker, worker),
                 "outcome": Outcome(outcome).name.lower(),
                 "start_s": (start_ns - self._began_ns) / 1e9 if ran or start_ns else None,
                 "duration_s": (end_ns - start_ns) / 1e9 if ran else None,
-                "end_uncertainty_s": bound_ns / 1e9 if ran else None,
+                "end_uncertainty_s": uncertainty_ns / 1e9 if ran else None,
             }
             if treatment in self._open:
                 line["wait_s"] = wait_ns / 1e9 if ran else None

@@ -57,7 +57,7 @@ def busy_percent(columns: Mapping[str, Column]) -> float | None:
 
 
 UNKNOWN_UNCERTAINTY_NS = -1
-"""The bound of a clock offset that is only estimated from one-way messages."""
+"""The uncertainty of a clock offset that is only estimated from one-way messages."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class WorkerHost:
     """What the worker's hello says of its host."""
     offset_ns: int = 0
     """How far its monotonic clock is ahead of ours."""
-    bound_ns: int = 0
+    uncertainty_ns: int = 0
     """The uncertainty of `offset_ns`; `UNKNOWN_UNCERTAINTY_NS` before the first comparison."""
     last_compared_ns: int = 0
     """When the worker last sent its comparison, on our clock."""
@@ -97,30 +97,30 @@ class WorkerHost:
 
         The difference of its two stamps is the offset less the delay, so the largest is the nearest.
         """
-        if self.same_clock or self.bound_ns != UNKNOWN_UNCERTAINTY_NS:
+        if self.same_clock or self.uncertainty_ns != UNKNOWN_UNCERTAINTY_NS:
             return
         guess = sent_ns - received_ns
         self.offset_ns = max(self.offset_ns, guess) if self.offset_ns else guess
 
     def update_offset(self, message: Heartbeat, received_ns: int) -> None:
-        """Update the offset and its bound from the comparison in the worker's heartbeat."""
+        """Update the offset and its uncertainty from the comparison in the worker's heartbeat."""
         if not self.same_clock and message.uncertainty_ns >= 0:
-            self.offset_ns, self.bound_ns = -message.offset_ns, message.uncertainty_ns
+            self.offset_ns, self.uncertainty_ns = -message.offset_ns, message.uncertainty_ns
             self.last_compared_ns = received_ns
 
     @property
     def clock_known(self) -> bool:
         """Whether its clock is ours, or was compared with it."""
-        return self.bound_ns != UNKNOWN_UNCERTAINTY_NS
+        return self.uncertainty_ns != UNKNOWN_UNCERTAINTY_NS
 
     def clock_reading(self, now_ns: int) -> tuple[int, int] | None:
-        """Return offset and bound at an instant of our clock; None where it is the same clock, or unknown.
+        """Return offset and uncertainty at an instant of our clock; None where it is the same clock, or unknown.
 
-        The clocks may have drifted since the comparison, so the bound has grown.
+        The clocks may have drifted since the comparison, so the uncertainty has grown.
         """
         if self.same_clock or not self.clock_known:
             return None
-        return self.offset_ns, self.bound_ns + max_drift_ns(now_ns - self.last_compared_ns)
+        return self.offset_ns, self.uncertainty_ns + max_drift_ns(now_ns - self.last_compared_ns)
 
     def convert_samples(self, message: Samples) -> dict[str, Column]:
         """Return the columns of a samples message on our clock; raise `ProtocolError` on invalid ones."""
@@ -153,7 +153,7 @@ class WorkerHost:
             "engines": versions,
             "fingerprint": self.info.get("fingerprint", {}),
             "labels": self.info.get("labels", {}),
-            "clock": {"offset_ns": self.offset_ns, "bound_ns": self.bound_ns},
+            "clock": {"offset_ns": self.offset_ns, "uncertainty_ns": self.uncertainty_ns},
         }
 
 
@@ -171,7 +171,7 @@ class WorkerHosts:
         return iter(self._hosts.items())
 
     def readings(self, now_ns: int) -> list[tuple[int, int, int]]:
-        """Return number, offset and bound of each clock that is not ours."""
+        """Return number, offset and uncertainty of each clock that is not ours."""
         found = ((number, host.clock_reading(now_ns)) for number, host in self)
         return [(number, *reading) for number, reading in found if reading is not None]
 
@@ -190,6 +190,6 @@ class WorkerHosts:
         name = str(info.get("host", "unknown"))
         host = WorkerHost(member.worker_id, name, member.environment, member.slots, same_clock, info)
         if not same_clock:
-            host.bound_ns = UNKNOWN_UNCERTAINTY_NS
+            host.uncertainty_ns = UNKNOWN_UNCERTAINTY_NS
         self._hosts[member.number] = host
         return host

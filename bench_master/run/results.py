@@ -119,7 +119,7 @@ def to_rows(batches: Sequence[ResultBatch], number: int, offset_ns: int) -> tupl
     for name in ("ticket", "outcome"):
         jobs[name] = head[name]
     jobs["treatment"], jobs["trial"], jobs["worker"] = batch.treatment, batch.trial, number
-    jobs["bound_ns"] = head["bound_ns"].clip(0, MAX_UNCERTAINTY_NS)
+    jobs["uncertainty_ns"] = head["uncertainty_ns"].clip(0, MAX_UNCERTAINTY_NS)
     jobs["start_ns"], jobs["end_ns"] = head["start_ns"] - offset_ns, head["end_ns"] - offset_ns
     if batch.intended_ns is not None:
         intended = np.array([instant for one in batches for instant in one.intended_ns or ()], np.int64)

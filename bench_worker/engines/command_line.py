@@ -149,8 +149,8 @@ class CommandSequence:
         """Return the result of the operation: its stamps, and these fields."""
         if self.last is None:
             return OperationResult(self.start_ns, time.monotonic_ns(), **fields)
-        bound_ns = min(self.last.end_uncertainty_ns, self.last.end_ns - self.start_ns)
-        return OperationResult(self.start_ns, self.last.end_ns, end_uncertainty_ns=bound_ns, **fields)
+        uncertainty_ns = min(self.last.end_uncertainty_ns, self.last.end_ns - self.start_ns)
+        return OperationResult(self.start_ns, self.last.end_ns, end_uncertainty_ns=uncertainty_ns, **fields)
 
     def failed(self, result: ProgramResult) -> OperationFailed:
         """Return the failure that a command's exit code and error text mean."""

@@ -66,7 +66,7 @@ class Exit:
     """How a process ended: `code` is its exit code, or minus the signal that ended it.
 
     `end_ns` is CLOCK_MONOTONIC at the reaping; `user_s` and `system_s` the CPU time that it and the children that
-    it waited for have used, in seconds. It ended no more than `end_bound_ns` before that.
+    it waited for have used, in seconds. It ended no more than `end_uncertainty_ns` before that.
     """
 
     code: int

@@ -49,10 +49,10 @@ def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
     events = [event for event in run.blocks("event") if event["kind"] in ("trial-begin", "trial-end")]
     assert len(events) == 6
     for event in events:
-        ((worker, offset_ns, bound_ns),) = event["clocks"]
+        ((worker, offset_ns, uncertainty_ns),) = event["clocks"]
         assert worker == 0
-        assert 0 < bound_ns < 50_000_000
-        assert abs(offset_ns - AHEAD_S * 10**9) <= bound_ns
+        assert 0 < uncertainty_ns < 50_000_000
+        assert abs(offset_ns - AHEAD_S * 10**9) <= uncertainty_ns
     brackets = {}
     for event in events:
         brackets.setdefault(event["trial"], []).append(event["at_ns"])

@@ -124,7 +124,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
         lambda: (message := master.master(*listen)).status == 0 and message, 60, "a word of both workers"
     )
     for row in json.loads(received.out):
-        assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "bound_ns": 0})
+        assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "uncertainty_ns": 0})
         assert row["heard"] < 2
         assert row["load"] >= 0
     here = ("--zmq-bind-ip", f"{testbed.subnet}.1")

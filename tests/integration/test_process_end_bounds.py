@@ -52,10 +52,10 @@ def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
     waited = dict(zip(waits["ticket"].tolist(), (waits["start_ns"] + waits["duration_ns"]).tolist(), strict=True))
     assert (len(rows), set(rows["outcome"].tolist())) == (4 * concurrency, {Outcome.DONE})
     bounds = []
-    for ticket, bound_ns in zip(rows["ticket"].tolist(), rows["bound_ns"].tolist(), strict=True):
+    for ticket, uncertainty_ns in zip(rows["ticket"].tolist(), rows["uncertainty_ns"].tolist(), strict=True):
         own_ns, seen_ns = (int((result / f"{ticket}.{name}").read_text()) for name in ("own", "seen"))
         # The process ended between its own last look at the clock and the moment at which the witness saw it.
         assert own_ns <= waited[ticket]
-        assert waited[ticket] - bound_ns <= seen_ns
-        bounds.append((bound_ns / 1e6, (seen_ns - waited[ticket]) / 1e6))
+        assert waited[ticket] - uncertainty_ns <= seen_ns
+        bounds.append((uncertainty_ns / 1e6, (seen_ns - waited[ticket]) / 1e6))
     sys.stdout.write(f"bound, and how much later the witness saw it, in ms: {sorted(bounds)}\n")

@@ -65,7 +65,7 @@ def test_a_hello_tells_of_the_host_as_it_is_now():
     info = hello_message(options(), {"host": "w.lab"}, None, 5).info
     assert (info["host"], "clock" in info) == ("w.lab", False)
     assert info["load"] >= 0
-    hello = hello_message(options(), {}, ClockOffset(bound_ns=100, offset_ns=4_900), 5)
+    hello = hello_message(options(), {}, ClockOffset(uncertainty_ns=100, offset_ns=4_900), 5)
     assert hello.info["clock"] == {"offset_ns": 4_900, "uncertainty_ns": 100}
     assert hello.sent_ns == 5
 
@@ -107,7 +107,7 @@ def test_a_worker_compares_its_clock_outside_of_a_run():
     clock = MasterClock()
     assert clock.last_offset(1_000) is None
     clock.add(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
-    assert clock.last_offset(2_000) == ClockOffset(bound_ns=100, offset_ns=4_900)
+    assert clock.last_offset(2_000) == ClockOffset(uncertainty_ns=100, offset_ns=4_900)
 
 
 def test_a_comparison_is_forgotten_before_another_master_answers():
@@ -117,7 +117,7 @@ def test_a_comparison_is_forgotten_before_another_master_answers():
     later = round((OFFSET_MAX_AGE_S + 1) * S)
     assert clock.last_offset(later) is None
     clock.add(pulse(later, later + 8_000, later + 8_100), later + 900, admitted=False)
-    assert clock.last_offset(later + 900) == ClockOffset(bound_ns=400, offset_ns=7_600)
+    assert clock.last_offset(later + 900) == ClockOffset(uncertainty_ns=400, offset_ns=7_600)
 
 
 def test_a_comparison_with_the_master_of_our_run_outlives_its_silence():
@@ -126,7 +126,7 @@ def test_a_comparison_with_the_master_of_our_run_outlives_its_silence():
     clock.add(pulse(1_000, 6_000, 6_100), 1_300, admitted=True)
     later = round((OFFSET_MAX_AGE_S + 1) * S)
     clock.add(pulse(later, later + 5_000_000, later + 5_000_000), later + 10_000_000, admitted=True)
-    assert clock.offset_at(later + 10_000_000).bound_ns < 5_000_000
+    assert clock.offset_at(later + 10_000_000).uncertainty_ns < 5_000_000
     clock.forget()
     assert clock.offset_at(later + 10_000_000) is None
 

@@ -22,10 +22,10 @@ def test_the_true_offset_is_within_the_bound(offset, trips):
         clock.exchange(now, now + out + offset, now + out + there + offset, now + out + there + back)
         now += out + there + back + 1
     best = clock.best_offset(now)
-    assert abs(best.offset_ns - offset) <= best.bound_ns + 1
+    assert abs(best.offset_ns - offset) <= best.uncertainty_ns + 1
     newest = trips[-32:]
     longest = sum(out + there + back + 1 for out, there, back in newest)
-    assert best.bound_ns <= min((out + back + 1) // 2 for out, _, back in newest) + max_drift_ns(longest)
+    assert best.uncertainty_ns <= min((out + back + 1) // 2 for out, _, back in newest) + max_drift_ns(longest)
 
 
 @given(st.integers(-100, 100), st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=40))
@@ -44,7 +44,7 @@ def test_the_bound_holds_for_clocks_that_drift(ppm, trips):
     best = clock.best_offset(now)
     assume(best is not None)  # what drift makes shorter than no time at all is dropped
     rounding = 3 + max_drift_ns(max(sum(trip) for trip in trips))
-    assert abs(best.offset_ns - (there(now) - now)) <= best.bound_ns + rounding
+    assert abs(best.offset_ns - (there(now) - now)) <= best.uncertainty_ns + rounding
 
 
 def test_a_clock_that_stood_still_is_compared_again():

@@ -13,8 +13,8 @@ from bench_master.analysis.validity import ClockChecker
 def told(*readings, worker=0):
     """Return clocks that were told of trials: (kind, trial, at, offset, bound) each, in ns."""
     clocks = ClockChecker()
-    for kind, trial, at_ns, offset_ns, bound_ns in readings:
-        clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, offset_ns, bound_ns]]})
+    for kind, trial, at_ns, offset_ns, uncertainty_ns in readings:
+        clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, offset_ns, uncertainty_ns]]})
     return clocks
 
 

@@ -12,8 +12,8 @@ CLI = CommandLine(
 )
 
 
-def program_result(exit_code=0, stdout=b"", stderr=b"", start_ns=100, end_ns=200, bound_ns=10):
-    return ProgramResult(("create", "x"), exit_code, stdout, stderr, False, start_ns, end_ns, bound_ns, 0.001)
+def program_result(exit_code=0, stdout=b"", stderr=b"", start_ns=100, end_ns=200, uncertainty_ns=10):
+    return ProgramResult(("create", "x"), exit_code, stdout, stderr, False, start_ns, end_ns, uncertainty_ns, 0.001)
 
 
 class PreparedSequence(CommandSequence):
@@ -54,7 +54,7 @@ def test_the_stamps_of_several_commands():
     """From the start of the first to the end of the last timed one; the untimed one is left out."""
     sequence = PreparedSequence(
         program_result(),
-        program_result(start_ns=300, end_ns=400, bound_ns=20),
+        program_result(start_ns=300, end_ns=400, uncertainty_ns=20),
         program_result(start_ns=500, end_ns=600),
     )
     sequence.run("create", "x")
@@ -68,7 +68,7 @@ def test_the_stamps_of_several_commands():
 
 def test_the_bound_is_never_longer_than_the_operation():
     """The end cannot precede the start."""
-    sequence = PreparedSequence(program_result(start_ns=100, end_ns=105, bound_ns=50))
+    sequence = PreparedSequence(program_result(start_ns=100, end_ns=105, uncertainty_ns=50))
     sequence.run("create", "x")
     assert sequence.result().end_uncertainty_ns == 5
 

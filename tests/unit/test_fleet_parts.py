@@ -413,7 +413,7 @@ def test_a_row_for_who_came_and_who_should_have():
         ("b", "b", "bare-metal", "-", "-", "-", "-"),
     ]
     document = rows[0].document()
-    assert document["clock"] == {"offset_ns": 2_500_000, "bound_ns": 100_000}
+    assert document["clock"] == {"offset_ns": 2_500_000, "uncertainty_ns": 100_000}
     assert document["engine_versions"] == {"docker": "27.0"}
     assert (rows[1].document()["heard"], rows[1].document()["clock"]) == (None, None)
 

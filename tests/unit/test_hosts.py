@@ -10,8 +10,8 @@ def joined(boot_id="other", **info):
     return WorkerHosts("mine").join(member, {"host": "blade", "boot_id": boot_id, **info})
 
 
-def beat(offset_ns, bound_ns):
-    return Heartbeat(epoch=7, sent_ns=1, running=0, offset_ns=offset_ns, uncertainty_ns=bound_ns)
+def beat(offset_ns, uncertainty_ns):
+    return Heartbeat(epoch=7, sent_ns=1, running=0, offset_ns=offset_ns, uncertainty_ns=uncertainty_ns)
 
 
 def test_a_worker_of_this_host_has_our_clock():
@@ -19,7 +19,7 @@ def test_a_worker_of_this_host_has_our_clock():
     host = joined("mine")
     host.estimate_offset(10**12, 5)
     host.update_offset(beat(-77, 3), 5)
-    assert (host.offset_ns, host.bound_ns) == (0, 0)
+    assert (host.offset_ns, host.uncertainty_ns) == (0, 0)
 
 
 def test_a_first_guess_serves_until_there_is_better():
@@ -27,11 +27,11 @@ def test_a_first_guess_serves_until_there_is_better():
     host = joined()
     host.estimate_offset(1_000_000, 5_000)
     host.estimate_offset(2_000_000, 1_001_000)
-    assert (host.offset_ns, host.bound_ns) == (999_000, UNKNOWN_UNCERTAINTY_NS)
+    assert (host.offset_ns, host.uncertainty_ns) == (999_000, UNKNOWN_UNCERTAINTY_NS)
     host.update_offset(beat(0, -1), 5)
-    assert host.bound_ns == UNKNOWN_UNCERTAINTY_NS
+    assert host.uncertainty_ns == UNKNOWN_UNCERTAINTY_NS
     host.update_offset(beat(-999_500, 400), 5)
-    assert (host.offset_ns, host.bound_ns) == (999_500, 400)
+    assert (host.offset_ns, host.uncertainty_ns) == (999_500, 400)
     host.estimate_offset(9_000_000, 0)
     assert host.offset_ns == 999_500
 

@@ -66,9 +66,9 @@ def test_what_prepares_and_tidies_up_is_none_of_a_jobs_time():
 def test_a_jobs_bound_is_the_largest_of_its_operations():
     """An end that may be stamped late counts for its job: rounded up, and beyond 4 s cut to what a row holds."""
     report = JobReport()
-    for bound_ns, known_ns in ((5000, 5119), (7000, 7167), (3000, 7167), (1 << 40, MAX_UNCERTAINTY_NS)):
-        job.record_uncertainty(report, bound_ns)
-        assert report.bound_ns == known_ns
+    for uncertainty_ns, known_ns in ((5000, 5119), (7000, 7167), (3000, 7167), (1 << 40, MAX_UNCERTAINTY_NS)):
+        job.record_uncertainty(report, uncertainty_ns)
+        assert report.uncertainty_ns == known_ns
 
 
 def test_a_failed_operation_keeps_its_time_apart():

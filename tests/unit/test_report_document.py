@@ -96,7 +96,7 @@ def bounded(path, bounds_us, operation_us, **fields):
     """Write jobs with these bounds, and one operation `start` of the given length for each."""
     builder = one_treatment(path)
     for ticket, bound_us in enumerate(bounds_us):
-        builder.add_jobs({"ticket": ticket, "end_ns": S, "bound_ns": bound_us * 1000, **fields})
+        builder.add_jobs({"ticket": ticket, "end_ns": S, "uncertainty_ns": bound_us * 1000, **fields})
         builder.add_operations({"ticket": ticket, "duration_ns": operation_us * 1000})
     return report_of(builder.close())
 
@@ -104,9 +104,9 @@ def bounded(path, bounds_us, operation_us, **fields):
 def test_the_timing_error_covers_successful_measured_jobs(path):
     """p99 is at least the true one, and at most the maximum; warm-up and failed jobs do not count."""
     builder = one_treatment(path, trials=((0, 0, True), (0, 1, False)))
-    builder.add_jobs(*({"ticket": job, "trial": 1, "bound_ns": 1000 * (job + 1)} for job in range(200)))
-    builder.add_jobs({"ticket": 300, "bound_ns": MS})
-    builder.add_jobs({"ticket": 301, "trial": 1, "bound_ns": MS, "outcome": Outcome.FAILED})
+    builder.add_jobs(*({"ticket": job, "trial": 1, "uncertainty_ns": 1000 * (job + 1)} for job in range(200)))
+    builder.add_jobs({"ticket": 300, "uncertainty_ns": MS})
+    builder.add_jobs({"ticket": 301, "trial": 1, "uncertainty_ns": MS, "outcome": Outcome.FAILED})
     (entry,) = report_of(builder.close())["treatments"]
     assert 198e-6 <= entry["timing_error_p99_s"] <= 198e-6 * (1 + 4 * RELATIVE_ERROR)
     assert entry["timing_error_max_s"] == 200e-6
@@ -150,7 +150,7 @@ def test_a_large_timing_error_gives_a_warning(path, bounds_us, operation_us, war
 def test_the_advice_about_a_timing_error_depends_on_the_load(path, busy_ns, calm):
     """Workers that were idle most of the time are not overloaded."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
-    builder.add_jobs({"bound_ns": 2 * MS}).add_operations({"duration_ns": MS})
+    builder.add_jobs({"uncertainty_ns": 2 * MS}).add_operations({"duration_ns": MS})
     place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [5]}
     builder.writer.samples(
         0, BATCH_SAMPLES_SOURCE, {**place, "span_ns": [S], "busy_ns": [int(busy_ns)], "lag_max_ns": [MS]}, {}

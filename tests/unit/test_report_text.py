@@ -159,7 +159,7 @@ def extreme_run(path):
 def test_the_timing_error_is_shown_with_the_load_of_the_workers(path):
     """Beside each treatment: how busy the workers' loops were while its jobs ran, and how late at most."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
-    builder.add("host", host(0)).add("host", host(1)).add_jobs({"bound_ns": 400_000})
+    builder.add("host", host(0)).add("host", host(1)).add_jobs({"uncertainty_ns": 400_000})
     for worker, busy_ns in ((0, 100_000_000), (1, 320_000_000)):
         place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [1]}
         loop = {"span_ns": [S], "busy_ns": [busy_ns], "lag_max_ns": [busy_ns // 100]}

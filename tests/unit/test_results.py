@@ -50,7 +50,7 @@ def test_what_the_worker_packs_is_what_the_master_reads():
     failed = JobReport.ended(Outcome.FAILED, (5, 9), error=("start", "engine", "no"))
     failed.stamps += [5, 4]
     failed.failed_at = 0
-    failed.bound_ns = 77
+    failed.uncertainty_ns = 77
     failed.outputs = [("run", b"a", b"b", 3, False)]
     messages, _ = sent((1, report(1000, metrics={"speed": 2.5})), (2, failed))
     batch = unpack_results(messages[0], COUNTS, TRIALS)
@@ -58,7 +58,7 @@ def test_what_the_worker_packs_is_what_the_master_reads():
     assert batch.tickets == jobs["ticket"].tolist() == [1, 2]
     assert jobs["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED]
     assert jobs["end_ns"].tolist() == [1100, 9]
-    assert jobs["bound_ns"].tolist() == [0, 77]
+    assert jobs["uncertainty_ns"].tolist() == [0, 77]
     assert operations["ticket"].tolist() == [1, 1, 2]
     assert operations["operation"].tolist() == [0, 1, 0]
     assert operations["duration_ns"].tolist() == [40, 60, 4]

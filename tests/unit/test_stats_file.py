@@ -189,8 +189,8 @@ def test_plain_gzip_reads_the_file(path):
         (encode_frame(pack_payload("event", {})), "its first block is not a weighbridge-stats header"),
         (encode_frame(pack_payload("header", {"format": "other", "version": 1})), "not a weighbridge-stats header"),
         (
-            encode_frame(pack_payload("header", HEAD | {"version": 2})),
-            "has format version 2; this program reads versions up to 1",
+            encode_frame(pack_payload("header", HEAD | {"version": 3})),
+            "has format version 3; this program reads version 2; read it with the Weighbridge that wrote it, or with",
         ),
         (
             encode_frame(pack_payload("header", HEAD | {"version": "1"})),

@@ -350,9 +350,9 @@ class NativeEngine(Engine):
                 wait_exit(process, start_ns, deadline)
         kill_stragglers(native, container.labels, start_ns)
         with disk_errors_as_failures(start_ns):
-            end_ns, bound_ns = delete_directory(native.directory)
+            end_ns, uncertainty_ns = delete_directory(native.directory)
         container.handle = None
-        return OperationResult(start_ns, end_ns, end_uncertainty_ns=min(bound_ns, end_ns - start_ns))
+        return OperationResult(start_ns, end_ns, end_uncertainty_ns=min(uncertainty_ns, end_ns - start_ns))
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what the main process wrote to its two files."""
