@@ -14,14 +14,13 @@ import psutil
 import pytest
 from busybox_image import skip_or_fail
 from test_run_services import left_behind, require_tools
-from workspace import containers_of, require_images, wait_until
+from workspace import Workspace, containers_of, require_images, wait_until
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
 
 pytestmark = pytest.mark.docker
 
-engines = pytest.mark.parametrize("engine", ["docker", "native"])
 GARBAGE = "#!/bin/sh\necho 'sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)'\necho 'all is well, 42 events'\n"
 
 
@@ -63,48 +62,46 @@ def garbage_image(client):
     client.remove_image(image, force=True)
 
 
-def the_failure(workspace, client, scenario, home=None):
-    """Run a scenario of one job, which fails; return its error. Nothing of it may be left."""
-    run = workspace.run(scenario, status=3)
-    return checked(workspace, client, run, home)
+def failures(workspace, client, jobs, home=None):
+    """Run a job on each engine, all of which fail; return their errors by engine. Nothing of them may be left."""
+    given = {engine: {**job, "engines": [engine]} for engine, job in jobs.items()}
+    return checked(workspace, client, workspace.run(workspace.scenario(jobs=given), status=3), home)
 
 
 def checked(workspace, client, run, home=None):
-    (job,) = run.jobs
-    assert (job["outcome"], job["metrics"]) == ("failed", {})
+    assert {(job["outcome"], *job["metrics"]) for job in run.jobs} == {("failed",)}
     assert left_behind(client, workspace, run) == []
     assert not [*(home or workspace.folder).glob("**/weighbridge-native-*/*")]
-    return job["error"]
+    return {job["treatment"]["engine"]: job["error"] for job in run.jobs}
 
 
-@engines
-def test_a_full_disk(workspace, client, small_disk, engine):
-    """Where a benchmark's files do not fit, it says so."""
+def test_a_full_disk(workspace, client, small_disk):
+    """Where a benchmark's files do not fit, it says so, in a container and natively."""
     job = {"workload": "sysbench-fileio", "params": {"total_size": "64MiB", "file_num": 4, "time": "1s"}}
-    if engine == "docker":
-        job["container"] = {"storage": [{"tmpfs": "1MiB", "target": "/srv/sysbench"}]}
-    else:
-        workspace.environ["TMPDIR"] = str(small_disk)
-    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=job), small_disk)
-    assert (error["operation"], error["kind"]) == ("prepare", "exit-code")
-    assert "No space left on device" in error["message"]
+    contained = {**job, "container": {"storage": [{"tmpfs": "1MiB", "target": "/srv/sysbench"}]}}
+    workspace.environ["TMPDIR"] = str(small_disk)
+    errors = failures(workspace, client, {"docker": contained, "native": job}, small_disk)
+    assert set(errors) == {"docker", "native"}
+    for error in errors.values():
+        assert (error["operation"], error["kind"]) == ("prepare", "exit-code")
+        assert "No space left on device" in error["message"]
 
 
-@engines
-def test_a_missing_tool(workspace, client, engine):
-    """The tool is named, and that it was not found."""
+def test_a_missing_tool(workspace, client):
+    """The error names the tool, and says that it was not found."""
     job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
-    if engine == "docker":
-        job["container"] = {"image": "weighbridge/base"}
-    else:
-        folder = workspace.folder / "bin"
-        folder.mkdir()
-        for tool in ("sh", "sleep"):
-            (folder / tool).symlink_to(shutil.which(tool))
-        workspace.environ["PATH"] = str(folder)
-    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=job))
-    assert error["kind"] == "command-not-found"
-    assert "sysbench" in error["message"]
+    folder = workspace.folder / "bin"
+    folder.mkdir()
+    for tool in ("sh", "sleep"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    workspace.environ["PATH"] = str(folder)
+    errors = failures(
+        workspace, client, {"docker": {**job, "container": {"image": "weighbridge/base"}}, "native": job}
+    )
+    assert set(errors) == {"docker", "native"}
+    for error in errors.values():
+        assert error["kind"] == "command-not-found"
+        assert "sysbench" in error["message"]
 
 
 def guest_of(client, stats, engine):
@@ -123,40 +120,51 @@ def guest_of(client, stats, engine):
     return None
 
 
-@engines
-def test_a_guest_that_is_killed(workspace, client, engine):
+def test_a_guest_that_is_killed(workspace, client):
     """By somebody else, in the middle of its work."""
     job = {"workload": "sysbench-cpu", "params": {"time": "40s"}}
-    program, stats = workspace.start_run(workspace.scenario(engines=[engine], job=job))
-    wait_until(lambda: guest_of(client, stats, engine), 30, "sysbench runs")()
-    error = checked(workspace, client, workspace.finish(program, stats, status=3))
-    assert (error["operation"], error["kind"]) == ("run", "exit-code")
-    assert "exit code 137 of 'sysbench'" in error["message"]
+    program, stats = workspace.start_run(
+        workspace.scenario(engines=["docker", "native"], order="as-written", job=job)
+    )
+    for engine in ("docker", "native"):
+        wait_until(lambda engine=engine: guest_of(client, stats, engine), 30, f"sysbench runs under {engine}")()
+    errors = checked(workspace, client, workspace.finish(program, stats, status=3))
+    assert set(errors) == {"docker", "native"}
+    for error in errors.values():
+        assert (error["operation"], error["kind"]) == ("run", "exit-code")
+        assert "exit code 137 of 'sysbench'" in error["message"]
 
 
 ALONE = {"workload": "sysbench-memory", "params": {"block_size": "256MiB", "time": "5s"}}
 IN_STEPS = {"workload": "sysbench-fileio", "params": {"file_num": 1, "block_size": "256MiB"}}
+STEP_ENGINES = {"docker": None, "docker-cli": None, "runc": "runc", "containerd": "containerd", "podman": "podman"}
+"""The engines that tell which step met the memory limit, and the tool that each needs."""
+
+
+@pytest.fixture(scope="module")
+def over_limit(tmp_path_factory, client):
+    """The errors of guests over their memory limit, by job and engine."""
+    limit = {"container": {"memory": "24MiB", "network": "none"}}
+    engines = [engine for engine, tool in STEP_ENGINES.items() if tool is None or shutil.which(tool)]
+    jobs = {
+        "alone": {**ALONE, **limit, "engines": ["docker"]},
+        "steps": {**IN_STEPS, **limit, "engines": engines},
+    }
+    with Workspace(tmp_path_factory.mktemp("limit")) as workspace:
+        run = workspace.run(workspace.scenario(jobs=jobs), status=3)
+        checked(workspace, client, run)
+    return {(job["treatment"]["job"], job["treatment"]["engine"]): job["error"] for job in run.jobs}
 
 
 @pytest.mark.parametrize(
-    ("engine", "step", "job"),
-    [
-        ("docker", "run", ALONE),
-        ("docker", "prepare", IN_STEPS),
-        ("docker-cli", "prepare", IN_STEPS),
-        ("runc", "prepare", IN_STEPS),
-        ("containerd", "prepare", IN_STEPS),
-        ("podman", "prepare", IN_STEPS),
-    ],
+    ("job", "engine", "step"),
+    [("alone", "docker", "run"), *(("steps", engine, "prepare") for engine in STEP_ENGINES)],
 )
-def test_a_guest_over_its_memory_limit(workspace, client, engine, step, job):
-    """Whether it is the container's own command or one beside it, it is told from any other kill."""
-    if engine in {"runc", "podman"}:
-        require_tools(engine)
-    elif engine == "containerd":
-        require_tools("containerd")
-    limited = {**job, "container": {"memory": "24MiB", "network": "none"}}
-    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=limited))
+def test_a_guest_over_its_memory_limit(over_limit, job, engine, step):
+    """Whether it is the container's own command or one beside it, the error tells it from any other kill."""
+    if STEP_ENGINES[engine]:
+        require_tools(STEP_ENGINES[engine])
+    error = over_limit[job, engine]
     assert (error["operation"], error["kind"]) == (step, "oom-killed"), error
     assert "killed by the OOM killer (memory limit)" in error["message"]
 
@@ -171,19 +179,17 @@ def test_a_memory_limit_that_a_process_cannot_have_is_refused(workspace):
     assert not stats.exists()
 
 
-@engines
-def test_output_that_nobody_understands(workspace, client, garbage_image, engine):
-    """Of a tool that ends with 0: the line is told, and no number is taken from it."""
+def test_output_that_no_parser_understands(workspace, client, garbage_image):
+    """Of a tool that ends with 0: the error quotes the line, and no number is taken from it."""
     job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
-    if engine == "docker":
-        job["container"] = {"image": garbage_image}
-    else:
-        folder = workspace.folder / "bin"
-        folder.mkdir()
-        (folder / "sysbench").write_text(GARBAGE)
-        (folder / "sysbench").chmod(0o755)
-        workspace.environ["PATH"] = f"{folder}:{workspace.environ['PATH']}"
-    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=job))
-    assert (error["operation"], error["kind"]) == ("run", "parse-error")
-    assert "line 2: not a line that a run of sysbench cpu prints here" in error["message"]
-    assert "all is well, 42 events" in error["message"]
+    folder = workspace.folder / "bin"
+    folder.mkdir()
+    (folder / "sysbench").write_text(GARBAGE)
+    (folder / "sysbench").chmod(0o755)
+    workspace.environ["PATH"] = f"{folder}:{workspace.environ['PATH']}"
+    errors = failures(workspace, client, {"docker": {**job, "container": {"image": garbage_image}}, "native": job})
+    assert set(errors) == {"docker", "native"}
+    for error in errors.values():
+        assert (error["operation"], error["kind"]) == ("run", "parse-error")
+        assert "line 2: not a line that a run of sysbench cpu prints here" in error["message"]
+        assert "all is well, 42 events" in error["message"]

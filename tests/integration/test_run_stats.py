@@ -1,4 +1,4 @@
-"""Operations that look at a real container: one query of its statistics, a stream of them, its logs, its image."""
+"""Operations that read a real container: one query of its statistics, a stream of them, its logs, its image."""
 
 import pytest
 from workspace import Workspace, require_images
@@ -10,65 +10,77 @@ CONTAINER = {
     "command": ["sh", "-c", "echo hello; head -c 1000000 /dev/zero > /file; sleep 600"],
     "network": "none",
 }
+JOBS = {
+    "query": {"operations": ["run", "stats", "kill", "remove"]},
+    "stream": {"operations": ["run", {"stats": "1s"}, {"sleep": "2500ms"}, "kill", "remove"], "concurrency": 6},
+    "command-line": {
+        "operations": ["run", "stats", {"stats": "1s"}, {"sleep": "5s"}, "kill", "remove"],
+        "engines": ["docker-cli"],
+        "concurrency": 2,
+    },
+    "logs": {"operations": ["run", {"sleep": "500ms"}, "logs", "commit", "kill", "remove"]},
+    "process": {
+        "operations": ["run", "wait", "logs", "remove"],
+        "container": {"command": ["echo", "hello"]},
+        "engines": ["native"],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of all these jobs, each of which is done."""
+    require_images("weighbridge/base").close()
+    jobs = {name: {"engines": ["docker"], "container": CONTAINER, **job} for name, job in JOBS.items()}
+    with Workspace(tmp_path_factory.mktemp("stats")) as workspace:
+        made = workspace.run(workspace.scenario(jobs=jobs, order="as-written"))
+    assert set(made.outcomes()) == {"done"}
+    return made
 
 
 @pytest.fixture
-def workspace(tmp_path):
-    require_images("weighbridge/base").close()
-    with Workspace(tmp_path) as made:
-        yield made
+def treatments(run):
+    """What the report has of each job, by its name."""
+    return {row["treatment"]["job"]: row for row in run.document["treatments"]}
 
 
-def run_of(workspace, operations, **keys):
-    job = {"operations": operations, "container": CONTAINER}
-    run = workspace.run(workspace.scenario(engines=["docker"], job=job, **keys))
-    (treatment,) = run.document["treatments"]
-    assert treatment["jobs"]["done"] == treatment["jobs"]["total"]
-    return run, treatment
+def test_one_query_takes_dockers_second(treatments):
+    """Docker samples twice, so a single query is as long as that, and gives no count of readings."""
+    assert 0.5 < treatments["query"]["operations"]["stats"]["min_s"] < 10
+    assert treatments["query"]["metrics"] == {}
 
 
-def test_one_query_takes_dockers_second(workspace):
-    """Docker looks twice, so a single query is as long as that, and gives no count of readings."""
-    _, treatment = run_of(workspace, ["run", "stats", "kill", "remove"])
-    assert 0.5 < treatment["operations"]["stats"]["min_s"] < 10
-    assert treatment["metrics"] == {}
-
-
-def test_the_command_line_is_asked_once_or_again_and_again(workspace):
+def test_the_command_line_is_called_for_each_reading(treatments):
     """Each reading is a `docker stats` of its own; one that its container is removed under is no failure."""
-    job = {"operations": ["run", "stats", {"stats": "1s"}, {"sleep": "5s"}, "kill", "remove"], "container": CONTAINER}
-    run = workspace.run(workspace.scenario(engines=["docker-cli"], job=job, concurrency=2))
-    (treatment,) = run.document["treatments"]
+    treatment = treatments["command-line"]
     assert treatment["jobs"]["done"] == treatment["jobs"]["total"] == 2
     assert 0.5 < treatment["operations"]["stats"]["min_s"] < 10
     assert 1 <= treatment["metrics"]["stats_readings"]["min"] <= 6
 
 
-def test_a_stream_goes_on_beside_the_operations_until_the_job_ends(workspace):
-    """Six containers that are watched at once: each has its readings, and none of them disturbs its removal."""
-    run, treatment = run_of(workspace, ["run", {"stats": "1s"}, {"sleep": "2500ms"}, "kill", "remove"], concurrency=6)
-    assert 2 <= treatment["metrics"]["stats_readings"]["min"] <= 6
+def test_a_stream_goes_on_beside_the_operations_until_the_job_ends(run, treatments):
+    """Six containers are watched at once: each has its readings, and none of them disturbs its removal."""
+    assert treatments["stream"]["jobs"]["done"] == 6
+    assert 2 <= treatments["stream"]["metrics"]["stats_readings"]["min"] <= 6
     assert "Connection pool" not in run.err
 
 
-def test_a_stream_of_another_pace_is_refused_before_anything_runs(workspace):
-    """Docker sends once a second, whatever is asked for."""
-    job = {"operations": ["run", {"stats": "5s"}, "remove"], "container": CONTAINER}
-    run = workspace.run(workspace.scenario(engines=["docker"], job=job), status=2)
-    assert any("'stats' every 5 s is not possible" in line for line in run.errors)
-
-
-def test_logs_and_the_size_of_a_commit(workspace):
-    """Logs are read in their own time; the image that was saved is larger by what the container wrote."""
-    _, treatment = run_of(workspace, ["run", {"sleep": "500ms"}, "logs", "commit", "kill", "remove"])
+def test_logs_and_the_size_of_a_commit(treatments):
+    """Logs are read in their own time; the saved image is larger by what the container wrote."""
+    treatment = treatments["logs"]
     assert treatment["operations"]["logs"]["n"] == 1
     size = treatment["metrics"]["commit_bytes"]
     assert size["unit"] == "B"
     assert 1_000_000 <= size["median"] < 1_100_000
 
 
-def test_plain_processes_have_logs_too(workspace):
+def test_plain_processes_have_logs_too(treatments):
     """`logs` is an operation of every engine that keeps what a command prints."""
-    job = {"operations": ["run", "wait", "logs", "remove"], "container": {"command": ["echo", "hello"]}}
-    run = workspace.run(workspace.scenario(job=job))
-    assert run.document["treatments"][0]["operations"]["logs"]["n"] == 1
+    assert treatments["process"]["operations"]["logs"]["n"] == 1
+
+
+def test_a_stream_of_another_interval_is_refused_before_anything_runs(workspace):
+    """Docker sends once a second, whatever interval the scenario asks for."""
+    job = {"operations": ["run", {"stats": "5s"}, "remove"], "container": CONTAINER}
+    run = workspace.run(workspace.scenario(engines=["docker"], job=job), status=2)
+    assert any("'stats' every 5 s is not possible" in line for line in run.errors)

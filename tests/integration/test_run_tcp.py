@@ -66,17 +66,6 @@ def test_one_worker_by_hand_serves_run_after_run(workspace, wire):
     assert (nobody.status, nobody.err) == (0, "no worker connected within 0.5 s\n")
 
 
-def test_a_worker_by_hand_beside_local_ones(workspace, wire):
-    """--workers and --expect together: the run waits for both kinds, and each does its share."""
-    program, stats = workspace.start_run(workspace.scenario(operation_count=8), *wire.run, "--expect", 1)
-    program.wait_for_output("waiting for 1 worker")
-    workspace.start("bench-worker", *wire.worker, "by-hand")
-    run = workspace.finish(program, stats)
-    assert joined(run) == ["by-hand", "local-0"]
-    assert {job["worker"] for job in run.jobs} == {"by-hand", "local-0"}
-    assert run.outcomes() == {"done": 8}
-
-
 def test_an_environment_decides_who_runs_what(workspace, wire):
     """A treatment of an environment runs on the workers that call themselves so, and on no other."""
     for name in ("bare-metal", "control"):
@@ -91,7 +80,7 @@ def test_an_environment_decides_who_runs_what(workspace, wire):
 
 
 def test_only_listed_keys_are_admitted(workspace, wire, keys):
-    """Beyond the loopback a listed key works; none, a stranger's and one that claims another's name get nowhere."""
+    """Beyond the loopback a listed key works; no key, an unknown, a revoked and one in another's name do not."""
     stranger = workspace.folder / "stranger"
     assert workspace.master("keygen", "--dir", stranger, "--worker", "blade-2").status == 0
     forged = (keys / "worker-blade-1.key").read_text().splitlines()
@@ -103,6 +92,8 @@ def test_only_listed_keys_are_admitted(workspace, wire, keys):
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys)
     bare = workspace.start("bench-worker", *wire.worker, "no-key")
     bad = workspace.start("bench-worker", *wire.worker, "--key", unknown)
+    assert workspace.master("keygen", "--dir", keys, "--revoke", "blade-2").status == 0
+    revoked = workspace.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-2.key")
     scenario = workspace.scenario(job=TRUE, iterations=2)
     alone = workspace.run(scenario, *flags, "--worker-timeout", "3s", workers=0, status=3)
     assert "not enough workers: 0 of 1 joined" in alone.err
@@ -111,18 +102,8 @@ def test_only_listed_keys_are_admitted(workspace, wire, keys):
     assert joined(run) == ["blade-1"]
     assert run.outcomes() == {"done": 2}
     assert f"bench-worker --zmq-host THIS-HOST --zmq-control-port {wire.control} --key FILE" in run.err
-    for program in (bare, bad, good):
+    for program in (bare, bad, revoked, good):
         assert program.process.poll() is None
-
-
-def test_a_revoked_key_gets_nowhere(workspace, wire, keys):
-    """Once its key is revoked a worker is refused, while one that is listed still works."""
-    flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys)
-    assert workspace.master("keygen", "--dir", keys, "--revoke", "blade-2").status == 0
-    for name in ("blade-1", "blade-2"):
-        workspace.start("bench-worker", *wire.worker, "--key", keys / f"worker-{name}.key")
-    run = workspace.run(workspace.scenario(job=TRUE, iterations=2), *flags, workers=0)
-    assert joined(run) == ["blade-1"]
 
 
 def test_local_workers_need_no_key_file_of_the_user(workspace, wire, keys):
