@@ -72,7 +72,7 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
         assert 4 <= len(retried) <= 8, "what the worker held, and no others"
         refused = live.run.blocks("footer")[0]["refused_results"]
         assert refused > 0, "results of the attempts that no longer counted, or that nobody could acknowledge"
-        assert re.search(rf"\b{refused} results?\s+refused", live.out)
+        assert re.search(rf"\b{refused} late\s+or\s+duplicate\s+results?\s+discarded", live.out)
         assert_ended_cleanly(live)
 
 

@@ -42,7 +42,7 @@ with contextlib.nullcontext() if end == "exit" else view:
         view.refresh(Snapshot("pty-run", planned=ticks, done=tick, elapsed_s=tick / 20, trial=trial))
         if tick == 3:
             logging.warning("a record from the log")
-            view.say("a worker was lost")
+            view.notify("a worker was lost")
         if tick == 10 and end == "raise":
             raise RuntimeError("the run broke")
         if tick == 10 and end == "exit":

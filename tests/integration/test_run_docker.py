@@ -101,7 +101,7 @@ def test_docker_and_native_side_by_side(workspace, client):
     run = workspace.run(scenario, "--format", "json")
     document = json.loads(run.out)
     assert list(document)[:2] == ["format", "version"]
-    assert (document["format"], document["version"]) == ("weighbridge-report", 1)
+    assert (document["format"], document["version"]) == ("weighbridge-report", 2)
     assert document["totals"].items() >= {"jobs": 4, "done": 4, "failed": 0, "lost": 0, "aborted": 0}.items()
     assert document["totals"]["jobs_per_s"] > 0
     assert document["totals"]["duration_s"] > 4
