@@ -1,8 +1,8 @@
-"""A plain pyzmq socket on the gevent hub: drained by a watcher on its file descriptor, written without waiting.
+"""A plain pyzmq socket on the gevent hub: a watcher on its file descriptor drains it, and sends never block.
 
-zmq.green costs a greenlet switch and a poll per message. Here one watcher drains all that is there in one go and
-hands the frames on as a batch. A socket's FD is edge-triggered: after every drain and every send the socket's own
-EVENTS are looked at, or a message that came in between would lie there until the next one.
+zmq.green costs a greenlet switch and a poll per message. Here one watcher drains all pending messages and passes
+them on as a batch. A socket's FD is edge-triggered: after every drain and every send the channel reads the socket's
+EVENTS, or a message that arrives in between would stay there until the next one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Frames = list[zmq.Frame]
 Receiver = Callable[[list[Frames]], None]
 
 MAX_DRAIN = 1000
-"""Messages taken in one go, so that a flood on one socket does not starve the others."""
+"""Messages received in one drain, so that a flood on one socket does not starve the others."""
 
 
 FRAME_OVERHEAD: Final = KIB
-"""What encryption and the wire add to a frame, and what they say of themselves, in bytes; rounded up."""
+"""What encryption and the wire protocol add to a frame, and their own control frames need, in bytes; rounded up."""
 
 
 def configure_socket(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
-    """Set on purpose what zmq leaves unlimited or off: sizes, lingering, heartbeats, queues.
+    """Set the limits that zmq leaves unlimited or off: sizes, lingering, heartbeats, queues.
 
-    `max_bytes` is the largest frame that may come in. It holds from a connection's first byte, before anybody has
-    shown a key: so a stranger makes us hold no more than that. A queue of 100,000 messages is far above what credit
-    lets be under way; it bounds a peer that ignores credit.
+    `max_bytes` is the largest frame to accept. It applies from a connection's first byte, before authentication, so
+    an unknown peer cannot make us buffer more. A queue of 100,000 messages is far above what credit allows in flight;
+    it bounds a peer that ignores credit.
     """
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + FRAME_OVERHEAD)
     socket.setsockopt(zmq.LINGER, 0)
@@ -59,7 +59,7 @@ def configure_socket(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> N
 
 
 def split_message(message: bytes) -> list[bytes]:
-    """Return a message as the frames that it travels in: one, where it is no larger than `MAX_PART_BYTES`."""
+    """Return the frames that carry a message: one, if it is no larger than `MAX_PART_BYTES`."""
     return (
         [message]
         if len(message) <= MAX_PART_BYTES
@@ -68,7 +68,7 @@ def split_message(message: bytes) -> list[bytes]:
 
 
 def join_frames(frames: Frames) -> bytes:
-    """Return the message that came in these frames; raise `ProtocolError` where it is larger than any."""
+    """Return the message that these frames carry; raise `ProtocolError` if it is larger than `MAX_FRAME`."""
     if len(frames) == 1:
         content: bytes = frames[0].bytes
         return content
@@ -81,8 +81,8 @@ def join_frames(frames: Frames) -> bytes:
 class ZmqChannel:
     """A socket that receives by callback and sends without blocking.
 
-    `receiver` gets lists of multipart messages (lists of `zmq.Frame`); what it raises is logged and does not end the
-    channel. `send` queues what the socket cannot take now, up to `max_queued` messages; a ROUTER queues nothing.
+    `receiver` gets lists of multipart messages (lists of `zmq.Frame`); its errors are logged and do not end the
+    channel. `send` queues messages that the socket cannot take now, up to `max_queued`; a ROUTER queues nothing.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class ZmqChannel:
         self._receiver = receiver
         self._queue: deque[list[bytes]] = deque()
         self._max_queued = max_queued
-        # A socket of many peers cannot take a message where that one peer reads nothing: the others must not wait.
+        # A ROUTER rejects a message if that one peer does not read: the other peers must not wait for it.
         self._many_peers = socket.type == zmq.ROUTER
         self._closed = False
         self._draining = False
         self._settled = True
-        """Whether the socket has said that there is nothing more to read, and was left alone since."""
+        """Whether the socket reported nothing more to read, and was not used since."""
         self._again: Any = None
         self._busy_poller = None if receiver is None else BusyPoller()
         loop = gevent.get_hub().loop
@@ -107,7 +107,7 @@ class ZmqChannel:
         self._schedule()
 
     def send(self, *frames: bytes) -> bool:
-        """Send one message; False where its peer is unknown or takes no more, or the queue is full: it is dropped."""
+        """Send one message; return False if it is dropped: unknown peer, peer that does not read, or full queue."""
         if self._closed:
             return False
         if self._queue:
@@ -128,13 +128,13 @@ class ZmqChannel:
         except zmq.ZMQError as error:
             log.debug("a message could not be sent: %s", error)
             sent = False
-        # Also after a send that failed: the attempt itself may have taken the edge of what came in.
+        # Also after a failed send: the attempt itself may have consumed the edge of an incoming message.
         self._settled = False
         self._look()
         return sent
 
     def close(self, *, linger_ms: int = 0) -> None:
-        """Stop watching and close the socket; what is still queued in zmq gets `linger_ms` to leave."""
+        """Stop watching and close the socket; messages still queued in zmq have `linger_ms` to leave."""
         if self._closed:
             return
         self._closed = True
@@ -151,7 +151,7 @@ class ZmqChannel:
         self._drain()
 
     def _schedule(self) -> None:
-        """Drain in the next pass of the loop: what is called from a receiver must not recurse into it."""
+        """Drain in the next pass of the loop: a call from within a receiver must not recurse into it."""
         if self._again is None and not self._closed:
             self._again = self._callback(self._scheduled)
 
@@ -160,12 +160,12 @@ class ZmqChannel:
         self._drain()
 
     def _look(self) -> None:
-        # A socket that only sends has nothing to look for while all that was said has left.
+        # A socket that only sends has nothing to check while its queue is empty.
         if (self._receiver is not None or self._queue) and not self._draining and self._has_pending_io():
             self._schedule()
 
     def _has_pending_io(self) -> bool:
-        # Asking takes the edge away, for sending as well as for receiving: both answers must be acted on.
+        # Reading EVENTS consumes the edge for sending as well as for receiving: act on both.
         events = cast("int", self._socket.getsockopt(EVENTS))
         readable = bool(events & POLLIN) and self._receiver is not None
         return readable or (bool(events & POLLOUT) and bool(self._queue))
@@ -188,15 +188,15 @@ class ZmqChannel:
                 self._receive(self._receiver)
         finally:
             self._draining = False
-        # Asking costs more than all else here: not where the socket has just said that there is nothing left.
+        # Reading EVENTS is the most expensive call here: skip it if the socket has just reported nothing left.
         if not (self._settled and not self._queue) and not self._is_closed() and self._has_pending_io():
             self._schedule()
 
     def _receive(self, receiver: Receiver) -> None:
         messages: list[Frames] = []
         receive, events = self._socket.recv, self._socket.getsockopt
-        # The edge says that there is a message. Of a further one the socket is asked: to be told by an exception that
-        # there is none costs more than a message does.
+        # The edge announces one message. For further ones, read EVENTS: an exception for an empty socket costs more
+        # than a message.
         try:
             while not self._settled and len(messages) < MAX_DRAIN:
                 frames = [receive(NOBLOCK, copy=False)]
@@ -205,17 +205,17 @@ class ZmqChannel:
                 messages.append(frames)
                 self._settled = not cast("int", events(EVENTS)) & POLLIN
         except zmq.ZMQError as error:
-            # Some edges bring none, and a peer that has just left may take back what the socket has announced. What
-            # was read before counts.
+            # Some edges announce no message, and a peer that disconnects may withdraw an announced one. Keep the
+            # messages read so far.
             log.debug("a message that was announced could not be read: %s", error)
         if messages:
             try:
                 receiver(messages)
-            except Exception:  # this is the boundary that must survive whatever came in
+            except Exception:  # a boundary that must survive any message
                 log.exception("a batch of %d messages could not be handled", len(messages))
             if self._busy_poller is not None and not self._is_closed():
                 self._busy_poller.came()
 
     def _is_closed(self) -> bool:
-        """Whether a receiver closed it (asked as a call, since a drain cannot see its own attribute change)."""
+        """Return whether a receiver closed it (a call: type checkers assume that the attribute stays as it was)."""
         return self._closed

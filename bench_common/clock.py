@@ -1,10 +1,10 @@
-"""The offset between two hosts' monotonic clocks, from four stamps an exchange.
+"""The offset between two hosts' monotonic clocks, from the four timestamps of an exchange.
 
 Source: RFC 5905 (NTP), section 8. With t1 sent and t4 received here, t2 received and t3 sent there, the other
-clock is ahead of ours by ((t2 - t1) + (t3 - t4)) / 2, and that is off by at most half of the round trip,
+clock is ahead of ours by ((t2 - t1) + (t3 - t4)) / 2, with an error of at most half of the round trip,
 (t4 - t1) - (t3 - t2).
-The exchange with the shortest round trip of the last few is the one to believe, the less the older it is: clocks
-drift. One that contradicts those before it says that a clock was set or stood still: they are forgotten.
+The recent exchange with the shortest round trip gives the estimate; its uncertainty grows with age, since clocks
+drift. An exchange that contradicts the earlier ones means that a clock was set or stopped: those are dropped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Final
 
 MAX_EXCHANGES: Final = 32
+"""How many exchanges the estimator keeps."""
 DRIFT_PPM: Final = 100
-"""By how many parts in a million two clocks may part: no crystal of a computer is worse, disciplined or not."""
+"""How far two clocks may drift apart, in parts per million: no computer's crystal is worse, disciplined or not."""
 
 
 def clock_id() -> str:
-    """Return what tells this process's CLOCK_MONOTONIC from all others; empty where nobody can know.
+    """Return an id that distinguishes this process's CLOCK_MONOTONIC from all others; empty if it is unknown.
 
-    One boot of one machine has one, apart from time namespaces (time_namespaces(7)), which are some seconds ahead.
+    Each boot of a machine has one such clock; time namespaces (time_namespaces(7)) are some seconds ahead of it.
     """
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -34,19 +35,21 @@ def clock_id() -> str:
 
 
 def max_drift_ns(elapsed_ns: int) -> int:
-    """Return how far two clocks may have parted in so long, in ns, rounded up."""
+    """Return how far two clocks may drift apart in `elapsed_ns`, in ns, rounded up."""
     return -(-max(0, elapsed_ns) * DRIFT_PPM // 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClockOffset:
-    """How far the other clock is ahead of ours, and how far that may be off; both in ns."""
+    """An estimate of the other clock's offset; the most certain estimate sorts first."""
 
     uncertainty_ns: int
+    """The largest possible error of `offset_ns`."""
     offset_ns: int
+    """How far the other clock is ahead of ours; negative if it is behind."""
 
     def contradicts(self, other: ClockOffset) -> bool:
-        """Whether both cannot be true of clocks that nothing happened to."""
+        """Return whether the two estimates exclude each other, if neither clock was set or stopped."""
         return abs(self.offset_ns - other.offset_ns) > self.uncertainty_ns + other.uncertainty_ns + 1
 
 

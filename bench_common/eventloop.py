@@ -1,21 +1,10 @@
-"""How busy the event loop is, and how late it can be: measured, so that a result can say how far it may be off.
+"""The event loop: how busy and how late it is, busy polling for messages, and stalls of the process.
 
-The loop's own prepare and check watchers bracket the time that it waits in the kernel. What lies between is our own
-code: its longest stretch is how late anything on this loop was noticed, and the stretch that is under way is how long
-a native thread may have waited for the interpreter.
-
-Staying awake for the next message, where falling asleep and being woken would take longer than it takes to come.
-
-A process that sleeps in the kernel takes some microseconds to be woken, and then its CPU has been asleep, too, which
-on a virtual machine costs more still. So kernels poll a busy network card instead of waiting for its interrupts
-(Linux, Documentation/networking/napi.rst, "Busy polling"), and a loop here does the same with its messages. It begins
-where thousands come each second, as no containers can bring about, and is over with the first one that is late, or as
-soon as somebody else wants the CPU: it is offered in each pass of the loop.
-
-Tells when a process did not run for a while: the machine was stopped, or it got no processor.
-
-Whoever waits for another to speak hears nothing in that time, however much was said. So silence counts only while
-one listens: by the clock alone a virtual machine that was held up would take all of its peers for dead.
+`LoopMeter` brackets the loop's waits in the kernel with prepare and check watchers; the time in between is our code.
+Its longest stretch is the largest delay of an event; the current one is how long a native thread may have waited for
+the interpreter. So a result can state its timing error.
+`BusyPoller` stays awake for the next message if a sleep and a wake-up would take longer than its arrival.
+`stall_s` detects that the process did not run: the machine was suspended, or the process got no CPU.
 """
 
 from __future__ import annotations
@@ -34,52 +23,58 @@ LOWEST_PRIORITY: Final = -2
 """Priorities of a watcher, as libev counts them."""
 
 MIN_WAIT_NS: Final = 20_000
-"""A wait in the kernel that took no longer did not wait: what it was for had been there before."""
+"""A wait in the kernel of at most this time did not block: its event was already pending."""
 GIL_HANDOVER_NS: Final = 200_000
-"""So long after the loop has let go of the interpreter, a native thread that wanted it surely has it."""
+"""This long after the loop has released the interpreter, a native thread that waited for it surely has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopReading:
-    """One interval: when it ended (ns), its busy share (0..1) and the longest stretch without a poll (ns)."""
+    """One interval of the loop."""
 
     time_ns: int
+    """When the interval ended (CLOCK_MONOTONIC)."""
     busy_share: float
+    """The share of the interval in which the loop ran code (0 to 1)."""
     lag_max_ns: int
+    """The longest stretch without a poll."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPoll:
-    """One wait of the loop: when it was entered and over, and when the one before it was over."""
+    """One wait of the loop in the kernel; instants are CLOCK_MONOTONIC."""
 
     entered_ns: int
+    """When the wait began."""
     ended_ns: int
+    """When the wait ended."""
     previous_ended_ns: int
+    """When the previous wait ended."""
 
 
 class LoopMeter:
-    """Measures the hub's loop from `start` on; `read` gives the interval since the last reading.
+    """Measures the hub's loop from `start` on; `read` returns the interval since the last reading.
 
-    `lap` does so on its own account: the intervals of either do not end those of the other.
+    `lap` does the same independently: neither of the two ends an interval of the other.
     """
 
     UNITS = {"time_ns": "ns", "busy_share": "1", "lag_max_ns": "ns"}  # noqa: RUF012  constant
 
     def __init__(self) -> None:
         loop: Any = gevent.get_hub().loop
-        # The loop runs its callbacks (every greenlet that is woken or spawned) in a prepare watcher of its own. Ours
-        # must come after it, or all that work would pass for sleep; of the check watchers ours must be the first.
+        # The loop runs its callbacks (every greenlet that is woken or spawned) in its own prepare watcher. Ours must
+        # run after it, or all that work would count as idle time; of the check watchers, ours must run first.
         self._prepare = loop.prepare(ref=False, priority=LOWEST_PRIORITY)
         self._check = loop.check(ref=False, priority=HIGHEST_PRIORITY)
         now = time.monotonic_ns()
         self.busy_since_ns = now
-        """When the stretch of code that is under way began; 0 while the loop polls. Native threads may read it."""
+        """When the current stretch of code began; 0 while the loop polls. Native threads may read it."""
         self._began_ns = now
         self._poll_ended_ns = self._previous_poll_ended_ns = now
         self._last_blocking_poll_ns = now
         self._poll_entered_ns = 0
         self._idle_ns = 0
-        """How long the loop has waited in all: a reading, and a lap, takes from it what it was when it began."""
+        """The total idle time; a reading or a lap subtracts the value at its beginning."""
         self._read_idle_ns = 0
         self._lag_ns = 0
         self._lap_began_ns = now
@@ -87,7 +82,7 @@ class LoopMeter:
         self._lap_lag_ns = 0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         _active_meters.append(self)
         self._prepare.start(self._before_poll)
         self._check.start(self._after_poll)
@@ -101,7 +96,7 @@ class LoopMeter:
             watcher.close()
 
     def read(self) -> LoopReading:
-        """Return what was measured since the last call."""
+        """Return the measurements since the last call."""
         now = time.monotonic_ns()
         span = max(1, now - self._began_ns)
         lag = max(self._lag_ns, now - self._poll_ended_ns)
@@ -113,7 +108,7 @@ class LoopMeter:
         return reading
 
     def lap(self) -> tuple[int, int, int]:
-        """Return, of the time since the last call: its length, how much the loop was busy, its lag (all in ns)."""
+        """Return the length, the busy time and the largest lag of the interval since the last call, all in ns."""
         now = time.monotonic_ns()
         span = now - self._lap_began_ns
         lag = max(self._lap_lag_ns, now - self._poll_ended_ns)
@@ -126,19 +121,19 @@ class LoopMeter:
     def held_ns(self, at_ns: int) -> int:
         """Return how long a native thread that stamped `at_ns` just now may have waited for the interpreter.
 
-        That is the stretch that the loop is in, or has been in until just now. Polls that return at once may take the
-        interpreter back before a thread has woken up; it gets it after a switch interval all the same.
+        That is the current stretch of code, or the one that has just ended. Polls that return at once may take the
+        interpreter back before a thread wakes up; the thread still gets it after a switch interval.
         """
         if not self.busy_since_ns and at_ns - self._poll_entered_ns > GIL_HANDOVER_NS:
             return 0
         return max(0, at_ns - self._poll_ended_ns, min(at_ns - self._last_blocking_poll_ns, switch_interval_ns()))
 
     def last_poll(self) -> LoopPoll:
-        """Return the wait that brought what the loop is at now."""
+        """Return the wait that delivered the events that the loop handles now."""
         return LoopPoll(self._poll_entered_ns, self._poll_ended_ns, self._previous_poll_ended_ns)
 
     def waited(self) -> int:
-        """Count the time since the last poll as waited, in which nothing was found to do; return the time."""
+        """Count the time since the last poll as idle (there was nothing to do); return the current time (ns)."""
         now = time.monotonic_ns()
         self._idle_ns += now - self._poll_ended_ns
         self._poll_ended_ns = self.busy_since_ns = now
@@ -163,7 +158,7 @@ class LoopMeter:
 
 
 _active_meters: Final[list[LoopMeter]] = []
-"""The meters at work in this process: one, that of its only hub."""
+"""The active meters of this process: one, for its only hub."""
 
 
 def gil_wait_ns(at_ns: int) -> int:
@@ -172,35 +167,42 @@ def gil_wait_ns(at_ns: int) -> int:
 
 
 def mark_idle() -> int:
-    """Do `LoopMeter.waited` with this process's meter, if there is one; return what time it is (monotonic ns)."""
+    """Call `LoopMeter.waited` of this process's meter, if there is one; return the current time (monotonic ns)."""
     return _active_meters[-1].waited() if _active_meters else time.monotonic_ns()
 
 
 def last_poll() -> LoopPoll | None:
-    """Return `LoopMeter.last_poll` of this process's meter; None where there is none."""
+    """Return `LoopMeter.last_poll` of this process's meter; None without a meter."""
     return _active_meters[-1].last_poll() if _active_meters else None
 
 
 def switch_interval_ns() -> int:
-    """Return for how long a thread may keep the interpreter that another wants."""
+    """Return how long a thread may keep the interpreter while another waits for it, in ns."""
     return int(sys.getswitchinterval() * 1e9)
 
 
 POLL_INTERVAL_NS: Final = 250_000
-"""Messages that come at shorter intervals, on average, are waited for awake; and never for longer."""
+"""The loop polls while the mean interval between messages is shorter, and never longer than this for one message."""
 MAX_INTERVAL_NS: Final = 1_000_000
-"""An interval counts as no more than this: one pause does not outweigh all that came quickly."""
+"""A longer interval counts as this: one pause does not outweigh many short intervals."""
 SMOOTHING_SHIFT: Final = 4
-"""Each interval changes the average by so many bits less: by a sixteenth."""
+"""The weight of each interval in the average, as a right shift: one sixteenth."""
 MAX_YIELD_NS: Final = 500_000
-"""A CPU that is back only so long after it was offered was wanted by more than libzmq's own thread."""
+"""If a yield of the CPU takes longer than this, more than libzmq's own thread wants the CPU."""
 BACKOFF_NS: Final = 50_000_000
-"""How long the loop sleeps as ever after that."""
+"""How long the loop does not poll after that."""
 CPU_COUNT: Final = len(os.sched_getaffinity(0))
 
 
 class BusyPoller:
-    """Keeps the hub's loop from sleeping while messages come quickly, as `came` tells it; until `close`."""
+    """Keeps the hub's loop from sleeping while messages arrive quickly (`came` records them), until `close`.
+
+    A process that sleeps in the kernel takes some microseconds to wake up, and its CPU then sleeps, too, which costs
+    even more on a virtual machine. So kernels poll a busy network card instead of waiting for its interrupts (Linux,
+    Documentation/networking/napi.rst, "Busy polling"). Polling starts at thousands of messages a second, more than
+    containers can cause. It ends with the first late message, or when another process wants the CPU, which each pass
+    of the loop yields.
+    """
 
     def __init__(self) -> None:
         loop: Any = gevent.get_hub().loop
@@ -209,16 +211,16 @@ class BusyPoller:
         self._interval_ns = MAX_INTERVAL_NS
         self._backoff_until_ns = 0
         self.polling = False
-        """Whether the loop is kept from sleeping."""
+        """Whether the loop polls instead of sleeping."""
 
     def came(self) -> None:
-        """Note that messages have come, and were seen to."""
+        """Record that messages arrived and were handled."""
         now = monotonic_ns()
         self._interval_ns += (
             min(now - self._last_message_ns, MAX_INTERVAL_NS) - self._interval_ns
         ) >> SMOOTHING_SHIFT
         self._last_message_ns = now
-        # With a single CPU, whoever sends the next message would be kept from it.
+        # With a single CPU, polling would keep the next sender from running.
         if (
             not self.polling
             and self._interval_ns < POLL_INTERVAL_NS
@@ -234,7 +236,7 @@ class BusyPoller:
         self._idle.close()
 
     def _wait(self) -> None:
-        # The loop calls this in a pass in which there was nothing else to do.
+        # The loop calls this in a pass that has nothing else to do.
         offered = monotonic_ns()
         os.sched_yield()
         now = mark_idle()
@@ -250,13 +252,14 @@ class BusyPoller:
 
 
 STALL_THRESHOLD_S: Final = 2.0
-"""A loop that comes by so much later than it was to was absent; one that is merely busy does not."""
+"""A loop that wakes up later than this after its due time was stalled; a merely busy loop is not that late."""
 
 
 def stall_s(since: float, due_s: float) -> float:
-    """Return for how long this process was absent, in seconds: at `since` (monotonic) it was to come by in `due_s`.
+    """Return how long this process did not run, in seconds: at `since` (monotonic) its wake-up was due in `due_s`.
 
-    0 where it is no later than one that is merely busy.
+    0 if it is no later than a merely busy process. A process that does not run receives nothing, so this time must
+    not count as silence of its peers: by the clock alone, a suspended virtual machine would consider them all dead.
     """
     late_s = monotonic() - since - due_s
     return late_s if late_s > STALL_THRESHOLD_S else 0.0

@@ -1,8 +1,7 @@
-"""Records: what is known of a job, an operation and a metric once it is over, and how rows are packed.
+"""Records of finished jobs, operations and metrics, and the packed form of their rows.
 
-High-rate records travel and are stored as packed numpy rows, never as a dict per job. All instants are
-nanoseconds of CLOCK_MONOTONIC of the host that the record was made on, until the master has moved them to its own
-clock; a field's unit is in its name.
+High-rate records are sent and stored as packed numpy rows, never as a dict per job. All instants are nanoseconds of
+CLOCK_MONOTONIC of the recording host, until the master converts them to its own clock; a field's unit is in its name.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Outcome(IntEnum):
 
 
 ATTEMPT_SHIFT: Final = 48
-"""A ticket is ``attempt << 48 | job id``: what a worker is handed and quotes back, unique within a run."""
+"""A ticket is ``attempt << 48 | job id``: it identifies an attempt in orders and results, unique within a run."""
 
 
 JOB_ID: Final = (1 << ATTEMPT_SHIFT) - 1
@@ -35,7 +34,7 @@ JOB_ID: Final = (1 << ATTEMPT_SHIFT) - 1
 
 
 KEEP_RUN_PREFIX: Final = "kept-"
-"""What the id of a run begins with that was told to leave its containers (``--keep``)."""
+"""The prefix of the id of a run that keeps its containers (``--keep``)."""
 
 
 def ticket_of(job_id: int, attempt: int = 0) -> int:
@@ -54,41 +53,41 @@ def attempt_of(ticket: int) -> int:
 
 
 ASSIGNMENT_FIELDS: Final = ("ticket", "seed", "intended_ns")
-"""A job as it is handed out: a row of signed 64-bit words, little end first.
+"""A job as the master sends it: a row of signed 64-bit words, little-endian.
 
-`seed` is the job's own random parameter (0 to 2**63 - 1), `intended_ns` when the job arrives, on the worker's own
-clock; 0 in the closed model, where it may begin at once.
+`seed` is the job's own random parameter (0 to 2**63 - 1), `intended_ns` when the job arrives, on the worker's
+clock; 0 in the closed model, where it may start at once.
 """
 
 RESULT_FIELDS: Final = ("ticket", "outcome", "failed_at", "uncertainty_ns", "start_ns", "end_ns")
-"""How a row of results begins on the wire; a start and a duration (ns) for each operation of the treatment follow.
+"""The first fields of a result row on the wire; a start and a duration (ns) follow for each of the operations.
 
-All are signed 64-bit words, little end first. `failed_at` is the position of the operation that failed, -1 where none
-did; `uncertainty_ns` how much too late a stamp may be. An operation that was not tried has a duration of -1.
+All are signed 64-bit words, little-endian. `failed_at` is the position of the operation that failed, -1 if none did;
+`uncertainty_ns` is how late a stamp may be. An operation that was not tried has a duration of -1.
 """
 
 LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns")
-"""How the event loop was from which a batch of results comes: words as those of a row.
+"""Measurements of the event loop that sends a batch of results: words as in a row.
 
-Since the batch before it (or since the trial's first order) `span_ns` have passed; for `busy_ns` of them the loop ran
-code, for `lag_max_ns` at most without looking at its sockets.
+`span_ns` is the time since the previous batch (or since the trial's first order), `busy_ns` the part of it in which
+the loop ran code, and `lag_max_ns` the longest stretch without a poll of the sockets.
 """
 
 BATCH_SAMPLES_SOURCE: Final = "batches"
-"""The source of the samples that are made of these, one for the batches of a trial that are written together."""
+"""The source of the samples made of these, one sample for the batches of a trial that are written together."""
 
 WORD_BYTES: Final = 8
-"""Bytes of a word of such rows."""
+"""The size of a word of such rows, in bytes."""
 
 
 def result_word_count(operations: int) -> int:
-    """Return how many words a row of results has in a treatment of so many operations."""
+    """Return the number of words in a result row of a treatment with this many operations."""
     return len(RESULT_FIELDS) + 2 * operations
 
 
 ARRIVAL: Final = "arrival"
 DROPPED: Final = "dropped"
-"""Operation and kind of the error of a job that found no free slot in time after it had arrived."""
+"""Operation and kind of the error of a job that got no free slot in time after its arrival."""
 
 JOB_ROW: Final = np.dtype(
     [
@@ -103,7 +102,7 @@ JOB_ROW: Final = np.dtype(
         ("wait_ns", "<i8"),
     ]
 )
-"""A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0).
+"""A finished job. `worker` is the roster number that the master assigns (a worker itself sends 0).
 
 `end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than
 `uncertainty_ns` too late; `MAX_UNCERTAINTY_NS` stands for more than that. `wait_ns` is how long after its arrival it
@@ -135,14 +134,14 @@ done one enters a latency.
 OPERATION_FAILED: Final = 0
 OPERATION_DONE: Final = 1
 OPERATION_EXCLUDED: Final = 2
-"""The operation was done, but not its job: a job that failed or was called off never enters a latency."""
+"""The operation succeeded, but its job did not: a failed or aborted job never enters a latency."""
 
 
 def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[Any, np.dtype[Any]]:
     """Return the rows of one or more batches of one dtype as one array, which must not be changed.
 
-    `numpy.concatenate` works out a common dtype field by field for every single batch, at some 8 us each; here the
-    bytes are simply put side by side.
+    `numpy.concatenate` determines a common dtype field by field for every batch, at some 8 us each; this function
+    only joins the bytes.
     """
     if len(batches) == 1:
         return batches[0]
@@ -152,30 +151,35 @@ def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[A
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A number, an index or a ticket."""
 MAX_TEXT_CHARS: Final = 4000
-"""How much of an error's text a record has, in characters."""
+"""How much of an error's text a record keeps, in characters."""
 RecordText: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 
 
 class _JobRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Something rare about one job. On the wire and in the stats file it is a list of its fields in their order."""
+    """A rare record of one job. On the wire and in the stats file it is a list of its fields, in order."""
 
     ticket: Count
+    """The attempt at the job, see `ticket_of`."""
     treatment: Count
+    """The index of the treatment."""
     trial: Count
+    """The index of the trial."""
 
 
 class MetricRecord(_JobRecord, frozen=True):
-    """One number that a guest job gave; the workload defines its unit and direction."""
+    """One metric of a guest job; the workload defines its unit and direction."""
 
     name: RecordText
+    """The name of the metric."""
     value: float
+    """The value, in the metric's unit."""
 
 
 class ErrorRecord(_JobRecord, frozen=True):
     """Why a job failed."""
 
     operation: RecordText
-    """Where: the name of the operation, or ``parse``, ``worker``."""
+    """The name of the operation that failed, or ``parse``, ``worker``."""
     kind: RecordText
     """A short stable word to group by."""
     message: RecordText
@@ -183,14 +187,18 @@ class ErrorRecord(_JobRecord, frozen=True):
 
 
 class OutputRecord(_JobRecord, frozen=True):
-    """What a guest's tool printed."""
+    """The output of a guest's tool."""
 
     step: RecordText
+    """The name of the step that ran the tool."""
     stdout: bytes
+    """The standard output."""
     stderr: bytes = b""
+    """The standard error output."""
     exit_code: int = 0
+    """The exit code of the tool."""
     truncated: bool = False
-    """Whether there was more than the worker keeps."""
+    """Whether there was more output than the worker keeps."""
 
 
 NOT_REACHED: Final = (0, -1)
@@ -198,7 +206,7 @@ NOT_REACHED: Final = (0, -1)
 
 
 class _RareAttribute(Generic[Value]):
-    """An attribute that few reports have: it costs only those, and of all others it is `default`."""
+    """An attribute that few reports set: it costs only those; all others return `default`."""
 
     def __init__(self, default: Value) -> None:
         self._default = default
@@ -218,28 +226,30 @@ class _RareAttribute(Generic[Value]):
 
 
 class JobReport:
-    """Everything one job gave; what a slot hands to the outbox. Of a job that just went well that is its stamps."""
+    """The results of one job, which a slot passes to the outbox; for a plain successful job, only its stamps."""
 
     __slots__ = ("extras", "stamps", "uncertainty_ns")
 
     outcome: _RareAttribute[int] = _RareAttribute(Outcome.DONE)
+    """How the job ended."""
     span: _RareAttribute[tuple[int, int] | None] = _RareAttribute(None)
-    """When the job began and ended (ns); None where its script's stamps tell, see `job.Script`."""
+    """When the job began and ended (ns); None if its script derives them from the stamps, see `job.Script`."""
     failed_at: _RareAttribute[int] = _RareAttribute(-1)
-    """The position of the operation that failed; -1 where none did, even if its job has."""
+    """The position of the operation that failed; -1 if none did, even if the job failed."""
     error: _RareAttribute[tuple[str, str, str] | None] = _RareAttribute(None)
     """(operation, kind, message) of the failure."""
     metrics: _RareAttribute[dict[str, float] | None] = _RareAttribute(None)
+    """The metrics of a guest, by name."""
     outputs: _RareAttribute[list[tuple[str, bytes, bytes, int, bool]] | None] = _RareAttribute(None)
     """(step, stdout, stderr, exit code, truncated)."""
 
     def __init__(self) -> None:
         self.stamps: list[int] = []
-        """Start and duration (ns) of each operation that was tried, in turn."""
+        """Start and duration (ns) of each operation that was tried, in order."""
         self.uncertainty_ns = 0
         """The largest of its operations' `OperationResult.end_uncertainty_ns`, `MAX_UNCERTAINTY_NS` at most."""
         self.extras: dict[str, Any] | None = None
-        """What else there is, by name; None where there is nothing."""
+        """The rare attributes by name; None if there are none."""
 
     @classmethod
     def ended(
@@ -250,7 +260,7 @@ class JobReport:
         error: tuple[str, str, str] | None = None,
         outputs: Sequence[tuple[str, bytes, bytes, int, bool]] = (),
     ) -> JobReport:
-        """Return the report of a job that ended thus."""
+        """Return the report of a job that ended without stamps of operations."""
         report = cls()
         report.outcome, report.span, report.error = outcome, span, error
         report.outputs = [*outputs] or None

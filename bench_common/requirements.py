@@ -1,6 +1,6 @@
 """Decides, before anything runs, what a host cannot provide for a treatment; pure.
 
-Settings and operations that an engine cannot do, or would silently ignore, are refused; settings without meaning
+Settings and operations that an engine does not support or would ignore are refused; settings without meaning
 for it (a plain process has no image) are left out, with a note. Images, networks, log drivers and runtimes are
 requirements that a worker checks before it is admitted. A service is placed on an environment or a worker; a worker
 that runs services for others takes no jobs of that treatment unless no other worker can.
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from bench_common.treatment import Mount, Treatment
 
 GRACE_STEP = "stop.grace_step_s"
-"""The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""
+"""The detail with the step in which an engine counts the grace period of `stop`, in seconds."""
 
 STATS_INTERVAL = "stats.interval_s"
-"""The detail that says how often an engine's stream of statistics comes, in seconds; without it, at any interval."""
+"""The detail with the interval of an engine's stream of statistics, in seconds; without it, any interval works."""
 
 NETWORK_CHOICE = "network.choice"
-"""The detail that lists the only networks of an engine, with blanks between them."""
+"""The detail that lists the only networks of an engine, separated by spaces."""
 
 UNNAMED_VOLUMES = "storage.unnamed_volumes"
-"""The detail of an engine whose volumes have no names."""
+"""The detail of an engine that does not name volumes."""
 
 ENGINE_MANAGED_STORAGE = "storage.own"
-"""The detail of an engine that makes data containers, and directories of the host for one container alone."""
+"""The detail of an engine that creates data containers, and host directories for a single container."""
 
 SERVICES_NETWORK = "services.network"
-"""The detail that names the only network in which an engine can say where a service is reached."""
+"""The detail that names the only network in which an engine knows the address of a service."""
 
 CAPABILITIES_WITHHELD = "capabilities.withheld"
-"""The detail that lists the kernel's capabilities that no container gets on a host, with blanks between them."""
+"""The detail that lists the kernel capabilities that no container on a host gets, separated by spaces."""
 
 _ENGINE_FREE_OPERATIONS = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
-"""How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
+"""The suffix of settings in bytes; their keys in a scenario take units and do not have the suffix."""
 
 
 def unsupported_features(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
@@ -65,7 +65,7 @@ def unsupported_features(status: Mapping[str, Any], treatment: Treatment) -> lis
 
 
 def ignored_settings(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
-    """Return what is left out because it has no meaning for this engine, one sentence each."""
+    """Return the settings that are left out because they have no meaning for this engine, one sentence each."""
     meaningless = set(status.get("inapplicable") or ())
     engine = f"engine '{status.get('name') or treatment.engine}'"
     return [
@@ -112,7 +112,7 @@ def _unsupported_settings(engine: str, status: Mapping[str, Any], treatment: Tre
 
 
 def _unsupported_values(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
-    """Return why values of settings that the engine does know is not possible from it."""
+    """Return why the engine does not support values of settings that it knows, one reason each."""
     details, inapplicable = _details(status), status.get("inapplicable") or ()
     found = []
     networks = details.get(NETWORK_CHOICE, "").split()
@@ -159,7 +159,7 @@ def _unsupported_services(engine: str, status: Mapping[str, Any], treatment: Tre
 
 
 def _containers(treatment: Treatment) -> list[tuple[str, ContainerSettings]]:
-    """Return the job's own container and those of its services, each with what says whose it is."""
+    """Return the containers of the job and of its services, each with a prefix that names its owner."""
     return [("", treatment.container), *((f"service {name}'s ", one) for name, one in treatment.services.items())]
 
 
@@ -176,30 +176,31 @@ def _format_setting(container: ContainerSettings, setting: str) -> str:
 
 
 RequestedAction: TypeAlias = Literal["start", "inspect", "stop", "remove"]
-"""What a worker may want done with a service elsewhere: start it (making it, if it is not there) and wait until it is
-ready; report whether it has ended and what it printed; stop it so that it keeps its data; remove it."""
+"""An action on a service of another worker: start it (create it if it does not exist) and wait until it is ready;
+report whether it has ended, and its output; stop it and keep its data; remove it."""
 ServiceAction: TypeAlias = RequestedAction | Literal["lost"]
-"""What a worker is told about a service elsewhere: what came of an action, or unasked that the service is lost."""
+"""The subject of a reply from the host of a service: a requested action, or, unrequested, the loss of the service."""
 START: Final = "start"
 INSPECT: Final = "inspect"
 STOP: Final = "stop"
 REMOVE: Final = "remove"
 SERVICE_LOST: Final = "lost"
 MAX_OPEN_REQUESTS: Final = 4
-"""How many actions one service has: no job has more of them under way."""
+"""The number of actions of a service: no job has more open requests for one."""
 
 SERVICE_FAILURE: Final = "service"
-"""The kind of failure of a job without its service."""
+"""The failure kind of a job that fails because of its service."""
 
 STREAM_LIMIT: Final = 48 << 10
-"""How much of each stream of a service's log travels to the worker whose job it serves, in bytes."""
+"""How much of each stream of a service's log is sent to the worker of its job, in bytes."""
 
 
 MAX_SERVICE_ERROR_CHARS: Final = 4096
+"""Longest error text of a service, in characters."""
 
 
 class PlacementTarget(Protocol):
-    """A worker, as far as a place can name it."""
+    """The properties of a worker that placement uses."""
 
     @property
     def worker_id(self) -> str:
@@ -207,35 +208,37 @@ class PlacementTarget(Protocol):
 
     @property
     def environment(self) -> str:
-        """The kind of place that it runs in."""
+        """The name of its environment."""
 
     @property
     def number(self) -> int:
-        """Its place in the roster."""
+        """Its number in the roster."""
 
 
 Worker = TypeVar("Worker", bound=PlacementTarget)
 
 
 class ServiceOutcome(Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of an action on a service elsewhere."""
+    """The outcome of an action on a service of another worker."""
 
     address: Annotated[str, Meta(max_length=256)] = ""
-    """Where the service is reached, after a start."""
+    """The address of the service, after a start."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """The port of the service, after a start."""
     kind: Annotated[str, Meta(max_length=64)] = ""
-    """The kind of the failure; empty where there was none."""
+    """The failure kind; empty on success."""
     error: Annotated[str, Meta(max_length=MAX_SERVICE_ERROR_CHARS)] = ""
-    """The failure; in answer to ``inspect`` how the service ended."""
+    """The error text; in a reply to ``inspect``, how the service ended."""
     stdout: Annotated[bytes, Meta(max_length=STREAM_LIMIT)] = b""
     """The output of its readiness check, or its log."""
     stderr: Annotated[bytes, Meta(max_length=STREAM_LIMIT)] = b""
+    """The error output of the same."""
     truncated: bool = False
     """Whether there was more output."""
 
 
 def matches_worker(place: str, worker_id: str, environment: str) -> bool:
-    """Say whether a place names this worker."""
+    """Return whether a place names this worker, by id or environment."""
     return place in (worker_id, environment)
 
 
@@ -245,7 +248,7 @@ def local_services(treatment: Treatment) -> dict[str, ContainerSettings]:
 
 
 def services_hosted_by(treatment: Treatment, worker_id: str, environment: str) -> dict[str, ContainerSettings]:
-    """Return the services that this worker may have to run for jobs of others."""
+    """Return the services that this worker may have to run for jobs of other workers."""
     return {
         name: treatment.services[name]
         for name, place in treatment.placement.items()
@@ -254,15 +257,15 @@ def services_hosted_by(treatment: Treatment, worker_id: str, environment: str) -
 
 
 def job_workers(treatment: Treatment, members: Sequence[Worker]) -> list[Worker]:
-    """Return those of `members` that take jobs of a treatment: not who lends it a service, where anybody else is."""
+    """Return the `members` that take jobs of a treatment: hosts of its services only if there is no other worker."""
     free = [one for one in members if not services_hosted_by(treatment, one.worker_id, one.environment)]
     return free or list(members)
 
 
 def choose_host(place: str, client: PlacementTarget, members: Iterable[Worker]) -> Worker | None:
-    """Return which of `members` a client's service is placed at; None where the place names nobody.
+    """Return which of `members` hosts a client's service; None if the place names none of them.
 
-    Always the same one for a client, and another than itself where there is one.
+    The choice for a client is always the same, and not the client itself if there is another member.
     """
     named = sorted(
         (one for one in members if matches_worker(place, one.worker_id, one.environment)), key=lambda one: one.number
@@ -272,7 +275,7 @@ def choose_host(place: str, client: PlacementTarget, members: Iterable[Worker]) 
 
 
 def unplaced_services(treatments: Iterable[Treatment], members: Sequence[PlacementTarget]) -> list[str]:
-    """Say which services are placed where no worker is, one reason each."""
+    """Return which services are placed where there is no worker, one reason each."""
     known = sorted({word for one in members for word in (one.worker_id, one.environment)})
     reasons: dict[str, None] = {}
     for treatment in treatments:
@@ -284,24 +287,29 @@ def unplaced_services(treatments: Iterable[Treatment], members: Sequence[Placeme
 
 
 class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
-    """What containers of one engine need to find on a host. None: nothing of that kind."""
+    """What containers of one engine require on a host; None: no requirement of that kind."""
 
     engine: str
+    """The name of the engine."""
     image: str | None = None
+    """The image that must be available."""
     network: str | None = None
+    """The network that must exist."""
     log_driver: str | None = None
+    """The log driver that must be available."""
     runtime: str | None = None
+    """The runtime that must be available."""
 
     @property
     def settings(self) -> ContainerSettings:
-        """The container's settings that name it."""
+        """The container settings that express this requirement."""
         return ContainerSettings(
             image=self.image, network=self.network, log_driver=self.log_driver, runtime=self.runtime
         )
 
 
 def engines_for_worker(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[str]:
-    """Return the engines that the treatments use on a worker of an environment, for what it lends to others, too."""
+    """Return the engines that the treatments use on a worker of an environment, including its services for others."""
     return sorted(
         {
             treatment.engine
@@ -314,10 +322,10 @@ def engines_for_worker(treatments: Iterable[Treatment], environment: str, worker
 def requirements_for_worker(
     treatments: Iterable[Treatment], environment: str, worker_id: str = ""
 ) -> list[Requirement]:
-    """Return what the treatments need of a worker of an environment, each once, in the order of the treatments.
+    """Return what the treatments require of a worker of an environment, each once, in the order of the treatments.
 
-    Containers of services count, too, those that it lends to jobs of others as well. What an optional treatment lacks
-    is no reason not to begin, nor is an image that its jobs pull.
+    Containers of services count, too, including those for jobs of other workers. Optional treatments, and images that
+    the jobs pull, add no requirement.
     """
     found: dict[Requirement, None] = {}
     for treatment in treatments:

@@ -1,8 +1,8 @@
-"""The agent represents a host towards the master, and never runs its load.
+"""The agent represents a host to the master; it never runs the load itself.
 
-It asks a master to be admitted, sends heartbeats and samples, compares clocks, and owns the load process: starts it,
-passes the run on, notices its death at once and reports it, cleans up after it. A master that is silent for longer
-than the lease is lost: the agent removes what its run left here.
+It asks a master for admission, sends heartbeats and samples, compares clocks, and owns the load process: it starts
+it, passes it the run, detects and reports its death at once, and cleans up after it. A master that is silent for
+longer than the lease is lost: the agent then removes the leftovers of its run from this host.
 """
 
 from __future__ import annotations
@@ -68,33 +68,33 @@ log = logging.getLogger(__name__)
 
 
 OFFSET_MAX_AGE_S: Final = 5.0
-"""How long a comparison with a master outside of a run is reported."""
+"""How long a clock offset measured outside of a run is reported, in seconds."""
 
 
 class MasterClock:
-    """Compares clocks with every acknowledged heartbeat. Instants are those of CLOCK_MONOTONIC, in ns."""
+    """Estimates the master's clock offset from acknowledged heartbeats; instants are CLOCK_MONOTONIC, in ns."""
 
     def __init__(self) -> None:
         self._comparison = ClockOffsetEstimator()
         self._compared_ns = 0
 
     def forget(self) -> None:
-        """Start over: from here on it may be another master."""
+        """Discard all estimates: the next master may be another one."""
         self._comparison = ClockOffsetEstimator()
 
     def add(self, ack: HeartbeatAck, now_ns: int, *, admitted: bool) -> None:
-        """Add an exchange that ended at `now_ns`; outside of a run, after a silence, it may be another master's."""
+        """Add an exchange that ended at `now_ns`; after a silence outside of a run, the master may be another one."""
         if not admitted and not self._is_fresh(now_ns):
             self.forget()
         self._compared_ns = now_ns
         self._comparison.exchange(ack.echo_ns, ack.received_ns, ack.sent_ns, now_ns)
 
     def offset_at(self, now_ns: int) -> ClockOffset | None:
-        """Return the best estimate for an instant; None before the first."""
+        """Return the best estimate at an instant; None before the first exchange."""
         return self._comparison.best_offset(now_ns)
 
     def last_offset(self, now_ns: int) -> ClockOffset | None:
-        """Return the estimate at the last exchange; None where that is so old that another master may answer now."""
+        """Return the estimate at the last exchange; None if it is so old that another master may answer now."""
         return self.offset_at(self._compared_ns) if self._is_fresh(now_ns) else None
 
     def _is_fresh(self, now_ns: int) -> bool:
@@ -102,15 +102,15 @@ class MasterClock:
 
 
 _UNASSIGNED_ADDRESSES: Final = ("192.0.2.1", "2001:db8::1")
-"""Addresses that nobody has (RFC 5737, RFC 3849): a route to them is the one to the world."""
+"""Addresses reserved for documentation (RFC 5737, RFC 3849): the route to them is the default route."""
 _ANY_PORT: Final = 9
 
 
 def local_address(control: str, given: str | None) -> str:
-    """Return an IP address of this host; `control` is the endpoint at which it reaches its master.
+    """Return the IP address at which other hosts reach this one: `given`, or found by routes.
 
-    Where the master is reached without leaving the host (a local one, or a tunnel), it is the address that this host
-    goes out into the world with; the loopback's, where it does not.
+    `control` is the endpoint of the master. If the connection to it does not leave the host (a local master, a
+    tunnel), the result is the source address of the default route; without such a route, the loopback address.
     """
     if given is not None:
         return given
@@ -123,7 +123,7 @@ def local_address(control: str, given: str | None) -> str:
 
 
 def resolve_endpoint(endpoint: str, control: str) -> str:
-    """Return an endpoint as seen from here: the master names a port, `control` says under which name we reach it."""
+    """Return an endpoint as seen from this host: the port from the master, the host name from `control`."""
     if not endpoint.startswith("tcp://"):
         return endpoint
     return f"tcp://{_host_of(control)}:{endpoint.rpartition(':')[2]}"
@@ -134,13 +134,13 @@ def _host_of(control: str) -> str:
 
 
 def _is_routable(text: str) -> bool:
-    """Return whether an address means the same on other hosts: neither the loopback's nor an IPv6 one of a link."""
+    """Return whether other hosts can use an address: it is neither loopback nor IPv6 link-local."""
     address = ipaddress.ip_address(text)
     return not address.is_loopback and not (isinstance(address, ipaddress.IPv6Address) and address.is_link_local)
 
 
 def _source_address(other: str) -> str | None:
-    """Return the address from which a host is reached, of IPv4 where it has both.
+    """Return the source address of packets to a host; IPv4 if the host has both families.
 
     Connecting a UDP socket sends nothing (connect(2)).
     """
@@ -155,7 +155,7 @@ def _source_address(other: str) -> str | None:
 
 
 def hello_message(options: AgentOptions, info: dict[str, Any], offset: ClockOffset | None, sent_ns: int) -> Hello:
-    """Return a hello. `info` describes the host, `offset` is how far the master's clock is ahead."""
+    """Return a hello; `info` describes the host, `offset` is how far the master's clock is ahead."""
     present: dict[str, Any] = {"load": os.getloadavg()[0]}
     if offset is not None:
         present["clock"] = {"offset_ns": offset.offset_ns, "uncertainty_ns": offset.uncertainty_ns}
@@ -176,7 +176,7 @@ def hello_message(options: AgentOptions, info: dict[str, Any], offset: ClockOffs
 
 
 def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
-    """Return what the load process needs to know of the run that a welcome is to."""
+    """Return the message that starts the run of a welcome in the load process."""
     key = options.key
     return StartRun(
         context=RunContext(
@@ -198,7 +198,7 @@ def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
 
 
 HELLO_INTERVAL_S: Final = 0.5
-"""How often a worker that has no master asks to be admitted."""
+"""Interval between the hellos of a worker without a master, in seconds."""
 LOOP_SAMPLE_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_mean": "jobs"}
 """The units of a `LoopSample`."""
 
@@ -206,7 +206,7 @@ LOOP_SAMPLE_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_
 class Agent:
     """One worker's agent. `describe()` returns the description of this host for the master; `serve` calls it once.
 
-    `child` is its first load process, where one was started already; `offer` the engines in that description.
+    `child` is the first load process, if one is running already; `offer` has the engines of that description.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Agent:
         self._running = 0
         self._over = Event()
         self._wake_up = Event()
-        """Something happened that the main loop must handle at once."""
+        """Set when the main loop must act at once."""
         self._status = ExitCode.OK
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Agent:
         return int(self._status)
 
     def stop(self, status: ExitCode = ExitCode.OK) -> None:
-        """End: abort what runs, clean up, leave. Safe to call from a signal handler."""
+        """Abort running jobs, clean up and end `serve`. Safe to call from a signal handler."""
         self._status = status
         self._over.set()
         self._wake_up.set()
@@ -270,7 +270,7 @@ class Agent:
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _rest(self, most_s: float) -> None:
-        # The wait alone: during what comes before it other greenlets may run, and receive from the master.
+        # Measure the wait alone: before it, other greenlets may run and receive from the master.
         since = monotonic()
         self._wake_up.wait(most_s)
         self._wake_up.clear()
@@ -294,7 +294,7 @@ class Agent:
     # -- messages to the master ---------------------------------------------------------------------------------
 
     def _send_hello(self) -> None:
-        """Ask to be admitted. A hello that no message can carry stays so: a retry is of no use."""
+        """Ask for admission. A hello that cannot be encoded now never can: do not retry."""
         now_ns = monotonic_ns()
         try:
             self._line.send(hello_message(self._options, self._info, self._clock.last_offset(now_ns), now_ns))
@@ -358,11 +358,11 @@ class Agent:
                 log.info("ignored a message %s of another epoch", type(message).__name__)
 
     def _run_preflight(self, message: Preflight) -> None:
-        """Report what containers would lack here; it may take as long as pulling an image does."""
+        """Report which requirements this host does not meet; this may take as long as pulling an image."""
         engines = self._engine_catalog.refresh(message.engines)
-        # Those of a master that went away; what they were connected to may have changed since.
+        # Close the engines opened for an earlier master: their daemons may have changed since.
         self._preflight.close()
-        # What cannot be used cannot be asked either: its status says why.
+        # Skip unusable engines: their status says why.
         needs = [need for need in message.requirements if engines.get(need.engine, {}).get("usable")]
         reasons, unusable = self._preflight.find_missing(needs)
         clipped = [clip(reason) for reason in reasons[:MAX_REASONS]]
@@ -383,7 +383,7 @@ class Agent:
             return
         if message.overhead is not None:
             self._watch_engines(run, message.overhead)
-        if self._run is run:  # it may have been left meanwhile: the clean-up before it takes its time
+        if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
             self._load.start(start_message(self._options, message))
 
     def _on_dismiss(self, message: Dismiss) -> None:
@@ -397,7 +397,7 @@ class Agent:
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _on_cleanup(self, run: WorkerRun) -> None:
-        """Remove what the run left on this host. Results that are still on their way are not disturbed."""
+        """Remove the run's leftovers from this host; results in transit are not affected."""
         if run.profile:
             content = self._load.profile()
             if content and self._run is run:
@@ -407,11 +407,11 @@ class Agent:
         run.sampling.flush()
         removed, problems = run.clean_up()
         failed = [clip(problem, MAX_FAILURE_CHARS) for problem in problems[:MAX_REASONS]]
-        # With this the run may end: it is the last message.
+        # The last message of a run: the master may end the run when it receives it.
         self._line.send_or_log(CleanupDone(epoch=run.epoch, removed=removed, failed=failed))
 
     def _leave_run(self, *, discard: bool = False) -> None:
-        """Drop the run: its load process ends and a fresh one gets ready for the next."""
+        """Leave the run and end its load process; a fresh one starts for the next run."""
         run, self._run = self._run, None
         self._clock.forget()
         self._load.end()
@@ -463,7 +463,7 @@ class Agent:
         self._line.send_or_log(Samples(epoch=epoch, source=source, columns=columns, units=units))
 
     def _watch_engines(self, run: WorkerRun, sampling: EngineSampling) -> None:
-        """Sample the engines that the master names: from now on, before any container of the run is there."""
+        """Start sampling the engines that the master names, before the run creates any container."""
 
         def warn(text: str) -> None:
             self._line.send_or_log(RunWarning(epoch=run.epoch, text=clip(text)))

@@ -1,6 +1,6 @@
-"""An agent's connection to its master: it sends at once, and handles what comes in one message after the other.
+"""An agent's connection to its master: it sends at once, and handles received messages one after the other.
 
-Where no master answers, it says so once: one that is late and one whose name is misspelt look the same.
+If no master answers, it warns once: a late master and a misspelt host name look the same.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 
 SILENCE_TIMEOUT_S: Final = 10.0
-"""After so long without any message the user is warned."""
+"""After this time without any message the user gets a warning, in seconds."""
 CONNECT_S: Final = 2.0
-"""How long the master's port may take to accept a probing connection."""
+"""How long the master's port may take to accept a test connection, in seconds."""
 
 
 class ReachabilityCheck:
-    """Waits for the first message of the master at a zmq endpoint; `clock` gives seconds.
+    """Waits for the first message of the master at a zmq endpoint; `clock` returns seconds.
 
-    `keyed` says whether the worker has a key for it.
+    `keyed` says whether the worker has a key for this master.
     """
 
     def __init__(self, endpoint: str, clock: Callable[[], float] = monotonic, *, keyed: bool = False) -> None:
@@ -44,11 +44,11 @@ class ReachabilityCheck:
         self._is_done = False
 
     def on_answer(self) -> None:
-        """Note that there is a master."""
+        """Record that the master has answered."""
         self._is_done = True
 
     def check(self) -> None:
-        """Warn, once, that none has answered for `SILENCE_TIMEOUT_S`."""
+        """Warn, once, if no master has answered for `SILENCE_TIMEOUT_S`."""
         if self._is_done or self._clock() - self._began_at < SILENCE_TIMEOUT_S:
             return
         self._is_done = True
@@ -73,10 +73,10 @@ class ReachabilityCheck:
 
 
 class ControlChannel:
-    """A connection to the master at a zmq endpoint, encrypted where there is a key; the master may come and go.
+    """A connection to the master at a zmq endpoint, encrypted if there is a key; it survives restarts of the master.
 
-    `on_heartbeat_ack(message, now_ns)` runs in the event loop itself, so that its stamp is the time of arrival.
-    `on_message(message)` gets all else in a greenlet, one after the other, and may wait; what it raises is logged.
+    `on_heartbeat_ack(message, now_ns)` runs in the event loop itself, so that `now_ns` is the time of arrival.
+    `on_message(message)` gets all other messages in a greenlet, one at a time, and may wait; its errors are logged.
     """
 
     def __init__(
@@ -102,22 +102,22 @@ class ControlChannel:
         self._reader = gevent.spawn(self._read)
 
     def send(self, message: WorkerControlMessage) -> None:
-        """Send a message; raise `ProtocolError` where the master would not accept it."""
+        """Send a message; raise `ProtocolError` if the master would not accept it."""
         self._channel.send(encode(message))
 
     def send_or_log(self, message: WorkerControlMessage) -> None:
-        """Send a message; one that the master would not accept is logged and dropped."""
+        """Send a message; log and drop it if the master would not accept it."""
         try:
             self.send(message)
         except ProtocolError:
             log.exception("a message was not sent")
 
     def check_reachability(self) -> None:
-        """Warn the user, once, where no master has answered for long."""
+        """Warn the user, once, if no master has answered for long."""
         self._reachability.check()
 
     def stop_handling(self) -> None:
-        """Abort the message that is being handled, and handle no more."""
+        """Abort the handling of the current message, and handle no more."""
         self._reader.kill()
 
     def close(self) -> None:
@@ -147,5 +147,5 @@ class ControlChannel:
             message = self._inbox.get()
             try:
                 self._on_message(message)
-            except Exception:  # the agent outlives whatever one message does
+            except Exception:  # an error in one message must not end the agent
                 log.exception("message %r could not be handled", type(message).__name__)

@@ -1,6 +1,6 @@
-"""Runs the jobs of one run on this worker, each through the script of its treatment.
+"""Runs the jobs of one run on this worker, each with the script of its treatment.
 
-It knows slots, engines and the outbox, and no sockets.
+It uses slots, engines and the outbox, and no sockets.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ ResultT = TypeVar("ResultT")
 
 UNREACHABLE: Final = "unreachable"
 UNREACHABLE_PAUSE_S: Final = 0.2
-"""How long a slot pauses after an engine was unreachable: a restart must not fail all jobs that are left."""
+"""How long a slot pauses after an engine was unreachable, in seconds: a restart must not fail all remaining jobs."""
 SPOOL_POLL_S: Final = 0.02
-"""How often a slot checks whether the master has caught up with the spool."""
+"""How often a slot checks whether the master has caught up with the spool, in seconds."""
 
 
 class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
-    `tell` gets the progress of a step that reports while it runs, in a few words, and an empty text when it is over.
+    `tell` gets short progress texts of a running step, and an empty text when the step ends.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class JobExecutor:
             address=assignment.address,
             keep=assignment.keep,
         )
-        """The services that run here for jobs of others."""
+        """The services that run here for jobs of other workers."""
 
     @property
     def running(self) -> int:
@@ -123,9 +123,9 @@ class JobExecutor:
     def take(
         self, treatment: int, trial: int, jobs: Sequence[AssignmentRow], *, concurrency: int, batch: int
     ) -> None:
-        """Take jobs of a trial, of which `concurrency` may run at once; results leave when `batch` are there.
+        """Accept jobs of a trial, of which `concurrency` may run at once; results are sent in batches of `batch`.
 
-        A trial begins when every job of the one before is over. Raises `KeyError` for an undefined treatment.
+        A trial begins when every job of the previous one is over. Raises `KeyError` for an undefined treatment.
         """
         if treatment != self._treatment:
             self._switch_treatment(self._treatments[treatment])
@@ -158,10 +158,10 @@ class JobExecutor:
             self._packed(packed)
 
     def abort(self) -> None:
-        """Abort every job: those that wait end at once, those that run at their next step, with their clean-up.
+        """Abort every job: queued jobs end at once, running jobs at their next step, followed by their clean-up.
 
-        A step that only waits (for a command, for time to pass) is interrupted. One that changes something is not: an
-        engine goes on to create a container after its client has hung up, and nobody would remove it.
+        A step that only waits (for a command, for time to pass) is interrupted. A step that changes something is not:
+        an engine still creates a container after its client has disconnected, and nobody would remove it.
         """
         self._aborts += 1
         now = monotonic_ns()
@@ -172,13 +172,13 @@ class JobExecutor:
             self._loop.run_callback(self._interrupt, slot)
 
     def release(self) -> None:
-        """Remove the services that wait for another job of their treatment; call it when no more jobs come."""
+        """Remove the services kept for further jobs of their treatment; call this after the last job."""
         for pool in self._pools.values():
             pool.release()
         self.service_host.release()
 
     def close(self) -> None:
-        """Remove the services that are left and close the engines; call it when nothing runs any more."""
+        """Remove the remaining services and close the engines; call this when nothing runs."""
         self._arrival_queue.close()
         self.release()
         for engine in self._engines.values():
@@ -207,10 +207,10 @@ class JobExecutor:
             report = _not_started("swap", str(error))
         except WeighbridgeError as error:
             report = _not_started(UNREACHABLE, str(error))
-        except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
+        except Exception as error:  # a slot must survive any error of a job, and reports it
             log.exception("job %d failed inside the worker", job_id_of(ticket))
             report = _not_started("internal", f"{type(error).__name__}: {error}")
-        # Results leave when there are enough of them, else once per pass of the loop.
+        # Send results when a batch is full, else once per pass of the loop.
         if self._outbox.add(ticket, report) >= self._batch:
             self._outbox.flush()
         elif not self._slots.pass_scheduled:
@@ -233,7 +233,7 @@ class JobExecutor:
         return _container_name(self._prefix, ticket)
 
     def _plain_runner(self, performer: OperationRunner) -> Callable[[int], JobReport]:
-        """Return what runs a job of a treatment whose containers stand alone."""
+        """Return a function that runs a job of a treatment without services and packing."""
         prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
 
         def run(ticket: int) -> JobReport:
@@ -263,11 +263,11 @@ class JobExecutor:
         return pool.run_job(ticket, name, attended, wait)
 
     def _run_packed(self, performer: OperationRunner, ticket: int) -> JobReport:
-        """Run a job whose container is held together with others; raise `JobReturned` where no more fit."""
+        """Run a job of a packing; raise `JobReturned` if the host holds no more containers."""
         packing = self._packing
         assert packing is not None
         container = Container(self._name(ticket), ticket, performer.settings)
-        # Waiting for a turn can be interrupted, and so can an operation that only waits: not both as one.
+        # The wait for a turn and an operation that only waits are each interruptible, but not the two as one step.
         steps = [
             step._replace(call=partial(self._run_in_packing, packing, position, step), waits=False)
             for position, step in enumerate(performer.steps)
@@ -283,7 +283,7 @@ class JobExecutor:
     def _perform(
         self, performer: OperationRunner, container: Container, aborts: int, steps: Sequence[PreparedOperation]
     ) -> JobReport:
-        """Run the operations of a job from the first to the last, and make sure that its container is removed."""
+        """Run the operations of a job in order, and ensure that its container is removed."""
         report = JobReport()
         script, stamps = performer.script, report.stamps
         try:
@@ -299,7 +299,7 @@ class JobExecutor:
                 stamps += (start_ns, done.end_ns - start_ns)
         except JobAborted:
             job.record_abort(report, monotonic_ns())
-        except Exception as error:  # noqa: BLE001  an engine's own fault is a failed operation, not a dead slot
+        except Exception as error:  # noqa: BLE001  a fault of the engine fails the operation, not the slot
             job.record_failure(report, script, self._failure_of(error, container, report))
         if performer.watches:
             job.record_background_failure(report, "stats", performer.stop_stats_streams(container, report))
@@ -308,7 +308,7 @@ class JobExecutor:
         return report
 
     def _failure_of(self, error: Exception, container: Container, report: JobReport) -> Failure:
-        """Return the failure that an operation has raised."""
+        """Return the failure for an exception that an operation raised."""
         if isinstance(error, UnusableResult):
             return error.trouble
         if isinstance(error, OperationFailed):
@@ -325,7 +325,7 @@ class JobExecutor:
     def _run_in_packing(
         self, packing: Packing, position: int, step: PreparedOperation, container: Container
     ) -> OperationResult:
-        """Run an operation of a packed job: when it is its turn, and `hold` together with all others."""
+        """Run an operation of a packed job in its turn; all jobs `hold` together."""
         self._interruptibly(partial(packing.before, container.ticket, position))
         if position == packing.position:
             return self._interruptibly(partial(packing.hold, container.ticket))
@@ -348,12 +348,12 @@ class JobExecutor:
             return None
         try:
             return performer.tidy(container)
-        except Exception as error:  # what cannot be removed now is left to the clean-up at the end
+        except Exception as error:  # the clean-up at the end of the run tries again
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
 
     def _prepare(self) -> Callable[[int], JobReport]:
-        """Prepare the present treatment: by the first of its jobs, while the others wait."""
+        """Prepare the current treatment once: its first job does so while the others wait."""
         with self._opening:
             index = self._treatment
             if index not in self._runs:
@@ -362,7 +362,7 @@ class JobExecutor:
             return self._run
 
     def _runner_for(self, treatment: Treatment) -> Callable[[int], JobReport]:
-        """Return what runs a job of a treatment: whatever is the same for all of its jobs is prepared here."""
+        """Return a function that runs a job of a treatment; work common to all of its jobs is done here."""
         work, noop = treatment.job, self._run_context.noop
         guest = workload(work.workload) if isinstance(work, Guest) else None
         engine = self._engine(treatment)
@@ -383,7 +383,7 @@ class JobExecutor:
         return partial(self._run_without_swap, run) if performer.swap_off else run
 
     def _locked_engine(self, treatment: Treatment) -> Engine:
-        """Return a treatment's engine, also where a job is opening it at this moment."""
+        """Return a treatment's engine; wait if a job is opening it."""
         with self._opening:
             return self._engine(treatment)
 
@@ -402,7 +402,7 @@ class JobExecutor:
 
 
 class _JobContainer(Container):
-    """A job's own container; its name is made when an engine asks for it."""
+    """A job's container; its name is computed on first use."""
 
     def __init__(self, prefix: str, ticket: int, settings: ContainerSettings) -> None:
         self._prefix = prefix

@@ -1,8 +1,8 @@
-"""The load process: the part of a worker that runs jobs, apart from the agent that represents the host.
+"""The load process runs a worker's jobs; the agent, a separate process, represents the host.
 
-It holds the ends of the worker's lane and of the results; the agent holds the control socket, so a host that is
-saturated by its own jobs does not look dead. When the agent dies the pipe to it ends, and this process aborts its
-jobs, removes what each of them made, and ends too; by then a restarted worker may be at work in the same run.
+It owns the worker's ends of the lane and of the results socket. The agent owns the control socket, so a host that is
+saturated by its jobs does not look dead. When the agent dies, the pipe to it closes: this process then aborts its
+jobs, removes everything that they created, and ends. A restarted worker may be at work in the same run by then.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ from workloads.registry import workload_classes
 log = logging.getLogger(__name__)
 
 STATUS_INTERVAL_S: Final = 0.5
-"""How often the agent gets a status."""
+"""Interval between status messages to the agent, in seconds."""
 JOB_COUNT_INTERVAL_S: Final = 0.01
-"""How often jobs in the system are counted, on average."""
+"""Mean interval between counts of the jobs in the system, in seconds."""
 RESEND_S: Final = 5.0
-"""Batches that are not acknowledged within this time are sent again."""
+"""Batches that are not acknowledged within this time are sent again, in seconds."""
 ABORT_TIMEOUT_S: Final = 20.0
-"""How long the clean-up of aborted jobs may take before the process ends."""
+"""How long the clean-up of aborted jobs may take before the process ends, in seconds."""
 LINGER_MS: Final = 3000
-"""How long the last results may take to leave."""
+"""How long a closing socket waits for its last messages to leave, in milliseconds."""
 
 _ASSIGNMENT_ROW: Final = struct.Struct(f"<{len(ASSIGNMENT_FIELDS)}q")
-"""One job. Unpacking a dozen of them is faster without an array."""
+"""The format of one job; for a dozen jobs, unpacking is faster than a numpy array."""
 
 
 class LoadProcess:
@@ -99,18 +99,19 @@ class LoadProcess:
         self._meter = LoopMeter()
         self._profiler: Profiler | None = None
         self._counter: gevent.Greenlet[[], None] | None = None
-        """Counts the jobs in an open system, where Little's law needs it; a hundred times a second costs some."""
+        """Counts the jobs of an open system, for Little's law; 100 counts a second cost CPU, so only there."""
         self._counts = [0, 0, 0]
-        """How often jobs were counted since the last report, and how many were running and waiting, summed."""
+        """Since the last report: the number of counts, the sum of running jobs, the sum of waiting jobs."""
         self._pipe = PipeChannel(line, ToLoadProcess, self._on_agent_message, self._on_agent_died)
 
     def serve(self) -> int:
-        """Work until the agent ends this process, or dies; return the exit code."""
+        """Serve until the agent ends this process or dies; return the exit code."""
         self._meter.start()
-        # Loaded now, or the first trial would pay for it: a tenth of a second in which the loop stands still.
+        # Load them now: in the first trial this would block the loop for a tenth of a second.
         engine_classes(self._engines)
         workload_classes()
-        # It stays, and to look through it for garbage takes 20 ms, in which no job begins and no stamp is taken.
+        # Exclude these permanent objects from garbage collection: a pass takes 20 ms, in which no job starts and no
+        # stamp is taken.
         gc.collect()
         gc.freeze()
         self._pipe.send(Ready())
@@ -138,7 +139,7 @@ class LoadProcess:
     def _release(self) -> None:
         if self._executor is not None:
             self._executor.release()
-        # The jobs are over: what this loop was like to the last of them belongs to the run, however short it was.
+        # The jobs are over: report the loop's last interval, however short, since it belongs to the run.
         self._report()
         self._pipe.send(ServicesReleased())
 
@@ -181,7 +182,7 @@ class LoadProcess:
                 )
             ),
         )
-        self._meter.read()  # what it took to get here, engines and workloads loaded, is none of the run's
+        self._meter.read()  # discard the start-up (loading engines and workloads): not part of the run
         self._lane = ZmqChannel(self._connect(zmq.PULL, run.lane_endpoint, run), self._on_lane)
 
     def _send_results(self, message: bytes) -> bool:
@@ -260,9 +261,9 @@ class LoadProcess:
             self._counter = gevent.spawn(self._count_jobs)
 
     def _count_jobs(self) -> None:
-        """Count at random instants: regular ones could keep step with the jobs, and see them in one phase alone.
+        """Count at random instants: a fixed interval could synchronize with the jobs and see only one phase of them.
 
-        With exponential gaps what is seen is on average what there is (R. W. Wolff, Operations Research 30, 1982).
+        With exponential gaps, the mean of the counts is the time average (R. W. Wolff, Operations Research 30, 1982).
         """
         while True:
             gevent.sleep(random.expovariate(1 / JOB_COUNT_INTERVAL_S))
@@ -298,9 +299,9 @@ class LoadProcess:
             self._acknowledged_at = monotonic()
 
     def _shut_down(self) -> None:
-        """Let the last results leave, then abort what runs and wait for its clean-up."""
-        # What is aborted from here on was not cancelled by the master: to it this worker is dead, and it retries
-        # those jobs. So no job is taken any more and nothing further is reported.
+        """Send the last results, then abort the running jobs and wait for their clean-up."""
+        # The master did not cancel these jobs: it considers this worker dead and retries them. So accept no more jobs
+        # and report nothing further.
         if self._outbox is not None:
             self._outbox.flush()
         for channel in (self._lane, self._results):
@@ -323,10 +324,10 @@ class LoadProcess:
 def run_load_process(line_fd: int, engines: Sequence[str] | None = None) -> int:
     """Serve the agent at the other end of the socket `line_fd`; return the exit code.
 
-    `engines` are those to get ready for, None for every one.
+    `engines` names the engines to load (None: all).
     """
     # Ctrl-C in a terminal reaches the whole process group; the agent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A thread that has the interpreter gives it up sooner to one that must stamp an end.
+    # Shorter than the default, so that a thread that must stamp an end gets the interpreter sooner.
     sys.setswitchinterval(0.0005)
     return LoadProcess(socket.socket(fileno=line_fd), engines).serve()

@@ -1,8 +1,8 @@
-"""Carries out the operations of a job's script on one engine: the only place where operations meet verbs.
+"""Runs the operations of a job's script on one engine: the only place that maps operations to engine methods.
 
-A guest's raw output is fetched and parsed here, after its step and outside of its stamps. The progress of a
-workload that reports while it runs is read from the engine's output so far, no more often than it reports, without
-touching the step. Streams of a container's statistics are read in a greenlet of their own.
+It fetches and parses a guest's raw output after its step and outside of its stamps. It reads the progress of a
+workload from the engine's output so far, no more often than the workload reports, without touching the step. A
+separate greenlet reads each stream of container statistics.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ CONTAINER_GONE: Final = frozenset({"not-found", "conflict"})
 
 
 class StatsStream:
-    """Reads a stream of statistics until `end`. It ends by itself when its container does not exist any more."""
+    """Reads a stream of statistics until `end`. It ends by itself when its container no longer exists."""
 
     def __init__(self, readings: Iterator[OperationResult]) -> None:
         self._readings = readings
@@ -103,7 +103,7 @@ class StatsStream:
         self._reader = gevent.spawn(self._read)
 
     def first(self, timeout_s: float) -> OperationResult:
-        """Wait for the first reading and return it; raise `OperationFailed` where there is none in `timeout_s`."""
+        """Wait for the first reading and return it; raise `OperationFailed` if there is none within `timeout_s`."""
         start_ns = monotonic_ns()
         try:
             done = self._first.get(timeout=timeout_s)
@@ -114,7 +114,7 @@ class StatsStream:
         return done
 
     def end(self) -> tuple[int, OperationFailed | None]:
-        """End the stream; return the number of readings, and why it broke off early, if it did."""
+        """End the stream; return the number of readings, and the error that ended it early, if any."""
         self._reader.kill()
         return self._count, self._failure
 
@@ -132,7 +132,7 @@ class StatsStream:
                 self._first.set_exception(failure)
             elif failure.kind not in CONTAINER_GONE:
                 self._failure = failure
-        except Exception as error:  # noqa: BLE001  an engine's own fault, which its job reports
+        except Exception as error:  # noqa: BLE001  a fault of the engine, which the job reports
             now = monotonic_ns()
             text = f"{type(error).__name__}: {error}"
             self._failure = OperationFailed("internal", text, start_ns=now, end_ns=now)
@@ -164,15 +164,15 @@ class PreparedOperation(NamedTuple):
     """One operation of a script, ready to run."""
 
     call: Callable[[Container], OperationResult]
-    """Does it to a container."""
+    """Runs the operation on a container."""
     waits: bool
-    """Whether it only waits, so that interrupting it leaves nothing half made."""
+    """Whether it only waits, so that an interrupt leaves nothing half created."""
     needs_check: bool
-    """Whether its result is checked also when its engine reports success."""
+    """Whether to check its result even if the engine reports success."""
 
 
 class UnusableResult(WeighbridgeError):
-    """The engine did an operation, but the result is no success: `trouble` is the failure."""
+    """The engine ran an operation, but its result is not a success: `trouble` is the failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -182,12 +182,12 @@ class UnusableResult(WeighbridgeError):
 class OperationRunner:
     """Runs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
 
-    The caller runs `steps` one after the other. A result goes to `check_result` where its step needs it, and where it
-    shows an exit code or a kill.
+    The caller runs `steps` one after the other. It passes a result to `check_result` if the step needs a check, or if
+    the result has an exit code or an OOM kill.
 
-    With `free` (a no-op run) nothing sleeps or is parsed. `operations` replace the jobs' own script. `words` are the
-    addresses of the services by their placeholders in commands, `shares` the containers whose volumes a job's own
-    container shares. `tell` gets the progress of steps that report while they run.
+    With `free` (a no-op run), nothing sleeps or is parsed. `operations` replace the jobs' script. `words` are the
+    addresses of the services by their placeholders in commands; a job's container shares the volumes of the
+    containers in `shares`. `tell` gets the progress of running steps.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class OperationRunner:
         self.script = Script([_resolve_command(operation, words or {}, programs) for operation in script])
         self._free = free
         self.swap_off = treatment.swap == "off" and not free
-        """Whether swap has to be off on the host while a job runs."""
+        """Whether swap must be off on the host while a job runs."""
         self._workload = workload
         self.settings = self._settings()
         job = treatment.job
@@ -240,12 +240,12 @@ class OperationRunner:
         self.watches = not free and any(
             one.kind == "stats" and one.seconds is not None for one in self.script.operations
         )
-        """Whether its jobs may leave a stream of statistics for `stop_stats_streams` to end."""
+        """Whether jobs may leave streams of statistics for `stop_stats_streams` to end."""
 
     def check_result(self, container: Container, position: int, done: OperationResult, report: JobReport) -> None:
-        """Raise `UnusableResult` if the result of the operation at `position` is no success.
+        """Raise `UnusableResult` if the result of the operation at `position` is a failure.
 
-        Metrics and raw output of a guest's successful step go into `report`.
+        Add the metrics and the raw output of a guest's successful step to `report`.
         """
         failure = self._find_failure(container, position, done, report)
         if failure is not None:
@@ -266,7 +266,7 @@ class OperationRunner:
         return None
 
     def stop_stats_streams(self, container: Container, report: JobReport) -> str | None:
-        """End the streams of the container's statistics; return why one broke off early, if one did."""
+        """End the container's streams of statistics; return why one ended early, if any did."""
         problem = None
         for watch in container.watches:
             count, failure = watch.end()
@@ -289,7 +289,7 @@ class OperationRunner:
         return None
 
     def tidy(self, container: Container) -> str | None:
-        """Remove the container, if there is one; return what went wrong."""
+        """Remove the container, if it exists; return the failure, if any."""
         try:
             self.engine.remove(container, timeout_s=CLEANUP_S)
         except OperationFailed as failure:
@@ -297,7 +297,7 @@ class OperationRunner:
         return None
 
     def _settings(self) -> ContainerSettings:
-        """Return the container's settings; for a guest, with the command that the container itself runs."""
+        """Return the container's settings; for a guest, with the command of the container's main process."""
         settings = self.treatment.container
         if self._workload is None:
             return settings
@@ -307,7 +307,7 @@ class OperationRunner:
     def _with_command(
         self, operation: Operation, make: Callable[[Container], OperationResult]
     ) -> Callable[[Container], OperationResult]:
-        """Return a call that makes a container with the command of this operation, or with its own."""
+        """Return a call that creates a container with the command of this operation, or with its default command."""
         settings = replace(self.settings, command=operation.argv) if operation.argv else self.settings
 
         def act(container: Container) -> OperationResult:
@@ -317,8 +317,8 @@ class OperationRunner:
         return act
 
     def _call(self, operation: Operation, limit_s: float) -> Callable[[Container], OperationResult]:
-        """Return a call that does an operation to a container, with its arguments filled in."""
-        # Closures where `partial` would do, too: their call costs a third less.
+        """Return a call that runs an operation on a container, with its arguments bound."""
+        # Closures instead of `partial`: a call costs a third less.
         engine, kind = self.engine, operation.kind
         verb = partial(engine.pull, fresh=operation.fresh) if kind == "pull" else getattr(engine, kind, None)
         match kind:
@@ -351,13 +351,13 @@ class OperationRunner:
         """Start a stream of a container's statistics, which lasts until its job ends; return the first reading."""
         watch = StatsStream(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
         container.watches.append(watch)
-        # An engine keeps its own deadline; one that does not must not hold the slot.
+        # Engines have their own deadline; one that misses it must not block the slot.
         return watch.first(limit_s + STATS_GRACE_S)
 
     def _with_progress(
         self, operation: Operation, call: Callable[[Container], OperationResult]
     ) -> Callable[[Container], OperationResult]:
-        """Return `call`; with its progress reported meanwhile if it is a step that reports while it runs."""
+        """Return `call`, wrapped to report the progress of its step if the workload has progress."""
         follower = self._step_progress
         if follower is None:
             return call
@@ -371,7 +371,7 @@ class OperationRunner:
     def _check_guest_result(
         self, container: Container, operation: Operation, done: OperationResult, report: JobReport
     ) -> Failure | None:
-        """Fetch the output of the step, and decide whether it is a result."""
+        """Fetch and parse the output of a step; return the failure, if it is one."""
         stamps = (done.start_ns, done.end_ns)
         printed = done
         if operation.kind == "wait":
@@ -430,12 +430,12 @@ def _skip_sleep(_container: Container) -> OperationResult:
 
 
 def has_no_images(engine: Engine) -> bool:
-    """Say whether programs come from the host because the engine has no images."""
+    """Return whether programs come from the host because the engine has no images."""
     return "image" in engine.inapplicable
 
 
 def _resolve_command(operation: Operation, words: Mapping[str, str], programs: Mapping[str, str]) -> Operation:
-    """Return an operation with the command that runs on this host now."""
+    """Return an operation with the placeholders and programs of its command resolved for this host."""
     if not operation.argv or not (words or programs):
         return operation
     return replace(operation, argv=native_argv(fill_placeholders(operation.argv, words), programs))
@@ -452,7 +452,7 @@ def _exit_problem(operation: Operation, done: OperationResult, printed: Operatio
 
 
 def _error_line(printed: OperationResult) -> str:
-    """Return the line that most likely says what went wrong: the first FATAL or error line, else the last one.
+    """Return the line that most likely names the error: the first FATAL or error line, else the last one.
 
     Lines on stderr come before those on stdout, where many tools print only a greeting.
     """

@@ -21,26 +21,26 @@ from bench_common.records import (
 from bench_worker.job import Script
 
 CommandOutput: TypeAlias = tuple[str, bytes, bytes, int, bool]
-"""Step, stdout, stderr, exit code, and whether there was more."""
+"""Step, stdout, stderr, exit code, and whether the output was cut."""
 
 DONE: Final = int(Outcome.DONE)
 BATCH_BYTES: Final = 4 << 20
-"""A batch is sent as soon as it holds about this much."""
+"""A batch is sent when it holds about this many bytes."""
 SPOOL_BYTES: Final = 64 << 20
-"""With this much unacknowledged, no further job starts until the master has caught up."""
+"""With more unacknowledged bytes than this, no further job starts until the master has caught up."""
 MAX_UTF8_BYTES: Final = 4
-"""Bytes of the widest character."""
+"""Bytes of the longest character in UTF-8."""
 JOB_BYTES: Final = 8 << 20
-"""How much output of one job's tools is kept, over all of its steps: no batch is too large to be sent."""
+"""How much tool output of one job is kept over all of its steps, in bytes, so that no batch is too large to send."""
 
 
 _LOOP: Final = struct.Struct(f"<{len(LOOP_FIELDS)}q").pack
 
 
 class Outbox:
-    """Collects the reports of finished jobs; `send` gets each frame, and again when it must be repeated.
+    """Collects the reports of finished jobs; `send` gets each frame, and gets it again for each repetition.
 
-    `lap` returns the values of `records.LOOP_FIELDS` since its last call: each batch reports how the loop was.
+    `lap` returns the values of `records.LOOP_FIELDS` since its last call; each batch contains them.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Outbox:
         self._trial = (-1, -1)
         self._script = Script(())
         self._first, self._last = 0, -2
-        """Where among the stamps of a job that is done those of its first and of its last operation are."""
+        """The positions of the first and of the last operation in the stamps of a successful job."""
         self._pack: Callable[..., bytes] = struct.Struct("").pack
         self._rows: list[bytes] = []
         self._metrics: list[MetricRecord] = []
@@ -66,7 +66,7 @@ class Outbox:
         self._spool: dict[int, bytes] = {}
         self.spooled_bytes = 0
         self.full = False
-        """Whether so much is unacknowledged that no further job should start."""
+        """Whether too much is unacknowledged to start further jobs."""
 
     @property
     def unacknowledged(self) -> int:
@@ -74,19 +74,19 @@ class Outbox:
         return len(self._spool)
 
     def start_trial(self, treatment: int, trial: int, script: Script) -> None:
-        """Take reports of jobs of another trial from here on, whose treatment has this script."""
+        """Switch to the reports of another trial; `script` is the script of its treatment."""
         if (treatment, trial) != self._trial:
             self.flush()
-            self._lap()  # what lay between two trials belongs to none of them
+            self._lap()  # discard the time between two trials: it belongs to neither
             self._trial = (treatment, trial)
             self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
             self._pack = struct.Struct(f"<{result_word_count(script.length)}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
-        """Add the report of a job of the present trial; return how many wait to be sent."""
+        """Add the report of a job of the current trial; return how many reports wait to be sent."""
         stamps = report.stamps
         if report.extras is None and stamps:
-            # As in `_row` and in the script's `span`, without a call: of a no-op run this is all that comes by.
+            # Same as `_row` and `Script.span`, but inlined: a no-op run takes only this path.
             end_ns = stamps[self._last] + stamps[self._last + 1]
             self._rows.append(
                 self._pack(ticket, DONE, -1, report.uncertainty_ns, stamps[self._first], end_ns, *stamps)
@@ -121,7 +121,7 @@ class Outbox:
             self._errors.append(ErrorRecord(*place, *(clip(text, MAX_TEXT_CHARS) for text in report.error)))
 
     def flush(self) -> None:
-        """Send what was added since the last time."""
+        """Send the reports added since the last flush."""
         if not self._rows:
             return
         treatment, trial = self._trial
@@ -148,7 +148,7 @@ class Outbox:
         self._send(frame)
 
     def acknowledge(self, sequences: list[int]) -> None:
-        """Forget batches that are in the journal."""
+        """Drop the batches that are in the master's journal."""
         for sequence in sequences:
             frame = self._spool.pop(sequence, None)
             if frame is not None:
@@ -156,14 +156,14 @@ class Outbox:
         self.full = self.spooled_bytes > SPOOL_BYTES
 
     def repeat(self) -> int:
-        """Send again all that is not acknowledged; return how many batches that is."""
+        """Send all unacknowledged batches again; return how many."""
         for frame in list(self._spool.values()):
             self._send(frame)
         return len(self._spool)
 
 
 def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[list[CommandOutput], int]:
-    """Return what a job's tools printed, cut at so many bytes in all, and how many bytes that is."""
+    """Return the output of a job's tools, cut at `limit` bytes in total, and its size in bytes."""
     kept: list[CommandOutput] = []
     room = limit
     for step, stdout, stderr, code, truncated in outputs:

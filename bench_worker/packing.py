@@ -1,7 +1,7 @@
-"""Packing: the containers of a trial that are there together, made one after the other until the host holds them all.
+"""Packing: the containers of a trial exist at the same time, created one by one until all run or the host is full.
 
-A job takes its turn, makes its container, and comes to its ``hold``. When every job has come so far, or the host is
-full, all of them hold; then they go on, an operation of one job at a time, in the order in which they came.
+Each job waits for its turn, creates its container and reaches its ``hold``. When every job has reached it, or the
+host is full, all hold together; then they continue, one operation of one job at a time, first in first out.
 """
 
 from __future__ import annotations
@@ -24,31 +24,37 @@ ALL_PACKED: Final = "as many as asked for"
 
 @dataclass(frozen=True, slots=True)
 class PackingResult:
-    """How a packing ended: how many containers are held, why no more, and the tickets of jobs that are given back."""
+    """How a packing ended."""
 
     trial: int
+    """The index of the trial."""
     containers: int
+    """How many containers are held."""
     reason: str
+    """Why no more containers are held."""
     full: bool
+    """Whether the host is full: the stop condition holds, or a container could not be created."""
     returned: tuple[int, ...]
+    """Tickets of the jobs that did not start and are returned to the master."""
     hold_s: float
+    """How long the containers are held, in seconds."""
     memory_before: int
     """Bytes of the host's memory that were in use before the first container."""
 
 
 class JobReturned(gevent.GreenletExit):
-    """A job's turn came when the host was full: it never began, and was given back."""
+    """The host is full at a job's turn: the job does not start and is returned to the master."""
 
 
 class HostStateReader:
-    """Looks at the host for conditions; CPU time is that since the look before."""
+    """Reads the host's state for stop conditions; CPU time is counted since the previous reading."""
 
     def __init__(self, files: HostFiles | None = None) -> None:
         self._files: HostFiles = files or LiveHostFiles()
         self._cpu = self._ticks()
 
     def __call__(self) -> HostState:
-        """Return the host's present state; raise `ValueError` where /proc is not readable."""
+        """Return the host's current state; raise `ValueError` if /proc is not readable."""
         before, self._cpu = self._cpu, self._ticks()
         memory = parse_meminfo(self._files.text("/proc/meminfo") or "")
         spent = [
@@ -63,14 +69,14 @@ class HostStateReader:
 
 
 class FifoLock:
-    """What one job at a time has, in strict order of asking; a semaphore lets whoever releases it have it again."""
+    """A lock that jobs get in strict order of request; a semaphore lets the releasing job take it again."""
 
     def __init__(self) -> None:
         self._holder: int | None = None
         self._queue: deque[tuple[int, Event]] = deque()
 
     def take(self, ticket: int) -> None:
-        """Wait for the turn."""
+        """Wait for the lock."""
         if self._holder is None:
             self._holder = ticket
             return
@@ -85,7 +91,7 @@ class FifoLock:
             raise
 
     def release(self, ticket: int) -> None:
-        """Give the turn to the next, if this job has it."""
+        """Pass the lock to the next job, if this job holds it."""
         if self._holder != ticket:
             return
         self._holder = None
@@ -95,7 +101,7 @@ class FifoLock:
 
 
 class Packing:
-    """One trial's packing on one worker. `told` is called once, when the hold begins."""
+    """One trial's packing on one worker. `told` gets the result once, when the hold begins."""
 
     def __init__(
         self,
@@ -123,11 +129,11 @@ class Packing:
         self._hold_ends_at = 0.0
 
     def expect(self, tickets: Iterable[int]) -> None:
-        """Take in the tickets of jobs that are to be packed."""
+        """Add the tickets of jobs to pack."""
         self._outside.update(dict.fromkeys(tickets))
 
     def before(self, ticket: int, position: int) -> None:
-        """Wait for a job's turn, where its operation needs one; raise `JobReturned` where it never comes."""
+        """Wait for a job's turn if its operation needs one; raise `JobReturned` if the host is full."""
         if position == 0:
             self._turn.take(ticket)
             if self._full is not None:
@@ -139,12 +145,12 @@ class Packing:
             self._turn.take(ticket)
 
     def after(self, ticket: int, position: int) -> None:
-        """Let the next job have its turn, after an operation that follows the hold."""
+        """Pass the turn to the next job after an operation that follows the hold."""
         if position > self.position:
             self._turn.release(ticket)
 
     def hold(self, ticket: int) -> OperationResult:
-        """Say that a job's container is up, and hold it as long as all others; timed from here on."""
+        """Count a job's container as up and hold it as long as all others; the result's times begin here."""
         start_ns = monotonic_ns()
         self._starting.discard(ticket)
         self._container_count += 1
@@ -159,7 +165,7 @@ class Packing:
         return OperationResult(start_ns, monotonic_ns())
 
     def job_ended(self, ticket: int, failure: str | None = None) -> None:
-        """Let a job go, however it ended; that a container could not be made (`failure` says why) may end it all."""
+        """Remove an ended job; a container that could not be created (`failure`: why) may end the packing."""
         self._outside.pop(ticket, None)
         if ticket in self._starting:
             self._starting.discard(ticket)
@@ -169,11 +175,11 @@ class Packing:
         self._begin_when_packed()
 
     def _begin_when_packed(self) -> None:
-        """Begin the hold once nobody is missing, or nobody more fits."""
+        """Begin the hold when every job is packed or the host is full."""
         if self._released.is_set() or self._starting or (self._outside and self._full is None):
             return
         if not self._container_count and self._full is None:
-            return  # none of them came so far, and nobody waits
+            return  # no job has reached its hold, so none waits
         returned = tuple(self._outside)
         self._outside.clear()
         self._hold_ends_at = monotonic() + self._hold_s

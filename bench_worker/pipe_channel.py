@@ -1,6 +1,6 @@
 """The pipe between a worker's agent and its load process: declared MessagePack messages over a socket pair.
 
-The end of the pipe is a message too: when one side dies the other reads end-of-file at once, and acts on it.
+When one side dies, the other reads end-of-file at once and acts on it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ MAX_MESSAGE: Final = 1 << 20
 
 
 class RunContext(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a load process needs to know of the run that it works for."""
+    """The settings of a run that its load process needs."""
 
     run_id: str
+    """The id of the run."""
     worker_id: str
+    """The id of this worker."""
     slots: int
     """How many jobs it may run at once."""
     noop: bool
     """Whether jobs execute nothing."""
     keep: bool
-    """Whether containers are left when the run is over."""
+    """Whether containers stay when the run ends."""
     allow_host_mounts: bool
     """Whether a container may see a directory of this host."""
     allow_swapoff: bool = False
@@ -44,11 +46,14 @@ class RunContext(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CurveKeys(Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys that a load process connects with."""
+    """The CURVE keys of a load process's connections."""
 
     public: bytes
+    """The worker's public key."""
     secret: bytes
+    """The worker's secret key."""
     master_public: bytes
+    """The master's public key."""
 
 
 class _PipeMessage(Struct, forbid_unknown_fields=True, tag=True):
@@ -56,17 +61,20 @@ class _PipeMessage(Struct, forbid_unknown_fields=True, tag=True):
 
 
 class StartRun(_PipeMessage):
-    """Work for a run."""
+    """Start a run."""
 
     context: RunContext
+    """The settings of the run."""
     epoch: int
-    """The admission of this worker."""
+    """The epoch of this worker's admission."""
     lane_endpoint: str
+    """Where the load process receives jobs."""
     results_endpoint: str
+    """Where it sends results."""
     profile: bool
     """Whether to profile the load process."""
     keys: CurveKeys | None
-    """None where the master's sockets demand no keys."""
+    """None if the master's sockets require no keys."""
 
 
 class TakeProfile(_PipeMessage):
@@ -74,58 +82,62 @@ class TakeProfile(_PipeMessage):
 
 
 class ReleaseServices(_PipeMessage):
-    """No more jobs come: remove the services that wait for one, and answer with `ServicesReleased`."""
+    """There are no more jobs: remove the idle services and answer with `ServicesReleased`."""
 
 
 class EndProcess(_PipeMessage):
-    """Abort what runs, clean up, end."""
+    """Abort running jobs, clean up and exit."""
 
 
 class Ready(_PipeMessage):
-    """The load process can be given a run."""
+    """The load process is ready for a run."""
 
 
 class LoadStatus(_PipeMessage):
-    """A sign of life, with what the event loop did since the one before."""
+    """A heartbeat of the load process."""
 
     running: int
-    """How many jobs are under way."""
+    """How many jobs are running."""
     loop: LoopSample | None = None
-    """None outside of a run."""
+    """The event loop since the previous status; None outside of a run."""
 
 
 class LoopSample(Struct, frozen=True, forbid_unknown_fields=True):
     """A reading of the load process's event loop; the fields are the columns of the ``loop`` samples."""
 
     time_ns: int
+    """When the interval ended (CLOCK_MONOTONIC)."""
     busy_share: float
+    """The share of the interval in which the loop ran code (0 to 1)."""
     lag_max_ns: int
+    """The longest stretch without a poll."""
     running_mean: float
-    """How many jobs were under way, on average."""
+    """The mean number of running jobs."""
     waiting_mean: float
-    """How many jobs were due and had no slot, on average."""
+    """The mean number of jobs that were due and had no slot."""
 
 
 class ProfileTaken(_PipeMessage):
-    """The packed profile; empty where it is too large to be sent."""
+    """The answer to `TakeProfile`."""
 
     content: bytes
+    """The packed profile; empty if it is too large to send."""
 
 
 class ServicesReleased(_PipeMessage):
-    """The services that waited for another job are removed."""
+    """The idle services are removed."""
 
 
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
 Forwarded: TypeAlias = PackingReport | Progress | ServiceRequest | ServiceResult
-"""Messages to the master: the agent holds the control socket, and passes them on."""
+"""Messages to the master; the agent, which owns the control socket, forwards them."""
 ToAgent: TypeAlias = Ready | LoadStatus | ProfileTaken | ServicesReleased | Forwarded
 
 
 class PipeChannel:
-    """One end of the pipe. `received` gets each message, `closed` is called once when the other end is gone.
+    """One end of the pipe. `received` gets each message; `closed` is called once, when the other end closes.
 
-    `incoming` is the type of the messages that come in; anything else ends the pipe.
+    `incoming` is the type of the messages to receive; any other message ends the pipe.
     """
 
     def __init__(
@@ -139,7 +151,7 @@ class PipeChannel:
         self._reader = gevent.spawn(self._read)
 
     def send(self, message: Struct) -> None:
-        """Send a message; one that cannot be sent any more is dropped, since `closed` reports the same."""
+        """Send a message; drop it if the pipe is closed, since `closed` reports that."""
         packed = msgspec.msgpack.encode(message)
         with self._lock:
             try:
@@ -162,7 +174,7 @@ class PipeChannel:
                 self._received(self._decode(body))
         except OSError:
             pass
-        except Exception:  # what one message breaks must not leave a pipe that nobody reads and that looks open
+        except Exception:  # an error in one message must not leave a pipe that looks open and is not read
             log.exception("a message from the other process of this worker could not be handled")
         self._closed()
 

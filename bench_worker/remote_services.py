@@ -1,8 +1,8 @@
-"""Services on another worker than their jobs: requested through the master, and run here for the jobs of others.
+"""Services on a different worker than their jobs: requests of jobs here, and services that run here for others.
 
-Every request has a reply or a deadline. A job whose service's host is lost ends at once: its tool would only wait
-for an answer. Requests for one service run one after the other, each with its own deadline; a removal does not wait
-for a start that is under way.
+The master forwards requests and replies. Every request ends with a reply or at its deadline. When the host of a
+service is lost, the job ends at once: its tool would only wait for an answer. Requests for one service run one after
+the other, each with its own deadline; a removal does not wait for a running start.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""How long it is tried to reach a service that is ready, in seconds."""
+"""How long to try to connect to a service that is ready, in seconds."""
 
 _DISCONNECTED: Final = "its worker cannot be asked any more: this one has left the run"
 
@@ -65,17 +65,17 @@ RequestKey: TypeAlias = tuple[int, str, ServiceAction]
 SendRequest: TypeAlias = Callable[[int, str, int, RequestedAction], None]
 """Sends a request: the treatment, the service, the job's ticket, the action."""
 SendOutcome: TypeAlias = Callable[[ServiceCommand, ServiceOutcome], None]
-"""Sends what came of a command."""
+"""Sends the outcome of a command."""
 
 
 class NoReply(Exception):
-    """There is no outcome of an action: why not."""
+    """An action has no outcome; the text says why."""
 
 
 class RemoteServiceRequests:
     """Requests to services on other workers, and their outcomes.
 
-    `interrupt(slot, still)` interrupts a slot that only waits, if `still()` holds by then.
+    `interrupt(slot, still)` schedules an interrupt of a slot that only waits; it needs `still()` to be true by then.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RemoteServiceRequests:
         self._disconnected = False
 
     def run(self, client: RemoteServiceClient, action: RequestedAction, limit_s: float) -> ServiceOutcome:
-        """Request an action on a service; return its outcome. Raises `NoReply` where none arrives in time."""
+        """Request an action on a service; return its outcome. Raises `NoReply` if none arrives in time."""
         if self._disconnected:
             raise NoReply(_DISCONNECTED)
         key: RequestKey = (client.ticket, client.service.name, action)
@@ -106,15 +106,15 @@ class RemoteServiceRequests:
         return outcome
 
     def hold(self, client: RemoteServiceClient) -> None:
-        """Remember who uses a service, so that it learns of its loss."""
+        """Register the client of a service, so that it is notified of a loss."""
         self._clients[client.ticket, client.service.name] = client
 
     def unregister(self, client: RemoteServiceClient) -> None:
-        """Forget it."""
+        """Remove the client of a service."""
         self._clients.pop((client.ticket, client.service.name), None)
 
     def on_reply(self, ticket: int, service: str, action: ServiceAction, outcome: ServiceOutcome) -> None:
-        """Take the outcome of an action, or the loss of a service. What nobody waits for any more is dropped."""
+        """Handle the outcome of an action or the loss of a service; drop it if nobody waits for it."""
         if action == SERVICE_LOST:
             client = self._clients.get((ticket, service))
             if client is not None:
@@ -125,7 +125,7 @@ class RemoteServiceRequests:
             answer.set(outcome)
 
     def disconnect(self) -> None:
-        """Fail all open and later requests: no answer comes any more."""
+        """Fail all open and later requests: no more replies can arrive."""
         self._disconnected = True
         for answer in self._open.values():
             answer.set_exception(NoReply(_DISCONNECTED))
@@ -134,7 +134,7 @@ class RemoteServiceRequests:
         client.lost = reason
         slot = client.slot
         if slot is not None:
-            # When it comes to it, the slot may be at another job already.
+            # By the time of the interrupt, the slot may run another job.
             self._interrupt(slot, lambda: client.slot is slot)
         actions: tuple[ServiceAction, ...] = (INSPECT, STOP, REMOVE)
         for action in actions:
@@ -144,7 +144,7 @@ class RemoteServiceRequests:
 
 
 class RemoteServiceClient:
-    """One service of one job, that runs on another worker. `lost` says why it is no more, once that is so."""
+    """One service of one job, on another worker. `lost` is the reason of its loss, None until then."""
 
     def __init__(
         self,
@@ -169,9 +169,9 @@ class RemoteServiceClient:
         return self._treatment.index
 
     def start(self, wait: InterruptibleWait) -> CommandOutput:
-        """Have it started, wait until it is ready there and reached from here; return what its check printed.
+        """Request its start, wait until it is ready and reachable; return the output of its readiness check.
 
-        Raises `ServiceFailed`, or `JobAborted` where the job is called off meanwhile.
+        Raises `ServiceFailed`, or `JobAborted` if the job is aborted meanwhile.
         """
         name = self.service.name
         self.lost, self.slot, self._start_requested = None, gevent.getcurrent(), True
@@ -189,12 +189,12 @@ class RemoteServiceClient:
         return (f"{name}-ready", outcome.stdout, outcome.stderr, 0, outcome.truncated)
 
     def stop(self) -> str | None:
-        """Have it stopped, so that it keeps what it holds; return what went wrong."""
+        """Request its stop, which keeps its data; return the failure, if any."""
         self.slot = None
         return self._run(STOP, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
 
     def remove(self) -> str | None:
-        """Have it removed; return what went wrong. Where its host is lost, that is for its own worker to see to."""
+        """Request its removal; return the failure, if any. If its host is lost, its own worker removes it."""
         self.slot = None
         if not self._start_requested or self.lost is not None:
             self._requests.unregister(self)
@@ -205,7 +205,7 @@ class RemoteServiceClient:
         return problem
 
     def explain_failure(self, report: JobReport) -> None:
-        """Say in the report of a job that failed whether the service had ended by then, and keep its log."""
+        """Add to the report of a failed job whether the service had ended, and the service's log."""
         if self.lost is not None:
             return
         name = self.service.name
@@ -228,7 +228,7 @@ class RemoteServiceClient:
         try:
             problem = self._requests.run(self, action, limit_s).error
         except NoReply as silence:
-            # Where it was lost meanwhile, that is told already.
+            # A loss in the meantime is already reported.
             return None if self._is_lost() else f"{self.service.name}: {silence}"
         return problem or None
 
@@ -236,7 +236,7 @@ class RemoteServiceClient:
         return self.lost is not None
 
     def _await_reachable(self, host: str, port: int, wait: InterruptibleWait) -> None:
-        """Wait until a connection stands: a firewall, or a wrong address, is not the benchmark's to find."""
+        """Wait until a connection succeeds: detect a firewall or a wrong address before the benchmark starts."""
         deadline = monotonic() + CONNECT_TIMEOUT_S
         while True:
             try:
@@ -263,7 +263,7 @@ CANCELLED: Final = "cancelled before it was ready"
 class RemoteServiceHost:
     """Runs services for jobs of other workers. `engine_of` returns a treatment's engine, `reply` gets each outcome.
 
-    `address` is where other hosts reach this one (an IP address). With `keep` none is removed.
+    `address` is the IP address at which other hosts reach this one. With `keep`, no service is removed.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class RemoteServiceHost:
         self._hosted: dict[tuple[int, str], _HostedService] = {}
 
     def run(self, command: ServiceCommand) -> None:
-        """Begin an action; `reply` gets its outcome. Raises `ProtocolError` on a service that is not placed here."""
+        """Start an action; `reply` gets its outcome. Raises `ProtocolError` for a service that is not placed here."""
         known = self._treatments.get(command.treatment)
         service, ticket = command.service, command.ticket
         if known is None or service not in known.placement or not isinstance(known.job, Guest):
@@ -298,7 +298,7 @@ class RemoteServiceHost:
         gevent.spawn(self._run, command, self._hosted.get(key))
 
     def release(self) -> None:
-        """Remove all services: no further request comes."""
+        """Remove all services: there are no further requests."""
         services, self._hosted = list(self._hosted.values()), {}
         for one in services:
             if not self._keep:
@@ -328,7 +328,7 @@ class RemoteServiceHost:
             return hosted.run(action)
         except WeighbridgeError as error:
             return ServiceOutcome(kind=SERVICE_FAILURE, error=clip(str(error), MAX_MESSAGE_CHARS))
-        except Exception as error:  # a worker must outlive what an engine does; what was caught is reported
+        except Exception as error:  # an error in an engine must not end the worker; it is reported
             log.exception("the engine of a service for another worker raised an unexpected error")
             return ServiceOutcome(kind="internal", error=clip(f"{type(error).__name__}: {error}", MAX_MESSAGE_CHARS))
 
@@ -347,7 +347,7 @@ class RemoteServiceHost:
 
 
 class _HostedService:
-    """One service, which `make` makes when it is started first."""
+    """One service; `make` creates it at its first start."""
 
     def __init__(self, make: Callable[[], ServiceSet]) -> None:
         self._make = make
@@ -357,13 +357,13 @@ class _HostedService:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Interrupt a start that is under way, if it only waits; the next action then has its turn."""
+        """Interrupt a running start if it only waits, so that the next action can run."""
         self._cancelled = True
         if self._waiting is not None:
             gevent.get_hub().loop.run_callback(self._interrupt, self._waiting)
 
     def run(self, action: RequestedAction) -> ServiceOutcome:
-        """Run an action, once those before it are done."""
+        """Run an action after the earlier ones are done."""
         with self._turn:
             if action == START:
                 return self._start()
@@ -403,7 +403,7 @@ class _HostedService:
             self._waiting = None
 
     def _interrupt(self, waiting: greenlet) -> None:
-        # It may have got on in the meantime, to what must not be interrupted.
+        # It may have reached a step that must not be interrupted.
         if waiting is self._waiting:
             waiting.throw(JobAborted)
 
@@ -417,7 +417,7 @@ def _problem_reply(text: str | None) -> ServiceOutcome:
 
 
 def _with_output(output: CommandOutput, outcome: ServiceOutcome) -> ServiceOutcome:
-    """Return `outcome` with the beginning of what a service, or its check, printed."""
+    """Return `outcome` with the beginning of the output of a service or of its readiness check."""
     _, stdout, stderr, _, truncated = output
     cut = len(stdout) > STREAM_LIMIT or len(stderr) > STREAM_LIMIT
     return ServiceOutcome(

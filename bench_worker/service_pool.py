@@ -1,8 +1,8 @@
-"""The services of a treatment's jobs: started before a job's own container, stopped after it, and removed.
+"""The services of a treatment's jobs: started before a job's container, stopped after it, and removed.
 
-Several jobs at a time each have services of their own. Where the workload prepares them once, they are stopped and
-started between the jobs of the treatment and keep what they hold; else they live and die with a job. None of it is
-timed. A service that does not come up is a failed job of the kind ``service``, with what its log says of it.
+Concurrent jobs have separate services. If the workload prepares them once, they are stopped and restarted between the
+jobs of the treatment and keep their data; otherwise they exist for one job. None of this is timed. If a service does
+not start, its job fails with the kind ``service`` and the service's log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RunScript: TypeAlias = Callable[[OperationRunner, str, Callable[[], None]], JobR
 
 
 class ServicePool:
-    """The services of one treatment: as many sets as its jobs need at the same time. With `keep` none is removed."""
+    """The services of one treatment: one set for each concurrent job. With `keep`, none is removed."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class ServicePool:
         self._idle: list[_JobServices] = []
 
     def run_job(self, ticket: int, name: str, perform: RunScript, wait: InterruptibleWait) -> JobReport:
-        """Return the report of one job that is performed with its services running.
+        """Run one job with its services; return its report.
 
-        `perform(performer, name, check)` does a script in a container of that name; before each operation it calls
-        `check`, which raises `JobAborted` where a service is lost.
+        `perform(performer, name, check)` runs a script in a container of that name; before each operation it calls
+        `check`, which raises `JobAborted` if a service is lost.
         """
         services = self._idle.pop() if self._idle else self._new(name, ticket)
         try:
@@ -63,7 +63,7 @@ class ServicePool:
             report = JobReport()
             job.record_abort(report, monotonic_ns())
         except Exception:
-            # An engine's own fault, told by whoever called; the services must not outlive it.
+            # A fault of the engine, which the caller reports; the services must not outlive it.
             if not self._keep:
                 services.remove()
             raise
@@ -75,7 +75,7 @@ class ServicePool:
         return report
 
     def release(self) -> None:
-        """Remove the services that wait for another job; what cannot be removed is left to the sweep of the run."""
+        """Remove the idle services; the clean-up of the run removes those that cannot be removed here."""
         while self._idle:
             services = self._idle.pop()
             if not self._keep:
@@ -120,10 +120,9 @@ class ServicePool:
 
 
 class _JobServices:
-    """All services of one job: those beside it, and those on other workers.
+    """All services of one job, on this worker and on others.
 
-    `words` are where they were found at their latest start; `prepared` says whether what is done once was done to
-    them.
+    `words` are their addresses since their latest start; `prepared` says whether the one-time preparation is done.
     """
 
     def __init__(self, here: ServiceSet, away: Sequence[RemoteServiceClient]) -> None:
@@ -133,7 +132,7 @@ class _JobServices:
 
     @property
     def words(self) -> dict[str, str]:
-        """What stands in commands for where the services are."""
+        """The addresses of the services by their placeholders in commands."""
         found = dict(self._local.words)
         for one in self._remote:
             found |= one.words
@@ -141,7 +140,7 @@ class _JobServices:
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The containers whose volumes the job's own has to share."""
+        """The containers with volumes that the job's container shares."""
         return self._local.shares
 
     def start(self, wait: InterruptibleWait) -> tuple[CommandOutput, ...]:
@@ -149,28 +148,28 @@ class _JobServices:
         return tuple(one.start(wait) for one in self._remote) + self._local.start(wait)
 
     def stop(self) -> str | None:
-        """Stop all of them; return what went wrong first."""
+        """Stop all of them; return the first failure, if any."""
         problems = [self._local.stop(), *(one.stop() for one in self._remote)]
         return next((problem for problem in problems if problem is not None), None)
 
     def remove(self) -> str | None:
-        """Remove all of them; return what went wrong first."""
+        """Remove all of them; return the first failure, if any."""
         problems = [self._local.remove(), *(one.remove() for one in self._remote)]
         return next((problem for problem in problems if problem is not None), None)
 
     def explain_failure(self, report: JobReport) -> None:
-        """Say in the report of a job that failed which service had ended by then, and keep the services' logs."""
+        """Add to the report of a failed job which service had ended, and the services' logs."""
         self._local.explain_failure(report)
         for one in self._remote:
             one.explain_failure(report)
 
     def check(self) -> None:
-        """Raise `JobAborted` where a service is lost."""
+        """Raise `JobAborted` if a service is lost."""
         if any(one.lost is not None for one in self._remote):
             raise JobAborted
 
     def record_loss(self, report: JobReport) -> None:
-        """Make of a job that could not go on without a service that is lost a failed one, with that reason."""
+        """Record a job that did not finish as failed if one of its services is lost, with the reason of the loss."""
         for one in self._remote:
             if one.lost is not None and report.outcome != Outcome.DONE:
                 report.outcome = Outcome.FAILED

@@ -1,14 +1,10 @@
-"""Resident slots: one greenlet for each unit of concurrency, all fed from one deque.
+"""Slots that run jobs, and the queue that releases the jobs of an open system when they arrive.
 
-No greenlet is made per job. An idle slot is woken by a callback of the loop, and wakes the next one when there is
-more to do, so that a batch of orders costs one call from the receiver. A slot outlives whatever escapes from a job.
-
-An alarm on the event loop that rings within microseconds of an instant (timerfd_create(2)).
-
-The loop's own timers are as coarse as epoll_wait(2): they ring up to a millisecond late, which is longer than many a
-job that is to begin at that instant. The kernel's timer is a file descriptor that becomes readable in time.
-
-Holds the orders of an open system back until their jobs arrive.
+`Slots` keeps one greenlet for each unit of concurrency, all fed from one deque, and creates none per job. A callback
+of the loop wakes an idle slot, which wakes the next one if more orders wait: a batch costs the receiver one call.
+`TimerFd` fires within microseconds of an instant: its file descriptor (timerfd_create(2)) becomes readable in time,
+while the loop's timers are as coarse as epoll_wait(2), up to a millisecond late, which is longer than many jobs take.
+`ArrivalQueue` uses it to hold back each order of an open system until the job arrives.
 """
 
 from __future__ import annotations
@@ -35,14 +31,14 @@ Item = TypeVar("Item")
 
 
 class JobAborted(gevent.GreenletExit):
-    """Thrown into a slot whose job is called off."""
+    """Raised in a slot to abort its job."""
 
 
 class Slots(Generic[Item]):
-    """Runs `execute(order)` for each order put in, in order of arrival, at most `limit` (of `most`) at once.
+    """Runs `execute(order)` for each order of `put`, first in first out, at most `limit` (up to `most`) at once.
 
-    `passed` is called in the pass of the loop after one in which orders came or `soon` was called: what a slot did
-    until then, and those after it that never waited, is done.
+    `passed` is called in the pass of the loop that follows a `put` or `schedule_pass`; by then, orders that never
+    wait are done.
     """
 
     def __init__(self, most: int, execute: Callable[[Item], None], passed: Callable[[], None] = lambda: None) -> None:
@@ -55,7 +51,7 @@ class Slots(Generic[Item]):
         self._greenlets: list[greenlet] = []
         self._loop = gevent.get_hub().loop
         self.pass_scheduled = False
-        """Whether the loop will come by, to see whether one more slot has something to do."""
+        """Whether a pass is scheduled, which wakes one more slot if orders wait."""
         self.running = 0
 
     @property
@@ -65,28 +61,28 @@ class Slots(Generic[Item]):
 
     @property
     def made(self) -> int:
-        """How many slots there are by now: one is made when it is first needed."""
+        """How many slots exist; each is created when it is first needed."""
         return len(self._greenlets)
 
     def put(self, orders: Sequence[Item]) -> None:
-        """Queue orders and see to it that a slot takes them."""
+        """Queue orders and schedule a slot for them."""
         self._orders.extend(orders)
         self.schedule_pass()
 
     def cancel_queued(self) -> list[Item]:
-        """Take back all orders that no slot has taken yet."""
+        """Remove and return all orders that no slot has taken yet."""
         orders = list(self._orders)
         self._orders.clear()
         return orders
 
     def schedule_pass(self) -> None:
-        """Have `passed` called once whoever runs now waits or is done."""
+        """Schedule a call of `passed` for when the running greenlet waits or ends."""
         if not self.pass_scheduled:
             self.pass_scheduled = True
             self._loop.run_callback(self._pass)
 
     def _pass(self) -> None:
-        """Let one more slot look for orders, where there are some; it sees to the next where there are more."""
+        """Wake one more slot if orders wait; that slot schedules the next one if more orders wait."""
         self.pass_scheduled = False
         try:
             self._after_pass()
@@ -108,14 +104,14 @@ class Slots(Generic[Item]):
                 hub.switch()
             order = orders.popleft()
             self.running += 1
-            # In vain where no job waits: then they are gone when the loop comes by.
+            # Not needed if jobs never wait: then the queue is empty by the next pass.
             if orders and not self.pass_scheduled and self.running < self.limit:
                 self.schedule_pass()
             try:
                 self._execute(order)
             except JobAborted:
                 log.debug("a job was called off when it was over already")
-            except Exception:  # a slot that ended here would be missing to all jobs after this one
+            except Exception:  # a slot must survive: all later jobs need it
                 log.exception("a slot goes on after what escaped from the job of %r", order)
             self.running -= 1
 
@@ -136,7 +132,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class TimerFd:
-    """Calls `ring()` in the loop once CLOCK_MONOTONIC has reached the instant that was set last."""
+    """Calls `ring()` in the loop when CLOCK_MONOTONIC reaches the instant of the last `set`."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -148,21 +144,21 @@ class TimerFd:
         self._watcher.start(self._on_expiry)
 
     def set(self, at_ns: int) -> None:
-        """Ring at an instant (ns of CLOCK_MONOTONIC), at once where it has passed, in place of any set before."""
-        # A value of zero would switch it off.
+        """Fire at an instant (ns of CLOCK_MONOTONIC), at once if it has passed; this replaces any earlier instant."""
+        # A value of zero would disarm the timer.
         seconds, nanoseconds = divmod(max(1, at_ns), _S_NS)
         value = _Itimerspec(_Timespec(0, 0), _Timespec(seconds, nanoseconds))
         if self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(value), None) < 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def close(self) -> None:
-        """Never ring again."""
+        """Disarm and close the timer."""
         self._watcher.stop()
         self._watcher.close()
         os.close(self._fd)
 
     def _on_expiry(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # set again in the same pass of the loop
+        with contextlib.suppress(BlockingIOError):  # the timer was set again in the same pass of the loop
             os.read(self._fd, 8)
             self._callback()
 
@@ -171,7 +167,7 @@ INTENDED_NS_COLUMN: Final = ASSIGNMENT_FIELDS.index("intended_ns")
 
 
 class ArrivalQueue:
-    """Lets each order of `put` through to `admit(orders)` at its own instant; those that are late go at once."""
+    """Passes each order of `put` to `admit(orders)` at its arrival instant, at once if that has passed."""
 
     def __init__(self, admit: Callable[[Sequence[Sequence[int]]], None]) -> None:
         self._admit = admit
@@ -182,19 +178,19 @@ class ArrivalQueue:
         return len(self._held)
 
     def put(self, orders: Sequence[Sequence[int]]) -> None:
-        """Take orders in, which are lists of `records.ASSIGNMENT_FIELDS`."""
+        """Add orders, each a sequence of the values of `records.ASSIGNMENT_FIELDS`."""
         for order in orders:
             heapq.heappush(self._held, (order[INTENDED_NS_COLUMN], order))
         self._open()
 
     def cancel_queued(self) -> list[Sequence[int]]:
-        """Take back all orders whose instants have not come."""
+        """Remove and return all orders that are not due yet."""
         orders = [order for _, order in self._held]
         self._held.clear()
         return orders
 
     def close(self) -> None:
-        """Let nothing through any more."""
+        """Stop admitting orders."""
         self._timer.close()
 
     def _open(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a load process running for the agent: starts it, passes it the run, notices when it dies, ends it."""
+"""Keeps a load process running for the agent: starts it, sends it the run, detects its death, ends it."""
 
 from __future__ import annotations
 
@@ -31,20 +31,19 @@ from bench_worker.pipe_channel import (
 log = logging.getLogger(__name__)
 
 
-# gevent's own versions make it reap every child of this process on SIGCHLD, those of
-# `bench_worker.timing.processes` too.
+# gevent's versions reap every child of this process on SIGCHLD, also those of `bench_worker.timing.processes`.
 _posix_spawn = get_original("os", "posix_spawn")
 _waitpid = get_original("os", "waitpid")
 
 END_TIMEOUT_S: Final = 30.0
-"""A load process that does not end within this time, its jobs' clean-up included, is killed."""
+"""How long a load process may take to end, including the clean-up of its jobs, before it is killed; in seconds."""
 
 KILL_TIMEOUT_S: Final = 5.0
-"""How long to wait for one that was killed: a disk or a network that hangs may keep it for ever."""
+"""How long to wait for a killed load process, in seconds: a hanging disk or network may block it for ever."""
 
 
 class LoadProcessHandle:
-    """A load process of this agent, for the named engines (None: every one). `on_message` gets what it sends."""
+    """A load process of this agent for the named engines (None: all). `on_message` gets each message from it."""
 
     def __init__(self, engines: Sequence[str] | None = None) -> None:
         ours, theirs = socket.socketpair()
@@ -66,12 +65,12 @@ class LoadProcessHandle:
         self._pipe = PipeChannel(ours, ToAgent, self._received, self._on_closed)
 
     def start(self, run: StartRun) -> None:
-        """Have it work for a run."""
+        """Start a run in it."""
         self._last_heard_at = monotonic()
         self._pipe.send(run)
 
     def profile(self, timeout_s: float) -> bytes | None:
-        """Return the packed profile of its run, empty where it is too large to be sent; None after `timeout_s`."""
+        """Return the packed profile of its run, empty if it is too large to send; None after `timeout_s`."""
         self._pipe.send(TakeProfile())
         try:
             return self._profile.get(timeout=timeout_s)
@@ -79,14 +78,14 @@ class LoadProcessHandle:
             return None
 
     def release(self, timeout_s: float) -> bool:
-        """Have it remove the services that its jobs no longer need; return whether it did so within `timeout_s`."""
+        """Ask it to remove the services that its jobs no longer need; return whether it did so within `timeout_s`."""
         if self._closed:
             return False
         self._pipe.send(ReleaseServices())
         return self._released.wait(timeout=timeout_s)
 
     def death_reason(self, *, frozen_s: float, ready_s: float) -> str | None:
-        """Return how it died, or None while it lives; one that sends nothing for `frozen_s` counts as dead."""
+        """Return the cause of its death, None while it lives; a process silent for `frozen_s` counts as dead."""
         self._reap()
         if self._status is not None:
             return _describe_exit(self._status)
@@ -98,7 +97,7 @@ class LoadProcessHandle:
         return f"sent nothing for {silent:.0f} s" if silent > frozen_s else None
 
     def end(self) -> None:
-        """Ask it to end, wait, and kill it when it does not."""
+        """Ask it to end, wait, and kill it after the timeout."""
         self._pipe.send(EndProcess())
         if not self._wait_ended(END_TIMEOUT_S if not self._closed and self._responds() else 0.0):
             with contextlib.suppress(ProcessLookupError):
@@ -153,25 +152,25 @@ def _describe_exit(status: int) -> str:
 
 
 SILENCE_TIMEOUT_S: Final = 10.0
-"""A load process that sends nothing for so long counts as dead."""
+"""A load process that sends nothing for this long counts as dead, in seconds."""
 READY_TIMEOUT_S: Final = 300.0
-"""How long a load process may take to start.
+"""How long a load process may take to start, in seconds.
 
-Ended sooner, it would not get further the next time: where an emulated processor is shared with others, it took more
-than 90 s for what it imports to be compiled, once. One that cannot start at all ends by itself.
+With a shorter limit, slow hosts would never finish a start: on a shared, emulated processor, the first compilation of
+the imported modules took more than 90 s. A process that cannot start at all exits by itself.
 """
 PROFILE_TIMEOUT_S: Final = 5.0
-"""How long a load process may take to send its profile."""
+"""How long a load process may take to send its profile, in seconds."""
 RELEASE_TIMEOUT_S: Final = 20.0
-"""How long a load process may take to remove waiting services; the clean-up removes what is left."""
+"""How long a load process may take to remove idle services, in seconds; the clean-up removes the rest."""
 MAX_FAILED_STARTS: Final = 3
-"""After so many failed starts in a row the worker gives up."""
+"""The worker gives up after this many failed starts in a row."""
 
 
 class LoadProcessSupervisor:
-    """One load process at a time, for the named engines (None: every one). `on_message` gets what it sends.
+    """One load process at a time, for the named engines (None: all). `on_message` gets each message from it.
 
-    `child` is the first one, where it was started already.
+    `child` is the first load process, if it is running already.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class LoadProcessSupervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether there is one that can take a run."""
+        """Whether a load process is ready for a run."""
         return self._handle is not None and self._handle.ready
 
     @property
@@ -198,7 +197,7 @@ class LoadProcessSupervisor:
         return self._failed_starts >= MAX_FAILED_STARTS
 
     def check(self) -> str | None:
-        """Start one where there is none; return how it died, None while it lives. Call `end` for one that died."""
+        """Start a load process if none runs; return its cause of death (then call `end`), None while it lives."""
         child = self._handle
         if child is None:
             self._handle = LoadProcessHandle(self._engines)
@@ -211,19 +210,19 @@ class LoadProcessSupervisor:
         return reason
 
     def start(self, run: StartRun) -> None:
-        """Have it work for a run; it is there and ready."""
+        """Start a run in the load process, which must be ready."""
         assert self._handle is not None
         self._handle.start(run)
 
     def profile(self) -> bytes | None:
-        """Return the packed profile of its run, empty where it is too large to be sent; None where it sends none."""
+        """Return the packed profile of its run, empty if it is too large to send; None if none arrives."""
         content = self._handle.profile(PROFILE_TIMEOUT_S) if self._handle is not None else None
         if content is None:
             log.warning("the load process sent no profile within %g s", PROFILE_TIMEOUT_S)
         return content
 
     def release(self) -> None:
-        """Have it remove the services that its jobs no longer need; log it where it does not."""
+        """Ask it to remove the services that its jobs no longer need; log a timeout."""
         if self._handle is not None and not self._handle.release(RELEASE_TIMEOUT_S):
             log.warning("the load process did not remove its jobs' services within %g s", RELEASE_TIMEOUT_S)
 

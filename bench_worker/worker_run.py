@@ -1,4 +1,4 @@
-"""The run that a worker was admitted to: its settings, its samples, and what is left of it on this host."""
+"""The run that a worker takes part in: its settings, its samples, and its leftovers on this host."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class WorkerRun:
         self._last_heard_at = monotonic()
 
     def begin(self) -> None:
-        """Mark it as alive on this host, sample the host, and remove what an earlier life of this worker left in it.
+        """Sample the host, acquire the run's lease, and remove the leftovers of an earlier process of this worker.
 
-        Raises `InfrastructureError` where no lease can be had: clean-up would take our containers for leftovers.
+        Raises `InfrastructureError` without the lease: clean-up would take our containers for leftovers.
         """
         self.sampling.start_host_sampling(self._sampling_s)
         self._lease.acquire()
         self.discard()
 
     def on_heartbeat_ack(self) -> None:
-        """Note that its master lives."""
+        """Record that the master is alive."""
         self._last_heard_at = monotonic()
 
     def stalled(self, seconds: float) -> None:
-        """Note that this process did not run for so long: it cannot have received from its master."""
+        """Do not count a time in which this process did not run as silence of the master."""
         self._last_heard_at = min(monotonic(), self._last_heard_at + seconds)
 
     @property
@@ -56,20 +56,20 @@ class WorkerRun:
         return monotonic() - self._last_heard_at > self.lease_s
 
     def discard(self) -> None:
-        """Remove what this worker left of it, unless that is to be kept; what cannot be removed is logged."""
+        """Remove this worker's leftovers of the run, unless `keep` is set; log those that cannot be removed."""
         if self.keep:
             return
         for problem in clean_up_run(self._run_id, self._worker_id).failed:
             log.warning("run %s: not removed: %s", self._run_id, problem)
 
     def clean_up(self) -> tuple[int, list[str]]:
-        """Remove what it left on this host, unless that is to be kept; return how much that was, and the failures."""
+        """Remove the run's leftovers on this host, unless `keep` is set; return how many, and the failures."""
         if self.keep:
             return 0, []
         result = clean_up_run(self._run_id)
         return len(result.removed), [str(problem) for problem in result.failed]
 
     def end(self) -> None:
-        """Sample no more, and let clean-up have what is still here."""
+        """Stop sampling and release the lease: clean-up may remove what is left."""
         self.sampling.end()
         self._lease.release()
