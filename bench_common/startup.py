@@ -3,8 +3,8 @@
 glibc gives each native thread a heap of its own, which keeps what it once had: a few MB for a thread that packs
 results. The threads here mostly wait for the interpreter or the kernel, so a single heap does not slow them down.
 
-A `KeyboardInterrupt` in the middle of an import prints a traceback or is lost in a callback. Nothing has begun by then,
-so the process ends at once. This module is loaded before all others, so it imports next to nothing.
+A `KeyboardInterrupt` in the middle of an import prints a traceback or is lost in a callback. Nothing has begun by
+then, so the process ends at once. This module is loaded before all others, so it imports next to nothing.
 """
 
 from __future__ import annotations

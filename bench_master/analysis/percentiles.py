@@ -109,7 +109,7 @@ class _Target:
     count: int
     ranks: set[int] = field(default_factory=set)
     held: list[Int64Array] = field(default_factory=list)
-    tally: Int64Array | None = None
+    counts: Int64Array | None = None
     """Instead of `held`, a count for each possible value, where the bucket is narrower than it is full."""
 
     @property
@@ -122,12 +122,12 @@ class _Target:
             self.held.append(found)
         else:
             width = self.high - self.low + 1
-            tally = np.bincount(found - self.low, minlength=width)
-            self.tally = tally if self.tally is None else self.tally + tally
+            counts = np.bincount(found - self.low, minlength=width)
+            self.counts = counts if self.counts is None else self.counts + counts
 
     def value(self, rank: int) -> int:
-        if self.tally is not None:
-            return self.low + int(np.searchsorted(np.cumsum(self.tally), rank))
+        if self.counts is not None:
+            return self.low + int(np.searchsorted(np.cumsum(self.counts), rank))
         return int(np.sort(np.concatenate(self.held))[rank - 1])
 
 

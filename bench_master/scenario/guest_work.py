@@ -156,14 +156,14 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
 
     The default is the host's network as soon as a service uses it: no other network reaches the host's loopback.
     """
-    on_host = [name for name, service in services.items() if service.network == HOST_NETWORK]
-    if not on_host or given == HOST_NETWORK:
+    in_host_network = [name for name, service in services.items() if service.network == HOST_NETWORK]
+    if not in_host_network or given == HOST_NETWORK:
         return given, None
     if given is None:
         return HOST_NETWORK, None
     return given, (
-        f"the job's container uses network '{given}' and cannot reach {on_host[0]}, which uses the host's network: "
-        "set 'host' for both or for neither"
+        f"the job's container uses network '{given}' and cannot reach {in_host_network[0]}, which uses the host's "
+        "network: set 'host' for both or for neither"
     )
 
 

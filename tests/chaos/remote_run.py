@@ -128,8 +128,8 @@ class RemoteRun(OverTcp):
 
     def launch(self, source, workers, flags):
         """Start the master where the blades reach it, and a worker on each of them."""
-        enrolment = KeyProvisioner(self.folder / "keys")
-        self.keys = {number: enrolment.key_file_to_deliver(f"blade-{number}") for number in KINDS}
+        provisioner = KeyProvisioner(self.folder / "keys")
+        self.keys = {number: provisioner.key_file_to_deliver(f"blade-{number}") for number in KINDS}
         place = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
         # A freshly built blade takes its time on a busy machine.
         return super().launch(source, workers, ["--worker-timeout", "60s", *place, *flags])

@@ -23,11 +23,11 @@ def client():
 def test_a_remote_web_server_in_containers_and_natively(workspace, client, open_folder):  # noqa: F811
     """The jobs are the one worker's, the server the other's; published, in the host's network, and as a process."""
     workspace.environ["TMPDIR"] = str(open_folder)
-    on_host = {"webbench": {**THERE["webbench"], "network": "host"}}
+    in_host_network = {"webbench": {**THERE["webbench"], "network": "host"}}
     scenario = workspace.scenario(
         jobs={
             "published": {**AB, "services": THERE, "engines": ["docker", "docker-cli", "native"]},
-            "host": {**AB, "services": on_host, "engines": ["docker"]},
+            "host": {**AB, "services": in_host_network, "engines": ["docker"]},
         }
     )
     run = workspace.run(scenario, workers=2, seconds=SLOW_S)

@@ -57,7 +57,7 @@ def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
     assert agent._clock.last_offset(1_300) is not None
 
 
-# -- introductions ------------------------------------------------------------------------------------------------
+# -- handshake     ------------------------------------------------------------------------------------------------
 
 
 def test_a_hello_tells_of_the_host_as_it_is_now():

@@ -18,47 +18,47 @@ def treatment(**fields):
     return Treatment(0, {}, fields.pop("environment", None), "docker", job, **fields)
 
 
-def fitness(*treatments, slots=64, noop=False, **info):
+def compatibility_of(*treatments, slots=64, noop=False, **info):
     info = {"engines": {"docker": DOCKER}, **info}
     return check_compatibility(treatments, environment="local", slots=slots, info=info, noop=noop)
 
 
 def test_a_fit_worker_has_no_reasons():
     """What can be done is not refused."""
-    assert fitness(treatment()).reasons == ()
+    assert compatibility_of(treatment()).reasons == ()
 
 
 def test_too_few_slots_are_a_reason():
     """A worker with fewer slots than the concurrency would run another treatment than the plan's."""
-    assert "8 jobs in flight" in fitness(treatment(concurrency=8), slots=4).reasons[0]
+    assert "8 jobs in flight" in compatibility_of(treatment(concurrency=8), slots=4).reasons[0]
 
 
 def test_an_unusable_engine_is_told_apart():
     """An engine that does not answer is broken infrastructure, with its reason and what to do."""
     broken = {"name": "docker", "usable": False, "reason": "no socket", "advice": "start dockerd"}
-    found = fitness(treatment(), engines={"docker": broken})
+    found = compatibility_of(treatment(), engines={"docker": broken})
     assert (found.unusable, found.reasons) == (True, ("engine docker cannot be used: no socket; start dockerd",))
 
 
 def test_engines_that_are_unknown_or_malformed_are_refused():
     """A hello is not trusted to have the right shape."""
     for engines in ({}, [], None, {"docker": "yes"}):
-        assert fitness(treatment(), engines=engines).reasons == ("it has no engine 'docker'",)
+        assert compatibility_of(treatment(), engines=engines).reasons == ("it has no engine 'docker'",)
 
 
 def test_host_directories_need_the_workers_leave():
     """A host mount is possible only where the worker was started with leave for it."""
     mounted = treatment(container=ContainerSettings(storage=(Mount("host", "/srv", "/data"),)))
-    assert "--allow-host-mounts" in fitness(mounted).reasons[0]
-    assert fitness(mounted, allow_host_mounts=True).reasons == ()
+    assert "--allow-host-mounts" in compatibility_of(mounted).reasons[0]
+    assert compatibility_of(mounted, allow_host_mounts=True).reasons == ()
 
 
 def test_treatments_of_other_environments_do_not_matter():
     """A worker is held against what it would run, not against the whole plan."""
-    assert fitness(treatment(environment="control", concurrency=1000)).reasons == ()
+    assert compatibility_of(treatment(environment="control", concurrency=1000)).reasons == ()
 
 
 def test_a_noop_run_needs_no_engine():
     """With the execution free no engine has to be there, but slots still do."""
-    assert fitness(treatment(), engines={}, noop=True).reasons == ()
-    assert fitness(treatment(concurrency=9), slots=1, noop=True).reasons != ()
+    assert compatibility_of(treatment(), engines={}, noop=True).reasons == ()
+    assert compatibility_of(treatment(concurrency=9), slots=1, noop=True).reasons != ()

@@ -1,4 +1,4 @@
-"""The tally: counts, latencies, rates and estimates of a run, fed by batches."""
+"""Live statistics: counts, latencies, rates and estimates of a run, fed by batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.progress.view import HostRow
-from bench_master.run import live_stats as tally_module
+from bench_master.run import live_stats as live_stats_module
 from bench_master.run.live_stats import JOB, LiveStats
 
 SECOND = 1_000_000_000
@@ -23,7 +23,7 @@ class Trial:
     warmup: bool = False
 
 
-def a_tally(*, trials=(Trial(0), Trial(1)), planned=10):
+def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10):
     return LiveStats(
         ["engine=docker", "engine=native"],
         [["create", "start"], ["start"]],
@@ -60,18 +60,18 @@ def row_of(snapshot, treatment, operation):
 
 def test_each_outcome_is_counted_at_once():
     """A snapshot holds every batch taken before it, whatever is still buffered."""
-    tally = a_tally()
-    tally.jobs(jobs(1, 2, 3))
-    tally.jobs(jobs(1, outcome=Outcome.FAILED))
-    tally.jobs(jobs(1, 1, outcome=Outcome.LOST))
-    tally.jobs(jobs(1, outcome=Outcome.ABORTED))
-    now = tally.snapshot(SECOND)
+    stats = live_stats_of()
+    stats.jobs(jobs(1, 2, 3))
+    stats.jobs(jobs(1, outcome=Outcome.FAILED))
+    stats.jobs(jobs(1, 1, outcome=Outcome.LOST))
+    stats.jobs(jobs(1, outcome=Outcome.ABORTED))
+    now = stats.snapshot(SECOND)
     assert (now.done, now.failed, now.lost, now.aborted, now.finished) == (3, 1, 2, 1, 7)
 
 
 def test_rows_go_to_their_own_treatment_and_operation():
     """A batch that mixes treatments and operations is grouped without crossing them."""
-    tally = a_tally()
+    stats = live_stats_of()
     mixed = np.concatenate(
         [
             operations(10, 30, treatment=0, operation=1),
@@ -80,9 +80,9 @@ def test_rows_go_to_their_own_treatment_and_operation():
             operations(20, treatment=0, operation=1),
         ]
     )
-    tally.operations(mixed)
-    tally.jobs(jobs(40, treatment=1, trial=1))
-    now = tally.snapshot(SECOND)
+    stats.operations(mixed)
+    stats.jobs(jobs(40, treatment=1, trial=1))
+    now = stats.snapshot(SECOND)
     start = row_of(now, 0, "start")
     assert (start.n, start.p50_s, start.max_s) == (3, 20e-9, 30e-9)
     assert row_of(now, 0, "create").n == 1
@@ -93,10 +93,10 @@ def test_rows_go_to_their_own_treatment_and_operation():
 
 def test_failures_never_enter_a_latency():
     """A failed job or operation adds to the errors of its row and to nothing else."""
-    tally = a_tally()
-    tally.operations(np.concatenate([operations(5), operations(9_000_000, ok=0)]))
-    tally.jobs(np.concatenate([jobs(5), jobs(9_000_000, outcome=Outcome.FAILED), jobs(0, outcome=Outcome.LOST)]))
-    now = tally.snapshot(SECOND)
+    stats = live_stats_of()
+    stats.operations(np.concatenate([operations(5), operations(9_000_000, ok=0)]))
+    stats.jobs(np.concatenate([jobs(5), jobs(9_000_000, outcome=Outcome.FAILED), jobs(0, outcome=Outcome.LOST)]))
+    now = stats.snapshot(SECOND)
     for operation in ("create", JOB):
         row = row_of(now, 0, operation)
         assert (row.n, row.errors, row.max_s) == (1, 1, 5e-9)
@@ -104,10 +104,10 @@ def test_failures_never_enter_a_latency():
 
 def test_warmup_counts_as_jobs_but_not_as_latency():
     """Jobs of a warm-up trial are in the totals and in no row of latencies."""
-    tally = a_tally(trials=(Trial(0, warmup=True), Trial(0)))
-    tally.jobs(np.concatenate([jobs(5, trial=0), jobs(6, trial=1), jobs(7, trial=0, outcome=Outcome.FAILED)]))
-    tally.operations(np.concatenate([operations(5, trial=0), operations(6, trial=1), operations(7, ok=0)]))
-    now = tally.snapshot(SECOND)
+    stats = live_stats_of(trials=(Trial(0, warmup=True), Trial(0)))
+    stats.jobs(np.concatenate([jobs(5, trial=0), jobs(6, trial=1), jobs(7, trial=0, outcome=Outcome.FAILED)]))
+    stats.operations(np.concatenate([operations(5, trial=0), operations(6, trial=1), operations(7, ok=0)]))
+    now = stats.snapshot(SECOND)
     assert (now.done, now.failed) == (2, 1)
     for operation in ("create", JOB):
         row = row_of(now, 0, operation)
@@ -116,11 +116,11 @@ def test_warmup_counts_as_jobs_but_not_as_latency():
 
 def test_quantiles_are_those_of_the_values():
     """The median and the 95th percentile are within the histogram's error of the true ones."""
-    tally = a_tally()
+    stats = live_stats_of()
     values = np.random.default_rng(1).permutation(np.arange(1, 100_001)) * 1000
     for batch in np.split(values, 100):
-        tally.operations(operations(*batch))
-    row = row_of(tally.snapshot(SECOND), 0, "create")
+        stats.operations(operations(*batch))
+    row = row_of(stats.snapshot(SECOND), 0, "create")
     assert row.n == 100_000
     assert row.p50_s == pytest.approx(0.050, rel=0.002)
     assert row.p95_s == pytest.approx(0.095, rel=0.002)
@@ -129,39 +129,39 @@ def test_quantiles_are_those_of_the_values():
 
 def test_batches_are_counted_in_chunks(monkeypatch):
     """Little is kept between two snapshots, whether it comes in many rows or in many batches."""
-    monkeypatch.setattr(tally_module, "CHUNK_ROWS", 10)
-    monkeypatch.setattr(tally_module, "CHUNK_BATCHES", 4)
-    tally = a_tally()
+    monkeypatch.setattr(live_stats_module, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(live_stats_module, "CHUNK_BATCHES", 4)
+    stats = live_stats_of()
     for _ in range(5):
-        tally.jobs(jobs(1, 2, 3))
-        assert tally._jobs._rows < 10
+        stats.jobs(jobs(1, 2, 3))
+        assert stats._jobs._rows < 10
     for _ in range(9):
-        tally.operations(operations(1))
-        assert len(tally._operations._batches) < 4
-    now = tally.snapshot(SECOND)
+        stats.operations(operations(1))
+        assert len(stats._operations._batches) < 4
+    now = stats.snapshot(SECOND)
     assert now.done == 15
     assert row_of(now, 0, "create").n == 9
 
 
 def test_a_row_outside_the_plan_is_refused():
     """An operation that its treatment does not have is an error, not a latency of the next treatment."""
-    tally = a_tally()
-    tally.operations(operations(1, treatment=1, operation=1))
+    stats = live_stats_of()
+    stats.operations(operations(1, treatment=1, operation=1))
     with pytest.raises(ValueError, match="does not have"):
-        tally.snapshot(SECOND)
+        stats.snapshot(SECOND)
 
 
 def test_rates_look_at_the_last_seconds_and_at_the_time_in_trials():
     """The mean rate leaves out the time between trials; the present rate forgets what is long ago."""
-    tally = a_tally(planned=None)
-    tally.trial_began(0, 10 * SECOND)
-    tally.jobs(jobs(*[1] * 100))
-    tally.trial_ended(0, 20 * SECOND)
-    assert tally.snapshot(20 * SECOND).rate_mean == 10.0
-    tally.trial_began(1, 100 * SECOND)
+    stats = live_stats_of(planned=None)
+    stats.trial_began(0, 10 * SECOND)
+    stats.jobs(jobs(*[1] * 100))
+    stats.trial_ended(0, 20 * SECOND)
+    assert stats.snapshot(20 * SECOND).rate_mean == 10.0
+    stats.trial_began(1, 100 * SECOND)
     for second in range(100, 111):
-        now = tally.snapshot(second * SECOND)
-        tally.jobs(jobs(1, 1, trial=1, treatment=1))
+        now = stats.snapshot(second * SECOND)
+        stats.jobs(jobs(1, 1, trial=1, treatment=1))
     assert now.rate_now == pytest.approx(2.0)
     assert now.rate_mean == pytest.approx(120 / 20)
 
@@ -169,58 +169,58 @@ def test_rates_look_at_the_last_seconds_and_at_the_time_in_trials():
 def test_a_run_that_has_done_nothing_has_no_estimate():
     """Before the first job or trial is over there is no rate and no guess."""
     for planned in (10, None):
-        tally = a_tally(planned=planned)
-        tally.trial_began(0, 0)
-        now = tally.snapshot(0)
+        stats = live_stats_of(planned=planned)
+        stats.trial_began(0, 0)
+        now = stats.snapshot(0)
         assert (now.rate_now, now.rate_mean, now.eta_s) == (0.0, 0.0, None)
 
 
 def test_the_estimate_follows_the_planned_jobs():
     """With a planned number of jobs, what is left takes as long as what was done."""
-    tally = a_tally(planned=10)
-    tally.trial_began(0, 0)
-    tally.jobs(jobs(1, 1, 1, 1))
-    assert tally.snapshot(8 * SECOND).eta_s == pytest.approx(12.0)
-    tally.planned = 4
-    assert tally.snapshot(8 * SECOND).eta_s == 0.0
+    stats = live_stats_of(planned=10)
+    stats.trial_began(0, 0)
+    stats.jobs(jobs(1, 1, 1, 1))
+    assert stats.snapshot(8 * SECOND).eta_s == pytest.approx(12.0)
+    stats.planned = 4
+    assert stats.snapshot(8 * SECOND).eta_s == 0.0
 
 
 def test_the_estimate_follows_the_trials_where_time_is_planned():
     """Without a number of jobs, each trial to come takes as long as those that are over."""
-    tally = a_tally(trials=(Trial(0), Trial(1), Trial(0)), planned=None)
-    tally.trial_began(0, 0)
-    tally.trial_ended(0, 30 * SECOND)
-    tally.trial_began(1, 31 * SECOND)
-    assert tally.snapshot(41 * SECOND).eta_s == pytest.approx(50.0)
+    stats = live_stats_of(trials=(Trial(0), Trial(1), Trial(0)), planned=None)
+    stats.trial_began(0, 0)
+    stats.trial_ended(0, 30 * SECOND)
+    stats.trial_began(1, 31 * SECOND)
+    assert stats.snapshot(41 * SECOND).eta_s == pytest.approx(50.0)
 
 
 def test_jobs_that_were_never_handed_out_have_an_outcome_too():
     """What a trial's end reports as not started is counted with the outcome that it gives."""
-    tally = a_tally()
-    tally.trial_began(0, 0)
-    tally.trial_ended(0, SECOND, not_started=3, outcome=Outcome.LOST)
-    tally.trial_ended(1, SECOND, not_started=2)
-    now = tally.snapshot(SECOND)
+    stats = live_stats_of()
+    stats.trial_began(0, 0)
+    stats.trial_ended(0, SECOND, not_started=3, outcome=Outcome.LOST)
+    stats.trial_ended(1, SECOND, not_started=2)
+    now = stats.snapshot(SECOND)
     assert (now.lost, now.aborted) == (3, 2)
 
 
 def test_the_trial_under_way_is_named():
     """A snapshot tells the trial's number from 1, its treatment and whether it is a warm-up; none between trials."""
-    tally = a_tally(trials=(Trial(0), Trial(1, warmup=True)))
-    assert tally.snapshot(0).trial is None
-    tally.trial_began(1, 0)
-    trial = tally.snapshot(0).trial
+    stats = live_stats_of(trials=(Trial(0), Trial(1, warmup=True)))
+    assert stats.snapshot(0).trial is None
+    stats.trial_began(1, 0)
+    trial = stats.snapshot(0).trial
     assert (trial.number, trial.total, trial.treatment, trial.title, trial.warmup) == (2, 2, 1, "engine=native", True)
-    tally.trial_ended(1, SECOND)
-    assert tally.snapshot(SECOND).trial is None
+    stats.trial_ended(1, SECOND)
+    assert stats.snapshot(SECOND).trial is None
 
 
 def test_errors_are_grouped_with_one_real_message():
     """Failures of one kind are one group with the first message; the largest group comes first."""
-    tally = a_tally()
-    tally.errors([error(message="first"), error(kind="conflict", message="other")])
-    tally.errors([error(message="second")])
-    groups = tally.snapshot(0).errors
+    stats = live_stats_of()
+    stats.errors([error(message="first"), error(kind="conflict", message="other")])
+    stats.errors([error(message="second")])
+    groups = stats.snapshot(0).errors
     assert [(g.count, g.operation, g.kind, g.message) for g in groups] == [
         (2, "start", "timeout", "first"),
         (1, "start", "conflict", "other"),
@@ -229,31 +229,31 @@ def test_errors_are_grouped_with_one_real_message():
 
 def test_errors_take_bounded_memory():
     """However many kinds a worker makes up, the number and the size of the groups stay small."""
-    tally = a_tally()
-    tally.errors(error(kind=f"kind-{n}", message="x" * 100_000) for n in range(1000))
-    groups = tally.snapshot(0).errors
-    assert len(groups) == tally_module.ERROR_GROUPS + 1
+    stats = live_stats_of()
+    stats.errors(error(kind=f"kind-{n}", message="x" * 100_000) for n in range(1000))
+    groups = stats.snapshot(0).errors
+    assert len(groups) == live_stats_module.ERROR_GROUPS + 1
     assert sum(group.count for group in groups) == 1000
-    assert max(len(group.message) for group in groups) == tally_module.MESSAGE_CHARS
+    assert max(len(group.message) for group in groups) == live_stats_module.MESSAGE_CHARS
 
 
 def test_hosts_are_as_last_heard_of():
     """A newer row replaces the older one of its worker, and the jobs in flight are the sum over the hosts."""
-    tally = a_tally()
-    tally.host(HostRow("w-2", "b", "control", "ready", 2, 4))
-    tally.host(HostRow("w-1", "a", "control", "joining", 0, 4))
-    tally.host(HostRow("w-1", "a", "control", "ready", 3, 4))
-    now = tally.snapshot(0)
+    stats = live_stats_of()
+    stats.host(HostRow("w-2", "b", "control", "ready", 2, 4))
+    stats.host(HostRow("w-1", "a", "control", "joining", 0, 4))
+    stats.host(HostRow("w-1", "a", "control", "ready", 3, 4))
+    now = stats.snapshot(0)
     assert [(host.worker_id, host.state) for host in now.hosts] == [("w-1", "ready"), ("w-2", "ready")]
     assert now.in_flight == 5
 
 
 def test_rows_that_did_not_change_are_not_worked_out_again():
     """A snapshot of a large matrix costs only what is new in it."""
-    tally = a_tally()
-    tally.operations(operations(1, treatment=0))
-    before = tally.snapshot(0)
-    tally.operations(operations(2, treatment=1))
-    after = tally.snapshot(0)
+    stats = live_stats_of()
+    stats.operations(operations(1, treatment=0))
+    before = stats.snapshot(0)
+    stats.operations(operations(2, treatment=1))
+    after = stats.snapshot(0)
     assert row_of(after, 0, "create") is row_of(before, 0, "create")
     assert row_of(after, 1, "start").n == 1
