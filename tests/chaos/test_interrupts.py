@@ -158,7 +158,7 @@ def test_ctrl_c_twice_aborts_at_once(tmp_path):
         assert console.end(30) == 130
         assert time.monotonic() - began < 30
         assert console.run.outcomes() == {"aborted": 2}
-        assert "aborted and cleaned up" in console.err
+        assert "aborting and cleaning up running jobs" in console.err
         console.assert_terminal_restored()
         console.assert_clean()
 

@@ -117,7 +117,7 @@ def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):
     socket = f"unix://{tmp_path}/nobody.sock"
     with LiveRun(tmp_path / "live", DOCKER, DOCKER_HOST=socket) as live:
         assert live.end(30) == 3
-        assert "this plan cannot be run here" in live.err
+        assert "this plan cannot run here" in live.err
         assert "nobody.sock" in live.err
         assert live.out == ""
         assert not live.stats.exists()
@@ -130,7 +130,7 @@ def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
     with LiveRun(tmp_path / "live", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as live:
         assert live.end(30) == 2
         assert "run.stats.gz: cannot create this file" in live.err
-        assert "name another place with -s" in live.err
+        assert "name another one with -s" in live.err
         assert "has joined" not in live.err
 
 

@@ -108,7 +108,7 @@ def test_the_deadline_is_that_of_all_commands():
 
 def test_a_cancelled_command_is_killed():
     """A job that is aborted leaves no command behind."""
-    job = gevent.spawn(SHELL.sequence(20).do, "sleep 732")
+    job = gevent.spawn(SHELL.sequence(20).run, "sleep 732")
     while not is_alive(b"sleep 732"):
         gevent.sleep(0.01)
     job.kill()

@@ -180,7 +180,7 @@ def test_no_report_and_csv_and_quiet(workspace):
     assert shown(lines) == ""
 
 
-def test_a_noop_run_needs_no_engine_and_reports_a_ceiling(workspace):
+def test_a_noop_run_needs_no_engine_and_reports_the_maximum(workspace):
     """--noop needs neither engine nor image, and the report says that nothing was executed."""
     workspace.environ["DOCKER_HOST"] = f"unix://{workspace.folder}/no.sock"
     scenario = workspace.scenario(
@@ -193,7 +193,7 @@ def test_a_noop_run_needs_no_engine_and_reports_a_ceiling(workspace):
     run = workspace.run(scenario, "--noop")
     assert run.outcomes() == {"done": 500}
     assert "nothing was executed" in run.out
-    assert "ceiling" in run.err
+    assert "harness's own maximum" in run.err
     document = run.document
     assert (document["run"]["noop"], document["run"]["measures"]) == (True, "harness-ceiling")
     assert document["totals"]["done"] == 500

@@ -46,10 +46,8 @@ def errors():
 
 
 @pytest.fixture
-def handler(sockets, allow_file, complaints):
-    with ZapHandler(
-        sockets.context, AllowList(allow_file).admit, rejection_log=RateLimitedLog(complaints.append)
-    ) as zap:
+def handler(sockets, allow_file, errors):
+    with ZapHandler(sockets.context, AllowList(allow_file).admit, rejection_log=RateLimitedLog(errors.append)) as zap:
         yield zap
 
 
@@ -122,15 +120,15 @@ def test_unknown_keys_are_refused(sockets, handler, keys, server_public):
     assert frames[0].get("User-Id") == "blade"
 
 
-def test_stranger_is_named_in_the_log(sockets, handler, complaints):
+def test_stranger_is_named_in_the_log(sockets, handler, errors):
     """The complaint about an unknown key says which key, from where and to what, so that it can be added."""
     server, address = secured(sockets)
     knock(sockets, address, STRANGER)
     assert received(server, KEPT_OUT_FOR_S) is None
     assert handler.counts[ZapVerdict.REFUSED] >= 1
-    assert STRANGER.public.decode() in complaints[0]
-    assert "127.0.0.1" in complaints[0]
-    assert CONTROL_DOMAIN in complaints[0]
+    assert STRANGER.public.decode() in errors[0]
+    assert "127.0.0.1" in errors[0]
+    assert CONTROL_DOMAIN in errors[0]
 
 
 def test_client_of_a_plain_server_sends_nothing(sockets, handler):
@@ -210,7 +208,7 @@ def test_raw_bytes_on_the_port_do_no_harm(sockets, handler):
     assert received(server, ADMITTED_WITHIN_S) is not None
 
 
-def test_broken_allow_function_refuses(sockets, complaints):
+def test_broken_allow_function_refuses(sockets, errors):
     """An `allow` that raises keeps everybody out, is reported, and the handler lives on."""
     calls = []
 
@@ -220,7 +218,7 @@ def test_broken_allow_function_refuses(sockets, complaints):
             raise OSError("disk on fire")
         return "blade"
 
-    with ZapHandler(sockets.context, allow, rejection_log=RateLimitedLog(complaints.append)) as zap:
+    with ZapHandler(sockets.context, allow, rejection_log=RateLimitedLog(errors.append)) as zap:
         server, address = secured(sockets)
         first = knock(sockets, address, BLADE)
         deadline = time.monotonic() + ADMITTED_WITHIN_S
@@ -228,7 +226,7 @@ def test_broken_allow_function_refuses(sockets, complaints):
             gevent.sleep(0.002)
         first.close()
         assert zap.counts[ZapVerdict.BROKEN] == 1
-        assert "disk on fire" in complaints[0]
+        assert "disk on fire" in errors[0]
         knock(sockets, address, BLADE)
         assert received(server, ADMITTED_WITHIN_S) is not None
 

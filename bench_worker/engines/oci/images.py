@@ -219,5 +219,7 @@ def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, 
             if not (directory / _CONFIG).exists():
                 raise
     finally:
-        client.remove_container(container["Id"], v=True, force=True)
+        # A clean-up of the whole host may have removed it already.
+        with suppress(docker.errors.NotFound):
+            client.remove_container(container["Id"], v=True, force=True)
         shutil.rmtree(fresh, ignore_errors=True)
