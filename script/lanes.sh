@@ -17,7 +17,7 @@ are_for_all() {
 count_lanes() {
     local processors
     processors=$(nproc)
-    echo $((processors < 4 ? processors + 1 : 4))
+    echo $((processors < 3 ? processors + 2 : 4))
 }
 
 # In two parts: files in parallel, then the tests marked `alone`, one after the other. The tests of a file stay in one
