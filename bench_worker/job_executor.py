@@ -232,12 +232,12 @@ class JobExecutor:
     def _name(self, ticket: int) -> str:
         return _container_name(self._prefix, ticket)
 
-    def _plain_runner(self, performer: OperationRunner) -> Callable[[int], JobReport]:
+    def _plain_runner(self, runner: OperationRunner) -> Callable[[int], JobReport]:
         """Return a function that runs a job of a treatment without services and packing."""
-        prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
+        prefix, settings, steps, perform = self._prefix, runner.settings, runner.steps, self._perform
 
         def run(ticket: int) -> JobReport:
-            return perform(performer, _JobContainer(prefix, ticket, settings), self._aborts, steps)
+            return perform(runner, _JobContainer(prefix, ticket, settings), self._aborts, steps)
 
         return run
 
@@ -262,37 +262,37 @@ class JobExecutor:
 
         return pool.run_job(ticket, name, attended, wait)
 
-    def _run_packed(self, performer: OperationRunner, ticket: int) -> JobReport:
+    def _run_packed(self, runner: OperationRunner, ticket: int) -> JobReport:
         """Run a job of a packing; raise `JobReturned` if the host holds no more containers."""
         packing = self._packing
         assert packing is not None
-        container = Container(self._name(ticket), ticket, performer.settings)
+        container = Container(self._name(ticket), ticket, runner.settings)
         # The wait for a turn and an operation that only waits are each interruptible, but not the two as one step.
         steps = [
             step._replace(call=partial(self._run_in_packing, packing, position, step), waits=False)
-            for position, step in enumerate(performer.steps)
+            for position, step in enumerate(runner.steps)
         ]
         failure: str | None = None
         try:
-            report = self._perform(performer, container, self._aborts, steps)
+            report = self._perform(runner, container, self._aborts, steps)
             failure = report.error[2] if report.error is not None else None
         finally:
             packing.job_ended(ticket, failure)
         return report
 
     def _perform(
-        self, performer: OperationRunner, container: Container, aborts: int, steps: Sequence[PreparedOperation]
+        self, runner: OperationRunner, container: Container, aborts: int, steps: Sequence[PreparedOperation]
     ) -> JobReport:
         """Run the operations of a job in order, and ensure that its container is removed."""
         report = JobReport()
-        script, stamps = performer.script, report.stamps
+        script, stamps = runner.script, report.stamps
         try:
             for call, waits, judged in steps:
                 if self._aborts != aborts:
                     raise JobAborted
                 done = self._interruptibly(partial(call, container)) if waits else call(container)
                 if done.exit_code or done.oom_killed or judged:
-                    performer.check_result(container, len(stamps) // 2, done, report)
+                    runner.check_result(container, len(stamps) // 2, done, report)
                 if done.end_uncertainty_ns:
                     job.record_uncertainty(report, done.end_uncertainty_ns)
                 start_ns = done.start_ns
@@ -301,10 +301,10 @@ class JobExecutor:
             job.record_abort(report, monotonic_ns())
         except Exception as error:  # noqa: BLE001  a fault of the engine fails the operation, not the slot
             job.record_failure(report, script, self._failure_of(error, container, report))
-        if performer.watches:
-            job.record_background_failure(report, "stats", performer.stop_stats_streams(container, report))
+        if runner.watches:
+            job.record_background_failure(report, "stats", runner.stop_stats_streams(container, report))
         if script.leaves_container or (report.extras is not None and report.outcome != Outcome.DONE):
-            job.record_cleanup(report, self._clean_up(performer, container))
+            job.record_cleanup(report, self._clean_up(runner, container))
         return report
 
     def _failure_of(self, error: Exception, container: Container, report: JobReport) -> Failure:
@@ -343,11 +343,11 @@ class JobExecutor:
         finally:
             self._waiting.discard(me)
 
-    def _clean_up(self, performer: OperationRunner, container: Container) -> str | None:
+    def _clean_up(self, runner: OperationRunner, container: Container) -> str | None:
         if self._run_context.keep:
             return None
         try:
-            return performer.tidy(container)
+            return runner.clean_up(container)
         except Exception as error:  # the clean-up at the end of the run tries again
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
@@ -366,21 +366,17 @@ class JobExecutor:
         work, noop = treatment.job, self._run_context.noop
         guest = workload(work.workload) if isinstance(work, Guest) else None
         engine = self._engine(treatment)
-        performer = OperationRunner(engine, treatment, guest, free=noop, tell=self._tell)
+        runner = OperationRunner(engine, treatment, guest, free=noop, tell=self._tell)
         if not treatment.pulls_image:
-            engine.prepare(performer.settings)
-        run = (
-            partial(self._run_packed, performer)
-            if treatment.is_packing and not noop
-            else self._plain_runner(performer)
-        )
+            engine.prepare(runner.settings)
+        run = partial(self._run_packed, runner) if treatment.is_packing and not noop else self._plain_runner(runner)
         if guest is not None and guest.services and not noop:
             pool = ServicePool(
                 engine, treatment, guest, keep=self._run_context.keep, requests=self.service_requests, tell=self._tell
             )
             self._pools[treatment.index] = pool
             run = partial(self._run_with_services, pool)
-        return partial(self._run_without_swap, run) if performer.swap_off else run
+        return partial(self._run_without_swap, run) if runner.swap_off else run
 
     def _locked_engine(self, treatment: Treatment) -> Engine:
         """Return a treatment's engine; wait if a job is opening it."""

@@ -288,7 +288,7 @@ class OperationRunner:
             report.metrics = {**(report.metrics or {}), COMMIT_BYTES: float(size)}
         return None
 
-    def tidy(self, container: Container) -> str | None:
+    def clean_up(self, container: Container) -> str | None:
         """Remove the container, if it exists; return the failure, if any."""
         try:
             self.engine.remove(container, timeout_s=CLEANUP_S)

@@ -51,7 +51,7 @@ class ServicePool:
     def run_job(self, ticket: int, name: str, perform: RunScript, wait: InterruptibleWait) -> JobReport:
         """Run one job with its services; return its report.
 
-        `perform(performer, name, check)` runs a script in a container of that name; before each operation it calls
+        `perform(runner, name, check)` runs a script in a container of that name; before each operation it calls
         `check`, which raises `JobAborted` if a service is lost.
         """
         services = self._idle.pop() if self._idle else self._new(name, ticket)

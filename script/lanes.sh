@@ -13,7 +13,7 @@ are_for_all() {
     done
 }
 
-# Many tests wait for a large part of their time: one lane more than there are processors, and no more than four.
+# Many tests wait for a large part of their time: two lanes more than there are processors, and no more than four.
 count_lanes() {
     local processors
     processors=$(nproc)

@@ -119,7 +119,7 @@ class Workload(abc.ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     """What `parse` may return."""
     tool_option_names: ClassVar[Mapping[str, str]] = {}
-    """By parameter: what the tool calls the option, now or in old versions. Scenarios may use these names."""
+    """By the tool's own name of an option, now or in old versions: the parameter. Scenarios may use these names."""
     services: ClassVar[tuple[Service, ...]] = ()
     """The servers that a job needs."""
     programs: ClassVar[Mapping[str, str]] = {}

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
 from bench_master.analysis.host_samples import MinMeanMax
-from bench_master.analysis.treatment_types import PackedCountReport, PackingReport, PackingTrialReport
+from bench_master.analysis.treatment_types import PackedCountReport, PackingSummary, PackingTrialReport
 
 _HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
 _ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
@@ -118,13 +118,13 @@ class PackingStats:
             used = 100.0 * columns["cpu_ns"] / columns["interval_ns"].clip(1)
             packed.add("engine_cpu_percent", "%", used, inside)
 
-    def report(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> PackingReport | None:
+    def report(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> PackingSummary | None:
         """Return a treatment's packings; None if it packs nothing. `workers` are the hosts by number."""
         own = [packed for packed in self._packed if packed.treatment == treatment]
         if not own:
             return None
         counts = [packed.containers for packed in own if not packed.warmup]
-        return PackingReport(
+        return PackingSummary(
             containers=PackedCountReport(n=len(counts), min=min(counts), median=median(counts), max=max(counts))
             if counts
             else None,

@@ -257,7 +257,7 @@ class PackingTrialReport:
 
 
 @dataclass(frozen=True, slots=True)
-class PackingReport:
+class PackingSummary:
     """How many containers fit on the hosts."""
 
     containers: PackedCountReport | None
@@ -306,5 +306,5 @@ class TreatmentReport:
     """What its engine's own processes used; None if not sampled."""
     host_cpu: Mapping[str, HostCpuReport] | None
     """CPU time of the hosts by name; None without readings."""
-    packing: PackingReport | None
+    packing: PackingSummary | None
     """Its packings; None if it packs nothing."""

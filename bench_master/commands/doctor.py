@@ -20,7 +20,7 @@ from bench_master.commands.fleet_options import (
     report_new_host_keys,
     selected_inventory,
 )
-from bench_master.fleet.fleet import Difference, Fleet, HostReport, differences
+from bench_master.fleet.fleet import Difference, Fleet, FleetHostReport, differences
 from bench_master.fleet.hosts import FleetHost
 from bench_master.formatting import WIDTH, plural
 from bench_master.run.sockets import Ports
@@ -39,7 +39,7 @@ def check_fleet(options: Options) -> int:
     with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
         results = fleet.query(QUERIES)
     report_new_host_keys(spec.known_hosts, quiet=options.quiet)
-    reports: list[HostReport] = []
+    reports: list[FleetHostReport] = []
     failed: dict[str, str] = {}
     for host in inventory.hosts:
         result = results[host.name]
@@ -56,10 +56,10 @@ def check_fleet(options: Options) -> int:
     return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
 
 
-def host_report(host: FleetHost, results: Sequence[Sequence[Mapping[str, Any]]]) -> HostReport:
+def host_report(host: FleetHost, results: Sequence[Sequence[Mapping[str, Any]]]) -> FleetHostReport:
     """Return the report of a host from its results of `QUERIES`."""
     findings, (place,), engines = results
-    return HostReport(
+    return FleetHostReport(
         host.name,
         host.environment or str(place["environment"]),
         place["facts"],
@@ -71,7 +71,7 @@ def host_report(host: FleetHost, results: Sequence[Sequence[Mapping[str, Any]]])
     )
 
 
-def render_fleet(reports: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
+def render_fleet(reports: Sequence[FleetHostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
     """Return the hosts with their problems and warnings, and how they differ, in 80 columns."""
     lines: list[str] = []
     for name, reason in failed.items():
@@ -100,7 +100,7 @@ def _wrap_fleet(text: str, indent: str) -> list[str]:
 
 
 def _document(
-    reports: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]
+    reports: Sequence[FleetHostReport], failed: Mapping[str, str], found: Sequence[Difference]
 ) -> dict[str, Any]:
     hosts: dict[str, Any] = {
         report.host: {

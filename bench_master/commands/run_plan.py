@@ -30,7 +30,7 @@ from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.message_handler import MessageHandler, RunParts
-from bench_master.run.preflight import Preflight
+from bench_master.run.preflight import PreflightCheck
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
@@ -46,8 +46,8 @@ from workloads.script import job_limit_s
 class PlanRunner:
     """Runs a plan under a policy, and saves it in `stats`.
 
-    `slots` are those of each worker of this machine, `crew` the names of the workers of an inventory. `past` is the
-    run that this one resumes, in its own stats file.
+    `slots` are those of each local worker, `fleet_names` the names of an inventory's workers. `past` is the run that
+    this one resumes, in its own stats file.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PlanRunner:
         *,
         slots: int,
         stats: Path,
-        crew: frozenset[str],
+        fleet_names: frozenset[str],
         past: ResumableRun | None = None,
     ) -> None:
         self._scenario = scenario
@@ -68,7 +68,7 @@ class PlanRunner:
         self._options = options
         self._slots = slots
         self._stats = stats
-        self._crew = crew
+        self._fleet_names = fleet_names
         self._resumed_run = past
         self._run_id = (KEEP_RUN_PREFIX if options.load.keep else "") + secrets.token_hex(6)
 
@@ -83,8 +83,8 @@ class PlanRunner:
         state = past.state if past is not None else ResumeState()
         make_live_stats = past.with_completed_trials(self._live_stats) if past is not None else self._live_stats
         bind_ip = _bind_ip(options)
-        with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=bool(self._crew)) as endpoints:
-            only = self._crew if self._crew and not options.workers.expect else None
+        with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=bool(self._fleet_names)) as endpoints:
+            only = self._fleet_names if self._fleet_names and not options.workers.expect else None
             key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure, only=only)
             local_workers = self._local_workers(endpoints, key)
             sockets = Sockets(endpoints, master_key=key, allow_list=allow_list, local_keys=local_workers.keys)
@@ -108,7 +108,7 @@ class PlanRunner:
                 coordinator=coordinator,
                 sockets=sockets,
                 hosts=hosts,
-                preflight=Preflight(() if noop else plan.treatments, dispatcher.send, monotonic),
+                preflight=PreflightCheck(() if noop else plan.treatments, dispatcher.send, monotonic),
                 dispatcher=dispatcher,
                 services=ServiceBroker(plan.treatments, coordinator.roster, recorder.remark),
                 recorder=recorder,
@@ -232,7 +232,7 @@ class PlanRunner:
 
     def _print_start_instructions(self, endpoints: Endpoints) -> None:
         """Print how to start the workers that have to be started by hand, if any."""
-        count = self._policy.expected - self._options.workers.local_workers - len(self._crew)
+        count = self._policy.expected - self._options.workers.local_workers - len(self._fleet_names)
         if not count or self._options.quiet:
             return
         host = "THIS-HOST" if endpoints.bind_ip in ("0.0.0.0", "::") else endpoints.bind_ip  # noqa: S104  compared only

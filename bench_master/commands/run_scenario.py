@@ -81,8 +81,8 @@ def run(options: RunOptions) -> int:
     )
     seed = choose_seed(scenario, options.load)
     plan = make_plan(scenario, seed)
-    crew = expected_worker_names(options.fleet)
-    policy, slots = _policy(plan, options, crew)
+    fleet_names = expected_worker_names(options.fleet)
+    policy, slots = _policy(plan, options, fleet_names)
     if options.dry_run:
         return print_plan(scenario, plan, options)
     if not options.quiet:
@@ -92,10 +92,10 @@ def run(options: RunOptions) -> int:
         raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
     check_writable(stats)
     wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
-    with fleet_workers(options, wanted) as crew:
-        policy, slots = _policy(plan, options, crew)
+    with fleet_workers(options, wanted) as fleet_names:
+        policy, slots = _policy(plan, options, fleet_names)
         plan = _apply_user_count(plan, slots, options.load)
-        result = PlanRunner(scenario, plan, policy, options, slots=slots, stats=stats, crew=crew).run()
+        result = PlanRunner(scenario, plan, policy, options, slots=slots, stats=stats, fleet_names=fleet_names).run()
     restore_signal_handlers()
     if result.status == "refused" and scenario.dialect:
         result.reasons.append("to run only the other drivers of the definition: --drivers A,B")
@@ -112,8 +112,8 @@ def _resume(options: RunOptions) -> int:
         options = restore_options(options, past)
         scenario = apply_load_options(resumed_scenario(options, past), options.load)
         plan = make_plan(scenario, choose_seed(scenario, options.load))
-        crew = expected_worker_names(options.fleet)
-        _, slots = _policy(plan, options, crew)
+        fleet_names = expected_worker_names(options.fleet)
+        _, slots = _policy(plan, options, fleet_names)
         past.check_plan(_apply_user_count(plan, slots, options.load))
         if not options.quiet:
             sys.stderr.write(f"resuming {path}: {past.summary()}\n")
@@ -125,22 +125,24 @@ def _resume(options: RunOptions) -> int:
         if wait_s and not options.quiet:
             sys.stderr.write(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active\n")
         gevent.sleep(wait_s)
-        with fleet_workers(options) as crew:
-            policy, slots = _policy(plan, options, crew)
+        with fleet_workers(options) as fleet_names:
+            policy, slots = _policy(plan, options, fleet_names)
             plan = _apply_user_count(plan, slots, options.load)
-            going_on = PlanRunner(scenario, plan, policy, options, slots=slots, stats=path, crew=crew, past=past)
+            going_on = PlanRunner(
+                scenario, plan, policy, options, slots=slots, stats=path, fleet_names=fleet_names, past=past
+            )
             result = going_on.run()
         restore_signal_handlers()
         return finish_run(result, options)
 
 
-def _policy(plan: Plan, options: RunOptions, crew: Collection[str]) -> tuple[Policy, int]:
-    """Return the policy, and the slots of each local worker; `crew` are the workers of an inventory."""
+def _policy(plan: Plan, options: RunOptions, fleet_names: Collection[str]) -> tuple[Policy, int]:
+    """Return the policy, and the slots of each local worker; `fleet_names` are the workers of an inventory."""
     workers, load = options.workers, options.load
     expect = workers.expect
     if expect is None:
         expect = 0 if workers.local_workers or options.fleet.inventory is not None else 1
-    expected = workers.local_workers + expect + len(crew)
+    expected = workers.local_workers + expect + len(fleet_names)
     if not expected:
         raise UsageError("--workers 0 --expect 0: no worker would run the jobs; give --workers 1")
     timeouts = options.timeouts.parse()

@@ -123,7 +123,7 @@ PER_ENVIRONMENT_FACTS: Final = frozenset({"hypervisor", "container"})
 
 
 @dataclass(frozen=True, slots=True)
-class HostReport:
+class FleetHostReport:
     """What the doctor found out about one host."""
 
     host: str
@@ -174,7 +174,7 @@ class Difference:
         return "it differs between environments: a difference in their results may be due to this"
 
 
-def differences(reports: Sequence[HostReport]) -> list[Difference]:
+def differences(reports: Sequence[FleetHostReport]) -> list[Difference]:
     """Return the differences between hosts, those within an environment first."""
     identity = frozenset[str]().union(*(report.identity for report in reports))
     found = []
@@ -190,7 +190,7 @@ def differences(reports: Sequence[HostReport]) -> list[Difference]:
     return sorted(found, key=lambda difference: (not difference.within, difference.level != "warning"))
 
 
-def _unusable_reason(report: HostReport, name: str) -> str | None:
+def _unusable_reason(report: FleetHostReport, name: str) -> str | None:
     """Return why an engine cannot be used on a host; None if it can."""
     if name in report.engines:
         return None
@@ -198,9 +198,11 @@ def _unusable_reason(report: HostReport, name: str) -> str | None:
     return f"cannot be used: {reason}" if reason else "cannot be used"
 
 
-def _group_by_value(values: Sequence[tuple[HostReport, Any, str | None]]) -> list[tuple[str, list[HostReport]]]:
+def _group_by_value(
+    values: Sequence[tuple[FleetHostReport, Any, str | None]],
+) -> list[tuple[str, list[FleetHostReport]]]:
     """Return the hosts by value; values that are nearly equal are grouped."""
-    groups: list[tuple[Any, str, list[HostReport]]] = []
+    groups: list[tuple[Any, str, list[FleetHostReport]]] = []
     for report, value, shown in values:
         for other, _, members in groups:
             if _similar(value, other):
@@ -218,7 +220,9 @@ def _similar(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _difference(name: str, groups: list[tuple[str, list[HostReport]]], *, partial: bool = False) -> list[Difference]:
+def _difference(
+    name: str, groups: list[tuple[str, list[FleetHostReport]]], *, partial: bool = False
+) -> list[Difference]:
     if len(groups) < 2:  # noqa: PLR2004  all alike
         return []
     values: dict[str, tuple[str, ...]] = {}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import PublishedReport, ReportDocument
-from bench_master.analysis.treatment_types import OverheadReport, PackingReport, TreatmentReport
+from bench_master.analysis.treatment_types import OverheadReport, PackingSummary, TreatmentReport
 from bench_master.reports import ReportSource
 
 _COMMON_COLUMNS: Final = (
@@ -146,7 +146,7 @@ def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
         yield {"kind": "overhead", "name": "cpu_factor", "unit": "1", "mean": relative.cpu_factor}
 
 
-def _packing(packing: PackingReport) -> Iterator[dict[str, Any]]:
+def _packing(packing: PackingSummary) -> Iterator[dict[str, Any]]:
     """Yield how many containers were packed; its n counts trials."""
     counts = packing.containers
     if counts is not None:

@@ -41,7 +41,7 @@ from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.hosts import WorkerHost, WorkerHosts
 from bench_master.run.journal import operation_names
 from bench_master.run.local_workers import LocalWorkers
-from bench_master.run.preflight import Preflight, check_compatibility
+from bench_master.run.preflight import PreflightCheck, check_compatibility
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
@@ -63,7 +63,7 @@ class RunParts:
     """Receive messages from admitted keys."""
     hosts: WorkerHosts
     """The workers' names, clocks and load."""
-    preflight: Preflight
+    preflight: PreflightCheck
     """Asks workers whether their hosts have what the plan needs."""
     dispatcher: Dispatcher
     """Sends messages to workers."""

@@ -129,7 +129,7 @@ class _PendingHello:
     received_ns: int
 
 
-class Preflight:
+class PreflightCheck:
     """Asks workers for what the plan needs, and keeps their hellos until they answer.
 
     `send(peer, message)` sends the question, `clock()` gives seconds.

@@ -1,13 +1,15 @@
 """Differences between hosts: which there are, how severe they are, and which values count as equal."""
 
 from bench_master.commands.doctor import host_report, render_fleet
-from bench_master.fleet.fleet import HostReport, differences
+from bench_master.fleet.fleet import FleetHostReport, differences
 from bench_master.fleet.inventory import parse_inventory
 
 
 def look(host, environment="bare-metal", **facts):
     """Return what a host told."""
-    return HostReport(host, environment, facts, identity=frozenset({"boot_id"}), engines=facts.pop("engines", {}))
+    return FleetHostReport(
+        host, environment, facts, identity=frozenset({"boot_id"}), engines=facts.pop("engines", {})
+    )
 
 
 def test_hosts_that_are_alike_differ_in_nothing():
@@ -54,13 +56,13 @@ def test_a_fact_that_one_does_not_tell_differs():
 
 def test_an_engine_that_some_cannot_use_is_told_with_the_reason():
     """Nobody would look for it behind a version that is "unknown"; one that nobody can use divides nobody."""
-    one = HostReport("a", "control", {}, engines={"docker": "20.10"}, unusable={"cri": "no socket here"})
-    other = HostReport("b", "control", {}, unusable={"docker": "no socket", "cri": "no such socket"})
+    one = FleetHostReport("a", "control", {}, engines={"docker": "20.10"}, unusable={"cri": "no socket here"})
+    other = FleetHostReport("b", "control", {}, unusable={"docker": "no socket", "cri": "no such socket"})
     (found,) = differences([one, other])
     assert found.values == {"20.10": ("a",), "cannot be used: no socket": ("b",)}
     assert (found.level, found.within) == ("warning", ("control",))
     assert found.meaning.startswith("not every host can use it: ")
-    (found,) = differences([one, HostReport("c", "control", {})])
+    (found,) = differences([one, FleetHostReport("c", "control", {})])
     assert found.values == {"20.10": ("a",), "cannot be used": ("c",)}
 
 

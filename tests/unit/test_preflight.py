@@ -9,7 +9,7 @@ from bench_common.messages import FROM_MASTER, VERSION, Hello
 from bench_common.messages import Preflight as PreflightMessage
 from bench_common.requirements import Requirement, requirements_for_worker
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
-from bench_master.run.preflight import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
+from bench_master.run.preflight import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, PreflightCheck
 from bench_worker.engines.base import EngineStatus
 from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker
 
@@ -35,7 +35,7 @@ class Scene:
     def __init__(self, *treatments):
         self.asked = []
         self.now = 0.0
-        self.inquiry = Preflight(treatments, lambda *asked: self.asked.append(asked), lambda: self.now)
+        self.inquiry = PreflightCheck(treatments, lambda *asked: self.asked.append(asked), lambda: self.now)
 
     def hello(self, peer=b"p", identity=None, at_ns=7, doubtful=False):
         return self.inquiry.admits(peer, identity, hello(), at_ns, doubtful=doubtful)
