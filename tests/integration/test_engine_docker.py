@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from busybox_image import DockerBench, require_podman, run_concurrently, run_patched
 from runtime_bench import GREEDY_AND_OTHERS
+from workspace import wait_until
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, EngineOptions, OperationFailed
@@ -78,7 +79,7 @@ def test_a_whole_life(bench, engine):
     assert inspect(container.handle)["State"]["Paused"]
     assert kind_of(engine.exec, container, ("true",)) == "conflict"
     assert_stamped(engine.unpause(container, timeout_s=20), before_ns)
-    assert not inspect(container.handle)["State"]["Paused"]
+    wait_until(lambda: not inspect(container.handle)["State"]["Paused"], 10, "Docker's own record of it")
     assert_stamped(engine.commit(container, timeout_s=20), before_ns)
     assert container.images == [f"weighbridge/commit:{container.name}"]
     assert bench.client.inspect_image(container.images[0])["Config"]["Labels"][RUN_LABEL] == bench.run_id

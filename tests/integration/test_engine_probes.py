@@ -47,7 +47,8 @@ def test_engines_are_probed_again_before_each_run(workspace, image):
     refused()
     assert "docker" not in listed()
     socket.symlink_to(there)
-    assert "docker" in listed()
+    # A probe may take longer than its limit on a busy machine; the next one counts.
+    wait_until(lambda: "docker" in listed(), 60, "docker among the engines")
     assert workspace.run(scenario, *sockets, "--zmq-work-port", work, workers=0).outcomes() == {"done": 1}
     socket.unlink()
     refused()

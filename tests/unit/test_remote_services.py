@@ -2,7 +2,7 @@
 
 import gevent
 import pytest
-from test_job_services import ServingEngine
+from test_service_pool import ServingEngine
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import (
