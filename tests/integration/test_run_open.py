@@ -25,7 +25,7 @@ def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(workspace):
     assert load["offered_per_s"] == pytest.approx(40, rel=1e-3)
     assert entry["operations"]["response"]["min_s"] >= entry["operations"]["job"]["min_s"] >= 0.1
     assert load["littles_law"]["in_system"] == pytest.approx(load["littles_law"]["expected"], rel=0.5)
-    assert "asked 40 jobs/s, constant arrivals; offered 160" in run.out
+    assert "requested 40 jobs/s, constant arrivals; offered 160" in run.out
 
 
 def test_a_job_that_no_slot_takes_in_time_is_dropped_and_reported(workspace):
