@@ -1,7 +1,10 @@
 """`runtime` under Docker: whole runs on a private daemon with other OCI runtimes registered than its own runc."""
 
+import csv
+import io
 import shutil
 from pathlib import Path
+from statistics import median
 
 import docker
 import pytest
@@ -110,8 +113,12 @@ def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(workspa
     given["matrix"] = {"container.runtime": ["runc", "runsc"]}
     run = workspace.run(workspace.scenario(**given))
     costs = {entry["treatment"]["runtime"]: entry["overhead"] for entry in run.document["treatments"]}
-    # Means, less than the 2 by what is before the start and after the end; a start has more of them for a moment.
-    assert costs["runsc"]["processes"]["mean"] > costs["runc"]["processes"]["mean"] + 1
+    counts = {"runc": [], "runsc": []}
+    for row in csv.DictReader(io.StringIO(run.report("samples"))):
+        if row["name"] == "processes" and row["treatment"]:
+            counts["runsc" if "runsc" in row["treatment"] else "runc"].append(float(row["value"]))
+    # Medians: on a busy machine the programs of a slow start or end are there for a good part of the time.
+    assert median(counts["runsc"]) == median(counts["runc"]) + 2, counts
     assert costs["runsc"]["rss_bytes"]["max"] > costs["runc"]["rss_bytes"]["max"] + (10 << 20)
 
 

@@ -183,12 +183,12 @@ class Run(Completed):
     @property
     def document(self):
         """The JSON report."""
-        return json.loads(self._report("json"))
+        return json.loads(self.report("json"))
 
     @property
     def jobs(self):
         """The jobs, each a mapping, in the order in which they ended; each id once."""
-        rows = [json.loads(line) for line in self._report("jsonl").splitlines()]
+        rows = [json.loads(line) for line in self.report("jsonl").splitlines()]
         ids = sorted(row["id"] for row in rows)
         assert len(set(ids)) == len(ids), "jobs doubled"
         # A master that was killed leaves out what was under way, wherever that was in the order.
@@ -201,7 +201,8 @@ class Run(Completed):
         names = [row["outcome"] for row in self.jobs]
         return {name: names.count(name) for name in sorted(set(names))}
 
-    def _report(self, name):
+    def report(self, name):
+        """Return a report of the stats file."""
         text = io.StringIO()
         report_named(name).write(ReportSource(StatsFile(self.stats), 95.0), text)
         return text.getvalue()
