@@ -214,7 +214,7 @@ class ZmqChannel:
             except Exception:  # a boundary that must survive any message
                 log.exception("a batch of %d messages could not be handled", len(messages))
             if self._busy_poller is not None and not self._is_closed():
-                self._busy_poller.came()
+                self._busy_poller.message_arrived()
 
     def _is_closed(self) -> bool:
         """Return whether a receiver closed it (a call: type checkers assume that the attribute stays as it was)."""

@@ -195,7 +195,7 @@ CPU_COUNT: Final = len(os.sched_getaffinity(0))
 
 
 class BusyPoller:
-    """Keeps the hub's loop from sleeping while messages arrive quickly (`came` records them), until `close`.
+    """Keeps the hub's loop from sleeping while messages arrive quickly, as `message_arrived` records, until `close`.
 
     A process that sleeps in the kernel takes some microseconds to wake up, and its CPU then sleeps, too, which costs
     even more on a virtual machine. So kernels poll a busy network card instead of waiting for its interrupts (Linux,
@@ -213,7 +213,7 @@ class BusyPoller:
         self.polling = False
         """Whether the loop polls instead of sleeping."""
 
-    def came(self) -> None:
+    def message_arrived(self) -> None:
         """Record that messages arrived and were handled."""
         now = monotonic_ns()
         self._interval_ns += (

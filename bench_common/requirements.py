@@ -85,8 +85,8 @@ def _unsupported_operations(engine: str, status: Mapping[str, Any], treatment: T
     for operation in treatment.job.operations:
         if operation.kind not in able:
             reason = _details(status).get(f"operation.{operation.kind}")
-            said = f": {reason}" if reason else f"; it can do {', '.join(sorted(able))}"
-            found.append(f"{engine} cannot do the operation {operation.name!r}{said}")
+            why = f": {reason}" if reason else f"; it can do {', '.join(sorted(able))}"
+            found.append(f"{engine} cannot do the operation {operation.name!r}{why}")
         elif operation.kind == "stop" and operation.seconds is not None and step_s and operation.seconds % step_s:
             found.append(
                 f"{engine} counts the grace period of stop in steps of {step_s:g} s: "

@@ -75,19 +75,19 @@ def record_uncertainty(report: JobReport, end_uncertainty_ns: int) -> None:
         report.uncertainty_ns = min(end_uncertainty_ns | UNCERTAINTY_GRAIN_NS, MAX_UNCERTAINTY_NS)
 
 
-def record_failure(report: JobReport, script: Script, trouble: Failure) -> None:
+def record_failure(report: JobReport, script: Script, failure: Failure) -> None:
     """Take in that the operation under way failed, or that what it gave cannot be used."""
     stamps, position = report.stamps, len(report.stamps) // 2
     if not script.length > position:
         raise ProtocolError(f"failure of operation {position} of {script.length}")
-    stamps += (trouble.start_ns, trouble.end_ns - trouble.start_ns)
-    _record_span(report, trouble.end_ns)
-    if not trouble.operation_ok:
+    stamps += (failure.start_ns, failure.end_ns - failure.start_ns)
+    _record_span(report, failure.end_ns)
+    if not failure.operation_ok:
         report.failed_at = position
     report.outcome = Outcome.FAILED
-    if trouble.outputs:
-        report.outputs = [*(report.outputs or ()), *trouble.outputs]
-    report.error = (script.operations[position].name, trouble.kind, trouble.message)
+    if failure.outputs:
+        report.outputs = [*(report.outputs or ()), *failure.outputs]
+    report.error = (script.operations[position].name, failure.kind, failure.message)
 
 
 def record_abort(report: JobReport, now_ns: int) -> None:

@@ -53,7 +53,7 @@ SPOOL_POLL_S: Final = 0.02
 class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
-    `tell` gets short progress texts of a running step, and an empty text when the step ends.
+    `report_progress` gets short progress texts of a running step, and an empty text when the step ends.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class JobExecutor:
         outbox: Outbox,
         open_engine: Callable[[str, EngineOptions], Engine],
         packed: Callable[[PackingResult], None] | None = None,
-        tell: Callable[[str], None] | None = None,
+        report_progress: Callable[[str], None] | None = None,
         request: SendRequest | None = None,
         reply: SendOutcome | None = None,
     ) -> None:
-        self._tell = tell
+        self._report_progress = report_progress
         self._run_context = assignment
         self._outbox = outbox
         self._open_engine = open_engine
@@ -310,7 +310,7 @@ class JobExecutor:
     def _failure_of(self, error: Exception, container: Container, report: JobReport) -> Failure:
         """Return the failure for an exception that an operation raised."""
         if isinstance(error, UnusableResult):
-            return error.trouble
+            return error.failure
         if isinstance(error, OperationFailed):
             return Failure(error.kind, str(error)[:MAX_MESSAGE_CHARS], error.start_ns, error.end_ns)
         log.error(
@@ -366,13 +366,18 @@ class JobExecutor:
         work, noop = treatment.job, self._run_context.noop
         guest = workload(work.workload) if isinstance(work, Guest) else None
         engine = self._engine(treatment)
-        runner = OperationRunner(engine, treatment, guest, free=noop, tell=self._tell)
+        runner = OperationRunner(engine, treatment, guest, free=noop, report_progress=self._report_progress)
         if not treatment.pulls_image:
             engine.prepare(runner.settings)
         run = partial(self._run_packed, runner) if treatment.is_packing and not noop else self._plain_runner(runner)
         if guest is not None and guest.services and not noop:
             pool = ServicePool(
-                engine, treatment, guest, keep=self._run_context.keep, requests=self.service_requests, tell=self._tell
+                engine,
+                treatment,
+                guest,
+                keep=self._run_context.keep,
+                requests=self.service_requests,
+                report_progress=self._report_progress,
             )
             self._pools[treatment.index] = pool
             run = partial(self._run_with_services, pool)

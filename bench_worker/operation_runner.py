@@ -172,11 +172,11 @@ class PreparedOperation(NamedTuple):
 
 
 class UnusableResult(WeighbridgeError):
-    """The engine ran an operation, but its result is not a success: `trouble` is the failure."""
+    """The engine ran an operation, but its result is not a success: `failure` is the failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
-        self.trouble = failure
+        self.failure = failure
 
 
 class OperationRunner:
@@ -187,7 +187,7 @@ class OperationRunner:
 
     With `free` (a no-op run), nothing sleeps or is parsed. `operations` replace the jobs' script. `words` are the
     addresses of the services by their placeholders in commands; a job's container shares the volumes of the
-    containers in `shares`. `tell` gets the progress of running steps.
+    containers in `shares`. `report_progress` gets the progress of running steps.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class OperationRunner:
         operations: Sequence[Operation] | None = None,
         words: Mapping[str, str] | None = None,
         shares: tuple[str, ...] = (),
-        tell: Callable[[str], None] | None = None,
+        report_progress: Callable[[str], None] | None = None,
     ) -> None:
         self.engine = engine
         self.treatment = treatment
@@ -221,10 +221,11 @@ class OperationRunner:
         self._stopped_before = [
             kind == "wait" and not {"stop", "kill"}.isdisjoint(kinds[:at]) for at, kind in enumerate(kinds)
         ]
-        every_s = workload.progress_interval_s(self._params) if workload is not None and tell is not None else None
         self._step_progress = None
-        if workload is not None and tell is not None and every_s is not None and not free:
-            self._step_progress = StepProgress(engine, workload, every_s, tell)
+        if workload is not None and report_progress is not None and not free:
+            every_s = workload.progress_interval_s(self._params)
+            if every_s is not None:
+                self._step_progress = StepProgress(engine, workload, every_s, report_progress)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         self._guest_step = [
             bool(operation.argv) and workload is not None and not free for operation in self.script.operations

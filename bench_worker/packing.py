@@ -101,14 +101,14 @@ class FifoLock:
 
 
 class Packing:
-    """One trial's packing on one worker. `told` gets the result once, when the hold begins."""
+    """One trial's packing on one worker. `on_result` gets the result once, when the hold begins."""
 
     def __init__(
         self,
         trial: int,
         operations: Sequence[Operation],
         until: StopCondition | None,
-        told: Callable[[PackingResult], None],
+        on_result: Callable[[PackingResult], None],
         look: Callable[[], HostState] | None = None,
     ) -> None:
         self.position = next(place for place, one in enumerate(operations) if one.kind == "hold")
@@ -116,7 +116,7 @@ class Packing:
         self._sleeps = [one.kind == "sleep" for one in operations]
         self.trial = trial
         self._until = until
-        self._told = told
+        self._on_result = on_result
         self._look = look or HostStateReader()
         before = self._look()
         self._memory_before = before.memory_total - before.memory_available
@@ -185,7 +185,7 @@ class Packing:
         self._hold_ends_at = monotonic() + self._hold_s
         self._released.set()
         full = self._full is not None
-        self._told(
+        self._on_result(
             PackingResult(
                 self.trial,
                 self._container_count,

@@ -215,11 +215,11 @@ class RemoteServiceClient:
             return
         report.outputs = [*(report.outputs or ()), (name, seen.stdout, seen.stderr, 0, seen.truncated)]
         if seen.error and report.error is not None:
-            _, _, said = report.error
+            _, _, message = report.error
             report.error = (
                 name,
                 seen.kind or SERVICE_FAILURE,
-                f"{name} {seen.error} during the job; {said}"[:MAX_MESSAGE_CHARS],
+                f"{name} {seen.error} during the job; {message}"[:MAX_MESSAGE_CHARS],
             )
 
     def _run(self, action: RequestedAction, limit_s: float) -> str | None:

@@ -37,10 +37,10 @@ class ServicePool:
         *,
         keep: bool,
         requests: RemoteServiceRequests,
-        tell: Callable[[str], None] | None = None,
+        report_progress: Callable[[str], None] | None = None,
     ) -> None:
         self._requests = requests
-        self._tell = tell
+        self._report_progress = report_progress
         self._engine = engine
         self._treatment = treatment
         self._workload = workload
@@ -115,7 +115,7 @@ class ServicePool:
             operations=operations,
             words=services.words,
             shares=services.shares,
-            tell=self._tell,
+            report_progress=self._report_progress,
         )
 
 

@@ -1,4 +1,4 @@
-"""The vigil: where a loop waits awake for the next message, and that it lets the CPU go again."""
+"""The poller: where a loop waits awake for the next message, and that it lets the CPU go again."""
 
 import gevent
 import pytest
@@ -32,16 +32,16 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def vigil(clock):
+def poller(clock):
     made = BusyPoller()
     yield made
     made.close()
 
 
-def come(vigil, clock, interval_ns, count=100):
+def come(poller, clock, interval_ns, count=100):
     for _ in range(count):
         clock.ns += interval_ns
-        vigil.came()
+        poller.message_arrived()
 
 
 def passes():
@@ -50,65 +50,65 @@ def passes():
         gevent.sleep(0.001)
 
 
-def test_quick_messages_are_waited_for_awake_until_one_is_late(vigil, clock):
-    come(vigil, clock, POLL_INTERVAL_NS // 2)
+def test_quick_messages_are_waited_for_awake_until_one_is_late(poller, clock):
+    come(poller, clock, POLL_INTERVAL_NS // 2)
     passes()
-    assert vigil.polling
+    assert poller.polling
     clock.ns += POLL_INTERVAL_NS + 1
     passes()
-    assert not vigil.polling
+    assert not poller.polling
 
 
-def test_what_comes_at_longer_intervals_is_waited_for_asleep(vigil, clock):
-    come(vigil, clock, POLL_INTERVAL_NS + 1000)
-    assert not vigil.polling
+def test_what_comes_at_longer_intervals_is_waited_for_asleep(poller, clock):
+    come(poller, clock, POLL_INTERVAL_NS + 1000)
+    assert not poller.polling
 
 
-def test_some_quick_ones_are_not_enough(vigil, clock):
-    come(vigil, clock, POLL_INTERVAL_NS // 10, count=10)
-    assert not vigil.polling
+def test_some_quick_ones_are_not_enough(poller, clock):
+    come(poller, clock, POLL_INTERVAL_NS // 10, count=10)
+    assert not poller.polling
 
 
-def test_one_pause_does_not_outweigh_all_that_came_quickly(vigil, clock):
+def test_one_pause_does_not_outweigh_all_that_came_quickly(poller, clock):
     """After a second of silence the very next messages are waited for awake again."""
-    come(vigil, clock, POLL_INTERVAL_NS // 10)
+    come(poller, clock, POLL_INTERVAL_NS // 10)
     clock.ns += 1_000_000_000
     passes()
-    assert not vigil.polling
-    vigil.came()
-    assert vigil.polling
+    assert not poller.polling
+    poller.message_arrived()
+    assert poller.polling
     # A second one is nearer to what is slow, and a few make it so.
-    come(vigil, clock, MAX_INTERVAL_NS, count=10)
+    come(poller, clock, MAX_INTERVAL_NS, count=10)
     passes()
     clock.ns += POLL_INTERVAL_NS + 1
     passes()
-    vigil.came()
-    assert not vigil.polling
+    poller.message_arrived()
+    assert not poller.polling
 
 
-def test_whoever_wants_the_cpu_gets_it_and_keeps_it(vigil, clock):
+def test_whoever_wants_the_cpu_gets_it_and_keeps_it(poller, clock):
     """However quickly the next messages come, the loop sleeps for a while."""
-    come(vigil, clock, POLL_INTERVAL_NS // 10)
-    assert vigil.polling
+    come(poller, clock, POLL_INTERVAL_NS // 10)
+    assert poller.polling
     clock.away_ns = MAX_YIELD_NS + 1
     passes()
-    assert not vigil.polling
+    assert not poller.polling
     clock.away_ns = 0
-    come(vigil, clock, BACKOFF_NS // 1000, count=999)
-    assert not vigil.polling
-    come(vigil, clock, BACKOFF_NS // 1000, count=2)
+    come(poller, clock, BACKOFF_NS // 1000, count=999)
+    assert not poller.polling
+    come(poller, clock, BACKOFF_NS // 1000, count=2)
     passes()
-    assert vigil.polling
+    assert poller.polling
 
 
-def test_a_single_cpu_is_not_kept_from_the_sender(vigil, clock, monkeypatch):
+def test_a_single_cpu_is_not_kept_from_the_sender(poller, clock, monkeypatch):
     monkeypatch.setattr(module, "CPU_COUNT", 1)
-    come(vigil, clock, POLL_INTERVAL_NS // 10)
-    assert not vigil.polling
+    come(poller, clock, POLL_INTERVAL_NS // 10)
+    assert not poller.polling
 
 
-def test_other_greenlets_run_meanwhile(vigil, clock):
-    come(vigil, clock, POLL_INTERVAL_NS // 10)
+def test_other_greenlets_run_meanwhile(poller, clock):
+    come(poller, clock, POLL_INTERVAL_NS // 10)
     worked = gevent.spawn(lambda: 42)
     assert worked.get(timeout=10) == 42
-    assert vigil.polling
+    assert poller.polling

@@ -83,8 +83,8 @@ def test_a_failed_operation_keeps_its_time_apart():
 def test_an_operation_can_be_done_and_its_job_failed():
     """A guest that ran, but whose output is no result, has a good operation and a failed job."""
     report, output = JobReport(), ("run", b"out", b"", 0, False)
-    trouble = Failure("parse-error", "line 3", 10, 20, operation_ok=True, outputs=(output,))
-    job.record_failure(report, script("create"), trouble)
+    failure = Failure("parse-error", "line 3", 10, 20, operation_ok=True, outputs=(output,))
+    job.record_failure(report, script("create"), failure)
     assert (report.outcome, report.stamps, report.failed_at) == (Outcome.FAILED, [10, 10], -1)
     assert report.outputs == [output]
 
