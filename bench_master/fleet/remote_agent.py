@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import signal
 import socket
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +36,10 @@ LOG_TAIL = 2000
 LOG_LIMIT = 8 << 20
 """How much of the end of a log is sent (bytes)."""
 CHUNK = 1 << 20
+START_VARIABLE = "WEIGHBRIDGE_START_ID"
+"""The environment variable that marks the processes of one start of a worker, which inherit it."""
+KILL_TIMEOUT_S = 5.0
+"""Time for killed processes to be gone (s)."""
 STARTED_WORKERS: list[subprocess.Popen[bytes]] = []
 """Workers started by this process; they outlive it, so nothing waits for them."""
 
@@ -176,7 +183,8 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     log = directory / "logs" / f"{name}.log"
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    environment = {**os.environ, **request["env"]}
+    start_id = secrets.token_hex(16)
+    environment = {**os.environ, **request["env"], START_VARIABLE: start_id}
     environment.pop("SSH_AUTH_SOCK", None)
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  our own program
@@ -192,6 +200,8 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     state = {
         "pid": process.pid,
         "born": start_ticks(process.pid),
+        "boot": boot_id(),
+        "start_id": start_id,
         "mark": mark,
         "identity": request["identity"],
         "once": once,
@@ -224,10 +234,8 @@ def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 def request_stop(state: dict[str, Any] | None) -> None:
     """Ask a worker to clean up and exit."""
-    if state is not None and is_alive(state) and not state.get("stop_requested"):
-        state["stop_requested"] = True
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(state["pid"], signal.SIGTERM)
+    if state is not None and not state.get("stop_requested"):
+        state["stop_requested"] = send_signal(state["pid"], signal.SIGTERM, lambda: is_alive(state))
 
 
 def stop_worker(directory: Path, name: str, state: dict[str, Any] | None, deadline: float) -> str:
@@ -241,10 +249,7 @@ def stop_worker(directory: Path, name: str, state: dict[str, Any] | None, deadli
         if is_alive(state):
             how = "killed"
     if state is not None:
-        # The worker leads a session of its own: every process left in it is its own.
-        for pid in session_processes(state["pid"]):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_session(state)
     for path in (directory / "keys" / f"{name}.key", directory / "workers" / f"{name}.json"):
         path.unlink(missing_ok=True)
     return how
@@ -304,37 +309,120 @@ def write_private(path: Path, text: str) -> None:
 
 
 def worker_states(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return the recorded state of each worker that was started here, by name."""
+    """Return the recorded state of each worker that was started here, by name; a damaged one is no state."""
     found = {}
     for path in directory.glob("workers/*.json"):
         with contextlib.suppress(OSError, ValueError):
-            found[path.stem] = json.loads(path.read_text("utf-8"))
+            state = json.loads(path.read_text("utf-8"))
+            if is_state(state):
+                found[path.stem] = state
     return found
+
+
+def is_state(state: object) -> bool:
+    """Return whether an object is what `start` records."""
+    if not isinstance(state, dict) or not all(isinstance(state.get(name), str) for name in STATE_TEXTS):
+        return False
+    pid, born = state.get("pid"), state.get("born")
+    # Of the pids below 2 none is a worker's, and each means many processes to some system call.
+    return type(pid) is int and 1 < pid < 1 << 31 and (born is None or type(born) is int) and bool(state["start_id"])
+
+
+STATE_TEXTS = ("boot", "start_id", "mark", "identity")
 
 
 def is_alive(state: dict[str, Any]) -> bool:
     """Return whether a worker's process is running; another process that has its pid by now does not count."""
-    return state["born"] is not None and start_ticks(state["pid"]) == state["born"]
+    return state["born"] is not None and state["boot"] == boot_id() and start_ticks(state["pid"]) == state["born"]
+
+
+def boot_id() -> str:
+    """Return what tells this start of the host from all others: pids and start times begin anew with each."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return ""
+
+
+def kill_session(state: dict[str, Any]) -> None:
+    """Kill the processes in the session of a worker that are proved to be its own, and wait until they are gone.
+
+    The pid of a worker, which is the number of its session, may be that of a stranger's session by now. A process is
+    the worker's if it has the start id in its environment; one that has none (it cleared its environment, or runs
+    as another user) if one with the id is in the same session, since a session grows by forks alone.
+    """
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while time.monotonic() < deadline:
+        ours = [pid for pid in session_processes(state["pid"]) if is_of_worker(pid, state)]
+        if not ours:
+            return
+        # The worker itself last: as long as it is there, it proves that the session is its own.
+        for pid in sorted(ours, key=lambda pid: (pid == state["pid"], has_start_id(pid, state["start_id"]))):
+            send_signal(pid, signal.SIGKILL, functools.partial(is_of_worker, pid, state))
+        time.sleep(0.02)
+
+
+def is_of_worker(pid: int, state: dict[str, Any]) -> bool:
+    """Return whether a process is in a worker's session and proved to be its own; see `kill_session`."""
+    if state["boot"] != boot_id() or session_of(pid) != state["pid"]:
+        return False
+    return has_start_id(pid, state["start_id"]) or any(
+        has_start_id(other, state["start_id"]) for other in session_processes(state["pid"])
+    )
+
+
+def has_start_id(pid: int, start_id: str) -> bool:
+    """Return whether a process was started with a start id in its environment."""
+    try:
+        return f"{START_VARIABLE}={start_id}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def send_signal(pid: int, number: int, is_right: Callable[[], bool]) -> bool:
+    """Send a signal to a process if it is the right one; return whether it was sent.
+
+    The check comes after the process is held (pidfd), so that no other can take its pid between the two.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not is_right():
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since the boot; None if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "XZ" else int(fields[19])
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def session_of(pid: int) -> int | None:
+    """Return the session of a process; None if it has ended."""
+    fields = stat_fields(pid)
+    return int(fields[3]) if fields else None
 
 
 def session_processes(leader: int) -> list[int]:
     """Return the processes of a session that are running."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
-            if int(fields[3]) == leader and fields[0] not in "XZ":
-                found.append(int(path.parent.name))
-    return found
+    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if session_of(pid) == leader]
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return the fields of ``/proc/PID/stat`` from the state (the third of proc(5)) on; none if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if not fields or fields[0] in "XZ" else fields
 
 
 def tail(path: Path) -> str:

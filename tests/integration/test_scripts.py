@@ -173,6 +173,22 @@ def test_an_engine_that_was_not_started_here_is_not_stopped(short_path):
     assert "no engine to stop" in result.stderr
 
 
+@pytest.mark.parametrize("born", ["", " 1 4ae5ddbb-e01c-4b8f-9ae2-18a4d5d7c5d7"], ids=["pid", "another-boot"])
+def test_a_dockerd_that_got_the_pid_of_ours_is_not_stopped(short_path, born):
+    """The mark of an engine survives a reboot; then its pid may be that of the machine's own daemon."""
+    program = short_path / "dockerd"
+    shutil.copy(shutil.which("sleep"), program)
+    with subprocess.Popen([program, "600"]) as stranger:
+        try:
+            (short_path / "dockerd.started-here").write_text(f"{stranger.pid}{born}\n")
+            result = run(ROOT / "script/docker-engine", "stop", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
+            assert result.returncode == 0
+            assert "no engine to stop" in result.stderr
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
 def test_a_python_that_is_too_old_is_reported(tmp_path):
     """Without a Python that is new enough the message says what is needed and how to name one."""
     for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "apt-get", "sudo"):

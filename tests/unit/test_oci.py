@@ -1,6 +1,8 @@
 """What the engines of OCI runtimes and containerd work out before they call anything: config.json, limits, words."""
 
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -12,7 +14,7 @@ from bench_worker.engines.cri.engine import CriEngine
 from bench_worker.engines.grpc import ERROR_KINDS as CTR_KINDS
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
-from bench_worker.engines.oci.runtime import ERROR_KINDS, RuntimeCommandSequence
+from bench_worker.engines.oci.runtime import ERROR_KINDS, RuntimeCommandSequence, kill_from_pid_file
 from bench_worker.engines.oci.runtimes import RuncEngine, RunscEngine
 from bench_worker.engines.oci.spec import (
     HostContext,
@@ -275,3 +277,16 @@ def test_a_network_or_a_named_volume_that_an_engine_lacks_is_refused_beforehand(
         "engine 'runc' has no network 'bridge'; it has: none, host",
         "engine 'runc' has no volumes with a name, such as 'data': leave it empty",
     ]
+
+
+def test_a_process_of_the_host_is_not_killed_for_a_command_of_a_container(tmp_path):
+    """The command may have ended, and its pid be anybody's by now: it has to be in the container's namespace."""
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            (tmp_path / "exec.pid").write_text(str(stranger.pid))
+            for first in (os.getpid(), stranger.pid):
+                kill_from_pid_file(tmp_path / "exec.pid", first)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+    kill_from_pid_file(tmp_path / "exec.pid", os.getpid())

@@ -1,10 +1,12 @@
 """Commands of the remote agent in a directory of a host: keys, states, refusals, leftovers."""
 
+import contextlib
 import errno
 import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 
 from bench_master.fleet import remote_agent
 from bench_master.fleet.remote_agent import RequestError
+
+START_ID = "the id of a start"
 
 
 @pytest.fixture
@@ -110,12 +114,19 @@ def test_a_private_file_is_private_from_the_first(there):
     assert [each.name for each in there.iterdir()] == ["key"]
 
 
+def state_of(process, **other):
+    """Describe a process as `start` does after it has started a worker."""
+    known = {"born": remote_agent.start_ticks(process), "boot": remote_agent.boot_id(), "start_id": START_ID}
+    return {"pid": process, **known, "mark": "", "identity": "x", "once": False, **other}
+
+
 def test_a_reused_pid_is_not_the_worker():
-    """Only a process with the same start time is."""
-    own = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid())}
+    """Only a process with the same start time, since the same start of the host, is."""
+    own = state_of(os.getpid())
     assert remote_agent.is_alive(own)
     assert not remote_agent.is_alive({**own, "born": own["born"] - 1})
-    assert not remote_agent.is_alive({"pid": os.getpid(), "born": None})
+    assert not remote_agent.is_alive({**own, "born": None})
+    assert not remote_agent.is_alive({**own, "boot": "another"})
 
 
 @pytest.mark.parametrize(("first", "second", "kept"), [(True, True, False), (False, True, True), (True, False, True)])
@@ -147,16 +158,98 @@ def test_stop_spares_what_is_not_the_worker(there):
     for folder in ("keys", "workers"):
         (there / "wb" / folder).mkdir(parents=True)
     (there / "wb/keys/w.key").write_text("secret")
-    state = {"pid": os.getppid(), "born": 1, "mark": "", "identity": "x"}
+    state = state_of(os.getppid(), born=1)
     (there / "wb/workers/w.json").write_text(json.dumps(state))
     assert call("stop", names=["w"]) == {"ended": {"w": "was not running"}, "others": []}
     assert [path for path in (there / "wb").rglob("*") if path.is_file()] == []
 
 
+@pytest.fixture
+def sessions():
+    """Start sessions of two processes, as the owner of a start id or as a stranger; end what is left of them."""
+    begun = []
+
+    def begin(*, start_id=None, first="exec sleep 600", child="sleep 600"):
+        environment = {**os.environ, **({} if start_id is None else {remote_agent.START_VARIABLE: start_id})}
+        script = f"{child} & echo $!; {first}"
+        process = subprocess.Popen(
+            ["sh", "-c", script], stdout=subprocess.PIPE, env=environment, start_new_session=True, text=True
+        )
+        begun.append((process, int(process.stdout.readline())))
+        return begun[-1]
+
+    yield begin
+    for process, child in begun:
+        process.stdout.close()
+        for pid in (process.pid, child):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def stop_with(there, monkeypatch, state):
+    """Write a state file as it may be found, and stop its worker."""
+    monkeypatch.setattr(remote_agent, "STOP_TIMEOUT_S", 0.3)
+    (there / "wb/workers").mkdir(parents=True, exist_ok=True)
+    (there / "wb/workers/w.json").write_text(json.dumps(state))
+    return call("stop", names=["w"])["ended"]["w"]
+
+
+def is_running(pid):
+    return remote_agent.start_ticks(pid) is not None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"born": 1},
+        {"boot": "before"},
+        {"born": 1, "boot": "before"},
+        {"start_id": ""},
+        {"start_id": None},
+        {"pid": 0},
+        {"pid": -1},
+        {"pid": "1"},
+        {"pid": 1 << 80},
+        {"pid": True},
+        {"boot": None},
+    ],
+    ids=str,
+)
+def test_a_strangers_session_survives_a_state_that_names_it(there, monkeypatch, sessions, found):
+    """After a reboot the pid of a worker may be that of anybody's session; nor does a damaged state end anybody."""
+    stranger, child = sessions()
+    assert stop_with(there, monkeypatch, state_of(stranger.pid, **found)) == "was not running"
+    assert is_running(stranger.pid)
+    assert is_running(child)
+    assert list((there / "wb/workers").iterdir()) == []
+
+
+def test_a_worker_that_does_not_end_is_killed_with_its_session(there, monkeypatch, sessions):
+    """Including a process that cleared its environment: it is in the session of a process that is the worker's."""
+    worker, child = sessions(
+        start_id=START_ID, first="trap '' TERM; while :; do sleep 0.1; done", child="env -i sleep 600"
+    )
+    assert stop_with(there, monkeypatch, state_of(worker.pid)) == "killed"
+    assert worker.wait(10) == -signal.SIGKILL
+    assert not is_running(child)
+
+
+def test_what_a_dead_worker_left_is_killed_by_its_start_id(there, monkeypatch, sessions):
+    """A process with another start's id stays."""
+    worker, child = sessions(start_id=START_ID, first="exit 0")
+    before = state_of(worker.pid)
+    worker.wait(10)
+    assert stop_with(there, monkeypatch, {**before, "start_id": "another"}) == "was not running"
+    assert is_running(child)
+    assert stop_with(there, monkeypatch, before) == "was not running"
+    assert not is_running(child)
+
+
 def test_purge_spares_what_others_run(there):
     """While a worker of another inventory is alive there, nothing of the installation goes."""
     (there / "wb/workers").mkdir(parents=True)
-    state = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid()), "mark": "", "identity": "x"}
+    state = state_of(os.getpid())
     (there / "wb/workers/other.json").write_text(json.dumps(state))
     assert call("stop", names=["w"], purge=True)["others"] == ["other"]
     assert (there / "wb").exists()
@@ -180,7 +273,7 @@ def test_old_versions_are_removed_unless_they_run(there):
         (there / "wb/venvs" / name).mkdir(parents=True)
         (there / "wb/wheels" / name).mkdir(parents=True)
     (there / "wb/workers").mkdir()
-    state = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid()), "mark": "", "identity": "used"}
+    state = state_of(os.getpid(), identity="used")
     (there / "wb/workers/w.json").write_text(json.dumps(state))
     remote_agent.remove_old_versions(there / "wb", "new", {"new"})
     assert {path.name for path in (there / "wb/venvs").iterdir()} == {"new", "used"}

@@ -287,8 +287,9 @@ class OciEngine(OciBase):
 
     def end_exec(self, container: Container, pid_file: Path) -> None:
         """Kill the command of an `exec` whose runtime was killed; one that has ended is no error."""
-        del container
-        kill_from_pid_file(pid_file)
+        main = self._bundle(container).main
+        if main is not None and main.exit is None:
+            kill_from_pid_file(pid_file, main.pid)
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Wait for the end of the first process, which the reaper stamps. No command of the runtime is run."""

@@ -119,14 +119,24 @@ def _is_error(entry: dict[str, Any]) -> bool:
     return str(entry.get("level")).lower() in _ERROR_LEVELS
 
 
-def kill_from_pid_file(pid_file: Path) -> None:
-    """Kill the process in a runtime's pid file; a missing file or process is no error."""
+def kill_from_pid_file(pid_file: Path, first: int) -> None:
+    """Kill the process in a runtime's pid file if it is in the container whose first process is `first`.
+
+    It may have ended, and a process of the host have its pid by now. A missing file or process is no error.
+    """
     with suppress(OSError, ValueError):
-        pidfd = os.pidfd_open(int(pid_file.read_text(encoding="ascii")))
+        pid = int(pid_file.read_text(encoding="ascii"))
+        pidfd = os.pidfd_open(pid)
         try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            space = _pid_namespace(pid)
+            if space == _pid_namespace(first) and space != _pid_namespace(os.getpid()):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         finally:
             os.close(pidfd)
+
+
+def _pid_namespace(pid: int) -> int:
+    return Path(f"/proc/{pid}/ns/pid").stat().st_ino
 
 
 PROGRAM: Final = "criu"
