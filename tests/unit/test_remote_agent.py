@@ -169,9 +169,9 @@ def sessions():
     """Start sessions of two processes, as the owner of a start id or as a stranger; end what is left of them."""
     begun = []
 
-    def begin(*, start_id=None, first="exec sleep 600", child="sleep 600"):
+    def begin(*, start_id=None, setup=":", first="exec sleep 600", child="sleep 600"):
         environment = {**os.environ, **({} if start_id is None else {remote_agent.START_VARIABLE: start_id})}
-        script = f"{child} & echo $!; {first}"
+        script = f"{setup}; {child} & echo $!; {first}"
         process = subprocess.Popen(
             ["sh", "-c", script], stdout=subprocess.PIPE, env=environment, start_new_session=True, text=True
         )
