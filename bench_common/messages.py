@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from bench_common.cli import MAX_NAME, MAX_SLOTS
 from bench_common.errors import ProtocolError
+from bench_common.host_info import Engines, HostInfo
 from bench_common.records import LOOP_FIELDS, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome
 from bench_common.treatment import EngineSampling, Treatment
@@ -88,8 +89,8 @@ class Hello(_WorkerControl):
     slots: Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
     """How many jobs it can run at once."""
     sent_ns: Instant
-    info: dict[str, Any]
-    """Host, versions, engines, environment fingerprint; see `agent.host_info`."""
+    info: HostInfo
+    """Its host, versions, engines and fingerprint."""
 
 
 class PreflightResult(_WorkerControl):
@@ -101,7 +102,7 @@ class PreflightResult(_WorkerControl):
     """What is missing, one reason each; empty where nothing is."""
     unusable: bool
     """Whether an engine could not even be asked."""
-    engines: dict[str, Any]
+    engines: Engines
     """The present status of the engines that were named, as in the ``info`` of a hello."""
 
 

@@ -8,6 +8,7 @@ that runs services for others takes no jobs of that treatment unless no other wo
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
@@ -80,8 +81,11 @@ def _unsupported_operations(engine: str, status: Mapping[str, Any], treatment: T
     if not isinstance(treatment.job, Lifecycle):
         return []
     able = set(status.get("operations") or ()) | _ENGINE_FREE_OPERATIONS
-    step_s, interval_s = (float(_details(status).get(name, 0)) for name in (GRACE_STEP, STATS_INTERVAL))
-    found = []
+    step_s, interval_s, found = 0.0, 0.0, []
+    try:
+        step_s, interval_s = (_detail_s(status, name) for name in (GRACE_STEP, STATS_INTERVAL))
+    except ValueError as error:
+        found.append(f"{engine} {error}")
     for operation in treatment.job.operations:
         if operation.kind not in able:
             reason = _details(status).get(f"operation.{operation.kind}")
@@ -166,6 +170,18 @@ def _containers(treatment: Treatment) -> list[tuple[str, ContainerSettings]]:
 def _details(status: Mapping[str, Any]) -> Mapping[str, str]:
     details: Mapping[str, str] = status.get("details") or {}
     return details
+
+
+def _detail_s(status: Mapping[str, Any], name: str) -> float:
+    """Return a detail in seconds, 0 where there is none; raise `ValueError` where it is no such number."""
+    text = _details(status).get(name, "0")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"reports {name} = {text!r}: a number of seconds expected")
+    return value
 
 
 def _format_setting(container: ContainerSettings, setting: str) -> str:

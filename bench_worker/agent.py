@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from time import monotonic, monotonic_ns
-from typing import Any, Final
+from typing import Final
 
 import gevent
 import msgspec
@@ -24,6 +24,7 @@ from bench_common.cli import strip_brackets
 from bench_common.clock import ClockOffset, ClockOffsetEstimator
 from bench_common.errors import ExitCode, ProtocolError
 from bench_common.eventloop import LoopMeter, stall_s
+from bench_common.host_info import HostInfo
 from bench_common.messages import (
     MAX_FAILURE_CHARS,
     MAX_REASONS,
@@ -154,9 +155,9 @@ def _source_address(other: str) -> str | None:
     return None
 
 
-def hello_message(options: AgentOptions, info: dict[str, Any], offset: ClockOffset | None, sent_ns: int) -> Hello:
+def hello_message(options: AgentOptions, info: HostInfo, offset: ClockOffset | None, sent_ns: int) -> Hello:
     """Return a hello; `info` describes the host, `offset` is how far the master's clock is ahead."""
-    present: dict[str, Any] = {"load": os.getloadavg()[0]}
+    present: HostInfo = {"load": os.getloadavg()[0]}
     if offset is not None:
         present["clock"] = {"offset_ns": offset.offset_ns, "uncertainty_ns": offset.uncertainty_ns}
     return Hello(
@@ -212,14 +213,14 @@ class Agent:
     def __init__(
         self,
         options: AgentOptions,
-        describe: Callable[[], dict[str, Any]],
+        describe: Callable[[], HostInfo],
         child: LoadProcessHandle | None = None,
         offer: EngineCatalog | None = None,
     ) -> None:
         self._options = options
         self._describe = describe
         self._engine_catalog = offer or EngineCatalog(options.engines)
-        self._info: dict[str, Any] = {}
+        self._info: HostInfo = {}
         self._line = ControlChannel(
             options.control, options.key, on_heartbeat_ack=self._on_heartbeat_ack, on_message=self._on_message
         )

@@ -42,6 +42,7 @@ from bench_common.cli import (
 from bench_common.clock import clock_id
 from bench_common.curve import curve_required
 from bench_common.errors import ExitCode, UsageError
+from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_worker import queries
 from bench_worker.host.fingerprint import fingerprint, guess_environment
@@ -274,7 +275,7 @@ def serve(command_line: ServeOptions) -> int:
     return agent.serve()
 
 
-def describe_host(offer: EngineCatalog) -> dict[str, Any]:
+def describe_host(offer: EngineCatalog) -> HostInfo:
     """Return what a master learns about this host: versions, engines, fingerprint."""
     return {
         "host": socket.gethostname(),

@@ -6,12 +6,14 @@ A worker may have started days ago, so it probes its engines again when a run is
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
+from bench_common.host_info import EngineInfo
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import engine_classes, probe_all
 
@@ -45,21 +47,21 @@ class EngineCatalog:
         self._probe = probe or _probe_engines
         self._clock = clock
         self._probed_s = 0.0
-        self.statuses: dict[str, dict[str, Any]] = {}
+        self.statuses: dict[str, EngineInfo] = {}
 
-    def probe(self) -> dict[str, dict[str, Any]]:
+    def probe(self) -> dict[str, EngineInfo]:
         """Probe all engines; return their statuses by name."""
         self._probed_s = self._clock()
-        self.statuses = {status.name: _as_plain_map(asdict(status)) for status in self._probe(self._only)}
+        self.statuses = {status.name: _engine_info(status) for status in self._probe(self._only)}
         return self.statuses
 
-    def refresh(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def refresh(self, names: Iterable[str]) -> dict[str, EngineInfo]:
         """Return the statuses of the offered ones of these engines; probe those with an old or a bad status."""
         offered = [name for name in names if name in self.statuses]
         fresh = self._clock() - self._probed_s < PROBE_MAX_AGE_S
         stale = [name for name in offered if not (fresh and self.statuses[name]["usable"])]
         if stale:
-            self.statuses |= {status.name: _as_plain_map(asdict(status)) for status in self._probe(stale)}
+            self.statuses |= {status.name: _engine_info(status) for status in self._probe(stale)}
         return {name: self.statuses[name] for name in offered}
 
 
@@ -67,8 +69,12 @@ def _probe_engines(names: Collection[str] | None) -> list[EngineStatus]:
     return probe_all(engine_classes(names))
 
 
-def _as_plain_map(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
+def _engine_info(status: EngineStatus) -> EngineInfo:
+    """Return a status as it travels; an engine with a status that no master accepts is unusable."""
+    try:
+        return msgspec.convert({**asdict(status), "details": dict(status.details)}, EngineInfo)
+    except msgspec.ValidationError as error:
+        return EngineInfo(name=status.name, usable=False, reason=f"its status is malformed: {error}")
 
 
 class PreflightChecker:

@@ -63,8 +63,8 @@ class WorkerRow:
             self.host,
             self.environment,
             str(present.slots),
-            str(present.info.get("version", "unknown")),
-            f"{load:.2f}" if isinstance(load, float) else "?",
+            present.info.get("version", "unknown"),
+            "?" if load is None else f"{load:.2f}",
             format_clock(self.clock_offset_ns),
             f"{present.seconds_since_heard():.1f} s ago",
             ",".join(sorted(usable_engines(present))) or "none",
@@ -145,7 +145,7 @@ def build_rows(present: Sequence[DiscoveredWorker], hosts: Sequence[FleetHost], 
     rows = {
         worker.worker_id: WorkerRow(
             worker.worker_id,
-            str(worker.info.get("host", "unknown")),
+            worker.info.get("host", "unknown"),
             worker.environment,
             worker,
             worker.clock(boot_id),
@@ -160,10 +160,8 @@ def build_rows(present: Sequence[DiscoveredWorker], hosts: Sequence[FleetHost], 
 
 def usable_engines(worker: DiscoveredWorker) -> dict[str, str]:
     """Return the engines that are usable there, each with its version."""
-    engines = worker.info.get("engines")
-    if not isinstance(engines, dict):
-        return {}
-    return {name: str(status.get("version", "")) for name, status in engines.items() if status.get("usable")}
+    engines = worker.info.get("engines", {})
+    return {name: status.get("version", "") for name, status in engines.items() if status.get("usable")}
 
 
 def format_clock(clock_ns: tuple[int, int] | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from bench_common.host_info import HostInfo
 from bench_common.records import Outcome
 
 
@@ -21,7 +22,7 @@ class Hello:
     """How many jobs it can run at once."""
     identity: str | None = None
     """The name that its key proves; None without keys."""
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: HostInfo = field(default_factory=HostInfo)
     """Its host, versions and engines, for the journal."""
     clock_known: bool = True
     """False where its clock must be compared with ours first."""

@@ -6,13 +6,12 @@ shows up within about a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns
-from typing import Any
 
 import gevent
 
+from bench_common.host_info import HostInfo
 from bench_common.messages import HeartbeatAck, Hello, Preflight, Results, Stop, WorkerControlMessage
 from bench_master.run.sockets import Sockets
 
@@ -27,7 +26,7 @@ class DiscoveredWorker:
     environment: str
     slots: int
     """How many jobs it can run at once."""
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: HostInfo = field(default_factory=HostInfo)
     """Its host, versions and engines, from its hello."""
     heard_ns: int = 0
     """When its last hello arrived (monotonic)."""
@@ -44,10 +43,7 @@ class DiscoveredWorker:
         if boot_id and self.info.get("boot_id") == boot_id:
             return 0, 0
         reported = self.info.get("clock")
-        if not isinstance(reported, Mapping):
-            return None
-        offset, uncertainty = reported.get("offset_ns"), reported.get("uncertainty_ns")
-        return (-offset, uncertainty) if isinstance(offset, int) and isinstance(uncertainty, int) else None
+        return None if reported is None else (-reported["offset_ns"], reported["uncertainty_ns"])
 
 
 class WorkerDiscovery:
@@ -74,9 +70,9 @@ class WorkerDiscovery:
         place = (message.environment, message.slots, message.info)
         self.present[worker_id] = DiscoveredWorker(peer, worker_id, *place, heard_ns=received_ns)
         engines = message.info.get("engines")
-        if self._refresh_engines and peer not in self._asked and isinstance(engines, dict):
+        if self._refresh_engines and peer not in self._asked and engines is not None:
             self._asked.add(peer)
-            self._sockets.send(peer, Preflight(epoch=0, requirements=[], engines=sorted(map(str, engines))))
+            self._sockets.send(peer, Preflight(epoch=0, requirements=[], engines=sorted(engines)))
         stamps = HeartbeatAck(epoch=0, echo_ns=message.sent_ns, received_ns=received_ns, sent_ns=monotonic_ns())
         self._sockets.send(peer, stamps)
 

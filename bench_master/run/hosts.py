@@ -14,6 +14,7 @@ import numpy as np
 
 from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
+from bench_common.host_info import HostInfo
 from bench_common.messages import Heartbeat, Samples
 from bench_master.coordinator.roster import Member
 from bench_master.formatting import plural
@@ -72,7 +73,7 @@ class WorkerHost:
     """How many jobs the worker can run at once."""
     same_clock: bool
     """Whether its clock is the master's own."""
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: HostInfo = field(default_factory=HostInfo)
     """What the worker's hello says of its host."""
     offset_ns: int = 0
     """How far its monotonic clock is ahead of ours."""
@@ -138,11 +139,10 @@ class WorkerHost:
 
     def block(self, number: int, engines: frozenset[str]) -> dict[str, Any]:
         """Return the host block of the stats file; `engines` are those that the plan uses."""
-        reported = self.info.get("engines")
         versions = {
-            name: str(status.get("version", ""))
-            for name, status in (reported.items() if isinstance(reported, dict) else ())
-            if name in engines and isinstance(status, dict)
+            name: status.get("version", "")
+            for name, status in self.info.get("engines", {}).items()
+            if name in engines
         }
         return {
             "worker": number,
@@ -175,7 +175,7 @@ class WorkerHosts:
         found = ((number, host.clock_reading(now_ns)) for number, host in self)
         return [(number, *reading) for number, reading in found if reading is not None]
 
-    def shares_our_clock(self, info: Mapping[str, Any]) -> bool:
+    def shares_our_clock(self, info: HostInfo) -> bool:
         """Whether a worker runs on the master's own host: one boot of one machine has one clock."""
         return bool(self._boot_id) and info.get("boot_id") == self._boot_id
 
@@ -184,10 +184,10 @@ class WorkerHosts:
         """The environments of all workers."""
         return [host.environment for host in self._hosts.values()]
 
-    def join(self, member: Member, info: Mapping[str, Any]) -> WorkerHost:
+    def join(self, member: Member, info: HostInfo) -> WorkerHost:
         """Note a member that has joined or reconnected, with the information about its host."""
         same_clock = self.shares_our_clock(info)
-        name = str(info.get("host", "unknown"))
+        name = info.get("host", "unknown")
         host = WorkerHost(member.worker_id, name, member.environment, member.slots, same_clock, info)
         if not same_clock:
             host.uncertainty_ns = UNKNOWN_UNCERTAINTY_NS

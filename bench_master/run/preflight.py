@@ -1,18 +1,19 @@
 """Whether a worker can take part: what its hello says of its host, held against the plan, and the preflight check.
 
 A hello may be as old as its worker, so what the plan's containers need (images, networks, engines) is asked of the
-worker before it is admitted; the hello waits here for the answer. What a worker says is not trusted to have the right
-shape; what it does not say, it cannot do. Pure: the question is sent by a callback, and the clock is passed in.
+worker before it is admitted; the hello waits here for the answer. What a worker does not report, it cannot do. Pure:
+the question is sent by a callback, and the clock is passed in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
+from bench_common.host_info import EngineInfo, HostInfo
 from bench_common.messages import Hello
 from bench_common.messages import Preflight as PreflightMessage
 from bench_common.requirements import (
@@ -44,7 +45,7 @@ def check_compatibility(
     *,
     environment: str,
     slots: int,
-    info: Mapping[str, Any],
+    info: HostInfo,
     noop: bool,
     worker_id: str = "",
 ) -> Compatibility:
@@ -55,8 +56,7 @@ def check_compatibility(
     reasons: dict[str, None] = {}
     remarks: dict[str, None] = {}
     unusable = False
-    reported = info.get("engines")
-    engines: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
+    engines = info.get("engines", {})
     for treatment in treatments:
         hosted = {} if noop else services_hosted_by(treatment, worker_id, environment)
         takes = treatment.environment in (None, environment)
@@ -68,7 +68,7 @@ def check_compatibility(
         if noop:
             continue
         status = engines.get(treatment.engine)
-        if not isinstance(status, dict):
+        if status is None:
             reasons[f"it has no engine {treatment.engine!r}"] = None
         elif not status.get("usable"):
             unusable = True
@@ -92,7 +92,7 @@ def _local_part(treatment: Treatment, hosted: Mapping[str, ContainerSettings], *
     return replace(treatment, container=ContainerSettings(), services=dict(hosted), placement={}, swap="as-is")
 
 
-def _check_mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
+def _check_mounts(treatment: Treatment, info: HostInfo, status: EngineInfo) -> list[str]:
     if info.get("allow_host_mounts"):
         return []
     containers = (treatment.container, *treatment.services.values())
@@ -102,9 +102,8 @@ def _check_mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping
     return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]
 
 
-def _check_swap(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
-    fingerprint = info.get("fingerprint")
-    none = isinstance(fingerprint, dict) and fingerprint.get("swap") == 0
+def _check_swap(treatment: Treatment, info: HostInfo) -> list[str]:
+    none = info.get("fingerprint", {}).get("swap") == 0
     if treatment.swap == "as-is" or none or info.get("allow_swapoff"):
         return []
     return ["swap may not be switched off: start it with --allow-swapoff, or leave swap on with `swap: as-is`"]
@@ -167,7 +166,9 @@ class PreflightCheck:
         self._waiting[peer] = _PendingHello(asked_s, now, identity, hello, received_ns)
         return False
 
-    def answered(self, peer: bytes, identity: str | None, engines: Mapping[str, Any]) -> tuple[Hello, int] | None:
+    def answered(
+        self, peer: bytes, identity: str | None, engines: Mapping[str, EngineInfo]
+    ) -> tuple[Hello, int] | None:
         """Note an answer; return the hello that waited for it, with these engines in it, and when that came (ns).
 
         None where this worker was not asked.
@@ -177,9 +178,7 @@ class PreflightCheck:
             return None
         del self._waiting[peer]
         self._cleared.add(peer)
-        reported = kept.hello.info.get("engines")
-        if isinstance(reported, dict):
-            reported |= engines
+        kept.hello.info.get("engines", {}).update(engines)
         return kept.hello, kept.received_ns
 
     def _forget(self, now: float) -> None:

@@ -1,5 +1,8 @@
 """Whether a worker can do what the plan asks: said before anything runs, with every reason."""
 
+import pytest
+
+from bench_common.requirements import GRACE_STEP
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
 from bench_master.run.preflight import check_compatibility
 
@@ -40,10 +43,17 @@ def test_an_unusable_engine_is_told_apart():
     assert (found.unusable, found.reasons) == (True, ("engine docker cannot be used: no socket; start dockerd",))
 
 
-def test_engines_that_are_unknown_or_malformed_are_refused():
-    """A hello is not trusted to have the right shape."""
-    for engines in ({}, [], None, {"docker": "yes"}):
-        assert compatibility_of(treatment(), engines=engines).reasons == ("it has no engine 'docker'",)
+def test_a_worker_without_the_engine_is_refused():
+    """An engine that the hello does not list is not there."""
+    assert compatibility_of(treatment(), engines={}).reasons == ("it has no engine 'docker'",)
+
+
+@pytest.mark.parametrize("number", ["abc", "nan", "-1", "inf", ""])
+def test_a_malformed_number_in_an_engines_details_refuses_the_worker(number):
+    """A detail that should be a number of seconds and is none is a reason, and no exception."""
+    odd = {**DOCKER, "details": {**DOCKER.get("details", {}), GRACE_STEP: number}}
+    (reason,) = compatibility_of(treatment(), engines={"docker": odd}).reasons
+    assert f"reports {GRACE_STEP} = {number!r}" in reason
 
 
 def test_host_directories_need_the_workers_leave():

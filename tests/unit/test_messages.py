@@ -146,3 +146,46 @@ def test_any_values_in_the_right_shape_are_a_message_or_a_protocol_error(name, e
     assert (
         msgspec.convert(msgspec.to_builtins(decoded, builtin_types=(bytes,)), kind, builtin_types=(bytes,)) == decoded
     )
+
+
+HELLO = {"type": "hello", "epoch": 0, "worker_id": "w", "environment": "e", "slots": 1, "sent_ns": 1, "info": {}}
+nested = []
+for _ in range(900):
+    nested = [nested]
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"fingerprint": [1]},
+        {"fingerprint": {"memory": {"a": 1}}},
+        {"fingerprint": {"memory": nested}},
+        {"fingerprint": {1: "a"}},
+        {"fingerprint": {"memory": 1 << 63}},
+        {"fingerprint": {f"fact-{number}": 1 for number in range(501)}},
+        {"engines": ["docker"]},
+        {"engines": {"docker": "20.10"}},
+        {"engines": {"docker": {"usable": "yes"}}},
+        {"engines": {"docker": {"usable": True, "details": {"a": 1}}}},
+        {"labels": {"rack": 7}},
+        {"host": 7},
+        {"host": "x" * 2000},
+        {"clock": {"offset_ns": -(1 << 63), "uncertainty_ns": 0}},
+        {"clock": [1, 2]},
+        {"load": float("nan")},
+        {"allow_host_mounts": "yes"},
+    ],
+)
+def test_a_hello_with_an_odd_description_of_its_host_is_refused(info):
+    """Facts are flat, maps and texts are limited, and each key has its type: the reason names the place."""
+    with pytest.raises(ProtocolError, match=r"message 'hello': .*\$\.info"):
+        FROM_WORKER.decode(framed(HELLO | {"info": info}))
+
+
+def test_a_key_that_a_hello_does_not_declare_is_dropped():
+    """What a newer worker reports beyond the declared keys reaches no stats file."""
+    info = {"host": "blade", "novelty": [[[]]], "fingerprint": {"kernel": "6.1", "swap": 0, "disk": None}}
+    assert FROM_WORKER.decode(framed(HELLO | {"info": info})).info == {
+        "host": "blade",
+        "fingerprint": {"kernel": "6.1", "swap": 0, "disk": None},
+    }
