@@ -57,13 +57,19 @@ RIGHT = st.fixed_dictionaries(
         "entrypoint": SCALARS,
     },
 )
-WRONG = st.dictionaries(
-    st.sampled_from([field.name for field in (*DEFINITION_KEYS, *DRIVER_KEYS)]) | st.text(max_size=6),
-    st.recursive(
-        SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner), max_leaves=6
-    ),
-    max_size=6,
-).map(lambda keys: {"drivers": [{}], **keys})
+WRONG = (
+    st.dictionaries(
+        st.sampled_from([field.name for field in (*DEFINITION_KEYS, *DRIVER_KEYS)]) | st.text(max_size=6),
+        st.recursive(
+            SCALARS,
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+            max_leaves=6,
+        ),
+        max_size=6,
+    )
+    .filter(lambda keys: not keys.keys() & {"job", "jobs"})
+    .map(lambda keys: {"drivers": [{}], **keys})
+)
 FLAGS = st.builds(
     DefinitionFlags, legacy=st.booleans(), overhead=st.booleans(), grace=st.sampled_from(["10s", "0s", "1m30s"])
 )
