@@ -163,6 +163,23 @@ class RunWarning(_WorkerControl):
     text: Reason
 
 
+class EngineOutage(_WorkerControl):
+    """An engine does not answer, so the jobs that have not begun wait; or the end of that."""
+
+    engine: Name
+    trial: Count
+    """The trial of the job that found the engine away."""
+    state: Literal["began", "ended", "abandoned"]
+    """``abandoned``: it lasted for longer than a job may take, so jobs begin all the same."""
+    began_ns: Instant
+    ended_ns: Instant
+    """When it ended; the instant of this message while it lasts."""
+    failed: Count
+    """How many jobs failed by it so far."""
+    reason: Reason
+    """What the engine's client said."""
+
+
 class Progress(_WorkerControl):
     """How far a step is that reports while it runs, for the screen; empty when the step is over."""
 
@@ -390,6 +407,7 @@ WorkerControlMessage: TypeAlias = (
     | Samples
     | PackingReport
     | RunWarning
+    | EngineOutage
     | Progress
     | ServiceRequest
     | ServiceResult

@@ -15,14 +15,22 @@ import gevent
 from gevent.lock import RLock
 from greenlet import greenlet
 
-from bench_common.errors import WeighbridgeError
+from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_common.messages import ServiceCommand
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.requirements import RequestedAction, ServiceOutcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_stop_condition
 from bench_common.units import format_duration
 from bench_worker import job
-from bench_worker.engines.base import Container, Engine, EngineOptions, OperationFailed, OperationResult
+from bench_worker.engine_outage import EngineOutage, OutageNews
+from bench_worker.engines.base import (
+    Container,
+    Engine,
+    EngineOptions,
+    EngineUnreachable,
+    OperationFailed,
+    OperationResult,
+)
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.host.swap import SwapError, SwapSwitch, has_swap
 from bench_worker.job import Failure, Script
@@ -34,7 +42,7 @@ from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequest
 from bench_worker.service_pool import ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
 from workloads.registry import workload
-from workloads.script import job_script
+from workloads.script import job_limit_s, job_script
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +53,7 @@ ResultT = TypeVar("ResultT")
 
 UNREACHABLE: Final = "unreachable"
 UNREACHABLE_PAUSE_S: Final = 0.2
-"""How long a slot pauses after an engine was unreachable, in seconds: a restart must not fail all remaining jobs."""
+"""How long a slot pauses after it could not reach what it needs, in seconds: the next would fail as fast."""
 SPOOL_POLL_S: Final = 0.02
 """How often a slot checks whether the master has caught up with the spool, in seconds."""
 
@@ -53,7 +61,8 @@ SPOOL_POLL_S: Final = 0.02
 class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
-    `report_progress` gets short progress texts of a running step, and an empty text when the step ends.
+    `report_progress` gets short progress texts of a running step, and an empty text when the step ends;
+    `report_outage` gets the news of an engine that does not answer.
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class JobExecutor:
         report_progress: Callable[[str], None] | None = None,
         request: SendRequest | None = None,
         reply: SendOutcome | None = None,
+        report_outage: Callable[[OutageNews], None] | None = None,
     ) -> None:
         self._report_progress = report_progress
         self._run_context = assignment
@@ -82,6 +92,15 @@ class JobExecutor:
         self._waiting: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
         self._treatment, self._script = -1, Script(())
+        self._trial = -1
+        self._report_outage = report_outage or _report_nothing
+        self._outages: dict[str, EngineOutage] = {}
+        self._outage: EngineOutage | None = None
+        """The outage of the present treatment's engine, until one of its jobs is done."""
+        self._refused: set[int] = set()
+        """The jobs whose first operation their engine did not begin, as it was away."""
+        self._unremoved: list[Callable[[], object]] = []
+        """Removes what jobs left behind when their engine did not answer."""
         self._is_packing = False
         self._runs: dict[int, Callable[[int], JobReport]] = {}
         self._run: Callable[[int], JobReport] | None = None
@@ -134,6 +153,7 @@ class JobExecutor:
         else:
             self._packing = None
         self._outbox.start_trial(treatment, trial, self._script)
+        self._trial = trial
         self._slots.limit, self._batch = concurrency, batch
         if self._queue_timeout_ns:
             self._arrival_queue.put(jobs)
@@ -142,6 +162,7 @@ class JobExecutor:
 
     def _switch_treatment(self, treatment: Treatment) -> None:
         self._treatment, self._script = treatment.index, Script(job_script(treatment))
+        self._outage = self._outages.get(treatment.engine)
         self._is_packing = treatment.is_packing and not self._run_context.noop
         self._run = self._runs.get(treatment.index)
         load = treatment.open_load
@@ -192,35 +213,99 @@ class JobExecutor:
         if slot in self._waiting:
             slot.throw(JobAborted)
 
-    def _execute(self, order: AssignmentRow) -> None:
+    def _execute(self, order: AssignmentRow) -> None:  # noqa: C901, PLR0912  a call more would cost every job
         ticket, _seed, intended_ns = order
         while self._outbox.full:
             gevent.sleep(SPOOL_POLL_S)
         try:
+            if self._outage is not None:
+                self._await_engine(self._outage)
             if intended_ns and monotonic_ns() - intended_ns > self._queue_timeout_ns:
                 report = self._dropped()
             else:
                 report = (self._run or self._prepare())(ticket)
         except JobReturned:
             return
-        except SwapError as error:
-            report = _not_started("swap", str(error))
-        except WeighbridgeError as error:
+        except JobAborted:
+            now = monotonic_ns()
+            report = JobReport.ended(Outcome.ABORTED, (now, now))
+        except EngineUnavailable as error:
+            # Nothing was made for the job, so it can wait, too.
+            if self._begin_outage(str(error)).under_way:
+                self._execute(order)
+                return
             report = _not_started(UNREACHABLE, str(error))
-        except Exception as error:  # a slot must survive any error of a job, and reports it
-            log.exception("job %d failed inside the worker", job_id_of(ticket))
-            report = _not_started("internal", f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001  a slot must survive any error of a job, and reports it
+            report = _report_of_error(error, ticket)
+        if self._refused and ticket in self._refused:
+            # Nothing was made for it either.
+            self._refused.discard(ticket)
+            if self._outage is not None and not self._outage.abandoned:
+                self._execute(order)
+                return
         # Send results when a batch is full, else once per pass of the loop.
         if self._outbox.add(ticket, report) >= self._batch:
             self._outbox.flush()
         elif not self._slots.pass_scheduled:
             self._slots.schedule_pass()
-        if report.extras is not None and report.error is not None and report.error[1] == UNREACHABLE:
+        if report.extras is not None or self._outage is not None:
+            self._after_job(report)
+
+    def _after_job(self, report: JobReport) -> None:
+        outage = self._outage
+        if report.error is not None and report.error[1] == UNREACHABLE and (outage is None or outage.abandoned):
             gevent.sleep(UNREACHABLE_PAUSE_S)
+        elif outage is not None and not outage.under_way and report.outcome == Outcome.DONE:
+            # What follows is another outage.
+            self._outages.clear()
+            self._outage = None
+
+    # -- an engine that does not answer -------------------------------------------------------------------------
+
+    def _begin_outage(self, reason: str) -> EngineOutage:
+        """Let further jobs of the present engine wait until it answers."""
+        treatment = self._treatments[self._treatment]
+        if treatment.engine not in self._outages:
+            ask = partial(self._engine_answers, treatment)
+            self._outages[treatment.engine] = EngineOutage(treatment.engine, ask, self._report_outage)
+        self._outage = outage = self._outages[treatment.engine]
+        outage.begin(reason, self._trial, job_limit_s(treatment))
+        return outage
+
+    def _on_unreachable(self, error: EngineUnreachable) -> None:
+        """Note that a job under way failed because its engine is away."""
+        self._begin_outage(str(error)).job_failed()
+
+    def _engine_answers(self, treatment: Treatment) -> bool:
+        try:
+            return self._locked_engine(treatment).answers()
+        except WeighbridgeError:  # it could not be opened yet
+            return False
+
+    def _await_engine(self, outage: EngineOutage) -> None:
+        """Wait for the end of an outage; before that, the first job removes what those left that failed by it.
+
+        Raises `JobAborted`.
+        """
+        while outage.under_way:
+            self._interruptibly(outage.wait)
+            if self._remove_leftovers():
+                return
+        if self._unremoved and not outage.abandoned:
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> bool:
+        """Remove what jobs left when their engine was away; return whether it answered."""
+        waiting, self._unremoved = self._unremoved, []
+        for remove in waiting:
+            remove()
+        return not self._unremoved
 
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
         text = f"no slot was free within {format_duration(self._queue_timeout_ns / 1e9)} of its arrival"
+        if self._outage is not None:
+            text += ": the engine did not answer, and jobs waited for it"
         return JobReport.ended(Outcome.FAILED, (now, now), error=(ARRIVAL, DROPPED, text))
 
     def _run_without_swap(self, run: Callable[[int], JobReport], ticket: int) -> JobReport:
@@ -312,6 +397,12 @@ class JobExecutor:
         if isinstance(error, UnusableResult):
             return error.failure
         if isinstance(error, OperationFailed):
+            if isinstance(error, EngineUnreachable):
+                if error.refused and not report.stamps and not self._is_packing:
+                    self._refused.add(container.ticket)
+                    self._begin_outage(str(error))
+                else:
+                    self._on_unreachable(error)
             return Failure(error.kind, str(error)[:MAX_MESSAGE_CHARS], error.start_ns, error.end_ns)
         log.error(
             "engine raised an unexpected error in operation %d of job %d",
@@ -348,6 +439,11 @@ class JobExecutor:
             return None
         try:
             return runner.clean_up(container)
+        except EngineUnreachable as error:
+            # It may still run, beside the jobs that follow.
+            self._begin_outage(str(error))
+            self._unremoved.append(partial(self._clean_up, runner, container))
+            return str(error)[:MAX_MESSAGE_CHARS]
         except Exception as error:  # the clean-up at the end of the run tries again
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
@@ -378,6 +474,7 @@ class JobExecutor:
                 keep=self._run_context.keep,
                 requests=self.service_requests,
                 report_progress=self._report_progress,
+                on_unreachable=self._on_unreachable,
             )
             self._pools[treatment.index] = pool
             run = partial(self._run_with_services, pool)
@@ -425,6 +522,20 @@ def _no_master(_treatment: int, service: str, _ticket: int, _action: RequestedAc
 
 def _no_reply(_command: ServiceCommand, _outcome: ServiceOutcome) -> None:
     """Drop an outcome: there is no master."""
+
+
+def _report_nothing(_news: OutageNews) -> None:
+    """Report an outage to nobody: there is no master."""
+
+
+def _report_of_error(error: Exception, ticket: int) -> JobReport:
+    """Return the report of a job that an error kept from its first operation."""
+    if isinstance(error, SwapError):
+        return _not_started("swap", str(error))
+    if isinstance(error, WeighbridgeError):
+        return _not_started(UNREACHABLE, str(error))
+    log.error("job %d failed inside the worker", job_id_of(ticket), exc_info=error)
+    return _not_started("internal", f"{type(error).__name__}: {error}")
 
 
 def _not_started(kind: str, message: str) -> JobReport:

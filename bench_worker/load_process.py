@@ -32,6 +32,7 @@ from bench_common.messages import (
     Acknowledge,
     CancelJobs,
     DefineTreatment,
+    EngineOutage,
     Jobs,
     MasterWorkMessage,
     PackingReport,
@@ -45,6 +46,7 @@ from bench_common.messages import (
 from bench_common.profiling import MAX_PACKED_BYTES, Profiler
 from bench_common.records import ASSIGNMENT_FIELDS
 from bench_common.treatment import Treatment
+from bench_worker.engine_outage import OutageNews
 from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.job_executor import JobExecutor
 from bench_worker.outbox import Outbox
@@ -181,6 +183,7 @@ class LoadProcess:
                     outcome=outcome,
                 )
             ),
+            report_outage=self._report_outage,
         )
         self._meter.read()  # discard the start-up (loading engines and workloads): not part of the run
         self._lane = ZmqChannel(self._connect(zmq.PULL, run.lane_endpoint, run), self._on_lane)
@@ -200,6 +203,20 @@ class LoadProcess:
                 returned=list(packed.returned),
                 hold_s=packed.hold_s,
                 memory_before=packed.memory_before,
+            )
+        )
+
+    def _report_outage(self, news: OutageNews) -> None:
+        self._pipe.send(
+            EngineOutage(
+                epoch=self._epoch,
+                engine=news.engine,
+                trial=news.trial,
+                state=news.state,
+                began_ns=news.began_ns,
+                ended_ns=news.ended_ns,
+                failed=news.failed,
+                reason=clip(news.reason),
             )
         )
 

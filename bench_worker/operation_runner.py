@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport
 from bench_common.treatment import ContainerSettings, Guest, Operation, Treatment
-from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
+from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.job import Failure, Script
 from workloads.base import Workload
 from workloads.script import (
@@ -290,9 +290,11 @@ class OperationRunner:
         return None
 
     def clean_up(self, container: Container) -> str | None:
-        """Remove the container, if it exists; return the failure, if any."""
+        """Remove the container, if it exists; return the failure, if any. Raises `EngineUnreachable`."""
         try:
             self.engine.remove(container, timeout_s=CLEANUP_S)
+        except EngineUnreachable:
+            raise
         except OperationFailed as failure:
             return None if failure.kind == "not-found" else str(failure)[:MAX_MESSAGE_CHARS]
         return None

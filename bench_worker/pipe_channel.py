@@ -16,7 +16,7 @@ import msgspec
 from gevent.lock import RLock
 from msgspec import Struct
 
-from bench_common.messages import PackingReport, Progress, ServiceRequest, ServiceResult
+from bench_common.messages import EngineOutage, PackingReport, Progress, ServiceRequest, ServiceResult
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class ServicesReleased(_PipeMessage):
 
 
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
-Forwarded: TypeAlias = PackingReport | Progress | ServiceRequest | ServiceResult
+Forwarded: TypeAlias = PackingReport | EngineOutage | Progress | ServiceRequest | ServiceResult
 """Messages to the master; the agent, which owns the control socket, forwards them."""
 ToAgent: TypeAlias = Ready | LoadStatus | ProfileTaken | ServicesReleased | Forwarded
 

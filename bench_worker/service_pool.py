@@ -15,7 +15,7 @@ from bench_common.records import JobReport, Outcome
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
-from bench_worker.engines.base import Engine
+from bench_worker.engines.base import Engine, EngineUnreachable
 from bench_worker.operation_runner import OperationRunner
 from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
 from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
@@ -27,7 +27,10 @@ RunScript: TypeAlias = Callable[[OperationRunner, str, Callable[[], None]], JobR
 
 
 class ServicePool:
-    """The services of one treatment: one set for each concurrent job. With `keep`, none is removed."""
+    """The services of one treatment: one set for each concurrent job. With `keep`, none is removed.
+
+    `on_unreachable` gets the failure of a service for which the engine did not answer.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,9 @@ class ServicePool:
         keep: bool,
         requests: RemoteServiceRequests,
         report_progress: Callable[[str], None] | None = None,
+        on_unreachable: Callable[[EngineUnreachable], None] | None = None,
     ) -> None:
+        self._on_unreachable = on_unreachable
         self._requests = requests
         self._report_progress = report_progress
         self._engine = engine
@@ -58,6 +63,8 @@ class ServicePool:
         try:
             report = self._run_with_started(services, name, perform, wait)
         except ServiceFailed as failure:
+            if isinstance(failure.__cause__, EngineUnreachable) and self._on_unreachable is not None:
+                self._on_unreachable(failure.__cause__)
             report = _not_started(failure.service, failure.kind, str(failure), failure.outputs)
         except JobAborted:
             report = JobReport()

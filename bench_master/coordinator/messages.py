@@ -76,6 +76,19 @@ class PackingReported:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineOutage:
+    """The engine of a member's jobs does not answer, so those that have not begun wait there; or the end of that.
+
+    `fields` (engine, began_ns, ended_ns, failed, reason) go to the journal as they are.
+    """
+
+    epoch: int
+    trial: int
+    state: Literal["began", "ended", "abandoned"]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class CleanupDone:
     """A member has removed what the run left on its host."""
 
@@ -115,6 +128,7 @@ Event: TypeAlias = (
     | WorkerDied
     | ResultsReceived
     | PackingReported
+    | EngineOutage
     | CleanupDone
     | RunRefused
     | Interrupt

@@ -136,6 +136,9 @@ class Share:
     """How many may wait there now."""
     arrivals: ArrivalSchedule | None = None
     """When its jobs arrive, in an open system; None where slots start the next job when one ends."""
+    waits_for_engine: bool = False
+    """Whether the jobs that have not begun wait for their engine to answer."""
+    _progress_since_outage: bool = True
     _window_start: float = 0.0
     _since: int = 0
 
@@ -151,6 +154,7 @@ class Share:
     def progress(self, jobs: int, now: float) -> None:
         """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
         self.last_progress_at = now
+        self._progress_since_outage = True
         if not self.look_ahead or self.fixed_batch is not None:
             return
         self._since += jobs
@@ -158,6 +162,17 @@ class Share:
         if passed >= RATE_WINDOW_S:
             self.look_ahead_jobs = min(MAX_LOOK_AHEAD, int(self._since / passed * LOOK_AHEAD_S))
             self._window_start, self._since = now, 0
+
+    def engine_outage(self, began: bool, now: float) -> None:  # noqa: FBT001  one of two states
+        """Note that its jobs wait for their engine from now on, or do no longer.
+
+        At the end they get their time anew, but never twice without a result between: a worker that only reports
+        outages must not hold up the run.
+        """
+        self.waits_for_engine = began
+        if not began and self._progress_since_outage:
+            self.last_progress_at = now
+            self._progress_since_outage = False
 
     @property
     def unassigned(self) -> int:

@@ -15,6 +15,7 @@ from bench_common.errors import ProtocolError
 from bench_common.messages import (
     CleanupDone,
     Dismiss,
+    EngineOutage,
     Heartbeat,
     HeartbeatAck,
     Hello,
@@ -97,6 +98,7 @@ MemberMessage: TypeAlias = (
     | Samples
     | PackingReport
     | RunWarning
+    | EngineOutage
     | Progress
     | ServiceRequest
     | ServiceResult
@@ -116,6 +118,7 @@ class MessageHandler:
         self._dispatcher = parts.dispatcher
         self._recorder = parts.recorder
         self._operation_counts = [len(operation_names(treatment)) for treatment in parts.plan.treatments]
+        self._engines = frozenset(treatment.engine for treatment in parts.plan.treatments)
         self._treatment_of = [trial.treatment for trial in parts.plan.trials]
 
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
@@ -150,7 +153,7 @@ class MessageHandler:
 
     # -- members ------------------------------------------------------------------------------------------------
 
-    def _on_member_message(  # noqa: C901  one case for each type of message
+    def _on_member_message(  # noqa: C901, PLR0912  one case for each type of message
         self, member: Member, message: MemberMessage, received_ns: int
     ) -> None:
         parts, host = self._parts, self._parts.hosts[member.number]
@@ -166,6 +169,8 @@ class MessageHandler:
                 self._on_packing_report(member, message)
             case RunWarning():
                 self._recorder.warn(f"worker {member.worker_id}: {one_line(message.text)}")
+            case EngineOutage():
+                self._on_engine_outage(member, host, message)
             case Progress():
                 host.status_text = message.text
             case ServiceRequest():
@@ -199,6 +204,18 @@ class MessageHandler:
             "memory_before": message.memory_before,
         }
         self._run.handle(ev.PackingReported(member.epoch, message.trial, message.returned, fields))
+
+    def _on_engine_outage(self, member: Member, host: WorkerHost, message: EngineOutage) -> None:
+        if message.engine not in self._engines:
+            raise ProtocolError(f"an outage of engine {message.engine[:40]!r}, which the plan does not use")
+        fields = {
+            "engine": message.engine,
+            "began_ns": message.began_ns - host.offset_ns,
+            "ended_ns": message.ended_ns - host.offset_ns,
+            "failed": message.failed,
+            "reason": message.reason,
+        }
+        self._run.handle(ev.EngineOutage(member.epoch, message.trial, message.state, fields))
 
     # -- workers that ask to join --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.coordinator import messages as act
-from bench_master.formatting import plural
+from bench_master.formatting import one_line, plural
 from bench_master.progress.view import View
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
@@ -162,7 +162,7 @@ class Recorder:
         self.live_stats.errors(errors)
         self.view.jobs(rows)
 
-    def note(self, note: act.LogEvent) -> None:
+    def note(self, note: act.LogEvent) -> None:  # noqa: C901  one case for each kind
         """Write an event, and notify the user if it matters."""
         self.settle()  # an event in the file implies that everything before it is there
         self._write_loops()
@@ -184,6 +184,8 @@ class Recorder:
                 text = describe_loss(worker, fields)
                 self.warn(text)
                 self.view.notify(text)
+            case "engine-outage":
+                self._on_engine_outage(fields)
             case "packed":
                 self.live_stats.reduce_planned(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id
@@ -203,3 +205,17 @@ class Recorder:
             self._events_before_journal.append((note.kind, now, fields))
         else:
             self.journal.note(note.kind, now, fields)
+
+    def _on_engine_outage(self, fields: Mapping[str, Any]) -> None:
+        who = f"engine {fields['engine']} of worker {self._hosts[fields['worker']].worker_id}"
+        lasted = f"{(fields['ended_ns'] - fields['began_ns']) / 1e9:.1f} s"
+        match fields["state"]:
+            case "began":
+                self.view.notify(f"{who} does not answer; its jobs wait until it does: {one_line(fields['reason'])}")
+            case "ended":
+                failed = plural(fields["failed"], "job")
+                self.view.notify(f"{who} answers again after {lasted}; {failed} failed by it")
+            case _:
+                self.view.notify(
+                    f"{who} has not answered for {lasted}, longer than a job may take; jobs go on and fail"
+                )

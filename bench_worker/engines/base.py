@@ -1,7 +1,7 @@
 """What an engine is: methods on one container, each stamped where it happens.
 
 An engine is a class in one module, registered under the entry-point group ``weighbridge.engines``. It must define
-15 methods and may define 15 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
+15 methods and may define 16 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
 greenlet, never the loop, and honours `timeout_s`. An operation returns an `OperationResult` whose stamps were taken
 next to the socket or the process, or raises `OperationFailed` with the same stamps, so that a failure's time is
 kept apart.
@@ -32,6 +32,9 @@ LABEL = "weighbridge"
 RUN_LABEL = f"{LABEL}.run"
 WORKER_LABEL = f"{LABEL}.worker"
 TICKET_LABEL = f"{LABEL}.ticket"
+
+MAX_CAUSES = 10
+"""How many causes of an error are looked at."""
 
 PRINTED_LIMIT_BYTES = 1 << 20
 """How much of the output of a running command is read, in bytes."""
@@ -175,6 +178,29 @@ class OperationFailed(WeighbridgeError):
         self.end_ns = end_ns
 
 
+class EngineUnreachable(OperationFailed):
+    """An operation got no answer because the engine itself is away: stopped, restarting, or its socket is gone.
+
+    It is no fault of the job, so further jobs wait until the engine `answers` again. A registry or a service that
+    cannot be reached is not meant. `refused` says that the request did not reach it, or that it did nothing of it.
+    """
+
+    def __init__(self, message: str, *, start_ns: int, end_ns: int, refused: bool = False) -> None:
+        super().__init__("unreachable", message, start_ns=start_ns, end_ns=end_ns)
+        self.refused = refused
+
+
+def is_connection_refused(error: BaseException) -> bool:
+    """Return whether an error is, or was caused by, that nobody listens at a socket."""
+    seen: BaseException | None = error
+    for _ in range(MAX_CAUSES):
+        if seen is None or isinstance(seen, ConnectionRefusedError | FileNotFoundError):
+            break
+        inner = [item for item in seen.args if isinstance(item, BaseException)]
+        seen = seen.__cause__ or (inner[0] if inner else seen.__context__)
+    return isinstance(seen, ConnectionRefusedError | FileNotFoundError)
+
+
 @dataclass(frozen=True, slots=True)
 class Leftover:
     """Something that a run left behind and that carries its label."""
@@ -240,7 +266,7 @@ class Engine(abc.ABC):
     Every engine defines `probe`, `open`, `close`, the operations `create`, `start`, `exec`, `wait`, `pause`,
     `unpause`, `stop`, `kill`, `logs`, `remove`, and for clean-up `leftovers` and `discard`. The others have a
     default: the operations `run`, `pull`, `commit`, `checkpoint`, `restore`, `stats`; for services `address`,
-    `published_port`, `shared_path`; before a run `missing`, `prepare`; and `daemon_processes`, `watch`,
+    `published_port`, `shared_path`; before a run `missing`, `prepare`; and `answers`, `daemon_processes`, `watch`,
     `read_output`, `committed_bytes`.
     """
 
@@ -274,6 +300,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Disconnect. Containers are not touched."""
+
+    def answers(self) -> bool:
+        """Return whether the engine answers now, within 5 s; asked again and again while it is unreachable."""
+        return self.probe().usable
 
     @classmethod
     def image_store(cls) -> ImageStore | None:

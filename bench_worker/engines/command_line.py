@@ -18,19 +18,19 @@ else it would write to pipes that nobody reads any more.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.base import OperationFailed, OperationResult
+from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
 from bench_worker.engines.results import spawn_failure_kind
 from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Mapping, Sequence
 
     from bench_worker.timing.processes import Exit
@@ -83,6 +83,8 @@ class CommandLine:
     """The options before every command."""
     error_kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
     """Kinds of failure (see `OperationFailed`) with the patterns of their error texts; the first match wins."""
+    refusal: re.Pattern[str] = re.compile(r"(?!)")
+    """The error texts that mean that the program did not reach its daemon; none matches this one."""
     env: Mapping[str, str] | None = None
     """The program's whole environment; None: that of this process at each call."""
     cwd: str = "/"
@@ -156,7 +158,11 @@ class CommandSequence:
         """Return the failure that a command's exit code and error text mean."""
         text = result.error_text or f"{self.cli.program} {result.arguments[0]}: exit code {result.exit_code}"
         end_ns = max(result.end_ns, self.start_ns)
-        return OperationFailed(self.cli.classify_error(text), text, start_ns=self.start_ns, end_ns=end_ns)
+        kind = self.cli.classify_error(text)
+        if kind == "unreachable":
+            refused = result is self.first and bool(self.cli.refusal.search(text))
+            return EngineUnreachable(text, start_ns=self.start_ns, end_ns=end_ns, refused=refused)
+        return OperationFailed(kind, text, start_ns=self.start_ns, end_ns=end_ns)
 
     def failure(self, kind: str, text: str) -> OperationFailed:
         """Return a failure of this kind, ending with the last timed command (now where there is none)."""
@@ -181,8 +187,13 @@ class CommandSequence:
             )
         except SpawnFailed as error:
             # That the engine's own program is missing is no fault of the container's command.
-            kind = "unreachable" if isinstance(error, CommandNotFound) else spawn_failure_kind(error)
             start_ns = self.first.start_ns if self.first else error.start_ns
+            if isinstance(error, CommandNotFound):
+                refused = self.first is None
+                raise EngineUnreachable(
+                    str(error), start_ns=start_ns, end_ns=error.end_ns, refused=refused
+                ) from error
+            kind = spawn_failure_kind(error)
             raise OperationFailed(kind, str(error), start_ns=start_ns, end_ns=error.end_ns) from error
         except WaitTimeout as error:
             text = f"`{self.cli.program} {arguments[0]}` did not end within {self.timeout_s:g} s and was killed"

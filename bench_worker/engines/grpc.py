@@ -24,7 +24,7 @@ import h2.exceptions
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 
-from bench_worker.engines.base import OperationFailed, OperationResult
+from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult, is_connection_refused
 from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS
 
 _CHUNK_BYTES: Final = 1 << 16
@@ -73,6 +73,13 @@ class GrpcError(Exception):
         self.code = code
         self.start_ns = start_ns
         self.end_ns = end_ns
+
+
+class GrpcUnreachable(GrpcError):
+    """A call to which nothing answered: there is no socket, nobody listens, or the connection broke."""
+
+    def __init__(self, message: str, *, start_ns: int, end_ns: int) -> None:
+        super().__init__(_UNAVAILABLE, message, start_ns=start_ns, end_ns=end_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +209,20 @@ class _Connection:
         self.flush()
         return stamp
 
+    def is_open(self) -> bool:
+        """Take in what came while the connection was idle; return whether the service still takes calls on it."""
+        self.socket.settimeout(0)
+        try:
+            while data := self.socket.recv(_CHUNK_BYTES):
+                events = self.http.receive_data(data)
+                if any(isinstance(event, h2.events.ConnectionTerminated) for event in events):
+                    return False
+        except BlockingIOError:
+            return True
+        except (OSError, h2.exceptions.H2Error):
+            return False
+        return False
+
     def close(self) -> None:
         """Close it."""
         self.socket.close()
@@ -249,7 +270,7 @@ class GrpcChannel:
         connection: _Connection | None = None
         call = _Call(0)
         try:
-            connection = self._idle.pop() if self._idle else _Connection(self.path, timeout_s)
+            connection = self._idle_connection(timeout_s) or _Connection(self.path, timeout_s)
             call.stream = connection.http.get_next_available_stream_id()
             connection.send(call, headers, requests, deadline)
             end_ns = earliest_ns = call.start_ns
@@ -261,7 +282,7 @@ class GrpcChannel:
         except (OSError, h2.exceptions.H2Error) as error:
             _close_quietly(connection)
             text = f"{self.path}: {getattr(error, 'strerror', None) or error}"
-            raise _error(_UNAVAILABLE, text, call, begun_ns) from error
+            raise GrpcUnreachable(text, start_ns=call.start_ns or begun_ns, end_ns=time.monotonic_ns()) from error
         except BaseException:
             # This greenlet was killed in its wait: the next call would get this one's reply.
             _close_quietly(connection)
@@ -269,7 +290,7 @@ class GrpcChannel:
         end_ns = max(call.start_ns, end_ns)
         if call.broken:
             _close_quietly(connection)
-            raise _error(_UNAVAILABLE, f"{self.path}: {call.broken}", call, begun_ns, end_ns)
+            raise GrpcUnreachable(f"{self.path}: {call.broken}", start_ns=call.start_ns or begun_ns, end_ns=end_ns)
         if call.sent:
             self._idle.append(connection)
         else:
@@ -284,6 +305,16 @@ class GrpcChannel:
             text = f"{self.path}: the reply to {path} is not valid: {error}"
             raise _error(_INTERNAL, text, call, begun_ns, end_ns) from error
         return GrpcReply(messages, call.start_ns, end_ns, end_ns - max(call.start_ns, earliest_ns))
+
+    def _idle_connection(self, timeout_s: float) -> _Connection | None:
+        """Return a connection that the service has not closed; None where there is none."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open():
+                connection.socket.settimeout(timeout_s)
+                return connection
+            connection.close()
+        return None
 
     def close(self) -> None:
         """Close all connections that are not in use."""
@@ -361,6 +392,10 @@ class CallSequence:
 
     def _failed(self, error: GrpcError) -> OperationFailed:
         text = str(error)
+        if isinstance(error, GrpcUnreachable):
+            # A request that came before this one may have made something.
+            refused = is_connection_refused(error) and not self.last_start_ns
+            return EngineUnreachable(text, start_ns=self.start_ns, end_ns=self.end_ns, refused=refused)
         kind = kind_of_message(text, self.kinds) or KIND_BY_CODE.get(error.code) or kind_of_message(text) or "engine"
         failure = NotFound if error.code == _NOT_FOUND or kind == "not-found" else OperationFailed
         return failure(kind, text, start_ns=self.start_ns, end_ns=self.end_ns)

@@ -24,6 +24,7 @@ from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker.errors import (
+    ENGINE_AWAY,
     KIND_PATTERNS,
     count_oom_kills,
     exec_failure,
@@ -104,12 +105,15 @@ _PROBE_TIMEOUT_S: Final = 0.9
 _LOOKUP_TIMEOUT_S: Final = 5.0
 _MAX_ERROR_BYTES: Final = 4096
 
-_NO_DAEMON: Final = r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)"
+_NO_DAEMON: Final = re.compile(
+    r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)", re.MULTILINE
+)
 
 ERROR_KINDS: Final = (
-    ("unreachable", re.compile(_NO_DAEMON, re.MULTILINE)),
+    ("unreachable", _NO_DAEMON),
     # The connection broke while the client waited for the answer.
     ("unreachable", re.compile(r"\b(EOF|connection reset by peer)\"?$", re.MULTILINE)),
+    ("unreachable", ENGINE_AWAY),
     *KIND_PATTERNS,
     ("conflict", re.compile(r"\bis paused\b|\bConflict\b")),
     ("not-found", re.compile(r"No such (container|network|volume)|(network|volume) \S+ not found", re.IGNORECASE)),
@@ -166,7 +170,7 @@ class DockerCliEngine(DockerEngine):
         # The endpoint is the other engine's, whatever context the user's configuration has chosen.
         env = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
         env |= {"DOCKER_HOST": self._address(), "DOCKER_CLI_HINTS": "false"}
-        self._cli = CommandLine(PROGRAM, error_kinds=ERROR_KINDS, env=env)
+        self._cli = CommandLine(PROGRAM, error_kinds=ERROR_KINDS, refusal=_NO_DAEMON, env=env)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""

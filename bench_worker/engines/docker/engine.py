@@ -58,6 +58,9 @@ log = logging.getLogger(__name__)
 STREAM_INTERVAL_S: Final = 1.0
 """How often Docker sends a reading; nothing can change it."""
 
+ANSWER_TIMEOUT_S: Final = 2.0
+"""How long a daemon that is asked whether it answers may take: one that starts accepts connections before it does."""
+
 COMMIT_REPOSITORY: Final = "weighbridge/commit"
 
 _POLL_S = 0.005
@@ -119,6 +122,14 @@ class DockerEngine(Engine):
             status = self._failed(docker_probe.failed_status(self.name, self._address(), error))
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
         self._warned: set[str] = set()
+
+    def answers(self) -> bool:
+        """Return whether the engine answers a ping."""
+        try:
+            docker_http.connect(ANSWER_TIMEOUT_S, self._address()).close()
+        except (EngineUnavailable, *CALL_ERRORS):
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connections."""

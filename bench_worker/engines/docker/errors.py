@@ -18,7 +18,7 @@ import gevent
 import requests
 from docker.errors import APIError, DockerException
 
-from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.base import EngineUnreachable, OperationFailed, is_connection_refused
 from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest
 from bench_worker.engines.oci.cgroups import OomKillCounter, memory_directory
 
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench_worker.engines.base import Container, OperationResult
+
+ENGINE_AWAY: Final = re.compile(
+    r"shutting down|error while dialing|failed to dial|the client connection is closing|containerd is not running|"
+    r"failed to update store for object type|database not open",
+    re.IGNORECASE,
+)
+"""How a daemon reports that it is ending, or that the containerd which it works with does not answer.
+
+A Docker Engine answers requests until the last moment, when it has closed its databases already.
+"""
+
+_SERVICE_UNAVAILABLE = 503
 
 KIND_PATTERNS = (
     ("disk-full", re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
@@ -106,15 +118,27 @@ def docker_operation(engine: DockerHttp, timeout_s: float) -> Iterator[TimedRequ
     except (TimeoutError, requests.Timeout) as error:
         raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
     except APIError as error:
-        message = str(error.explanation or error)
-        raise operation_failed(failure_kind(error.status_code, message), message, timed) from error
+        raise _refusal(error.status_code, str(error.explanation or error), timed) from error
     except DockerApiError as error:
-        raise operation_failed(failure_kind(error.status, str(error)), str(error), timed) from error
+        raise _refusal(error.status, str(error), timed) from error
     except CALL_ERRORS as error:
         if timed.expired():
             # Some layers report a read that ran out of time as a broken connection.
             raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
-        raise operation_failed("unreachable", f"{engine.address}: {root_cause(error)}", timed) from error
+        text, refused = f"{engine.address}: {root_cause(error)}", is_connection_refused(error)
+        raise _engine_unreachable(text, timed, refused=refused) from error
+
+
+def _refusal(status: int | None, message: str, timed: TimedRequest) -> OperationFailed:
+    """Return the failure of an operation to which the engine answered with an error."""
+    away = status == _SERVICE_UNAVAILABLE and "swarm" not in message
+    if away or ENGINE_AWAY.search(message):
+        return _engine_unreachable(message, timed, refused=True)
+    return operation_failed(failure_kind(status, message), message, timed)
+
+
+def _engine_unreachable(message: str, timed: TimedRequest, *, refused: bool) -> EngineUnreachable:
+    return EngineUnreachable(message, start_ns=timed.start_ns, end_ns=timed.now_ns(), refused=refused)
 
 
 def operation_failed(kind: str, message: str, timed: TimedRequest) -> OperationFailed:

@@ -361,11 +361,19 @@ class PodmanEngine(DockerEngine):
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Remove it; where the private service has died, by another one, so that nothing is left of a run."""
+        self._revive_service()
+        return super().remove(container, timeout_s=timeout_s)
+
+    def answers(self) -> bool:
+        """Return whether the service answers; a private one that has died is replaced."""
+        self._revive_service()
+        return super().answers()
+
+    def _revive_service(self) -> None:
         if is_private(self._service_address):
             with self._restart_lock:
                 if not is_listening(self._service_address):
                     self._restart_service()
-        return super().remove(container, timeout_s=timeout_s)
 
     def _restart_service(self) -> None:
         self._service.end()
