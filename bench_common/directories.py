@@ -42,7 +42,8 @@ def runtime_directory(name: str, *, readable: bool = False) -> Path:
     """Return the directory `name` of this user that a reboot may empty; make it if it does not exist.
 
     ``/run/weighbridge/NAME`` for root, else ``/tmp/weighbridge-UID/NAME`` (short enough for sockets). Others can read
-    in it if `readable`, else not even enter it. Raises `InfrastructureError` where none can be made.
+    in it if `readable`, else not even enter it. The name "." means the directory that holds the others; it is
+    readable. Raises `InfrastructureError` where none can be made.
     """
     return _directory(RUNTIME, name, readable=readable)
 

@@ -2,12 +2,15 @@
 
 A worker holds a lease for as long as it works for a run: a file that names the run, locked (flock) by the process.
 The kernel releases the lock when the process ends, however it ends: nothing has to time out, and a stale file cannot
-pass for a live run. Every user of the host can read the leases: users share engines, and each one's clean-up must
-know the others' runs. (That rules $XDG_RUNTIME_DIR out.)
+pass for a live run. Users share engines, and each one's clean-up must know the others' runs, so every user can read
+all leases; each user's are in a directory where nobody else can make, rename or delete any
+(`bench_common.directories`). So a stranger can keep leftovers with an invented lease, and never have those of a live
+run removed.
 
 A record of use is an empty file that names a run and an engine. It exists before the run opens the engine and
 survives a reboot, as containers do; a clean-up that finds nothing left of the run deletes it. So clean-up opens only
 the engines that runs used: to ask every installed one takes a dozen processes, and for Podman a service of its own.
+A user's clean-up believes its own records and root's; root's those of everybody.
 """
 
 from __future__ import annotations
@@ -17,26 +20,32 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote, unquote
 
+from bench_common.directories import (
+    opened,
+    runtime_directories,
+    runtime_directory,
+    state_directories,
+    state_directory,
+)
 from bench_common.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+    from pathlib import Path
 
-ROOT_LEASES_DIRECTORY: Final = Path("/run/weighbridge")
-"""Where root's leases are; other users can read there."""
-SHARED_LEASES_DIRECTORY: Final = Path("/tmp/weighbridge-leases")  # noqa: S108  sticky, and only ever read by others
-"""Where other users' leases are: a directory like /tmp itself, in which each one owns his files."""
-
-ROOT_USES_DIRECTORY: Final = Path("/var/lib/weighbridge-used")
-"""Where root's records are."""
-SHARED_USES_DIRECTORY: Final = Path("/var/tmp/weighbridge-used")  # noqa: S108  sticky; others' records do no harm
-"""Where other users' records are, and root's where the other directory cannot be written."""
+LEASES: Final = "."
+"""Leases are in the user's directory itself."""
+USES: Final = "used-engines"
+"""The name of the directories with records of use."""
+MAX_FILES: Final = 4096
+"""How many files of one user are read at most."""
 
 _SUFFIX = ".lease"
 _LARGEST_BYTES = 4096
@@ -54,7 +63,7 @@ class RunLease:
         """Take the lease; raise `InfrastructureError` when no directory for it can be made."""
         if self._fd is not None:
             return
-        directory = _own_directory()
+        directory = runtime_directory(LEASES, readable=True)
         name = secrets.token_hex(8)
         fresh, path = directory / f".{name}.new", directory / f"{name}{_SUFFIX}"
         try:
@@ -97,26 +106,33 @@ def live_runs() -> frozenset[str]:
     the list belongs to a run that is found here or to one that has ended.
     """
     found = set()
-    for path in _leases():
-        run_id = _run_id_if_held(path)
-        if run_id is not None:
-            found.add(run_id)
+    for directory, owner in runtime_directories(LEASES):
+        with opened(directory, owner) as folder:
+            for name in _names(folder):
+                if name.endswith(_SUFFIX) and (run_id := _run_id_if_held(folder, name, owner)) is not None:
+                    found.add(run_id)
     return frozenset(found)
 
 
-def _leases() -> Iterator[Path]:
-    for directory in (ROOT_LEASES_DIRECTORY, SHARED_LEASES_DIRECTORY):
-        with suppress(OSError):
-            yield from sorted(directory.glob(f"*{_SUFFIX}"))
+def _names(folder: int | None) -> list[str]:
+    """Return the names of the files in a directory, at most `MAX_FILES`."""
+    if folder is None:
+        return []
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in islice(entries, MAX_FILES))
+    return []
 
 
-def _run_id_if_held(path: Path) -> str | None:
+def _run_id_if_held(folder: int | None, name: str, owner: int) -> str | None:
     """Return the run of a lease that is held, or None; a lease that nobody holds is deleted."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return None
     try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
+            return None
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
@@ -124,7 +140,7 @@ def _run_id_if_held(path: Path) -> str | None:
         return _read_run_id(fd)
     else:
         with suppress(OSError):
-            path.unlink()
+            os.unlink(name, dir_fd=folder)
         return None
     finally:
         os.close(fd)
@@ -137,25 +153,6 @@ def _read_run_id(fd: int) -> str | None:
         return None
 
 
-def _own_directory() -> Path:
-    if os.geteuid() == 0:
-        with suppress(OSError):
-            ROOT_LEASES_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
-            return ROOT_LEASES_DIRECTORY
-    try:
-        make_shared_directory(SHARED_LEASES_DIRECTORY)
-    except OSError as error:
-        raise InfrastructureError(f"cannot keep leases in {SHARED_LEASES_DIRECTORY}: {error.strerror}") from error
-    return SHARED_LEASES_DIRECTORY
-
-
-def make_shared_directory(directory: Path) -> None:
-    """Make a directory in which every user may make files and none may touch another's. Raises `OSError`."""
-    directory.mkdir(exist_ok=True)
-    if directory.stat().st_uid == os.geteuid():
-        directory.chmod(0o1777)  # mkdir applies the umask
-
-
 @dataclass(frozen=True, slots=True)
 class EngineUse:
     """A record that a run has used an engine on this host."""
@@ -166,43 +163,39 @@ class EngineUse:
     """The name of the engine."""
     path: Path
     """The file that records it."""
+    owner: int
+    """The user whose file it is."""
 
 
 def record_engine_use(run_id: str, engine: str) -> None:
     """Record that a run uses an engine on this host. Raises `InfrastructureError` where that is impossible."""
     name = f"{quote(run_id, safe='')}:{quote(engine, safe='')}"
-    for directory in _use_directories():
-        with suppress(OSError):
-            if directory == SHARED_USES_DIRECTORY:
-                make_shared_directory(directory)
-            else:
-                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            os.close(os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
-            return
-    raise InfrastructureError(
-        f"cannot record in {' or '.join(map(str, _use_directories()))} that engine {engine} is used, which clean-up "
-        "needs to know; make one of them writable"
-    )
+    try:
+        path = state_directory(USES, readable=True) / name
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+    except (OSError, InfrastructureError) as error:
+        raise InfrastructureError(
+            f"cannot record that engine {engine} is used, which clean-up needs to know: {error}"
+        ) from error
 
 
 def recorded_uses(run_id: str | None = None) -> list[EngineUse]:
     """Return the records of one run, or of all."""
     found = []
-    for directory in (ROOT_USES_DIRECTORY, SHARED_USES_DIRECTORY):
-        with suppress(OSError):
-            for path in sorted(directory.iterdir()):
-                run, colon, engine = path.name.partition(":")
+    for directory, owner in state_directories(USES):
+        if os.geteuid() not in (0, owner) and owner != 0:
+            continue
+        with opened(directory, owner) as folder:
+            for name in _names(folder):
+                run, colon, engine = name.partition(":")
                 if colon and run_id in (None, unquote(run)):
-                    found.append(EngineUse(unquote(run), unquote(engine), path))
+                    found.append(EngineUse(unquote(run), unquote(engine), directory / name, owner))
     return found
 
 
 def delete_records(uses: Iterable[EngineUse]) -> None:
-    """Delete records; those of another user stay."""
+    """Delete records; those of another user stay, unless this is root."""
     for use in uses:
-        with suppress(OSError):
-            use.path.unlink()
-
-
-def _use_directories() -> tuple[Path, ...]:
-    return (ROOT_USES_DIRECTORY, SHARED_USES_DIRECTORY) if os.geteuid() == 0 else (SHARED_USES_DIRECTORY,)
+        with opened(use.path.parent, use.owner) as folder, suppress(OSError):
+            if folder is not None:
+                os.unlink(use.path.name, dir_fd=folder)

@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from bench_common import directories
 from bench_common.engine_traits import ENGINES_GROUP, baseline_engine, default_engine, engine_traits
 from bench_common.errors import EngineUnavailable, UsageError
 from bench_worker import leases
@@ -122,8 +123,7 @@ def test_an_unknown_engine_is_refused_with_the_nearest_spelling():
 @pytest.fixture
 def registered(monkeypatch, tmp_path):
     """Make engines the registered ones, and notes of what is used go to a folder of the test."""
-    monkeypatch.setattr(leases, "ROOT_USES_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(leases, "SHARED_USES_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(directories, "STATE", (tmp_path, tmp_path))
 
     def register(**classes):
         monkeypatch.setattr(registry, "engine_names", lambda: sorted(classes))

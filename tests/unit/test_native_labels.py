@@ -7,7 +7,7 @@ import pytest
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.native.labels import labelled_directories, make_private_root, matches, write_labels
+from bench_worker.engines.native.labels import labelled_directories, matches, private_root, write_labels
 from bench_worker.engines.output import read_head
 from bench_worker.timing.processes import find_program
 
@@ -33,7 +33,7 @@ def test_only_what_carries_the_runs_label_matches(labels, run, worker, ours):
 def test_a_directory_without_a_readable_label_is_nobodys(tmp_path, monkeypatch):
     """Neither an empty directory, nor nonsense, nor a label of another shape is taken for ours."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    home = make_private_root()
+    home = private_root()
     contents = {"good": json.dumps(LABELS), "list": "[]", "broken": "{", "number": json.dumps({RUN_LABEL: 7})}
     for name, text in contents.items():
         (home / name).mkdir()
@@ -46,7 +46,7 @@ def test_a_directory_without_a_readable_label_is_nobodys(tmp_path, monkeypatch):
 def test_labels_are_read_as_they_were_written(tmp_path, monkeypatch):
     """What `create` writes is what clean-up finds."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    directory = make_private_root() / "x"
+    directory = private_root() / "x"
     directory.mkdir()
     write_labels(directory, LABELS)
     (found,) = labelled_directories()
@@ -54,11 +54,20 @@ def test_labels_are_read_as_they_were_written(tmp_path, monkeypatch):
 
 
 def test_the_home_is_this_users_alone(tmp_path, monkeypatch):
-    """A directory that others may write to is refused with what to do."""
+    """A directory that others may write to is avoided; what is in the other one is found; no place is an error."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    make_private_root().chmod(0o777)
-    with pytest.raises(EngineUnavailable, match="remove it, or set TMPDIR"):
-        make_private_root()
+    refused = private_root()
+    refused.chmod(0o777)
+    home = private_root()
+    assert home != refused
+    assert home.stat().st_mode & 0o777 == 0o711
+    (home / "x").mkdir()
+    write_labels(home / "x", LABELS)
+    assert [item.path for item in labelled_directories()] == [home / "x"]
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert labelled_directories() == []
+    with pytest.raises(EngineUnavailable, match="or set TMPDIR"):
+        private_root()
 
 
 def test_a_process_that_is_gone_has_no_state():

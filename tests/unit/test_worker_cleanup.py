@@ -2,8 +2,9 @@
 
 import pytest
 
+from bench_common import directories
 from bench_common.errors import InfrastructureError
-from bench_worker import cleanup, leases
+from bench_worker import cleanup
 from bench_worker.cleanup import clean_up_all, clean_up_dead_runs, clean_up_run
 from bench_worker.engines.base import EngineOptions, Leftover
 from bench_worker.engines.noop import NoopEngine
@@ -145,8 +146,7 @@ def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
 @pytest.fixture
 def recorded(monkeypatch, tmp_path):
     """Make engines the ones that can be opened; return the names of those that were."""
-    monkeypatch.setattr(leases, "ROOT_USES_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(leases, "SHARED_USES_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(directories, "STATE", (tmp_path, tmp_path))
     opened = []
 
     def install(*engines):

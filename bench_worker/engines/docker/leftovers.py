@@ -184,7 +184,6 @@ def remove_attached(engine: DockerHttp, container: Container, *, timeout_s: floa
 
 
 def _make_directory(directory: Path, container: Container) -> None:
-    native_labels.make_private_root()
     owned = directory.parent
     if str(owned) not in container.attached_resources:
         owned.mkdir(mode=0o700)

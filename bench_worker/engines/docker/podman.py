@@ -27,6 +27,7 @@ import gevent
 from docker.types import Ulimit
 from gevent.lock import RLock
 
+from bench_common.directories import runtime_directories, runtime_directory
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.requirements import STATS_INTERVAL
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineOptions, EngineStatus, OperationResult
@@ -110,6 +111,8 @@ PROGRAM: Final = "podman"
 ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_HOST at a `podman system service`"
 
 _PREFIX: Final = "weighbridge-podman-"
+_SOCKETS: Final = "podman"
+"""The name of the directories with the folders for sockets."""
 _POLL_S: Final = 0.02
 _END_S: Final = 5.0
 _MAX_ERROR_CHARS: Final = 500
@@ -193,7 +196,7 @@ def running_address() -> str | None:
     named = os.environ.get("CONTAINER_HOST")
     if named:
         return named
-    ours = [path for pid in (os.getpid(), os.getppid()) for path in _root().glob(f"{_PREFIX}{pid}-*/podman.sock")]
+    ours = [path for pid in (os.getpid(), os.getppid()) for path in _folders(f"{_PREFIX}{pid}-*/podman.sock")]
     for path in (default_socket(), *ours):
         address = f"unix://{path}"
         if is_listening(address):
@@ -266,22 +269,22 @@ def _with_sbin() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
-def _root() -> Path:
-    """Return where sockets are, and paths short."""
-    return Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+def _folders(pattern: str) -> list[Path]:
+    """Return the folders for sockets that this user has made; nobody else can make one there."""
+    roots = [path for path, owner in runtime_directories(_SOCKETS) if owner == os.geteuid()]
+    return [path for root in roots for path in root.glob(pattern)]
 
 
 def _make_folder() -> Path:
     """Return a new folder for a socket, and remove those of processes that have ended."""
-    root = _root()
-    for stale in root.glob(f"{_PREFIX}*"):
+    for stale in _folders(f"{_PREFIX}*"):
         pid = stale.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and stale.stat().st_uid == os.geteuid():
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(stale, ignore_errors=True)
     try:
-        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
-    except OSError as error:
-        raise EngineUnavailable(f"no directory for Podman's socket in {root}: {error.strerror}") from error
+        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=runtime_directory(_SOCKETS)))
+    except (OSError, InfrastructureError) as error:
+        raise EngineUnavailable(f"no directory for Podman's socket: {error}") from error
 
 
 _START_S: Final = 10.0

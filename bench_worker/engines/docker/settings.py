@@ -226,5 +226,5 @@ def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | N
 
 
 def private_directory(container: Container, mount: Mount) -> Path:
-    """Return where the worker makes a host directory of this container's own (see `native_labels.home`)."""
+    """Return where the worker makes a host directory of this container's own (see `native_labels.private_root`)."""
     return native_labels.private_root() / f"{container.name}-host" / mount.target.strip("/").replace("/", "-")

@@ -191,16 +191,16 @@ class NativeEngine(Engine):
     @classmethod
     def probe(cls) -> EngineStatus:
         """Say whether this kernel and libc can do it."""
-        reason = posix_spawn.missing_feature() or ""
+        reason, endpoint = posix_spawn.missing_feature() or "", ""
         try:
-            native_labels.make_private_root()
+            endpoint = str(native_labels.private_root())
         except EngineUnavailable as error:
             reason = reason or str(error)
         return EngineStatus(
             name=cls.name,
             usable=not reason,
             version=f"{platform.system()} {platform.release()}",
-            endpoint=str(native_labels.private_root()),
+            endpoint=endpoint,
             reason=reason,
             advice="use a newer kernel and C library, or set TMPDIR to a directory of yours" if reason else "",
             operations=tuple(sorted(cls.operations)),
@@ -222,7 +222,7 @@ class NativeEngine(Engine):
         missing = posix_spawn.missing_feature()
         if missing:
             raise EngineUnavailable(f"engine 'native' cannot be used: {missing}")
-        self._home = native_labels.make_private_root()
+        self._home = native_labels.private_root()
 
     def close(self) -> None:
         """Nothing is held."""

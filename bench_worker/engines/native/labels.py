@@ -11,6 +11,7 @@ import os
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 import psutil
 
+from bench_common.directories import own_directories, own_directory
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL
 
@@ -30,9 +32,9 @@ VARIABLES: Final = {
     TICKET_LABEL: "WEIGHBRIDGE_TICKET",
 }
 LABEL_FILE: Final = "labels.json"
+STEM: Final = "weighbridge-native"
+"""How the name of the directory with the private directories begins; the user's number follows."""
 
-_CLOSED = 0o700
-"""The mode of `home` before servers had to pass through it."""
 _DEATH_TIMEOUT_S = 5.0
 _EXEC_RETRIES = 4
 _EXEC_RETRY_S = 0.001
@@ -71,32 +73,21 @@ def matches(labels: Mapping[str, str], run_id: str | None, worker_id: str | None
 
 
 def private_root() -> Path:
-    """Return the directory that holds the private directories: on $TMPDIR, else on /var/tmp, which is a disk.
+    """Make and return the directory of the private directories: on $TMPDIR, else on /var/tmp, which is a disk.
 
     /tmp is memory on many systems, and a baseline that writes to memory is no match for a container that writes to a
-    disk.
+    disk. Nobody else may read or write there. Others may pass through it: a server that gives up root's rights
+    has to get into its own directory, which is open to nobody unless the server itself opens it. Raises
+    `EngineUnavailable` where there can be no such directory.
     """
-    parent = Path(os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir()))  # noqa: S108
-    return parent / f"weighbridge-native-{os.geteuid()}"
-
-
-def make_private_root() -> Path:
-    """Make `home`, which nobody else may read or write; raise `EngineUnavailable` when it is somebody else's.
-
-    Others may pass through it: a server that gives up root's rights has to get into its own directory, which is open
-    to nobody unless the server itself opens it.
-    """
-    path = private_root()
     try:
-        path.mkdir(mode=0o711, exist_ok=True)
-        found = path.lstat()
-        if found.st_uid == os.geteuid() and not path.is_symlink() and found.st_mode & 0o777 == _CLOSED:
-            path.chmod(0o711)
-    except OSError as error:
-        raise EngineUnavailable(f"cannot make {path}: {error.strerror}; set TMPDIR to a writable disk") from error
-    if found.st_uid != os.geteuid() or found.st_mode & 0o066 or not path.is_dir() or path.is_symlink():
-        raise EngineUnavailable(f"{path} is not a directory of this user alone; remove it, or set TMPDIR elsewhere")
-    return path
+        return own_directory(_parent(), STEM, mode=0o711)
+    except InfrastructureError as error:
+        raise EngineUnavailable(f"{error}, or set TMPDIR to another disk") from error
+
+
+def _parent() -> Path:
+    return Path(os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir()))  # noqa: S108  what is used there is checked
 
 
 def write_labels(directory: Path, labels: Mapping[str, str]) -> None:
@@ -106,10 +97,11 @@ def write_labels(directory: Path, labels: Mapping[str, str]) -> None:
 
 def labelled_directories() -> list[LabelledDirectory]:
     """Return every private directory of this user that carries a label."""
-    try:
-        candidates = list(private_root().iterdir())
-    except OSError:
-        return []
+    candidates: list[Path] = []
+    for root, owner in own_directories(_parent(), STEM):
+        if owner == os.geteuid():
+            with suppress(OSError):
+                candidates += root.iterdir()
     found = []
     for path in candidates:
         try:
