@@ -1,7 +1,8 @@
 """When a socket must be encrypted and authenticated with CURVE, and how that is set up.
 
-What stays on this machine (``ipc://`` in a private directory, loopback TCP) needs no keys; any TCP bind beyond
-loopback needs CURVE with an allow-list, because CURVE alone encrypts for everybody. `ZapHandler` answers libzmq's
+What stays with one user (``ipc://`` in a private directory) needs no keys. Every TCP port needs CURVE with an
+allow-list, because CURVE alone encrypts for everybody; so does loopback, which each user of this machine, and of the
+far end of a tunnel, can reach. `ZapHandler` answers libzmq's
 question whether a key is admitted (ZAP, https://rfc.zeromq.org/spec/27/): one greenlet serves one plain socket, woken
 by the event loop; `authenticate` decides and is pure.
 """
@@ -219,8 +220,12 @@ class ZapHandler:
 INSECURE_WARNING: Final = """\
 --insecure: {address} accepts everybody who can reach it, without keys or encryption.
 Anybody can pose as a worker and report false results, pose as this master and start containers on workers, and
-read the scenario and the results in transit. Use it only on a network that you control.
+read the scenario and the results in transit. Use it only on a network, and on machines, that you control.
 The safe way: `bench-master keygen --worker NAME`, then run without --insecure.
+"""
+INSECURE_WORKER_WARNING: Final = """\
+--insecure: this worker obeys whoever answers at {address}, as user {user}: it starts the containers and processes
+that it is told to. Anybody in between can read and change what it sends. The safe way: --key FILE.
 """
 
 
@@ -242,20 +247,16 @@ def is_loopback(address: str) -> bool:
 
 
 def curve_required(bind_address: str, *, insecure: bool = False) -> bool:
-    """Return whether a socket bound to `bind_address` must use CURVE and ZAP.
+    """Return whether a socket bound to `bind_address` must use CURVE and ZAP: every one on TCP, also on loopback.
 
     With `insecure` never; the caller then shows `insecure_warning` for every such address.
     """
-    if insecure:
-        return False
     transport, separator, _ = bind_address.partition("://")
-    if separator and transport in ("ipc", "inproc"):
-        return False
-    return not is_loopback(bind_address)
+    return not insecure and not (separator and transport in ("ipc", "inproc"))
 
 
 def insecure_warning(bind_address: str) -> str:
-    """Return the warning for an address that ``--insecure`` opens but that needs keys; else an empty string."""
+    """Return the warning for an address that ``--insecure`` opens without keys; empty for none that needs them."""
     return INSECURE_WARNING.format(address=bind_address) if curve_required(bind_address) else ""
 
 

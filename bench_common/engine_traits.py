@@ -24,6 +24,8 @@ class EngineTraits:
 
     inapplicable: frozenset[str] = frozenset()
     """Container settings that have no meaning for it and are ignored, such as the image of a plain process."""
+    runs_on_host: bool = False
+    """Its jobs are programs of the host itself, in no container: a worker must allow that (``--allow-native``)."""
     is_default: bool = False
     """A job that names no engine runs under this one. Exactly one installed engine is the default."""
     is_baseline: bool = False

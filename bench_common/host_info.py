@@ -88,5 +88,7 @@ class HostInfo(TypedDict, total=False):
     """Labels that the worker was started with."""
     allow_host_mounts: bool
     """Whether containers may mount directories of the host."""
+    allow_native: bool
+    """Whether jobs may run programs of the host."""
     allow_swapoff: bool
     """Whether swap may be switched off."""

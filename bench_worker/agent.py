@@ -171,6 +171,7 @@ def hello_message(options: AgentOptions, info: HostInfo, offset: ClockOffset | N
             **present,
             "labels": options.labels,
             "allow_host_mounts": options.allow_host_mounts,
+            "allow_native": options.allow_native,
             "allow_swapoff": options.allow_swapoff,
         },
     )
@@ -187,6 +188,7 @@ def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
             noop=welcome.noop,
             keep=welcome.keep,
             allow_host_mounts=options.allow_host_mounts,
+            allow_native=options.allow_native,
             allow_swapoff=options.allow_swapoff,
             address=local_address(options.control, options.address),
         ),

@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import logging
+import os
 import pkgutil
 import signal
 import socket
@@ -40,10 +41,11 @@ from bench_common.cli import (
     seconds,
 )
 from bench_common.clock import clock_id
-from bench_common.curve import curve_required
+from bench_common.curve import INSECURE_WORKER_WARNING, curve_required
 from bench_common.errors import ExitCode, UsageError
 from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
+from bench_common.rendezvous import check_socket, control_socket
 from bench_worker import queries
 from bench_worker.host.fingerprint import fingerprint, guess_environment
 from bench_worker.supervisor import LoadProcessHandle
@@ -106,16 +108,21 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "Ctrl-C stops it and removes what its jobs created."
     )
     where = parser.add_argument_group("the master")
-    where.add_argument("--zmq-host", type=host_name, metavar="HOST", help="host name or IP address of bench-master")
+    where.add_argument(
+        "--zmq-host",
+        type=host_name,
+        metavar="HOST",
+        help="host name or IP address of bench-master (default: a master of this user on this machine)",
+    )
     where.add_argument(
         "--zmq-control-port",
         type=port,
         default=CONTROL_PORT,
         metavar="PORT",
-        help="its TCP port for control messages (default: %(default)s)",
+        help="its port for control messages (default: %(default)s)",
     )
     where.add_argument("--key", type=Path, metavar="FILE", help="key file of this worker, from `bench-master keygen`")
-    where.add_argument("--insecure", action="store_true", help="connect to a master beyond loopback without a key")
+    where.add_argument("--insecure", action="store_true", help="connect to a TCP port without a key")
     where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
     where.add_argument(
         "--master-timeout",
@@ -161,6 +168,11 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         help="let scenarios switch swap off on this host while a job runs",
     )
     who.add_argument("--allow-host-mounts", action="store_true", help="let scenarios mount directories of this host")
+    who.add_argument(
+        "--allow-native",
+        action="store_true",
+        help="let scenarios run programs of this host as this user, without a container (engine native)",
+    )
     # A worker that its master starts looks for the engines of the plan only.
     who.add_argument("--engines", type=lambda text: tuple(filter(None, text.split(","))), help=argparse.SUPPRESS)
     parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
@@ -201,7 +213,7 @@ class ServeOptions:
     key: Path | None
     """This worker's key file."""
     insecure: bool
-    """Connect beyond loopback without a key."""
+    """Connect to a TCP port without a key."""
     control: str | None
     """The endpoint of the master that started this worker, in place of its host and port."""
     master_timeout: float | None
@@ -222,6 +234,8 @@ class ServeOptions:
     """Let scenarios switch swap off."""
     allow_host_mounts: bool
     """Let scenarios mount directories of this host."""
+    allow_native: bool
+    """Let scenarios run programs of this host."""
     engines: tuple[str, ...] | None
     """The engines to look for; None: all."""
 
@@ -239,7 +253,7 @@ class AgentOptions:
     slots: int
     """How many jobs run at once, at most."""
     key: WorkerKey | None = None
-    """This worker's CURVE key; None on loopback and with ``--insecure``."""
+    """This worker's CURVE key; None for a master of the same user on this machine, and with ``--insecure``."""
     labels: dict[str, str] = field(default_factory=dict)
     """Labels that are saved with the results."""
     once: bool = False
@@ -248,6 +262,8 @@ class AgentOptions:
     """End after so long without a master; None: never."""
     allow_host_mounts: bool = False
     """Let scenarios mount directories of this host."""
+    allow_native: bool = False
+    """Let scenarios run programs of this host."""
     allow_swapoff: bool = False
     """Let scenarios switch swap off on this host."""
     engines: tuple[str, ...] | None = None
@@ -287,15 +303,16 @@ def describe_host(offer: EngineCatalog) -> HostInfo:
 
 
 def _agent_options(given: ServeOptions) -> AgentOptions:
-    if bool(given.control) == bool(given.zmq_host):
-        raise UsageError("no master given: name its host with --zmq-host HOST (or give a query, see --help)")
-    control = given.control or f"tcp://{authority(given.zmq_host or '', given.zmq_control_port)}"
+    control = _control_endpoint(given)
     key = read_worker_key(given.key) if given.key is not None else None
     if key is None and curve_required(control, insecure=given.insecure):
         raise UsageError(
-            f"{control} is on another host, and a worker accepts only its master's key: give --key FILE, made with "
-            "`bench-master keygen --worker NAME` on the master (or --insecure on a trusted network)"
+            f"{control} can be anybody's, and a worker accepts only its master's key: give --key FILE, made with "
+            "`bench-master keygen --worker NAME` on the master (or --insecure on a trusted network; for a master of "
+            "yours on this machine leave --zmq-host out)"
         )
+    if key is None and curve_required(control):
+        sys.stderr.write(INSECURE_WORKER_WARNING.format(address=control, user=os.geteuid()))
     return AgentOptions(
         control=control,
         worker_id=_worker_id(given.worker_id, key),
@@ -306,10 +323,25 @@ def _agent_options(given: ServeOptions) -> AgentOptions:
         once=given.once,
         master_timeout_s=LOCAL_MASTER_TIMEOUT_S if given.control else given.master_timeout,
         allow_host_mounts=given.allow_host_mounts,
+        allow_native=given.allow_native,
         allow_swapoff=given.allow_swapoff,
         engines=given.engines,
         address=given.address,
     )
+
+
+def _control_endpoint(given: ServeOptions) -> str:
+    """Return the endpoint of the master's control socket; raise `InfrastructureError` for a stranger's."""
+    if given.control and given.zmq_host:
+        raise UsageError("--control and --zmq-host: give one of them")
+    if given.zmq_host:
+        return f"tcp://{authority(given.zmq_host, given.zmq_control_port)}"
+    if given.key is not None and not given.control:
+        raise UsageError("--key: name the master's host with --zmq-host HOST")
+    control = given.control or f"ipc://{control_socket(given.zmq_control_port)}"
+    if control.startswith("ipc://"):
+        check_socket(Path(control.removeprefix("ipc://")))
+    return control
 
 
 def _worker_id(given: str | None, key: WorkerKey | None) -> str:

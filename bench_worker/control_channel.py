@@ -56,7 +56,10 @@ class ReachabilityCheck:
 
     def _advice(self) -> str:
         if not self._endpoint.startswith("tcp://"):
-            return "does it still run?"
+            return (
+                "no master of this user runs on this machine; start one (bench-master run-scenario), or name "
+                "its host with --zmq-host HOST --key FILE"
+            )
         host, _, port = self._endpoint.removeprefix("tcp://").rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()

@@ -15,7 +15,8 @@ import gevent
 from gevent.lock import RLock
 from greenlet import greenlet
 
-from bench_common.errors import EngineUnavailable, WeighbridgeError
+from bench_common.engine_traits import engine_traits
+from bench_common.errors import EngineUnavailable, UsageError, WeighbridgeError
 from bench_common.messages import ServiceCommand
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.requirements import RequestedAction, ServiceOutcome
@@ -488,6 +489,11 @@ class JobExecutor:
     def _engine(self, treatment: Treatment) -> Engine:
         name = NoopEngine.name if self._run_context.noop else treatment.engine
         if name not in self._engines:
+            if engine_traits(name).runs_on_host and not self._run_context.allow_native:
+                raise UsageError(
+                    f"engine {name} runs programs on this host, which this worker does not allow: "
+                    "start it with --allow-native"
+                )
             options = EngineOptions(
                 run_id=self._run_context.run_id,
                 worker_id=self._run_context.worker_id,

@@ -39,6 +39,8 @@ class RunContext(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether containers stay when the run ends."""
     allow_host_mounts: bool
     """Whether a container may see a directory of this host."""
+    allow_native: bool = False
+    """Whether jobs may run programs of this host."""
     allow_swapoff: bool = False
     """Whether swap may be switched off on this host."""
     address: str = "127.0.0.1"

@@ -53,7 +53,7 @@ def free_ports(count: int) -> list[str]:
 def worker_commands(options: argparse.Namespace, workers: int, port: str) -> list[list[str]]:
     """Return the commands that start so many workers."""
     if workers <= options.real:
-        words = ["--zmq-host", "127.0.0.1", "--zmq-control-port", port, "-c", str(options.concurrency)]
+        words = ["--zmq-host", "127.0.0.1", "--zmq-control-port", port, "-c", str(options.concurrency), "--insecure"]
         return [[sys.executable, "-m", "bench_worker", *words, f"real-{number}"] for number in range(workers)]
     command = [sys.executable, str(FOLDER / "light_workers.py"), "--control-port", port]
     command += ["--slots", str(options.concurrency)]
@@ -76,7 +76,15 @@ def weigh(options: argparse.Namespace, workers: int, jobs: int) -> Run:
     """Run so many jobs on so many workers, and watch."""
     ports = free_ports(3)
     words = ["--noop", "--workers", "0", "--expect", str(workers), "--worker-timeout", "120s", "-o", str(jobs)]
-    words += ["-u", str(options.concurrency * workers), "--format", "json"]
+    words += [
+        "-u",
+        str(options.concurrency * workers),
+        "--format",
+        "json",
+        "--zmq-bind-ip",
+        "127.0.0.1",
+        "--insecure",
+    ]
     for name, port in zip(("control", "results", "work"), ports, strict=True):
         words += [f"--zmq-{name}-port", port]
     started: list[subprocess.Popen[bytes]] = []

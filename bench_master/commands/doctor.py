@@ -23,7 +23,7 @@ from bench_master.commands.fleet_options import (
 from bench_master.fleet.fleet import Difference, Fleet, FleetHostReport, differences
 from bench_master.fleet.hosts import FleetHost
 from bench_master.formatting import WIDTH, plural
-from bench_master.run.sockets import Ports
+from bench_master.run.endpoints import Ports
 from bench_master.worker_query import query_worker
 
 QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))

@@ -39,7 +39,8 @@ from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
 from bench_master.formatting import align_table, plural, tab_separated
 from bench_master.run.discovery import WorkerDiscovery
-from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys
+from bench_master.run.endpoints import Endpoints, Ports
+from bench_master.run.sockets import Sockets, load_keys
 
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")
 
@@ -153,7 +154,7 @@ class NetworkOptions:
     key_dir: Path | None = None
     """Where the keys are; None: where ``keygen`` puts them."""
     insecure: bool = False
-    """Listen beyond loopback without keys."""
+    """Listen on TCP without keys."""
 
     @property
     def ports(self) -> Ports:
@@ -204,7 +205,7 @@ def add_listen_options(parser: argparse._ActionsContainer, *, default_ip: str, w
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="listen beyond loopback without keys: anyone who reaches the ports can take part",
+        help="listen on TCP without keys: anyone who reaches the ports can take part",
     )
 
 
@@ -331,19 +332,21 @@ def add_discovery_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
     )
-    add_listen_options(parser, default_ip="127.0.0.1; with -i all", work=False)
+    add_listen_options(parser, default_ip="none: workers of this user on this machine; with -i all", work=False)
 
 
 @contextmanager
 def open_discovery(options: DiscoveryOptions, *, fleet: bool, asks: bool = False) -> Iterator[WorkerDiscovery]:
     """Open the sockets of a `WorkerDiscovery`, and close them afterwards.
 
-    With `fleet` it listens on every address and requires keys; with `asks` it asks workers to probe their engines.
+    With `fleet` it listens on every address and requires keys, otherwise without an address to listen on it meets
+    workers of this user on this machine; with `asks` it asks workers to probe their engines.
     """
     network = options.network
-    bind_ip = network.bind_ip or ("*" if fleet else "127.0.0.1")
-    with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=fleet) as endpoints:
-        key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure)
+    bind_ip = network.bind_ip or ("*" if fleet else None)
+    insecure = network.insecure and not fleet
+    with Endpoints(bind_ip, network.ports, insecure=insecure, joinable=True) as endpoints:
+        key, allow_list = load_keys(endpoints, network.key_dir, insecure=insecure)
         sockets = Sockets(endpoints, master_key=key, allow_list=allow_list)
         discovery = WorkerDiscovery(sockets, asks=asks)
         sockets.open(discovery)

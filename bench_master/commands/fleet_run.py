@@ -23,7 +23,7 @@ from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet, started_workers
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import STARTED, WorkerOutcome
-from bench_master.run.sockets import Ports
+from bench_master.run.endpoints import Ports
 
 ANY_ADDRESS = "*"
 LOOPBACK = "127.0.0.1"

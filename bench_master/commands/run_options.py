@@ -518,7 +518,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser.add_argument_group("results"))
     network = parser.add_argument_group("network (for workers on other hosts)")
     add_timeout_options(network)
-    add_listen_options(network, default_ip="127.0.0.1, none with --workers alone, all with -i", work=True)
+    add_listen_options(network, default_ip="none: workers of this user on this machine; with -i all", work=True)
 
 
 def _add_resume_option(parser: argparse.ArgumentParser, scenario: argparse.Action) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from bench_common.cli import CONTROL_PORT
 from bench_common.clock import clock_id
+from bench_common.engine_traits import engine_traits
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.startup import limit_malloc_arenas
@@ -25,6 +26,7 @@ from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress import choose_view
 from bench_master.run.dispatcher import Dispatcher, RunSettings
+from bench_master.run.endpoints import Endpoints
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
@@ -37,7 +39,7 @@ from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume import ResumableRun
 from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
-from bench_master.run.sockets import Endpoints, Sockets, load_keys, raise_fd_limit
+from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit
 from bench_master.scenario import Scenario
 from bench_master.scenario.load import caveats
 from workloads.script import job_limit_s
@@ -83,7 +85,8 @@ class PlanRunner:
         state = past.state if past is not None else ResumeState()
         make_live_stats = past.with_completed_trials(self._live_stats) if past is not None else self._live_stats
         bind_ip = _bind_ip(options)
-        with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=bool(self._fleet_names)) as endpoints:
+        by_hand = self._workers_by_hand() > 0
+        with Endpoints(bind_ip, network.ports, insecure=network.insecure, joinable=by_hand) as endpoints:
             only = self._fleet_names if self._fleet_names and not options.workers.expect else None
             key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure, only=only)
             local_workers = self._local_workers(endpoints, key)
@@ -232,19 +235,28 @@ class PlanRunner:
 
     def _print_start_instructions(self, endpoints: Endpoints) -> None:
         """Print how to start the workers that have to be started by hand, if any."""
-        count = self._policy.expected - self._options.workers.local_workers - len(self._fleet_names)
+        count = self._workers_by_hand()
         if not count or self._options.quiet:
             return
-        host = "THIS-HOST" if endpoints.bind_ip in ("0.0.0.0", "::") else endpoints.bind_ip  # noqa: S104  compared only
+        host = ""
+        if endpoints.bind_ip is not None:
+            anywhere = endpoints.bind_ip in ("0.0.0.0", "::", "*")  # noqa: S104  compared only
+            host = f" --zmq-host {'THIS-HOST' if anywhere else endpoints.bind_ip}"
         port = "" if endpoints.ports.control == CONTROL_PORT else f" --zmq-control-port {endpoints.ports.control}"
-        key = " --key FILE" if endpoints.curve else ""
+        key = " --key FILE" if endpoints.curve else " --insecure" if host else ""
         here = "" if self._options.workers.local_workers else " (to use this machine, give --workers 1 instead)"
-        sys.stderr.write(f"waiting for {plural(count, 'worker')}: bench-worker --zmq-host {host}{port}{key}{here}\n")
+        if not host:
+            here = " on this machine; for workers on others: --zmq-bind-ip 0.0.0.0, or -i HOSTS.yaml"
+        on_host = any(engine_traits(treatment.engine).runs_on_host for treatment in self._plan.treatments)
+        native = " --allow-native" if on_host and not self._options.load.noop else ""
+        sys.stderr.write(f"waiting for {plural(count, 'worker')}: bench-worker{host}{port}{key}{native}{here}\n")
+
+    def _workers_by_hand(self) -> int:
+        """Return how many of the expected workers somebody else starts."""
+        return self._policy.expected - self._options.workers.local_workers - len(self._fleet_names)
 
 
 def _bind_ip(options: RunOptions) -> str | None:
     if options.fleet.inventory is not None:
         return bind_ip_for(options)
-    if options.network.bind_ip:
-        return options.network.bind_ip
-    return None if options.workers.local_workers and not options.workers.expect else "127.0.0.1"
+    return options.network.bind_ip

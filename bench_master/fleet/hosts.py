@@ -111,6 +111,8 @@ class FleetHost:
     """Environment variables of its workers."""
     allow_host_mounts: bool = False
     """Whether scenarios may mount directories of the host."""
+    allow_native: bool = True
+    """Whether scenarios may run programs of the host."""
     python: str | None = None
     """Python to use there."""
     directory: str = DEFAULT_DIRECTORY

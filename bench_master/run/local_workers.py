@@ -81,7 +81,7 @@ class LocalWorkers:
             worker_id = local_worker_id(place)
             command = [
                 *worker_command(),
-                *("--control", control, "--once", "--allow-host-mounts"),
+                *("--control", control, "--once", "--allow-host-mounts", "--allow-native"),
                 *("-c", str(slots), "--environment", environment, "--engines", ",".join(sorted(engines))),
             ]
             if master_public is not None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bench_common.engine_traits import engine_traits
 from bench_common.host_info import EngineInfo, HostInfo
 from bench_common.messages import Hello
 from bench_common.messages import Preflight as PreflightMessage
@@ -78,6 +79,7 @@ def check_compatibility(
             here = _local_part(treatment, hosted, takes=takes)
             reasons |= dict.fromkeys(unsupported_features(status, here))
             reasons |= dict.fromkeys(_check_mounts(here, info, status))
+            reasons |= dict.fromkeys(_check_native(here, info))
             reasons |= dict.fromkeys(_check_swap(here, info))
             remarks |= dict.fromkeys(ignored_settings(status, here))
     return Compatibility(tuple(reasons), unusable, tuple(remarks))
@@ -100,6 +102,12 @@ def _check_mounts(treatment: Treatment, info: HostInfo, status: EngineInfo) -> l
     if treatment.container.rootfs and "rootfs" not in status.get("inapplicable", ()):
         sources.append(treatment.container.rootfs)
     return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]
+
+
+def _check_native(treatment: Treatment, info: HostInfo) -> list[str]:
+    if not engine_traits(treatment.engine).runs_on_host or info.get("allow_native"):
+        return []
+    return [f"engine {treatment.engine} may not run programs on its host: start it with --allow-native"]
 
 
 def _check_swap(treatment: Treatment, info: HostInfo) -> list[str]:

@@ -80,8 +80,8 @@ class LiveRun:
 
     def join(self, *words):
         """Start a worker by hand, over TCP; return its program."""
-        ports = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.ports[0])
-        return self.started("bench-worker", *ports, *words)
+        ports = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.ports[0], "--insecure")
+        return self.started("bench-worker", *ports, "--allow-native", *words)
 
     def started(self, program, *words):
         """Start a program that is one of the run's own."""
@@ -95,7 +95,7 @@ class LiveRun:
         for process in found:
             self._seen.setdefault(process.pid, process)
             for word in cmdline(process):
-                if match := re.fullmatch(r"ipc://(/tmp/weighbridge-[^/]+)/control", word):
+                if match := re.fullmatch(r"ipc://(/.+/master-[^/]+)/control", word):
                     self.directories.add(Path(match[1]))
         return found
 
@@ -200,14 +200,17 @@ class LiveRun:
 
 
 class OverTcp(LiveRun):
-    """A run whose workers are started by hand with `join`, over TCP on the loopback."""
+    """A run whose workers are started by hand with `join`, over TCP on the loopback, without keys."""
+
+    place = ("--zmq-bind-ip", "127.0.0.1", "--insecure")
+    """Where its master listens."""
 
     def launch(self, source, workers, flags):
         """Start the master with ports of its own; `workers` are expected."""
         self.ports = free_ports(3)
         names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
         given = [word for pair in zip(names, self.ports, strict=True) for word in pair]
-        return super().launch(source, 0, ["--expect", workers, *given, *flags])
+        return super().launch(source, 0, ["--expect", workers, *given, *self.place, *flags])
 
 
 def children(root):

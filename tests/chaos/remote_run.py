@@ -130,23 +130,23 @@ class RemoteRun(OverTcp):
         """Start the master where the blades reach it, and a worker on each of them."""
         provisioner = KeyProvisioner(self.folder / "keys")
         self.keys = {number: provisioner.key_file_to_deliver(f"blade-{number}") for number in KINDS}
-        place = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
+        self.place = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
         # A freshly built blade takes its time on a busy machine.
-        return super().launch(source, workers, ["--worker-timeout", "60s", *place, *flags])
+        return super().launch(source, workers, ["--worker-timeout", "60s", *flags])
 
     @property
     def reach(self):
         """The flags of another master in this one's place."""
         names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
         given = [word for pair in zip(names, self.ports, strict=True) for word in pair]
-        return ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys", *given)
+        return (*self.place, *given)
 
     def start_worker(self, number, **environ):
         """Start the worker of a blade, in all of its namespaces."""
         inside = ["nsenter", "-t", str(self.blades.first_process(number)), "-n", "-u", "-m", "-p", "--"]
         command = [self.blades.python(number), "-m", "bench_worker", "--zmq-host", f"{self.blades.subnet}.1"]
         command += ["--zmq-control-port", self.ports[0], "-c", 4, "--environment", KINDS[number]]
-        command += ["--key", self.keys[number], f"blade-{number}"]
+        command += ["--allow-native", "--key", self.keys[number], f"blade-{number}"]
         folder = self.folder / f"worker-{number}-{time.monotonic_ns()}"
         variables = {**self.workspace.environ, **environ}
         variables.pop("PYTHONPATH", None)

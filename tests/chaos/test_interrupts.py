@@ -193,7 +193,7 @@ def test_a_worker_under_nohup_outlives_its_terminal(tmp_path):
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             (port,) = free_ports(1)
-            worker = workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", port)
+            worker = workspace.start("bench-worker", "--zmq-control-port", port)
         finally:
             signal.signal(signal.SIGHUP, before)
         wait_until(lambda: _catches(worker.process.pid, signal.SIGTERM), 30, "a worker that serves")

@@ -31,6 +31,7 @@ def test_two_hundred_workers_serve_one_master(workspace, monkeypatch):
     control, results, work = free_ports(3)
     # A lane for each worker follows on the first.
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    ports += ("--zmq-bind-ip", "127.0.0.1", "--insecure")
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = workspace.scenario(job=job, repeats=2, operation_count=JOBS // 2, concurrency=2)
     flags = ("--noop", "--expect", WORKERS, "--worker-timeout", "60s", *ports)

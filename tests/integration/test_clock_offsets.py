@@ -42,8 +42,7 @@ def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     # `unshare` passes no SIGTERM on: the worker ends by itself, with the run.
-    reach = ("--zmq-host", "127.0.0.1", "--zmq-control-port", control)
-    workspace.start("bench-worker", *reach, "--once", "-c", 2, "ahead")
+    workspace.start("bench-worker", "--zmq-control-port", control, "--allow-native", "--once", "-c", 2, "ahead")
     run = workspace.run(workspace.scenario(repeats=3, concurrency=2, iterations=4), *ports, workers=0)
     assert run.outcomes() == {"done": 24}
     events = [event for event in run.blocks("event") if event["kind"] in ("trial-begin", "trial-end")]
@@ -75,6 +74,7 @@ def test_a_machine_that_lost_time_is_reported(workspace, monkeypatch):
     workspace.start("stopped-machine", "--control-port", control, "--name", "vm")
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = workspace.scenario(job=job, repeats=3, run_seconds="3s")
+    ports += ("--zmq-bind-ip", "127.0.0.1", "--insecure")
     run = workspace.run(scenario, "--noop", "--expect", 1, *ports, workers=0)
     (host,) = run.document["hosts"]
     (found,) = host["clock_checks"]["disagreements"]

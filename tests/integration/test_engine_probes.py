@@ -26,7 +26,7 @@ def test_engines_are_probed_again_before_each_run(workspace, image):
     workspace.environ["DOCKER_HOST"] = f"unix://{socket}"
     control, results, work = free_ports(3)
     sockets = ("--zmq-control-port", control, "--zmq-results-port", results)
-    workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "by-hand")
+    workspace.start("bench-worker", "--zmq-control-port", control, "by-hand")
     scenario = workspace.scenario(
         engines=["docker"],
         iterations=1,

@@ -22,6 +22,7 @@ def master(tmp_path, ports):
     """A master that waits for one worker on the loopback."""
     program = [sys.executable, "-m", "bench_master", "run-scenario", "-f", "noop", "--noop"]
     flags = ["--zmq-control-port", ports[0], "--zmq-results-port", ports[1], "--zmq-work-port", ports[2]]
+    flags += ["--zmq-bind-ip", "127.0.0.1", "--insecure"]
     process = subprocess.Popen(
         [*program, "--expect", "1", "-R", "-q", *map(str, flags)], cwd=tmp_path, stdin=subprocess.DEVNULL
     )
@@ -75,7 +76,7 @@ def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, por
 def test_a_hello_that_is_too_large_to_send_ends_the_worker():
     """A worker that cannot say who it is says why, once, and ends with 3 instead of trying for ever."""
     labels = [word for number in range(20) for word in ("--label", f"k{number}={'x' * 100_000}")]
-    command = [sys.executable, "-m", "bench_worker", "--zmq-host", "127.0.0.1", *labels]
+    command = [sys.executable, "-m", "bench_worker", *labels]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 3
     assert ended.stderr.count("this worker cannot send its hello to a master: ") == 1

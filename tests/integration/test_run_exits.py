@@ -160,8 +160,14 @@ def test_a_taken_port_ends_with_3(workspace):
     """If the master's port is taken, the error says so and names the flag that chooses another."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    words = (
+        *run_words(workspace, workspace.scenario(), "--worker-timeout", "1s", *ports),
+        "--zmq-bind-ip",
+        "127.0.0.1",
+    )
     with socket.create_server(("127.0.0.1", control)):
-        ended = workspace.master(*run_words(workspace, workspace.scenario(), "--worker-timeout", "1s", *ports))
+        assert workspace.master("keygen", "--worker", "one").status == 0
+        ended = workspace.master(*words)
     message = complaint(ended, 3)
     assert f"port {control} of 127.0.0.1 is taken" in message
     assert "--zmq-control-port" in message
@@ -172,8 +178,11 @@ def test_too_few_ports_for_the_lanes_end_with_3(workspace):
     """Where a worker can be given no lane the run is called off with the flag to change, and its workers go on."""
     control, results = free_ports(2)
     flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", 65535)
+    flags += ("--zmq-bind-ip", "127.0.0.1", "--key-dir", workspace.folder)
+    assert workspace.master("keygen", "--dir", workspace.folder, "--worker", "one", "--worker", "two").status == 0
+    reach = ("--zmq-host", "127.0.0.1", "--zmq-control-port", control)
     workers = [
-        workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, name)
+        workspace.start("bench-worker", *reach, "--key", workspace.folder / f"worker-{name}.key")
         for name in ("one", "two")
     ]
     ended = workspace.master(*run_words(workspace, workspace.scenario(), "--noop", "--expect", 2, *flags))

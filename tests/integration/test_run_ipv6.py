@@ -13,7 +13,7 @@ from workspace import require_images, wait_until
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
-HERE = ("--zmq-bind-ip", "[::1]")
+HERE = ("--zmq-bind-ip", "[::1]", "--insecure")
 SLOW_S = 150
 
 
@@ -33,11 +33,11 @@ def wire():
 
 def test_a_worker_reaches_its_master_over_ipv6(workspace, wire):
     """However the address is written; what is shown to be typed has no brackets either."""
-    workspace.start("bench-worker", *wire.worker[2:], "--zmq-host", "[::1]", "by-hand")
+    workspace.start("bench-worker", *wire.worker, "--zmq-host", "[::1]", "--insecure", "--allow-native", "by-hand")
     run = workspace.run(workspace.scenario(job=TRUE, operation_count=4), *wire.run, *HERE, workers=0)
     assert run.outcomes() == {"done": 4}
     assert {job["worker"] for job in run.jobs} == {"by-hand"}
-    assert f"bench-worker --zmq-host ::1 --zmq-control-port {wire.control}" in run.err
+    assert f"bench-worker --zmq-host ::1 --zmq-control-port {wire.control} --insecure" in run.err
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,8 @@ def test_services_are_lent_at_an_ipv6_address(workspace, wire, open_folder):  # 
         container={"network": "host"},
     )
     for name, words in {"lender": ("--environment", "remote", "--address", "[::1]"), "client": ()}.items():
-        workspace.start("bench-worker", *wire.worker[2:], "--zmq-host", "::1", *words, name)
+        reach = (*wire.worker, "--zmq-host", "::1", "--insecure", "--allow-native")
+        workspace.start("bench-worker", *reach, *words, name)
     try:
         run = workspace.run(scenario, *wire.run, *HERE, "--expect", 2, workers=0, seconds=SLOW_S)
         assert run.outcomes() == {"done": 6}

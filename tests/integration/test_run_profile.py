@@ -36,7 +36,7 @@ def test_a_worker_by_hand_sends_its_profile_to_the_master(workspace):
     """Over TCP too the file is the master's, and the worker serves the next run, without a profile, as ever."""
     control, results, work = free_ports(3)
     flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work, "--noop")
-    workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "-c", 16, "by-hand")
+    workspace.start("bench-worker", "--zmq-control-port", control, "-c", 16, "by-hand")
     scenario = workspace.scenario(**MANY)
     run = workspace.run(scenario, *flags, "--profile", workers=0)
     stem = run.stats.name.removesuffix(".stats.gz")

@@ -1,4 +1,4 @@
-"""Workers started by hand that reach the master over TCP: on the loopback without keys, beyond it with keys."""
+"""Workers started by hand: of the same user without keys, over TCP with keys, and what they consent to."""
 
 import json
 
@@ -9,13 +9,14 @@ TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true
 
 
 class Wire:
-    """The ports of a master, and the flags that name them."""
+    """The ports of a master, and the flags that name them: `worker` meets it here, `far` reaches it over TCP."""
 
     def __init__(self):
         self.control, results, work = free_ports(3)
         self.sockets = ("--zmq-control-port", self.control, "--zmq-results-port", results)
         self.run = (*self.sockets, "--zmq-work-port", work)
-        self.worker = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.control)
+        self.worker = ("--zmq-control-port", self.control)
+        self.far = ("--zmq-host", "127.0.0.1", *self.worker, "--allow-native")
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def joined(run):
 
 def test_one_worker_by_hand_serves_run_after_run(workspace, wire):
     """It joins, runs, waits for the next master, joins that one too; it is seen while it waits, and sent home."""
-    worker = workspace.start("bench-worker", *wire.worker, "-c", 3, "--environment", "control", "by-hand")
+    here = (*wire.worker, "--allow-native")
+    worker = workspace.start("bench-worker", *here, "-c", 3, "--environment", "control", "by-hand")
     scenario = workspace.scenario(job=TRUE, operation_count=6, concurrency=2)
     for _ in range(2):
         run = workspace.run(scenario, *wire.run, workers=0)
@@ -47,7 +49,8 @@ def test_one_worker_by_hand_serves_run_after_run(workspace, wire):
         assert joined(run) == ["by-hand"]
         assert {job["worker"] for job in run.jobs} == {"by-hand"}
         assert run.document["treatments"][0]["treatment"]["environment"] == "control"
-        assert f"waiting for 1 worker: bench-worker --zmq-host 127.0.0.1 --zmq-control-port {wire.control}" in run.err
+        how = f"bench-worker --zmq-control-port {wire.control} --allow-native on this machine"
+        assert f"waiting for 1 worker: {how}" in run.err
 
     def listed():
         # Its next load process has to be ready first.
@@ -69,7 +72,7 @@ def test_one_worker_by_hand_serves_run_after_run(workspace, wire):
 def test_an_environment_decides_who_runs_what(workspace, wire):
     """A treatment of an environment runs on the workers that call themselves so, and on no other."""
     for name in ("bare-metal", "control"):
-        workspace.start("bench-worker", *wire.worker, "--environment", name, f"on-{name}")
+        workspace.start("bench-worker", *wire.worker, "--allow-native", "--environment", name, f"on-{name}")
     scenario = workspace.scenario(job=TRUE, environments=["bare-metal", "control"], iterations=2)
     run = workspace.run(scenario, *wire.run, "--expect", 2, workers=0)
     assert {(job["treatment"]["environment"], job["worker"]) for job in run.jobs} == {
@@ -80,7 +83,7 @@ def test_an_environment_decides_who_runs_what(workspace, wire):
 
 
 def test_only_listed_keys_are_admitted(workspace, wire, keys):
-    """Beyond the loopback a listed key works; no key, an unknown, a revoked and one in another's name do not."""
+    """Over TCP a listed key works; no key, an unknown, a revoked and one in another's name do not."""
     stranger = workspace.folder / "stranger"
     assert workspace.master("keygen", "--dir", stranger, "--worker", "blade-2").status == 0
     forged = (keys / "worker-blade-1.key").read_text().splitlines()
@@ -90,14 +93,14 @@ def test_only_listed_keys_are_admitted(workspace, wire, keys):
     unknown.write_text("\n".join(lines) + "\n")
     unknown.chmod(0o600)
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys)
-    bare = workspace.start("bench-worker", *wire.worker, "no-key")
-    bad = workspace.start("bench-worker", *wire.worker, "--key", unknown)
+    bare = workspace.start("bench-worker", *wire.far, "--insecure", "no-key")
+    bad = workspace.start("bench-worker", *wire.far, "--key", unknown)
     assert workspace.master("keygen", "--dir", keys, "--revoke", "blade-2").status == 0
-    revoked = workspace.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-2.key")
+    revoked = workspace.start("bench-worker", *wire.far, "--key", keys / "worker-blade-2.key")
     scenario = workspace.scenario(job=TRUE, iterations=2)
     alone = workspace.run(scenario, *flags, "--worker-timeout", "3s", workers=0, status=3)
     assert "not enough workers: 0 of 1 joined" in alone.err
-    good = workspace.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-1.key")
+    good = workspace.start("bench-worker", *wire.far, "--key", keys / "worker-blade-1.key")
     run = workspace.run(scenario, *flags, workers=0)
     assert joined(run) == ["blade-1"]
     assert run.outcomes() == {"done": 2}
@@ -109,34 +112,68 @@ def test_only_listed_keys_are_admitted(workspace, wire, keys):
 def test_local_workers_need_no_key_file_of_the_user(workspace, wire, keys):
     """With keys in use a master's own workers get theirs from the master, and work beside one with a listed key."""
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys, "--expect", 1)
-    workspace.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-2.key")
+    workspace.start("bench-worker", *wire.far, "--key", keys / "worker-blade-2.key")
     run = workspace.run(workspace.scenario(operation_count=8), *flags)
     assert joined(run) == ["blade-2", "local-0"]
     assert {job["worker"] for job in run.jobs} == {"blade-2", "local-0"}
 
 
 def test_insecure_warns_and_works(workspace, wire):
-    """--insecure opens the ports without keys, and says on stderr what that means."""
-    workspace.start("bench-worker", *wire.worker, "by-hand")
+    """--insecure opens the ports without keys, and both sides say on stderr what that means."""
+    worker = workspace.start("bench-worker", *wire.far, "--insecure", "by-hand")
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--insecure")
     run = workspace.run(workspace.scenario(job=TRUE), *flags, workers=0)
     assert run.err.startswith("--insecure: 0.0.0.0 accepts everybody who can reach it")
+    assert worker.err.startswith(f"--insecure: this worker obeys whoever answers at tcp://127.0.0.1:{wire.control}")
     assert run.outcomes() == {"done": 1}
 
 
-def test_a_remote_worker_refuses_to_start_without_a_key(workspace):
-    """A worker does not reach for a master beyond its host without a key; the message says how to get one."""
-    ended = workspace.start("bench-worker", "--zmq-host", "203.0.113.7").wait_for_exit(20)
+@pytest.mark.parametrize("host", ["203.0.113.7", "127.0.0.1"])
+def test_a_worker_reaches_for_no_port_without_a_key(workspace, host):
+    """Not even on the loopback, which every user of both ends of a tunnel shares; the message says how to get one."""
+    ended = workspace.start("bench-worker", "--zmq-host", host).wait_for_exit(20)
     assert ended.status == 2
-    assert ended.err.startswith("bench-worker: tcp://203.0.113.7:")
+    assert ended.err.startswith(f"bench-worker: tcp://{host}:")
     assert "bench-master keygen --worker NAME" in ended.err
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize(("flags", "expected"), [((), "no master given"), (("--label", "x"), "--label 'x'")])
+def test_a_master_opens_no_port_without_keys(workspace, wire):
+    """Not even on the loopback: the flag that names an address needs keys, and says how to make them."""
+    ended = workspace.master("run-scenario", "-f", workspace.scenario(), *wire.run, "--zmq-bind-ip", "127.0.0.1")
+    assert ended.status == 2
+    assert "listening on 127.0.0.1 needs keys" in ended.err
+
+
+def test_programs_of_a_host_run_only_with_its_consent(workspace, wire):
+    """A worker without --allow-native is named before anything runs, with the flag; a no-op run takes it."""
+    workspace.start("bench-worker", *wire.worker, "reluctant")
+    began = workspace.folder / "began"
+    scenario = workspace.scenario(job={**TRUE, "container": {"command": ["touch", str(began)]}})
+    ended = workspace.master("run-scenario", "-f", scenario, "-s", workspace.folder / "x.stats.gz", *wire.run)
+    assert ended.status == 2
+    reason = "worker reluctant: engine native may not run programs on its host: start it with --allow-native"
+    assert ended.err.splitlines()[-1].endswith(reason)
+    assert not began.exists()
+    assert workspace.run(scenario, "--noop", *wire.run, workers=0).outcomes() == {"done": 1}
+
+
+def test_a_worker_does_not_connect_to_a_strangers_socket(workspace):
+    """A directory that others may enter, or of another user, is named; the worker ends with 3."""
+    place = workspace.folder / "open"
+    place.mkdir(mode=0o755)
+    ended = workspace.start("bench-worker", "--control", f"ipc://{place}/control").wait_for_exit(20)
+    assert ended.status == 3
+    (line,) = ended.err.splitlines()
+    assert line.startswith(f"bench-worker: {place}/control: not connected: the directory or the socket has mode 0755")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [(("--key", "x.key"), "--key: name the master's host"), (("--label", "x"), "--label 'x'")]
+)
 def test_a_workers_usage_errors(workspace, wire, flags, expected):
     """A worker's own mistakes in usage end with 2 and one message."""
-    words = (*wire.worker, *flags) if flags else ()
+    words = (*wire.worker, *flags)
     ended = workspace.start("bench-worker", *words).wait_for_exit(20)
     assert ended.status == 2
     assert expected in ended.err

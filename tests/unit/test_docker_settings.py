@@ -53,6 +53,18 @@ def test_every_setting_reaches_the_engine(client):
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "1m"}}
 
 
+def test_a_log_file_on_the_host_needs_the_workers_leave(client):
+    """Podman would write there, as root, what a container prints."""
+    named = {"log_driver": "k8s-file", "log_options": {"path": "/etc/profile.d/x.sh"}}
+    with pytest.raises(MountRefused, match=r"path=/etc/profile.d/x.sh names a file of the host.*--allow-host-mounts"):
+        arguments(client, **named)
+    config = arguments(client, allow_host_mounts=True, **named)["host_config"]["LogConfig"]["Config"]
+    assert config == {"path": "/etc/profile.d/x.sh"}
+    container = Container("c1", 7, ContainerSettings(image="i", **named))
+    with pytest.raises(MountRefused):
+        create_flags(container, allow_host_mounts=False, own_socket=None)
+
+
 CONFINED = {
     "runtime": "crun",
     "pids": 64,

@@ -229,7 +229,10 @@ def test_a_worker_gets_the_settings_of_the_inventory(tmp_path):
     assert words == [
         *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
         *("--environment", "control", "--label", "rack=7", "--address", "10.0.1.1", "--allow-host-mounts"),
+        "--allow-native",
     ]
+    (host,) = hosts_of("hosts: {b: {allow_native: false}}")
+    assert "--allow-native" not in spec_with_keys_in(tmp_path).arguments(host, "10.0.0.1")
 
 
 def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):

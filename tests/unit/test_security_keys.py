@@ -245,16 +245,17 @@ def test_loopback_is_what_certainly_stays_here(address, expected):
 
 
 def test_policy_of_addresses():
-    """TCP beyond loopback needs CURVE; ipc, inproc and loopback do not; --insecure lifts it and says why not."""
+    """TCP needs CURVE, also on loopback; ipc and inproc do not; --insecure lifts it and says why not."""
     assert curve_required("tcp://0.0.0.0:1")
     assert curve_required("10.1.2.3")
-    assert not curve_required("tcp://127.0.0.1:1")
+    assert curve_required("tcp://127.0.0.1:1")
     assert not curve_required("ipc:///run/x/control")
     assert not curve_required("inproc://x")
     assert not curve_required("tcp://0.0.0.0:1", insecure=True)
     assert "tcp://0.0.0.0:1" in insecure_warning("tcp://0.0.0.0:1")
     assert "keygen" in insecure_warning("*")
-    assert insecure_warning("tcp://127.0.0.1:1") == ""
+    assert "tcp://127.0.0.1:1" in insecure_warning("tcp://127.0.0.1:1")
+    assert insecure_warning("ipc:///run/x/control") == ""
 
 
 def request(key, domain=b"d", mechanism=b"CURVE"):

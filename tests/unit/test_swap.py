@@ -26,7 +26,7 @@ def treatment(swap):
 
 def reasons(info, swap="off"):
     """Return why a worker that says this of itself cannot run the treatment."""
-    told = {"engines": {"native": STATUS}, **info}
+    told = {"engines": {"native": STATUS}, "allow_native": True, **info}
     return check_compatibility([treatment(swap)], environment="local", slots=1, info=told, noop=False).reasons
 
 

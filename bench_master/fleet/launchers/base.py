@@ -20,7 +20,7 @@ from bench_common.keys import KeyProvisioner
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.sockets import Ports
+from bench_master.run.endpoints import Ports
 
 QueryResults = list[list[dict[str, Any]]]
 """The rows that ``bench-worker`` printed for each of several queries."""
@@ -98,6 +98,8 @@ class LaunchSpec:
             words += ["--address", host.services_address]
         if host.allow_host_mounts:
             words.append("--allow-host-mounts")
+        if host.allow_native:
+            words.append("--allow-native")
         if self.verbose:
             words.append("-v")
         return words

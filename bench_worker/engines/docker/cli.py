@@ -32,7 +32,7 @@ from bench_worker.engines.docker.errors import (
     was_oom_killed,
 )
 from bench_worker.engines.docker.http import endpoint, socket_path
-from bench_worker.engines.docker.settings import allowed_source, limit_flags
+from bench_worker.engines.docker.settings import allowed_log_options, allowed_source, limit_flags
 from bench_worker.engines.output import parse_signal
 from bench_worker.engines.settings import MountRefused
 
@@ -50,6 +50,8 @@ def create_flags(container: Container, *, allow_host_mounts: bool, own_socket: s
     words += [f"--label={key}={value}" for key, value in container.labels.items()]
     words += [f"--env={key}={value}" for key, value in settings.env.items()]
     words += _limits(settings)
+    log_options = allowed_log_options(settings.log_options, allow_host_mounts=allow_host_mounts)
+    words += [f"--log-opt={key}={value}" for key, value in log_options.items()]
     words += limit_flags(settings)
     words += [f"--volumes-from={name}" for name in container.shares]
     if container.publish is not None:
@@ -76,8 +78,6 @@ def _limits(settings: ContainerSettings) -> Iterator[str]:
         yield f"--init={'true' if settings.init else 'false'}"
     if settings.log_driver is not None:
         yield f"--log-driver={settings.log_driver}"
-    for key, value in settings.log_options.items():
-        yield f"--log-opt={key}={value}"
 
 
 def _mount(mount: Mount, labels: Mapping[str, str], *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:

@@ -127,7 +127,7 @@ def create_arguments(
         **limit_arguments(settings),
         init=settings.init,
         network_mode=settings.network,
-        log_config=_log_config(settings),
+        log_config=_log_config(settings, allow_host_mounts=allow_host_mounts),
         mounts=[
             _mount(mount, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
             for mount in settings.storage
@@ -166,10 +166,24 @@ def _limits(settings: ContainerSettings) -> dict[str, Any]:
     return limits
 
 
-def _log_config(settings: ContainerSettings) -> LogConfig | None:
+def _log_config(settings: ContainerSettings, *, allow_host_mounts: bool) -> LogConfig | None:
     if settings.log_driver is None and not settings.log_options:
         return None
-    return LogConfig(type=settings.log_driver or "", config=dict(settings.log_options))
+    options = allowed_log_options(settings.log_options, allow_host_mounts=allow_host_mounts)
+    return LogConfig(type=settings.log_driver or "", config=options)
+
+
+def allowed_log_options(options: Mapping[str, str], *, allow_host_mounts: bool) -> dict[str, str]:
+    """Return the options of a log driver; raise `MountRefused` for a file of the host without leave for it.
+
+    Podman writes what a container prints to the file that ``path`` names, as root where it runs as root.
+    """
+    if "path" in options and not allow_host_mounts:
+        raise MountRefused(
+            f"log option path={options['path']} names a file of the host: this worker does not allow host mounts "
+            "(--allow-host-mounts)"
+        )
+    return dict(options)
 
 
 def has_data_container(container: Container) -> bool:

@@ -9,4 +9,5 @@ from bench_common.engine_traits import EngineTraits
 TRAITS: Final = EngineTraits(
     inapplicable=frozenset({"image", "rootfs", "network", "log_driver", "log_options", "init", "storage", "runtime"}),
     is_baseline=True,
+    runs_on_host=True,
 )
