@@ -142,8 +142,10 @@ class StatsBuilder:
         return self.path
 
 
-def lifecycle_run(path, *, head=None, foot=None):
+def lifecycle_run(path, *, head=None, foot=None, flush=False):
     """Write a small whole run and return its path: docker against native, three blocks after a warm-up block.
+
+    With `flush` each job has blocks of its own, as if much time had passed between them.
 
     Each trial is one job of start, exec and remove. Job k of docker takes 100 ms + k; native a tenth of it. An end of
     job k may be stamped 10 us x (k + 1) late. Docker's last exec fails, and a guest metric is given by every job that
@@ -152,8 +154,8 @@ def lifecycle_run(path, *, head=None, foot=None):
     names = ("start", "exec", "remove")
     metric = {"events_per_second": {"unit": "events/s", "direction": "higher"}}
     treatments = [
-        treatment_wire(0, {"environment": "bare-metal", "engine": "docker"}, names, metric),
-        treatment_wire(1, {"environment": "bare-metal", "engine": "native"}, names, metric),
+        treatment_wire(index, {"environment": "bare-metal", "engine": engine}, names, metric) | {"jobs_per_trial": 1}
+        for index, engine in enumerate(("docker", "native"))
     ]
     trials = [(index, block, block == 0) for block in range(4) for index in range(2)]
     builder = StatsBuilder(path, head or header(treatments, trials))
@@ -182,6 +184,8 @@ def lifecycle_run(path, *, head=None, foot=None):
             builder.writer.metrics([MetricRecord(ticket_of(job), treatment, job, "events_per_second", 500.0 + job)])
         clock += took + MS
         builder.add("event", {"at_ns": clock, "kind": "trial-end", "trial": job})
+        if flush:
+            builder.flush()
     seconds = np.arange(4)
     builder.writer.samples(
         -1,

@@ -2,20 +2,26 @@
 
 Inside the member: magic (4 bytes), length (u32 LE) and CRC-32 (u32 LE) of the payload, then the payload, which is
 msgpack ``[kind, body]``. A member is complete or it is nothing, so a file that was cut anywhere is readable up to the
-last whole block, and ``zcat`` reads it like any other gzip file.
+last whole block, and ``zcat`` reads it like any other gzip file. What reads a file takes little memory, whatever it
+holds: a member is inflated up to the length that it announces, and `blocks` decodes within limits.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import mmap
 import os
 import struct
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
+
+from bench_common.files import open_regular
+from bench_common.stats.blocks import Body, decode, split
 
 MAGIC: Final = b"WBB\x01"
 MAX_PAYLOAD: Final = 64 << 20
@@ -41,6 +47,14 @@ class NotABlockError(FrameError):
 
 class TruncatedError(FrameError):
     """The bytes end before the block does."""
+
+
+class OddBlockError(FrameError):
+    """A whole block whose content is not what its kind declares; the next block can be read."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        self.kind = kind
+        super().__init__(reason)
 
 
 def _fastest_zlib() -> Any:
@@ -84,18 +98,22 @@ class FrameReader:
         self.offset = 0
         """Where the next member begins, in bytes from the start of the file."""
 
-    def read(self) -> tuple[str, dict[str, Any]] | None:
-        """Return kind and body of the next block, None at the end of the file; raise `FrameError` otherwise."""
+    def read(self, kinds: Collection[str] | None = None) -> tuple[str, Body | None] | None:
+        """Return kind and body of the next block, None at the end of the file.
+
+        The body is None where it is of none of the `kinds`, which are all where that is None. Raises `OddBlockError`
+        for a whole block with content that its kind does not have, any other `FrameError` for a damaged one, after
+        which nothing can be read.
+        """
         payload = self._payload()
         if payload is None:
             return None
+        kind = ""
         try:
-            kind, body = msgpack.unpackb(payload, raw=False, strict_map_key=True)
-        except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-            raise FrameError(f"the block is no msgpack pair: {error}") from error
-        if not isinstance(kind, str) or not isinstance(body, dict):
-            raise FrameError("the block is not a kind and a body")
-        return kind, body
+            kind, encoded = split(payload)
+            return kind, decode(kind, encoded) if kinds is None or kind in kinds else None
+        except ValueError as error:
+            raise OddBlockError(kind, str(error)) from error
 
     def _payload(self) -> memoryview | None:
         piece = self._rest or self._file.read(_READ_BYTES)
@@ -151,10 +169,10 @@ def _declared_size(plain: bytearray, *, complete: bool) -> int | None:
     return int(length) + _HEAD.size
 
 
-def last_block(path: Path) -> tuple[str, dict[str, Any]]:
+def last_block(path: Path) -> tuple[str, Body]:
     """Return kind and body of the block that the file ends with; ("", {}) where it is none, or no small one."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             tail = file.read()
     except OSError:
@@ -166,23 +184,24 @@ def last_block(path: Path) -> tuple[str, dict[str, Any]]:
             pair = reader.read()
         except FrameError:
             pair = None
-        if pair is not None and start + reader.offset == len(tail):
-            return pair
+        if pair is not None and pair[1] is not None and start + reader.offset == len(tail):
+            return pair[0], pair[1]
         start = tail.rfind(_MEMBER_START, 0, start)
     return "", {}
 
 
 def block_follows(path: Path, offset: int) -> bool:
     """Say whether a whole block begins anywhere after the byte `offset`, which does not begin one itself."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        rest = file.read()
-    start = rest.find(_MEMBER_START, 1)
-    while start >= 0:
-        try:
-            FrameReader(io.BytesIO(rest[start:])).read()
-        except FrameError:
-            start = rest.find(_MEMBER_START, start + 1)
-        else:
-            return True
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(_MEMBER_START, offset + 1)
+        while start >= 0:
+            file.seek(start)
+            try:
+                FrameReader(file).read()
+            except OddBlockError:
+                return True
+            except FrameError:
+                start = content.find(_MEMBER_START, start + 1)
+            else:
+                return True
     return False

@@ -1,5 +1,7 @@
 """Reads a stats file, in bounded memory: every whole block before a cut or damaged byte.
 
+A whole block with content that its kind does not have is skipped, and named in `StatsFile.damage`.
+
 A trial that was incomplete when its run was resumed runs again. Its first results stay in the file and count in no
 figure; the event ``resumed`` names these trials and the first job after it. `docs/stats-file.rst` describes the
 format.
@@ -12,13 +14,21 @@ import os
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from bench_common.errors import NotAStatsFileError, StatsFileError, did_you_mean
+from bench_common.files import STDIN, descriptor_path, open_regular, spool_stdin
 from bench_common.records import JOB_ID, job_id_of
-from bench_common.stats.frame import FrameError, FrameReader, NotABlockError, TruncatedError, last_block
+from bench_common.stats.frame import (
+    FrameError,
+    FrameReader,
+    NotABlockError,
+    OddBlockError,
+    TruncatedError,
+    last_block,
+)
 from bench_common.stats.rows import Rows, unpack, unpack_by_column
 from bench_common.stats.writer import StatsWriter
 
@@ -80,6 +90,11 @@ __all__ = ["FORMAT", "VERSION", "Block", "StatsFile", "StatsWriter"]
 
 FORMAT: Final = "weighbridge-stats"
 VERSION: Final = 2
+MAX_STDIN_BYTES: Final = 4 << 30
+"""How much is read from a pipe, and kept in a temporary file meanwhile."""
+MAX_ODD_SHOWN: Final = 5
+"""How many odd blocks are named; the others are counted."""
+MAX_REASON_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +106,7 @@ class Block:
 
 
 class StatsFile:
-    """Reads a stats file, any number of times, one block at a time.
+    """Reads a stats file, any number of times, one block at a time; ``-`` is standard input.
 
     Raises `NotAStatsFileError` at once if the path cannot be read or is not a stats file, and `StatsFileError` if its
     format version is newer.
@@ -99,23 +114,48 @@ class StatsFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.damage: str | None = None
-        """Why the last pass ended early, with the byte offset; None if the file is complete."""
+        """The file as the user named it."""
         self.intact_bytes = 0
-        """Bytes of whole blocks that the last pass read."""
+        """Bytes before the first damaged or odd block of the last pass; all of them where there was none."""
+        self.odd_blocks = 0
+        """Whole blocks that the last pass skipped, because their content is not what their kind declares."""
+        self._ended: str | None = None
+        self._odd: list[tuple[int, str, str]] = []
+        """Offset, kind and reason of the first of them."""
         self._header: dict[str, Any] | None = None
         self._superseded: SupersededTrials | None = None
-        with contextlib.closing(self.blocks(everything=True)) as blocks:
+        self._spooled: BinaryIO | None = None
+        if str(path) == STDIN:
+            self.path = Path("<stdin>")
+            with self._naming_errors():
+                self._spooled = spool_stdin(MAX_STDIN_BYTES)
+        with contextlib.closing(self._intact_blocks(None)) as blocks:
             first = next(blocks, None)
+        if self._odd and self._odd[0][0] == 0:
+            self._refuse_first(*self._odd[0])
         if first is not None:
             self._header = self._checked(first)
+
+    @property
+    def damage(self) -> str | None:
+        """What the last pass could not read and why, with byte offsets; None if it read every block it asked for."""
+        shown = [f"byte {at}: {_block_name(kind)} is malformed and skipped: {why}" for at, kind, why in self._odd]
+        if self.odd_blocks > len(shown):
+            shown.append(f"{self.odd_blocks - len(shown)} more malformed blocks are skipped")
+        return "; ".join([*shown, *([self._ended] if self._ended else [])]) or None
 
     @property
     def header(self) -> dict[str, Any]:
         """Return the header; raise `StatsFileError` if the file ends within it."""
         if self._header is None:
-            raise StatsFileError(f"{self.path}: nothing to read: {self.damage or 'the file is empty'}")
+            empty = "the file is empty: its run ended before it began; delete the file, and run the scenario again"
+            raise StatsFileError(f"{self.path}: nothing to read: {self.damage or empty}")
         return self._header
+
+    @property
+    def began_ns(self) -> int:
+        """When the run began, on the clock of the file; 0 if unknown."""
+        return int((self.header.get("clock") or {}).get("monotonic_ns", 0))
 
     def blocks(
         self, kinds: Collection[str] | None = None, *, everything: bool = False, by_column: bool = False
@@ -123,8 +163,8 @@ class StatsFile:
         """Yield every whole block in file order, or those of the given kinds.
 
         Superseded results of a resumed run are left out, unless `everything` is set. Jobs and operations are arrays,
-        or `Columns` if `by_column`. Never raises for a cut or damaged file: the pass ends before the first bad byte,
-        and `damage` says why.
+        or `Columns` if `by_column`. Never raises for a cut or damaged file: the pass skips whole blocks with odd
+        content, ends before the first bad byte, and `damage` says why.
         """
         concerned = kinds is None or not (ROW_KINDS | RECORD_KINDS | {"event"}).isdisjoint(kinds)
         aside = SupersededTrials() if everything or not concerned else self._superseded_trials()
@@ -137,7 +177,7 @@ class StatsFile:
         """Return the superseded trials, from the footer or by one pass over the events."""
         if self._superseded is None:
             found = SupersededTrials()
-            kind, footer = last_block(self.path)
+            kind, footer = last_block(self._readable)
             if kind != "footer" or footer.get("resumes"):
                 for block in self._intact_blocks({"event"}):
                     if block.body.get("kind") == RESUMED:
@@ -149,40 +189,69 @@ class StatsFile:
         self, kinds: Collection[str] | None, *, by_column: bool = False
     ) -> Generator[Block, None, None]:
         unpacker = unpack_by_column if by_column else unpack
-        self.damage, self.intact_bytes = None, 0
-        try:
-            file = self.path.open("rb")
-        except OSError as error:
-            hint = _similar_file_hint(self.path) if isinstance(error, FileNotFoundError) else ""
-            raise NotAStatsFileError(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
+        stored_kinds = None if kinds is None else {*kinds, *(("jobs",) if "operations" in kinds else ())}
+        self._ended, self._odd, self.odd_blocks, self.intact_bytes = None, [], 0, 0
+        with self._naming_errors():
+            file = open_regular(self._readable)
         with file:
             reader = FrameReader(file)
             while True:
-                start = reader.offset
+                start, kind = reader.offset, ""
+                found: list[Block] = []
                 try:
-                    pair = reader.read()
+                    pair = reader.read(stored_kinds)
                     if pair is None:
                         break
-                    found = [Block(kind, body) for kind, body in unpacker(*pair, kinds)]
-                    self.intact_bytes = reader.offset
-                except (OSError, ValueError) as error:
+                    kind, body = pair
+                    if body is not None:
+                        found = [Block(name, rows) for name, rows in unpacker(kind, body, kinds)]
+                except OddBlockError as error:
+                    self._skip(start, error.kind, error)
+                except (OSError, FrameError) as error:
                     self._stop(start, error)
                     return
+                except ValueError as error:
+                    self._skip(start, kind, error)
+                if not self.odd_blocks:
+                    self.intact_bytes = reader.offset
                 yield from found
+
+    @property
+    def _readable(self) -> Path:
+        """The path that opens the content."""
+        return self.path if self._spooled is None else descriptor_path(self._spooled)
+
+    @contextlib.contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """Raise `NotAStatsFileError` for an `OSError`."""
+        try:
+            yield
+        except OSError as error:
+            hint = _similar_file_hint(self.path) if isinstance(error, FileNotFoundError) else ""
+            raise NotAStatsFileError(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
 
     def iter_jobs(self) -> Iterator[Rows]:
         """Yield `JOB_ROW` arrays of at most 65,536 rows."""
         return (block.body for block in self.blocks({"jobs"}))
 
-    def _stop(self, offset: int, error: Exception) -> None:
+    def _skip(self, offset: int, kind: str, error: Exception) -> None:
+        self.odd_blocks += 1
+        if len(self._odd) < MAX_ODD_SHOWN:
+            self._odd.append((offset, kind, str(error)[:MAX_REASON_CHARS]))
+
+    def _stop(self, offset: int, error: OSError | FrameError) -> None:
         if isinstance(error, NotABlockError) and offset == 0:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error
         if isinstance(error, TruncatedError):
             why = "the run was killed or is still running, or the file is truncated"
-            self.damage = f"byte {offset}: {error} ({why})"
+            self._ended = f"byte {offset}: {error} ({why})"
         else:
-            reason = str(error) if isinstance(error, FrameError | OSError) else f"the block is malformed: {error}"
-            self.damage = f"byte {offset}: {reason}; the rest is not read"
+            self._ended = f"byte {offset}: {error}; the rest is not read"
+
+    def _refuse_first(self, offset: int, kind: str, reason: str) -> None:
+        if kind == "header":
+            raise StatsFileError(f"{self.path}: its header, at byte {offset}, is malformed: {reason}")
+        raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is not a {FORMAT} header")
 
     def _checked(self, block: Block) -> dict[str, Any]:
         header = block.body
@@ -198,6 +267,10 @@ class StatsFile:
                 f"read it with the Weighbridge that wrote it{newer}"
             )
         return dict(header)
+
+
+def _block_name(kind: str) -> str:
+    return f"the {kind[:40]} block" if kind else "a block"
 
 
 def _similar_file_hint(path: Path) -> str:

@@ -1,7 +1,8 @@
 """The row blocks of a stats file: jobs, operations and samples stored by column, the other records by row.
 
-`pack_*` return plain msgpack values; `unpack` returns equal rows and raises `ValueError` on anything that a writer
-would not write. `unpack_by_column` decodes only the columns that a reader asks for, and checks the block at once.
+`pack_*` return plain msgpack values; `unpack` returns equal rows from what `blocks.decode` returns, and raises
+`ValueError` on anything that a writer would not write. `unpack_by_column` decodes only the columns that a reader asks
+for, and checks the block at once.
 
 A column is stored as differences (`DELTA`, for growing values: tickets, instants) or as distances from its minimum
 (`OFFSET`, for the rest); its bytes are shuffled into planes (all lowest bytes, then all second bytes ...), of which
@@ -20,13 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord
+from bench_common.stats.blocks import MAX_ROWS, Body
 
 OFFSET: Final = 0
 DELTA: Final = 1
 FLOAT: Final = 2
-
-MAX_ROWS: Final = 65_536
-"""The most rows that one column, and so one block, may have."""
 
 _HEAD: Final = struct.Struct("<BBq")
 _WORD: Final = 8
@@ -118,7 +117,6 @@ def _unshuffle(shuffled: npt.NDArray[np.uint8], word: np.dtype[Any]) -> npt.NDAr
     return codes
 
 
-Body: TypeAlias = dict[str, Any]
 RowSelector: TypeAlias = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 
 JOB_COLUMNS: Final = {
@@ -231,27 +229,13 @@ def unpack_operations(body: Body) -> Columns:
     return Columns(*_decoders(body, OPERATION_COLUMNS, OPERATION_ROW))
 
 
-def field(body: Body, name: str, expected: type) -> Any:
-    """Return an entry of a body that is of the type that is expected; raise `ColumnError` if it is not."""
-    value = body.get(name)
-    if type(value) is not expected:
-        raise ColumnError(f"{name} is {type(value).__name__}: {expected.__name__} expected")
-    return value
-
-
-def encoded_columns(body: Body) -> tuple[int, dict[str, bytes]]:
-    """Return how many rows a body has, and its columns, each of which must be bytes."""
-    length, columns = field(body, "rows", int), field(body, "columns", dict)
-    return length, {name: field(columns, name, bytes) for name in columns}
-
-
 def _column_of(columns: Columns, name: str) -> Decoder:
     return lambda _: columns[name]
 
 
 def _decoders(body: Body, expected: Mapping[str, int], dtype: np.dtype[np.void]) -> tuple[int, dict[str, Decoder]]:
     """Check a body's columns against each other and against the rows that they make; return who unpacks each."""
-    length, columns = encoded_columns(body)
+    length, columns = body["rows"], body["columns"]
     if columns.keys() != expected.keys():
         raise ColumnError(f"columns {sorted(columns)}: {sorted(expected)} expected")
     names = dtype.names or ()
@@ -379,33 +363,20 @@ def unpack_by_column(kind: str, body: Body, kinds: Collection[str] | None = None
 
 
 def _unpack_samples(body: Body) -> SampleColumns:
-    units = field(body, "units", dict)
-    if not all(isinstance(unit, str) for unit in units.values()):
-        raise ColumnError("units are texts")
-    rows, columns = encoded_columns(body)
-    decoded = {name: decode_column(data, rows) for name, data in columns.items()}
-    return SampleColumns(field(body, "worker", int), field(body, "source", str), decoded, units)
+    decoded = {name: decode_column(data, body["rows"]) for name, data in body["columns"].items()}
+    return SampleColumns(body["worker"], body["source"], decoded, body["units"])
 
 
-def _records(record: type[Record]) -> Callable[[Body], list[Record]]:
-    types = _RECORD_TYPES[record]
-
-    def unpacked(body: Body) -> list[Record]:
-        rows = field(body, "rows", list)
-        for row in rows:
-            if not isinstance(row, list) or tuple(map(type, row)) != types:
-                raise ColumnError(f"not the fields of a {record.__name__}: {row!r:.200}")
-        return [record(*row) for row in rows]
-
-    return unpacked
+def _records(body: Body) -> Any:
+    return body["rows"]
 
 
 _UNPACKERS: Final[Mapping[str, Callable[[Body], Any]]] = {
     "operations": unpack_operations,
     "samples": _unpack_samples,
-    "metrics": _records(MetricRecord),
-    "errors": _records(ErrorRecord),
-    "outputs": _records(OutputRecord),
+    "metrics": _records,
+    "errors": _records,
+    "outputs": _records,
 }
 
 _ROWS: Final = {"jobs": JOB_ROW, "operations": OPERATION_ROW}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,10 +19,10 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from bench_common.errors import StatsFileError
-from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, join_rows
+from bench_common.records import MAX_TEXT_CHARS, ErrorRecord, MetricRecord, OutputRecord, join_rows
+from bench_common.stats.blocks import MAX_RECORDS, MAX_ROWS, decode, split
 from bench_common.stats.frame import encode_frame, pack_payload
 from bench_common.stats.rows import (
-    MAX_ROWS,
     Rows,
     SampleColumns,
     are_paired,
@@ -31,7 +32,6 @@ from bench_common.stats.rows import (
     pack_samples,
 )
 
-MAX_RECORDS: Final = 4096
 _MAX_BLOCK_BYTES: Final = 4 << 20
 _ROW_KINDS: Final = ("jobs", "operations")
 
@@ -141,7 +141,7 @@ def _sample_blocks(samples: SampleColumns) -> Iterator[bytes]:
 
 
 MAX_OUTPUT: Final = 8 << 20
-"""Bytes of one output stream, or characters of a message, that are kept; a stream that is cut is `truncated`."""
+"""Bytes of one output stream that are kept; a stream that is cut is `truncated`."""
 
 _SMALL_BYTES: Final = 200
 """Estimate for a record without text or output in `pending_bytes`."""
@@ -187,8 +187,16 @@ class StatsWriter:
         self.bytes_written = offset
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Buffer one block without rows (header, host, event, footer ...); `TypeError` if it cannot be packed."""
+        """Buffer one block without rows (header, host, event, footer ...); `TypeError` if it cannot be packed.
+
+        Raises `StatsFileError` for a header that a reader would refuse, such as that of a plan without end.
+        """
         payload = pack_payload(kind, dict(body))
+        if kind == "header":
+            try:
+                decode(*split(payload))
+            except ValueError as error:
+                raise StatsFileError(f"{self.path}: this plan does not fit into a stats file: {error}") from error
         self._append("event" if kind == "event" else "put", payload, 1, len(payload))
 
     def jobs(self, rows: Rows) -> None:
@@ -204,7 +212,7 @@ class StatsWriter:
         self._append_records("metrics", list(records))
 
     def errors(self, records: Sequence[ErrorRecord]) -> None:
-        """Buffer errors, each message cut at `MAX_OUTPUT` characters."""
+        """Buffer errors, each message cut at `MAX_TEXT_CHARS` characters."""
         self._append_records("errors", [_truncate_outputs(record) for record in records])
 
     def outputs(self, records: Sequence[OutputRecord]) -> None:
@@ -284,6 +292,16 @@ class StatsWriter:
             raise StatsFileError(self._failure) from error
         self.bytes_written += len(member)
 
+    def sync(self) -> None:
+        """Write what is buffered, and return once it and the file's name are on disk; raise `StatsFileError`."""
+        self.flush()
+        assert self._descriptor is not None
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise StatsFileError(f"{self.path}: cannot be synced to disk: {error.strerror}") from error
+        _sync_directory(self.path.parent)
+
     def close(self, footer: Mapping[str, Any] | None = None) -> None:
         """Write the buffered data, then the footer; sync to disk; close. Closing twice is harmless."""
         if self._descriptor is None:
@@ -291,23 +309,29 @@ class StatsWriter:
         try:
             if footer is not None:
                 self.put("footer", footer)
-            self.flush()
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise StatsFileError(f"{self.path}: cannot be synced to disk: {error.strerror}") from error
+            self.sync()
         finally:
             os.close(self._descriptor)
             self._descriptor = None
-        _sync_directory(self.path.parent)
+
+
+def exists_with_content(path: Path) -> bool:
+    """Whether there is anything but an empty file, such as a master leaves that is killed before it begins."""
+    try:
+        state = path.lstat()
+    except OSError:
+        return False
+    return not stat.S_ISREG(state.st_mode) or state.st_size > 0
 
 
 def _open_file(path: Path, *, reopen: bool) -> int:
-    flags = os.O_RDWR if reopen else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | (0 if reopen else os.O_CREAT | os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        if not reopen and exists_with_content(path):
+            raise FileExistsError
+        descriptor = os.open(path, flags, 0o644)
     except FileExistsError as error:
-        message = f"{path}: already exists, and stats files are never overwritten; name another file with -s"
-        raise StatsFileError(message) from error
+        raise _never_overwritten(path) from error
     except OSError as error:
         what = "opened for writing" if reopen else "created"
         raise StatsFileError(f"{path}: cannot be {what}: {error.strerror}") from error
@@ -318,7 +342,15 @@ def _open_file(path: Path, *, reopen: bool) -> int:
         raise StatsFileError(f"{path}: is being written by another process: its run is still running") from error
     except OSError:
         pass  # a file system without locks
+    if not reopen and os.fstat(descriptor).st_size:
+        # Another process made it, and wrote to it, since we looked.
+        os.close(descriptor)
+        raise _never_overwritten(path)
     return descriptor
+
+
+def _never_overwritten(path: Path) -> StatsFileError:
+    return StatsFileError(f"{path}: already exists, and stats files are never overwritten; name another file with -s")
 
 
 def _sync_directory(directory: Path) -> None:
@@ -335,10 +367,12 @@ _Bulky = TypeVar("_Bulky", ErrorRecord, OutputRecord)
 
 
 def _truncate_outputs(record: _Bulky) -> _Bulky:
+    if isinstance(record, ErrorRecord):
+        if len(record.message) <= MAX_TEXT_CHARS:
+            return record
+        return replace(record, message=record.message[:MAX_TEXT_CHARS])
     if estimated_bytes(record) <= MAX_OUTPUT:
         return record
-    if isinstance(record, ErrorRecord):
-        return replace(record, message=record.message[:MAX_OUTPUT])
     stdout, stderr = record.stdout[:MAX_OUTPUT], record.stderr[:MAX_OUTPUT]
     cut = len(stdout) < len(record.stdout) or len(stderr) < len(record.stderr)
     return replace(record, stdout=stdout, stderr=stderr, truncated=record.truncated or cut)

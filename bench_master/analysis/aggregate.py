@@ -40,9 +40,6 @@ RESPONSE: Final = "response"
 """Name of the time from arrival to end, in an open system."""
 
 _BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *LOOP_FIELDS})
-BLOCK_KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
-"""The blocks that `Aggregator.add` takes; metrics follow in the second pass, outputs are never read."""
-
 MAX_ERROR_GROUPS: Final = 1000
 
 MISSING_PREREQUISITE_KINDS: Final = frozenset({"image-missing", "command-not-found"})
@@ -123,8 +120,9 @@ class Aggregator:
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
-        self.planned: int | None = None
-        """Jobs that the run planned, warm-up included; None if trials last a time."""
+        self._jobs_per_trial = [treatment.get("jobs_per_trial") for treatment in self.treatments]
+        self._returned: Counter[int] = Counter()
+        """Planned jobs that a full host had no room for, by trial."""
         self.footer: Mapping[str, Any] | None = None
         self.strangers = 0
         """Jobs of treatments that the header does not list."""
@@ -132,7 +130,7 @@ class Aggregator:
         self.last_ns: int | None = None
 
     def add(self, block: Block) -> None:
-        """Add one block."""
+        """Add one block; metrics follow in the second pass, outputs are never used."""
         match block.kind:
             case "jobs":
                 self._add_jobs(block.body)
@@ -280,8 +278,6 @@ class Aggregator:
         self.clocks.add(event)
         if kind == RESUMED:
             self.footer = None
-        if kind == "run-begin" and self.events[kind] == 1 and isinstance(event.get("planned"), int):
-            self.planned = event["planned"]
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
@@ -290,6 +286,7 @@ class Aggregator:
             return
         if kind == "packed":
             self.packings.add_event(event)
+            self._returned[trial] += event.get("returned", 0)
         if kind in ("trial-begin", "trial-end"):
             bracket = self._trial_brackets.setdefault(trial, [None, None])
             if kind == "trial-begin":
@@ -309,6 +306,20 @@ class Aggregator:
             counts = self.outcomes[self._trials[trial][0]]
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
+
+    def planned_jobs(self, treatment: int | None = None) -> int | None:
+        """Return the jobs of a treatment's measured trials, or of all trials, by the plan in the header.
+
+        None if it is unknown, as where trials last a time.
+        """
+        planned = 0
+        for trial, entry in enumerate(self._trials):
+            if treatment is None or (entry[0] == treatment and not self.is_warmup(trial)):
+                jobs = self._jobs_per_trial[entry[0]]
+                if jobs is None:
+                    return None
+                planned += max(0, jobs - self._returned[trial])
+        return planned
 
     def spans(self) -> TrialSpans:
         """Return the measured trials with a known begin and end."""

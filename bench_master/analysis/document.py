@@ -20,7 +20,7 @@ from bench_common.records import OPERATION_DONE
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import OPERATORS, Threshold, figure_unit, parse_threshold, required_percentiles
 from bench_common.units import unit_converter
-from bench_master.analysis.aggregate import BLOCK_KINDS, JOB, RESPONSE, Aggregator, TrialMetric
+from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
@@ -76,7 +76,8 @@ def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Repo
         raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
     header = stats.header
     ledger = Aggregator(header)
-    for block in stats.blocks(BLOCK_KINDS, by_column=True):
+    # All kinds, so that what cannot be read is noticed wherever it is.
+    for block in stats.blocks(by_column=True):
         ledger.add(block)
     ledger.open.settle()
     damage = stats.damage
@@ -86,7 +87,9 @@ def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Repo
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
     _second_pass(stats, ledger, spans, exact, costs, host_cpu)
-    treatments = _treatments(ledger, exact, percentiles, pctile, costs, host_cpu)
+    treatments = _treatments(
+        ledger, exact, percentiles, pctile, costs, host_cpu, whole=damage is None and ledger.footer is not None
+    )
     return _document(stats, ledger, damage, pctile, treatments)
 
 
@@ -124,7 +127,8 @@ def _document(
 ) -> ReportDocument:
     header, footer = stats.header, ledger.footer or {}
     scenario = header.get("scenario", {})
-    totals = _totals(ledger)
+    totals = _totals(ledger, whole=damage is None and ledger.footer is not None)
+    incomplete = _incomplete_reasons(ledger, totals, damage)
     return ReportDocument(
         format=FORMAT,
         version=VERSION,
@@ -139,7 +143,8 @@ def _document(
         hosts=[_host(ledger, worker, body) for worker, body in sorted(ledger.hosts.items())],
         master=MasterReport(samples=_samples(ledger, MASTER), loop=_loop(ledger, MASTER)),
         pctile=pctile,
-        incomplete=_incomplete_reasons(ledger, totals, damage),
+        run_state="damaged" if damage else "incomplete" if incomplete else "complete",
+        incomplete=incomplete,
         damage=damage,
         warnings=[
             *map(str, footer.get("warnings", ())),
@@ -223,15 +228,14 @@ def _loop(ledger: Aggregator, worker: int) -> LoopReport | None:
     return ledger.loads[worker].loop() if worker in ledger.loads else None
 
 
-def _totals(ledger: Aggregator) -> TotalsReport:
+def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
     def count(name: str) -> int:
         return sum(outcome[name] for outcome in ledger.outcomes.values())
 
     footer = ledger.footer or {}
     done, failed, lost, aborted = count("done"), count("failed"), count("lost"), count("aborted")
-    never = footer.get("not_started")
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
-    planned = footer.get("counts", {}).get("planned", ledger.planned)
+    planned = footer.get("counts", {}).get("planned", ledger.planned_jobs())
     ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
     duration_s = footer.get("duration_s")
     if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
@@ -243,7 +247,7 @@ def _totals(ledger: Aggregator) -> TotalsReport:
         lost=lost,
         aborted=aborted,
         # The footer also counts the jobs of trials that never began.
-        not_started=max(count("not_started"), never if isinstance(never, int) else 0),
+        not_started=max(count("not_started"), footer.get("not_started", 0)) if whole else None,
         warmup=count("warmup"),
         planned=planned,
         missing=max(0, planned - ran) if isinstance(planned, int) else None,
@@ -257,7 +261,7 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     """Return every reason why the run is incomplete; empty if it is complete."""
     reasons = []
     if damage:
-        reasons.append(f"the stats file is readable up to {damage}")
+        reasons.append(f"the stats file is damaged: {damage}")
     if ledger.footer is None:
         reasons.append("the stats file has no footer: the run was killed or is still running")
     elif ledger.footer.get("status") != "complete":
@@ -268,8 +272,8 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
     if among:
         reasons.append(f"{among:,} of these never started")
-    if totals.not_started > among:
-        reasons.append(f"{totals.not_started - among:,} more never started")
+    if (totals.not_started or 0) > among:
+        reasons.append(f"{(totals.not_started or 0) - among:,} more never started")
     for index, treatment in enumerate(ledger.treatments):
         planned, seen = ledger.trials_of(index)
         if seen < planned:
@@ -311,6 +315,8 @@ def _treatments(
     pctile: float,
     costs: EngineCosts,
     host_cpu: HostCpu,
+    *,
+    whole: bool,
 ) -> list[TreatmentReport]:
     found = []
     for index, treatment in enumerate(ledger.treatments):
@@ -333,7 +339,7 @@ def _treatments(
                 concurrency=treatment.get("concurrency"),
                 skipped=_skip_reason(ledger, index),
                 trials=TrialCounts(planned=planned, run=ran),
-                jobs=_jobs(ledger.outcomes[index]),
+                jobs=_jobs(ledger.outcomes[index], ledger.planned_jobs(index), whole=whole),
                 busy_s=busy_s,
                 jobs_per_s=ledger.outcomes[index]["done"] / busy_s if busy_s else None,
                 timing_error_p99_s=p99_s,
@@ -352,7 +358,7 @@ def _treatments(
     return compare_to_baseline(found, ledger.baseline)
 
 
-def _jobs(counts: Mapping[str, int]) -> JobCounts:
+def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool) -> JobCounts:
     done, failed, lost, aborted = (counts[name] for name in ("done", "failed", "lost", "aborted"))
     return JobCounts(
         total=done + failed + lost + aborted,
@@ -360,8 +366,10 @@ def _jobs(counts: Mapping[str, int]) -> JobCounts:
         failed=failed,
         lost=lost,
         aborted=aborted,
-        not_started=counts["not_started"],
+        not_started=counts["not_started"] if whole else None,
         warmup=counts["warmup"],
+        planned=planned,
+        missing=None if planned is None else max(0, planned - done - failed),
     )
 
 

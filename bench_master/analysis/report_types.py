@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from bench_master.analysis.treatment_types import INLINE, OMIT_NONE, SampleReport, TreatmentReport
 
@@ -210,8 +210,8 @@ class TotalsReport:
     """Measured jobs that were lost with their worker."""
     aborted: int
     """Measured jobs that were cancelled."""
-    not_started: int
-    """Jobs that were never handed out, those of trials that never began included."""
+    not_started: int | None
+    """Jobs that were never handed out, those of trials that never began included; None if the file is not whole."""
     warmup: int
     """Warm-up jobs."""
     planned: int | None
@@ -340,6 +340,10 @@ class ThresholdReport:
     """Figure, value, limit and treatment."""
 
 
+RunState: TypeAlias = Literal["complete", "incomplete", "damaged"]
+"""``incomplete``: jobs or the end of the run are missing; ``damaged``: bytes of the stats file are, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportDocument:
     """A whole report."""
@@ -360,10 +364,12 @@ class ReportDocument:
     """The master and its host."""
     pctile: float
     """The percentile that was asked for (0 to 100)."""
+    run_state: RunState
+    """Whether the figures cover the whole run."""
     incomplete: Sequence[str]
     """Why the run is incomplete; empty if it is complete."""
     damage: str | None
-    """Where and why reading the stats file ended early."""
+    """What cannot be read in the stats file, where and why."""
     warnings: Sequence[str]
     """What makes figures doubtful."""
     remarks: Sequence[str]

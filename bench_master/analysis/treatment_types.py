@@ -52,10 +52,14 @@ class JobCounts:
     """Jobs that were lost with their worker."""
     aborted: int
     """Jobs that were cancelled."""
-    not_started: int
-    """Jobs of begun trials that were never handed out; they are among the lost or aborted."""
+    not_started: int | None
+    """Jobs of begun trials that were never handed out, among the lost or aborted; None if the file is not whole."""
     warmup: int
     """Warm-up jobs; they are in no other count."""
+    planned: int | None
+    """Jobs that the plan has for its measured trials; None if trials last a time."""
+    missing: int | None
+    """Planned jobs that are neither done nor failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ NAME = "report-scenario"
 HELP = "print the report of a stats file"
 
 EPILOG = """\
-The report of a damaged or unfinished stats file covers what can be read, and says so.
+The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
-Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error or no stats file, 3 the start of the stats
-file is missing or a newer Weighbridge wrote it.
+Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error or no stats file, 3 the run is incomplete, the
+stats file is damaged, or another version of Weighbridge wrote it.
 """
 
 
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=file_name,
         metavar="STATS",
-        help="stats file of a run (*.stats.gz)",
+        help="stats file of a run (*.stats.gz); - is standard input",
     )
     parser.add_argument(
         "-f",
@@ -83,7 +83,7 @@ def run(options: Options) -> int:
     if source.stats.header.get("imported"):
         _check_imported(options, needs_times=report.needs_times)
     if options.rps_histogram is not None:
-        _write_rates(source.stats, options.rps_histogram)
+        _write_rates(source, options.rps_histogram)
     if options.report_file is None:
         report.write(source, sys.stdout)
     else:
@@ -95,6 +95,10 @@ def run(options: Options) -> int:
             sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
     elif failed:
         sys.stderr.write(f"bench-master: {plural(len(failed), 'threshold')} failed\n")
+    if source.incomplete_text:
+        # As for the run itself: a judgement of some of the figures is none of the run.
+        sys.stderr.write(f"bench-master: {source.incomplete_text}\n")
+        return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
 
 
@@ -112,9 +116,9 @@ def _create_file(path: Path) -> TextIO:
         raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
 
 
-def _write_rates(stats: StatsFile, path: Path) -> None:
+def _write_rates(source: ReportSource, path: Path) -> None:
     text = io.StringIO()
-    outside = write_rate_histogram(stats, text, delimiter="," if path.suffix == ".csv" else "\t")
+    outside = write_rate_histogram(source, text, delimiter="," if path.suffix == ".csv" else "\t")
     with _create_file(path) as out:
         out.write(text.getvalue())
     if outside:
@@ -126,14 +130,15 @@ LONGEST_S: Final = 31 * 86_400
 """Seconds without a job are written too, but no file may ask for more lines than this."""
 
 
-def write_rate_histogram(stats: StatsFile, out: TextIO, *, delimiter: str = "\t") -> int:
+def write_rate_histogram(source: ReportSource, out: TextIO, *, delimiter: str = "\t") -> int:
     """Write a header and a line for each second since the run began, from the first with a job to the last.
 
     Warm-up is counted too: this is what the machine did. Jobs without an end of their own (lost before they were
     handed out) are not in it, nor are those that ended before the run began or over a month after it: their number
-    is returned.
+    is returned. Each line has the state of the run; if it is incomplete, there is at least one.
     """
-    began_ns = int(stats.header.get("clock", {}).get("monotonic_ns", 0))
+    stats, state = source.stats, source.document.run_state
+    began_ns = stats.began_ns
     seconds: dict[Outcome, Counter[int]] = {outcome: Counter() for outcome in Outcome}
     outside = 0
     for rows in stats.iter_jobs():
@@ -144,8 +149,10 @@ def write_rate_histogram(stats: StatsFile, out: TextIO, *, delimiter: str = "\t"
             distinct, counts = np.unique(at[inside & (rows["outcome"] == outcome)], return_counts=True)
             counter.update(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(["second", *(outcome.name.lower() for outcome in Outcome)])
+    writer.writerow(["second", *(outcome.name.lower() for outcome in Outcome), "run_state"])
     every = sorted({second for counter in seconds.values() for second in counter})
+    if not every and state != "complete":
+        every = [0]
     for second in range(every[0], every[-1] + 1) if every else ():
-        writer.writerow([second, *(seconds[outcome][second] for outcome in Outcome)])
+        writer.writerow([second, *(seconds[outcome][second] for outcome in Outcome), state])
     return outside

@@ -191,7 +191,9 @@ class PlanRunner:
             noop=self._options.load.noop,
         )
 
-    def _open_journal(self, environments: Sequence[str], **callbacks: Any) -> Journal:
+    def _open_journal(
+        self, environments: Sequence[str], trial_jobs: Sequence[int | None], **callbacks: Any
+    ) -> Journal:
         argv = ["bench-master", *sys.argv[1:]]
         if self._resumed_run is not None:
             self._resumed_run.check_workers(environments)
@@ -206,9 +208,12 @@ class PlanRunner:
             noop=self._options.load.noop,
             environments=environments,
             options=stored_options(self._options),
+            trial_jobs=trial_jobs,
         )
         writer = StatsWriter(self._stats)
         writer.put("header", header)
+        # No job is sent before this: whenever the master is killed, what it was running can be read and resumed.
+        writer.sync()
         return Journal(writer, **callbacks)
 
     def _local_workers(self, endpoints: Endpoints, key: KeyPair | None) -> LocalWorkers:

@@ -18,6 +18,7 @@ import msgspec
 from bench_common.cli import MAX_SLOTS
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
+from bench_common.stats.writer import exists_with_content
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
@@ -88,7 +89,7 @@ def run(options: RunOptions) -> int:
     if not options.quiet:
         sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
     stats = options.output.stats_file or default_path(scenario, noop=options.load.noop)
-    if stats.exists():
+    if exists_with_content(stats):
         raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
     check_writable(stats)
     wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
@@ -221,6 +222,9 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
 
 def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: a treatment without results or a failed threshold is no success."""
+    if source.incomplete_text:
+        sys.stderr.write(f"bench-master: {source.incomplete_text}\n")
+        return int(ExitCode.INFRASTRUCTURE)
     treatments = source.document.treatments
     for row in treatments:
         if row.skipped:
@@ -292,6 +296,9 @@ def check_writable(stats: Path) -> None:
     """Create the stats file and remove it again: raise `UsageError` for an unwritable place before anything runs."""
     try:
         stats.parent.mkdir(parents=True, exist_ok=True)
+        if stats.is_file() and not exists_with_content(stats):
+            stats.open("r+b").close()
+            return
         stats.touch(exist_ok=False)
         stats.unlink()
     except OSError as error:

@@ -310,13 +310,23 @@ class TrialScheduler:
 
     def planned_jobs(self) -> int | None:
         """Return how many jobs the whole plan has with the present roster; None where a trial runs by time."""
+        jobs = self.trial_jobs()
         total = 0
         for trial in self._trials:
-            parts = self._quotas(self._treatments[trial.treatment])
-            if any(quota is None for _, _, quota in parts):
+            count = jobs[trial.treatment]
+            if count is None:
                 return None
-            total += sum(quota or 0 for _, _, quota in parts)
+            total += count
         return total
+
+    def trial_jobs(self) -> list[int | None]:
+        """Return how many jobs a trial of each treatment has with the present roster; None where it runs by time."""
+        found: list[int | None] = []
+        for treatment in self._treatments:
+            quotas = [quota for _, _, quota in self._quotas(treatment)]
+            known = [quota for quota in quotas if quota is not None]
+            found.append(sum(known) if len(known) == len(quotas) else None)
+        return found
 
     def validate(self) -> None:
         """Assert what must hold between any two events."""

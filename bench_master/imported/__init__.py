@@ -186,6 +186,7 @@ def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
         "engine": what.engine,
         "job": {"kind": "guest", "workload": what.workload.name, "params": dict(group.stated_params)},
         "operation_names": [],
+        "jobs_per_trial": 1,
         "metrics": {name: metric for name, metric in metrics.items() if name in given},
     }
 

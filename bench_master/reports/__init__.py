@@ -15,6 +15,7 @@ from bench_common.errors import InfrastructureError
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_PERCENTILE, build_document
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
+from bench_master.formatting import one_line
 
 GROUP: Final = "weighbridge.reports"
 
@@ -30,6 +31,18 @@ class ReportSource:
     def document(self) -> ReportDocument:
         """The report document, see `bench_master.analysis.report_types`."""
         return build_document(self.stats, self.pctile)
+
+    @property
+    def incomplete_text(self) -> str:
+        """Why the figures do not cover the whole run, on one line; empty if they do."""
+        document = self.document
+        if not document.incomplete:
+            return ""
+        totals = document.totals
+        missing = f"{totals.missing:,} of {totals.planned:,} planned jobs are missing; " if totals.missing else ""
+        return one_line(
+            f"{self.stats.path}: the run is {document.run_state}: {missing}{'; '.join(document.incomplete)}"
+        )
 
     @property
     def failed_thresholds(self) -> list[ThresholdReport]:
@@ -49,7 +62,7 @@ class Report(Protocol):
     """Whether it refuses imported results, which carry no timestamps."""
 
     def write(self, source: ReportSource, out: TextIO) -> None:
-        """Write the whole report to `out`."""
+        """Write the whole report to `out`, with the document's `run_state` in it, even if there is nothing else."""
 
 
 def report_formats() -> dict[str, EntryPoint]:

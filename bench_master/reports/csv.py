@@ -12,6 +12,7 @@ from bench_master.analysis.treatment_types import OverheadReport, PackingSummary
 from bench_master.reports import ReportSource
 
 _COMMON_COLUMNS: Final = (
+    "run_state", "jobs_planned", "jobs_missing",
     "jobs_done", "jobs_failed", "jobs_lost", "jobs_aborted", "jobs_not_started", "jobs_warmup", "jobs_per_s",
     "timing_error_p99_s", "timing_error_max_s", "worker_busy_share", "worker_lag_max_s", "timing_warning",
     "open_rate_per_s", "open_offered", "open_offered_per_s", "open_achieved_per_s", "open_dropped",
@@ -41,6 +42,9 @@ class CsvReport:
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
         writer.writeheader()
+        if not document.treatments:
+            # The state of the run is in the data, even where there is nothing else.
+            writer.writerow(_format_cells(_run_cells(document) | {"kind": "run", "name": "jobs"}))
         for entry in document.treatments:
             named = {titles[label]: value for label, value in entry.treatment.items()}
             common = named | _common_cells(document, entry)
@@ -48,15 +52,26 @@ class CsvReport:
                 writer.writerow(_format_cells(common | row))
         for shown, row in _published(document.published):
             named = {titles[label]: value for label, value in shown.items() if label in titles}
-            writer.writerow(_format_cells(named | row))
+            writer.writerow(_format_cells(named | {"run_state": document.run_state} | row))
+
+
+def _run_cells(document: ReportDocument) -> dict[str, Any]:
+    """Return what all rows say about the run."""
+    return {
+        "scenario": document.scenario.name,
+        "run_id": document.run.run_id,
+        "run_state": document.run_state,
+        "imported": bool(document.run.imported),
+    }
 
 
 def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str, Any]:
     """Return what all rows of a treatment say about its run and the treatment itself."""
     jobs, load = entry.jobs, entry.open_load
     cells = {
-        "scenario": document.scenario.name,
-        "run_id": document.run.run_id,
+        **_run_cells(document),
+        "jobs_planned": jobs.planned,
+        "jobs_missing": jobs.missing,
         "jobs_done": jobs.done,
         "jobs_failed": jobs.failed,
         "jobs_lost": jobs.lost,
@@ -69,7 +84,6 @@ def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str,
         "worker_busy_share": entry.worker_busy_share,
         "worker_lag_max_s": entry.worker_lag_max_s,
         "timing_warning": entry.timing_warning,
-        "imported": bool(document.run.imported),
         "skipped": entry.skipped,
     }
     if load is not None:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Final, TextIO, TypeAlias
 import numpy as np
 
 from bench_common.records import OPERATION_FAILED, ErrorRecord, MetricRecord, Outcome, attempt_of, job_id_of
+from bench_common.stats.blocks import MAX_ROWS
 from bench_common.stats.reader import Block
-from bench_common.stats.rows import MAX_ROWS, Rows
+from bench_common.stats.rows import Rows
 from bench_master.analysis.report_types import as_json
 from bench_master.reports import ReportSource
 
@@ -170,7 +171,7 @@ WINDOW_ROWS: Final = 2 * MAX_ROWS
 
 
 class JsonLinesReport:
-    """Writes one JSON object a line and job, in the order in which the jobs ended.
+    """Writes one JSON object a line: the first is about the run, then one for each job in the order of their ends.
 
     A job's operations, metrics and error are in other blocks of the file, close by; they are joined within a window
     of `WINDOW_ROWS` jobs, so memory does not grow with the run. What is further away gets its own line with
@@ -182,6 +183,7 @@ class JsonLinesReport:
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""
+        out.write(_text(run_line(source)) + "\n")
         out.writelines(_text(line) + "\n" for line in job_lines(source))
 
 
@@ -196,10 +198,23 @@ def _text(line: dict[str, Any]) -> str:
         return _encode(replace_nonfinite(line))
 
 
+def run_line(source: ReportSource) -> dict[str, Any]:
+    """Return the first line: whether the jobs that follow are all of the run."""
+    document = source.document
+    return {
+        "run_id": document.run.run_id,
+        "run_state": document.run_state,
+        "jobs_planned": document.totals.planned,
+        "jobs_missing": document.totals.missing,
+        "incomplete": list(document.incomplete),
+        "damage": document.damage,
+    }
+
+
 def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[dict[str, Any]]:
-    """Yield what the report writes."""
+    """Yield a line for each job."""
     header = source.stats.header
-    sketch = _LineBuilder(header)
+    sketch = _LineBuilder(header, source.stats.began_ns)
     window = JobWindow(window_rows)
     for block in source.stats.blocks({"jobs", "operations", "metrics", "errors", "host"}):
         if block.kind == "host":
@@ -216,11 +231,11 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
 class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
+    def __init__(self, header: Mapping[str, Any], began_ns: int) -> None:
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
         self._open = {index for index, one in enumerate(self._treatments) if one.get("open_load")}
-        self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
+        self._began_ns = began_ns
         self.workers: dict[int, Any] = {}
         self._imported = bool(header.get("imported"))
 

@@ -12,13 +12,15 @@ import numpy as np
 from bench_common.stats.rows import SampleColumns
 from bench_master.reports import ReportSource
 
-COLUMNS: Final = ("second", "worker", "source", "name", "unit", "value", "trial", "warmup", "treatment")
+COLUMNS: Final = ("second", "worker", "source", "name", "unit", "value", "trial", "warmup", "treatment", "run_state")
 
 _READING_COLUMNS: Final = frozenset({"time_ns"})
 
 
 class SamplesReport:
     """Writes a header line and a row for each value: when, whose, what, and the trial that was under way.
+
+    The first row is the number of jobs that are missing; `run_state` says whether the readings are all of the run.
 
     `second` is the time since the run began, on the master's clock; an amount covers the interval before it. For an
     imported log it is the time since the log began, and empty if its interval is unknown.
@@ -32,8 +34,10 @@ class SamplesReport:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         series = _SampleRows(source)
+        state, missing = source.document.run_state, source.document.totals.missing
+        writer.writerow(("", "", "run", "jobs_missing", "1", "" if missing is None else missing, "", "", "", state))
         for block in source.stats.blocks({"samples"}):
-            writer.writerows(series.rows(block.body))
+            writer.writerows((*row, state) for row in series.rows(block.body))
 
 
 class _SampleRows:
@@ -41,7 +45,7 @@ class _SampleRows:
 
     def __init__(self, source: ReportSource) -> None:
         header = source.stats.header
-        self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
+        self._began_ns = source.stats.began_ns
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
         self._workers: dict[int, Any] = {-1: "master"}

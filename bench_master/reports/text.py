@@ -368,7 +368,7 @@ def _format_time(text: str | None) -> str:
 
 def _totals(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
     """Return the number of jobs by outcome, each counted once."""
-    among = sum(entry.jobs.not_started for entry in treatments)
+    among = sum(entry.jobs.not_started or 0 for entry in treatments)
     parts = [f"{totals.done:,} done", f"{totals.failed:,} failed"]
     if totals.lost:
         parts.append(f"{totals.lost:,} lost")
@@ -376,8 +376,8 @@ def _totals(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
         parts.append(f"{totals.aborted:,} aborted")
     if among:
         parts[-1] += f" ({among:,} of these never started)"
-    if totals.not_started > among:
-        parts.append(f"{totals.not_started - among:,} more never started")
+    if (totals.not_started or 0) > among:
+        parts.append(f"{(totals.not_started or 0) - among:,} more never started")
     text = ", ".join(parts)
     if totals.warmup:
         text += f"; {totals.warmup:,} in warm-up, excluded from all figures"

@@ -54,7 +54,13 @@ class TraceReport:
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the trace; its times are microseconds since the run began."""
         header = source.stats.header
-        about = {"run_id": header.get("run_id"), "scenario": header.get("scenario", {}).get("name")}
+        document = source.document
+        about = {
+            "run_id": header.get("run_id"),
+            "scenario": header.get("scenario", {}).get("name"),
+            "run_state": document.run_state,
+            "incomplete": list(document.incomplete),
+        }
         out.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(replace_nonfinite(about))},"traceEvents":[\n')
         separator = ""
         for event in trace_events(source):
@@ -72,10 +78,14 @@ def _text(event: Event) -> str:
 
 def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[Event]:
     """Yield the events of a trace, in no order of time: viewers sort them."""
-    sketch = _TraceBuilder(source.stats.header)
+    sketch = _TraceBuilder(source.stats.header, source.stats.began_ns)
     window = JobWindow(window_rows)
     yield from _process(MASTER, "master")
     yield from _thread((MASTER, FIRST_ROW), "trials")
+    if source.document.incomplete:
+        # Viewers do not show what is in `otherData`.
+        text = f"INCOMPLETE: {'; '.join(source.document.incomplete)}"[:MESSAGE_LIMIT]
+        yield {"ph": "i", "s": "g", "name": text, "pid": MASTER, "tid": FIRST_ROW, "ts": 0.0}
     for block in source.stats.blocks({"jobs", "operations", "errors", "host", "event", "samples"}):
         match block.kind:
             case "host":
@@ -111,10 +121,10 @@ class TrackAllocator:
 class _TraceBuilder:
     """Turns blocks into events with the names that the header knows."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
+    def __init__(self, header: Mapping[str, Any], began_ns: int) -> None:
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
-        self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
+        self._began_ns = began_ns
         self._lanes: dict[int, TrackAllocator] = {}
         self._under_way: dict[int, int] = {}
 

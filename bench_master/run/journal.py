@@ -190,10 +190,12 @@ def build_header(
     noop: bool,
     environments: Sequence[str],
     options: Mapping[str, Any],
+    trial_jobs: Sequence[int | None],
 ) -> dict[str, Any]:
     """Return the header block of a run that begins now, with workers in `environments`.
 
-    `options` are those of the command line that a resumed run must have again.
+    `options` are those of the command line that a resumed run must have again; `trial_jobs` are the jobs of a trial
+    of each treatment, None where a trial lasts a time.
     """
     # Where the scenario leaves the environment open, the workers that came are what a treatment ran in.
     anywhere = "+".join(sorted(set(environments)))
@@ -222,7 +224,10 @@ def build_header(
         "noop": noop,
         "sampling_interval_s": scenario.sampling_interval_s,
         "overhead": None if scenario.overhead is None or noop else scenario.overhead.header_fields(),
-        "treatments": [_treatment(treatment, anywhere) for treatment in plan.treatments],
+        "treatments": [
+            _treatment(treatment, anywhere) | {"jobs_per_trial": jobs}
+            for treatment, jobs in zip(plan.treatments, trial_jobs, strict=True)
+        ],
         "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
     }
 

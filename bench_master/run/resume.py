@@ -54,7 +54,7 @@ class ResumableRun:
             raise StatsFileError(f"{path}: its run cannot be read: {type(error).__name__}: {error}") from error
         self._whole_bytes = self.stats.intact_bytes
         self._torn_bytes = path.stat().st_size - self._whole_bytes
-        if self.stats.damage is not None and block_follows(path, self._whole_bytes):
+        if self.stats.odd_blocks or (self.stats.damage is not None and block_follows(path, self._whole_bytes)):
             # No crash leaves this behind; to cut there would discard data that can perhaps be recovered.
             raise StatsFileError(f"{path}: is damaged in the middle ({self.stats.damage}); it cannot be resumed")
         names = {number: worker_id for worker_id, number in state.numbers.items()}
@@ -213,14 +213,14 @@ class ResumableRun:
             },
         )
         # A flush may order blocks: no row of the next part may precede this event.
-        self._writer.flush()
+        self._writer.sync()
         return self._writer, shift_ns
 
 
 def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a treatment as plain data, without what is not the plan's: title, metrics, the environment label."""
+    """Return a treatment as plain data, without what does not belong to the plan, such as the title and metrics."""
     plain = json.loads(json.dumps(wire))
-    kept = {key: value for key, value in plain.items() if key not in ("title", "metrics")}
+    kept = {key: value for key, value in plain.items() if key not in ("title", "metrics", "jobs_per_trial")}
     kept["labels"] = {key: value for key, value in kept["labels"].items() if key != "environment"}
     return kept
 

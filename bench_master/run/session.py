@@ -63,11 +63,15 @@ class RunResult:
 
 
 class OpenJournal(Protocol):
-    """Opens the stats file before the first job is assigned; `environments` are those of the workers."""
+    """Opens the stats file before the first job is assigned, with the plan in it, on disk.
+
+    `environments` are those of the workers, `trial_jobs` the jobs of a trial of each treatment, None by time.
+    """
 
     def __call__(
         self,
         environments: Sequence[str],
+        trial_jobs: Sequence[int | None],
         *,
         gather: Callable[[], None],
         acknowledge: Callable[[int, int, list[int]], None],
@@ -299,6 +303,7 @@ class Session:
         try:
             journal = self._open_journal(
                 self._parts.hosts.environments,
+                self._coordinator.scheduler.trial_jobs(),
                 gather=self._recorder.settle,
                 acknowledge=self._dispatcher.acknowledge,
                 failed=self._journal_failed,

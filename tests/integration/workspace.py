@@ -188,7 +188,7 @@ class Run(Completed):
     @property
     def jobs(self):
         """The jobs, each a mapping, in the order in which they ended; each id once."""
-        rows = [json.loads(line) for line in self.report("jsonl").splitlines()]
+        rows = [json.loads(line) for line in self.report("jsonl").splitlines()[1:]]
         ids = sorted(row["id"] for row in rows)
         assert len(set(ids)) == len(ids), "jobs doubled"
         # A master that was killed leaves out what was under way, wherever that was in the order.

@@ -47,7 +47,8 @@ def test_the_document_has_figures_by_treatment(path):
     """Outcomes, rate, operations, the whole job and metrics are those of the run's rows."""
     docker, native = report_of(lifecycle_run(path))["treatments"]
     assert docker["jobs"] == {
-        "total": 3, "done": 2, "failed": 1, "lost": 0, "aborted": 0, "not_started": 0, "warmup": 1
+        "total": 3, "done": 2, "failed": 1, "lost": 0, "aborted": 0, "not_started": 0, "warmup": 1,
+        "planned": 3, "missing": 0,
     }  # fmt: skip
     start = docker["operations"]["start"]
     # Jobs 2, 4 and 6 of docker take 102, 104 and 106 ms, the first half of it in start; job 0 is warm-up.
@@ -361,7 +362,8 @@ def test_every_reason_for_an_incomplete_run_is_listed(path):
     builder.add("event", {"at_ns": S, "kind": "worker-lost", "worker": 0, "reason": "no heartbeat for 10 s"})
     report = report_of(builder.close(footer(status="interrupted", not_started=9)))
     assert report["treatments"][0]["jobs"] == {
-        "total": 6, "done": 1, "failed": 0, "lost": 3, "aborted": 2, "not_started": 4, "warmup": 0
+        "total": 6, "done": 1, "failed": 0, "lost": 3, "aborted": 2, "not_started": 4, "warmup": 0,
+        "planned": None, "missing": None,
     }  # fmt: skip
     assert report["incomplete"] == [
         "the run was interrupted",
@@ -380,7 +382,7 @@ def test_a_truncated_file_is_reported_up_to_its_end(path):
     path.write_bytes(whole[: len(whole) // 2])
     report = report_of(path)
     assert "the file ends within a block" in report["damage"]
-    assert report["incomplete"][0].startswith("the stats file is readable up to byte ")
+    assert report["incomplete"][0].startswith("the stats file is damaged: byte ")
     assert "no footer" in report["incomplete"][1]
     assert report["totals"]["duration_s"] is None or report["totals"]["duration_s"] > 0
 

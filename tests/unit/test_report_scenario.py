@@ -1,11 +1,15 @@
 """`report-scenario`: what it writes where, and its exit codes."""
 
+import csv
+import io
 import json
 
 import pytest
 from builders import S, StatsBuilder, footer, header, lifecycle_run, treatment_wire
 
+from bench_common.stats.reader import StatsFile
 from bench_master.cli import run_command_line
+from bench_master.reports import report_formats
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def test_a_report_and_a_rate_histogram_go_to_files(path, tmp_path, capsys):
     )
     assert (status, capsys.readouterr().out) == (0, "")
     assert json.loads(report.read_text())["totals"]["done"] == 5
-    assert rates.read_text().splitlines()[0] == "second,done,failed,lost,aborted"
+    assert rates.read_text().splitlines()[0] == "second,done,failed,lost,aborted,run_state"
 
 
 def test_csv_and_percentile_are_switches(path, capsys):
@@ -60,12 +64,14 @@ def test_met_thresholds_are_exit_code_zero(path, capsys):
     assert "passed  jobs.done >= 1  (1 treatment)" in capsys.readouterr().out
 
 
-def test_a_damaged_file_is_reported_with_exit_code_zero(path, capsys):
-    """The report covers the readable part and says what is missing."""
+def test_a_damaged_file_is_reported_with_exit_code_three(path, capsys):
+    """The report covers the readable part and says what is missing, on both streams."""
     whole = lifecycle_run(path).read_bytes()
     path.write_bytes(whole[:-20])
-    assert run_command_line(["report-scenario", "-s", str(path)]) == 0
-    assert "*** INCOMPLETE" in capsys.readouterr().out
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 3
+    printed = capsys.readouterr()
+    assert "*** INCOMPLETE" in printed.out
+    assert printed.err.startswith(f"bench-master: {path}: the run is damaged: ")
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"", 3), (b"not a stats file", 2), (None, 2)])
@@ -113,7 +119,7 @@ def test_damage_in_the_middle_ends_the_report_there(path, capsys):
     for place in range(len(whole) * 2 // 3, len(whole) * 2 // 3 + 16):
         whole[place] ^= 0xFF
     path.write_bytes(whole)
-    assert run_command_line(["report-scenario", "-s", str(path)]) == 0
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 3
     assert "*** INCOMPLETE" in capsys.readouterr().out
 
 
@@ -124,3 +130,118 @@ def test_an_empty_name_is_a_usage_error(path, capsys, flag):
         run_command_line(["report-scenario", "-s", str(path), flag, ""])
     assert ended.value.code == 2
     assert "expected a file name" in capsys.readouterr().err
+
+
+FORMATS = sorted(report_formats())
+
+
+def state_of(name, text):
+    """Return the state of the run and the number of missing jobs, as a report of a format has them in its data."""
+    if name in ("text", "bucketbench"):
+        return "incomplete" if "INCOMPLETE" in text else "complete", None
+    if name == "json":
+        document = json.loads(text)
+        assert sum(entry["jobs"]["missing"] for entry in document["treatments"]) <= document["totals"]["missing"]
+        return document["run_state"], document["totals"]["missing"]
+    if name == "jsonl":
+        run, *_ = [json.loads(line) for line in text.splitlines()]
+        return run["run_state"], run["jobs_missing"]
+    if name == "trace":
+        return json.loads(text)["otherData"]["run_state"], None
+    rows = list(csv.DictReader(io.StringIO(text)))
+    (state,) = {row["run_state"] for row in rows}
+    if name == "samples":
+        return state, int(next(row["value"] for row in rows if row["name"] == "jobs_missing"))
+    assert name == "csv", f"this test does not know where {name} says that a run is incomplete"
+    for row in rows:
+        ran = int(row["jobs_done"]) + int(row["jobs_failed"])
+        assert int(row["jobs_missing"]) == int(row["jobs_planned"]) - ran
+        assert (row["jobs_not_started"] == "0") is (state == "complete")
+    return state, None
+
+
+def reported(path, name, capsys):
+    """Return the exit code of a report, its text and what is on stderr."""
+    status = run_command_line(["report-scenario", "-s", str(path), "--format", name])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def damaged_copies(whole, step):
+    """Yield what can become of a file: cut at every so many bytes, and with a wrong bit in every so many."""
+    for length in range(1, len(whole), step):
+        yield whole[:length]
+    for position in range(0, len(whole), step):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << position % 8
+        yield bytes(flipped)
+
+
+@pytest.fixture
+def spread_run(path):
+    """A whole run of 8 jobs with blocks of its own for each."""
+    return lifecycle_run(path, flush=True)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_of_a_damaged_file_says_so(spread_run, capsys, name):
+    """In its data, on stderr and by exit code 3; the report of the whole file says that it is complete."""
+    whole = spread_run.read_bytes()
+    healthy = status, text, err = reported(spread_run, name, capsys)
+    assert (status, err, state_of(name, text)[0]) == (0, "", "complete")
+    damaged = 0
+    for content in damaged_copies(whole, step=211):
+        spread_run.write_bytes(content)
+        status, text, err = reported(spread_run, name, capsys)
+        if (status, text, err) == healthy:
+            continue  # a bit of a gzip head that means nothing
+        if not text:
+            # The header is damaged: there is nothing to report.
+            assert status in (2, 3)
+            assert err.startswith(f"bench-master: {spread_run}: ")
+            continue
+        damaged += 1
+        assert (status, err.startswith(f"bench-master: {spread_run}: the run is ")) == (3, True)
+        state, missing = state_of(name, text)
+        assert state != "complete"
+        if missing is not None:
+            ran = sum(int((rows["outcome"] <= 1).sum()) for rows in StatsFile(spread_run).iter_jobs())
+            assert missing == 8 - ran
+    assert damaged > 15
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_of_an_incomplete_run_says_so(path, capsys, name):
+    """A run that was interrupted has an undamaged file: the same words, the same exit code."""
+    head = header([treatment_wire(0, {"engine": "native"})], [])
+    StatsBuilder(path, head).add_jobs({"end_ns": S}).close(footer(status="interrupted"))
+    status, text, err = reported(path, name, capsys)
+    assert (status, err) == (3, f"bench-master: {path}: the run is incomplete: the run was interrupted\n")
+    assert "incomplete" in text.lower()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_with_a_header_alone_has_a_report(path, capsys, name):
+    """All of the plan is missing, and each format says so though it has nothing else to show."""
+    head = StatsFile(lifecycle_run(path)).header
+    path.unlink()
+    StatsBuilder(path, head).close()
+    status, text, err = reported(path, name, capsys)
+    assert status == 3
+    assert "8 of 8 planned jobs are missing; the stats file has no footer" in err
+    assert "incomplete" in text.lower()
+
+
+def test_the_rates_of_a_damaged_file_say_so(spread_run, tmp_path, capsys):
+    """The histogram of jobs by second has the state in each line."""
+    rates = tmp_path / "rates.csv"
+    states = set()
+    for content in damaged_copies(spread_run.read_bytes(), step=397):
+        spread_run.write_bytes(content)
+        rates.unlink(missing_ok=True)
+        status = run_command_line(["report-scenario", "-s", str(spread_run), "-r", str(rates)])
+        if rates.exists() and status:
+            (state,) = {row["run_state"] for row in csv.DictReader(io.StringIO(rates.read_text()))}
+            states.add(state)
+    capsys.readouterr()
+    assert states == {"damaged"}

@@ -208,5 +208,5 @@ def test_a_missing_reading_is_an_empty_cell(path):
     builder.writer.samples(0, "host", {"time_ns": np.array([S]), "x": np.array([np.nan])}, {})
     out = io.StringIO()
     write_report(builder.close(footer()), out, "samples")
-    (row,) = csv.DictReader(io.StringIO(out.getvalue()))
+    _, row = csv.DictReader(io.StringIO(out.getvalue()))
     assert (row["name"], row["value"]) == ("x", "")

@@ -379,7 +379,14 @@ def planned(folder, **keys):
 def begun(path, **keys):
     scenario, plan = planned(path.parent, **keys)
     head = build_header(
-        scenario, plan, run_id="r", argv=[], noop=False, environments=["here"], options={"workers": 1}
+        scenario,
+        plan,
+        run_id="r",
+        argv=[],
+        noop=False,
+        environments=["here"],
+        options={"workers": 1},
+        trial_jobs=[1] * len(plan.treatments),
     )
     Story(path, head).close()
     return ResumableRun(path)

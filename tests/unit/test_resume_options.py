@@ -107,7 +107,9 @@ def test_a_stored_scenario_gives_the_same_plan(path, name):
     plan = make_plan(scenario, 11)
     about = {"run_id": "r", "argv": [], "noop": False, "environments": ["here"]}
     options = stored_options(parsed("-f", name))
-    StatsBuilder(path, build_header(scenario, plan, **about, options=options)).close()
+    StatsBuilder(
+        path, build_header(scenario, plan, **about, options=options, trial_jobs=[None] * len(plan.treatments))
+    ).close()
     past = ResumableRun(path)
     options = restore_options(parsed("--resume", path), past)
     past.check_plan(make_plan(resumed_scenario(options, past), options.load.seed))

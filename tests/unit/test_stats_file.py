@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from bench_common.errors import StatsFileError
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.records import JOB_ROW, MAX_TEXT_CHARS, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.stats import frame as stats_frame
 from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, encode_frame, pack_payload
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
@@ -45,7 +45,7 @@ def small_run(path):
     writer.metrics([MetricRecord(1, 0, 0, "speed", 1.5)])
     writer.outputs([OutputRecord(1, 0, 0, "run", b"fast")])
     writer.samples(0, "loop", {"time_ns": [S, 2 * S], "busy_share": [0.25, 0.5]}, {"busy_share": "share"})
-    writer.put("event", {"kind": "trial-end", "trial": 0})
+    writer.put("event", {"at_ns": 2 * S, "kind": "trial-end", "trial": 0})
     writer.close({"status": "complete"})
     return path
 
@@ -185,8 +185,16 @@ def test_plain_gzip_reads_the_file(path):
         (b"name,value\n1,2\n", "is not a stats file: no gzip member"),
         (gzip.compress(b"name,value\n1,2\n", mtime=0), "is not a stats file: gzip of something else"),
         (gzip.compress(b"", mtime=0), "is not a stats file: gzip of something else"),
-        (encode_frame(pack_payload("jobs", {"rows": 0})), "malformed"),
+        (encode_frame(pack_payload("jobs", {"rows": 0})), "its first block is not a weighbridge-stats header"),
         (encode_frame(pack_payload("event", {})), "its first block is not a weighbridge-stats header"),
+        (
+            encode_frame(pack_payload("header", HEAD | {"trials": [[1, 0, False]]})),
+            "its header, at byte 0, is malformed: trial 0 is of treatment 1, and there are 1",
+        ),
+        (
+            encode_frame(pack_payload("header", HEAD | {"treatments": [7]})),
+            "its header, at byte 0, is malformed: Expected `object`, got `int` - at `$.treatments[0]`",
+        ),
         (encode_frame(pack_payload("header", {"format": "other", "version": 1})), "not a weighbridge-stats header"),
         (
             encode_frame(pack_payload("header", HEAD | {"version": 3})),
@@ -243,10 +251,12 @@ def test_a_gzip_bomb_is_never_inflated(path, payload_length):
     ],
 )
 def test_a_malformed_body_is_damage(path, kind, body):
-    """A block with a valid frame and a body that does not fit its kind ends reading, with the reason."""
+    """A block with a valid frame and a body that does not fit its kind is skipped and named; the rest is read."""
     stats = StatsFile(written(path, ("header", HEAD), (kind, body), ("footer", {})))
-    assert [block.kind for block in stats.blocks()] == ["header"]
-    assert "the block is malformed" in stats.damage
+    assert [block.kind for block in stats.blocks()] == ["header", "footer"]
+    (offset,) = block_ends(path.read_bytes())[:1]
+    assert stats.damage.startswith(f"byte {offset}: the {kind} block is malformed and skipped: ")
+    assert (stats.odd_blocks, stats.intact_bytes) == (1, offset)
 
 
 def test_an_outcome_that_does_not_exist_is_damage(path):
@@ -368,7 +378,7 @@ def test_an_event_follows_the_rows_that_were_buffered_before_it(path):
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.jobs(job_rows({}))
-    writer.put("event", {"kind": "trial-end"})
+    writer.put("event", {"at_ns": 1, "kind": "trial-end", "trial": 0})
     writer.jobs(job_rows({}))
     writer.put("host", {"worker": 0})
     writer.jobs(job_rows({}))
@@ -449,10 +459,10 @@ def test_numbers_are_stored_with_the_types_of_the_record(path):
     """A metric given as an integer, and indices from numpy, read back as the record's own types."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
-    writer.metrics([MetricRecord(np.uint64(2**63), np.uint32(1), 0, "speed", 3)])
+    writer.metrics([MetricRecord(np.uint64(2**62), np.uint32(1), 0, "speed", 3)])
     writer.close()
     (record,) = next(StatsFile(path).blocks({"metrics"})).body
-    assert record == MetricRecord(2**63, 1, 0, "speed", 3.0)
+    assert record == MetricRecord(2**62, 1, 0, "speed", 3.0)
     assert type(record.value) is float
 
 
@@ -466,17 +476,18 @@ def test_invalid_unicode_stays_readable(path):
     assert record.message == "no such file: caf\\udce9"
 
 
-def test_many_long_messages_are_spread_over_blocks(path):
-    """However long the errors of one flush are, no block exceeds the reader's limit."""
+def test_long_outputs_are_spread_over_blocks(path):
+    """However long the outputs of one flush are, no block exceeds the reader's limit; long messages are cut."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
-    writer.errors([ErrorRecord(job, 0, 0, "start", "engine", "x" * (1 << 20)) for job in range(9)])
-    writer.errors([ErrorRecord(9, 0, 0, "start", "engine", "x" * (MAX_OUTPUT + 1))])
+    writer.outputs([OutputRecord(job, 0, 0, "run", b"x" * (1 << 20)) for job in range(9)])
+    writer.errors([ErrorRecord(9, 0, 0, "start", "engine", "x" * (MAX_TEXT_CHARS + 1))])
     assert writer.pending_bytes > 9 << 20
     writer.close()
-    blocks = [block.body for block in StatsFile(path).blocks({"errors"})]
-    assert [len(records) for records in blocks] == [4, 4, 1, 1]
-    assert len(blocks[-1][0].message) == MAX_OUTPUT
+    blocks = [block.body for block in StatsFile(path).blocks({"outputs"})]
+    assert [len(records) for records in blocks] == [4, 4, 1]
+    ((error,),) = (block.body for block in StatsFile(path).blocks({"errors"}))
+    assert len(error.message) == MAX_TEXT_CHARS
 
 
 @pytest.mark.parametrize(

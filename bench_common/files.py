@@ -1,0 +1,78 @@
+"""Opens files that the user named: regular ones only, so that no pipe, device or socket makes a program wait.
+
+Opening a FIFO waits for a writer, and reading /dev/zero never ends; a device may even act when it is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+STDIN: Final = "-"
+"""The name of a file that is standard input."""
+_PIECE_BYTES: Final = 1 << 20
+_KINDS: Final = (
+    (stat.S_ISFIFO, "is a pipe (FIFO)"),
+    (stat.S_ISSOCK, "is a socket"),
+    (stat.S_ISCHR, "is a device"),
+    (stat.S_ISBLK, "is a device"),
+)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; raise `OSError` for anything else, at once, with what it is."""
+    # Before it is opened: opening a socket fails with a number that says nothing, and opening a tape may wind it.
+    _check_regular(path, Path(path).stat().st_mode)
+    # It may have been replaced since.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_regular(path, os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(path: str | os.PathLike[str], mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    what = next((text for is_kind, text in _KINDS if is_kind(mode)), "is no file")
+    raise OSError(errno.EINVAL, f"{what}, and a regular file is expected", os.fspath(path))
+
+
+def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+    """Return the content of a regular file, at most `limit` bytes and one more: who gets that many refuses them."""
+    with open_regular(path) as file:
+        return file.read(limit + 1)
+
+
+def spool_stdin(limit: int) -> BinaryIO:
+    """Copy standard input to a file without a name, which can be read several times; it is open and at its end.
+
+    Raises `OSError` where it is larger than `limit` bytes, or cannot be copied.
+    """
+    spooled: Any = tempfile.TemporaryFile()  # noqa: SIM115  the caller keeps it
+    try:
+        while piece := sys.stdin.buffer.read(_PIECE_BYTES):
+            limit -= len(piece)
+            if limit < 0:
+                raise OSError(errno.EFBIG, "is larger than what is read from a pipe; save it to a file and name that")
+            spooled.write(piece)
+        spooled.flush()
+    except BaseException:
+        spooled.close()
+        raise
+    opened: BinaryIO = spooled
+    return opened
+
+
+def descriptor_path(file: BinaryIO) -> Path:
+    """Return a path that opens an open file once more, from its start."""
+    return Path(f"/proc/self/fd/{file.fileno()}")
