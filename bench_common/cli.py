@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import errno
 import functools
 import io
 import ipaddress
@@ -31,6 +32,7 @@ from gevent.hub import Hub
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
+from bench_common.limits import ADVICE
 from bench_common.startup import restore_sigint
 
 if TYPE_CHECKING:
@@ -113,7 +115,11 @@ def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _discard_rejected_output()
-        text = f"{where}{error.strerror or error}"
+        advice = f" ({ADVICE[error.errno]})" if error.errno in ADVICE else ""
+        text = f"{where}{error.strerror or error}{advice}"
+        return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+    except MemoryError as error:
+        text = ADVICE[errno.ENOMEM]
         return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     except Exception as error:  # noqa: BLE001  the last boundary: users see a traceback only with --debug
         text = f"internal error: {type(error).__name__}: {error} (please run again with --debug and report it)"

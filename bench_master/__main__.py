@@ -1,8 +1,11 @@
 """Entry point of `bench-master`: patches first, then everything else."""
 
-from bench_common.startup import end_on_interrupt
+from bench_common.limits import require_to_load
+from bench_common.startup import end_on_interrupt, limit_malloc_arenas
 
 end_on_interrupt()
+limit_malloc_arenas()
+require_to_load("bench-master")
 
 from gevent import monkey  # noqa: E402  it takes a while to load
 

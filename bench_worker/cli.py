@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import gevent
 
-from bench_common import __version__
+from bench_common import __version__, limits
 from bench_common.cli import (
     CONTROL_PORT,
     MAX_SLOTS,
@@ -42,7 +42,7 @@ from bench_common.cli import (
 )
 from bench_common.clock import clock_id
 from bench_common.curve import INSECURE_WORKER_WARNING, curve_required
-from bench_common.errors import ExitCode, UsageError
+from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.rendezvous import check_socket, control_socket
@@ -279,6 +279,9 @@ LOCAL_MASTER_TIMEOUT_S = 60.0
 def serve(command_line: ServeOptions) -> int:
     """Serve the master that the command line names; return the exit code."""
     options = _agent_options(command_line)
+    reason = limits.missing(tasks=limits.WORKER_TASKS, address_bytes=limits.RUN_BYTES)
+    if reason is not None:
+        raise InfrastructureError(reason)
     # Start it first: it takes as long to load as everything below until this worker can connect.
     child = LoadProcessHandle(options.engines)
     from bench_worker.agent import Agent

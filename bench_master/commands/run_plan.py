@@ -16,7 +16,6 @@ from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
-from bench_common.startup import limit_malloc_arenas
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.run_options import RunOptions, stored_options
@@ -39,7 +38,7 @@ from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume import ResumableRun
 from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
-from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit
+from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
 from bench_master.scenario import Scenario
 from bench_master.scenario.load import caveats
 from workloads.script import job_limit_s
@@ -79,7 +78,8 @@ class PlanRunner:
 
         The one place where the parts of a run are put together, each with all that it needs.
         """
-        limit_malloc_arenas()
+        raise_fd_limit(self._policy.expected)
+        require_for_run(self._options.workers.local_workers)
         options, plan, past = self._options, self._plan, self._resumed_run
         network, noop = options.network, options.load.noop
         state = past.state if past is not None else ResumeState()
@@ -124,7 +124,6 @@ class PlanRunner:
                 make_live_stats=make_live_stats,
                 open_journal=self._open_journal,
             )
-            raise_fd_limit(self._policy.expected)
             if profiles is not None:
                 profiles.start()
             sockets.open(MessageHandler(parts, session))

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import zmq
 
+from bench_common import limits
 from bench_common.channel import Frames, ZmqChannel, configure_socket, join_frames
 from bench_common.curve import ZapHandler, insecure_warning, secure_server
 from bench_common.errors import InfrastructureError, ProtocolError, UsageError
@@ -246,3 +247,14 @@ def raise_fd_limit(workers: int) -> None:
             "(ulimit -Hn, limits.conf, or LimitNOFILE of the service)"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def require_for_run(local_workers: int) -> None:
+    """Raise `InfrastructureError` where a master and its local workers would lack threads, memory or file size."""
+    reason = limits.missing(
+        tasks=limits.RUN_TASKS + limits.WORKER_TASKS * local_workers,
+        address_bytes=limits.RUN_BYTES,
+        file_bytes=limits.RUN_FILE_BYTES,
+    )
+    if reason is not None:
+        raise InfrastructureError(reason)
