@@ -33,6 +33,7 @@ MAX_REASONS: Final = 100
 """How many reasons or failures one message lists."""
 MAX_REASON_CHARS: Final = 1024
 MAX_FAILURE_CHARS: Final = 512
+MAX_HOLD_S: Final = 1e9
 MAX_SAMPLE_COLUMNS: Final = 256
 MAX_SAMPLE_ROWS: Final = 10_000
 
@@ -44,7 +45,6 @@ Instant: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 RunId: TypeAlias = Annotated[str, Meta(max_length=64)]
-Token: TypeAlias = Annotated[str, Meta(max_length=64)]
 Endpoint: TypeAlias = Annotated[str, Meta(max_length=256)]
 Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 Failure: TypeAlias = Annotated[str, Meta(max_length=MAX_FAILURE_CHARS)]
@@ -69,13 +69,6 @@ class Message(Struct, kw_only=True, forbid_unknown_fields=True, tag=_tag):
     def needs_check(self) -> bool:
         """Whether `encode` checks the fields: not in messages of every few jobs with our own counts and bytes."""
         return True
-
-
-class Numbered(Message, kw_only=True):
-    """What arrives once and in order although connections break (`bench_common.ordered`)."""
-
-    number: Count = 0
-    """Its place among the numbered messages of this direction in the epoch, from 1."""
 
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
@@ -114,13 +107,6 @@ class PreflightResult(_WorkerControl):
     """The present status of the engines that were named, as in the ``info`` of a hello."""
 
 
-class _Reported(Numbered):
-    """What must not be lost with a connection: it is sent again until a `HeartbeatAck` confirms its number."""
-
-    sender = "worker"
-    lane = "control"
-
-
 class Heartbeat(_WorkerControl):
     """A sign of life, every ``heartbeat_s`` of the welcome."""
 
@@ -131,13 +117,9 @@ class Heartbeat(_WorkerControl):
     """How far the master's clock is ahead of the worker's."""
     uncertainty_ns: Instant
     """By how much the offset may be wrong; -1 before the first comparison."""
-    taken: Count = 0
-    """The number of the last message of the lane that the load process took."""
-    token: Token = ""
-    """The token of the welcome: it proves the sender on a connection that was opened again."""
 
 
-class WorkerDied(_Reported):
+class WorkerDied(_WorkerControl):
     """The load process of the worker ended: what it held will never be reported."""
 
     worker_id: Name
@@ -156,7 +138,7 @@ class Samples(_WorkerControl):
     """The unit of each column but ``time_ns``."""
 
 
-class PackingReport(_Reported):
+class PackingReport(_WorkerControl):
     """A trial's containers are up, or the host is full of them: jobs that found no room go back."""
 
     max_bytes = 1 * MIB
@@ -170,19 +152,19 @@ class PackingReport(_Reported):
     """Whether the host is full; False where as many run as were asked for."""
     returned: list[Count]
     """The tickets of the jobs that go back."""
-    hold_s: float
+    hold_s: Annotated[float, Meta(ge=0, le=MAX_HOLD_S)]
     """How long the containers are held, in seconds."""
     memory_before: Count
     """Bytes of the host's memory that were in use before the first container."""
 
 
-class RunWarning(_Reported):
+class RunWarning(_WorkerControl):
     """Something that the report must mention, and that stops nothing."""
 
     text: Reason
 
 
-class EngineOutage(_Reported):
+class EngineOutage(_WorkerControl):
     """An engine does not answer, so the jobs that have not begun wait; or the end of that."""
 
     engine: Name
@@ -205,7 +187,7 @@ class Progress(_WorkerControl):
     text: Reason
 
 
-class _ServiceMessage(Numbered, kw_only=True):
+class _ServiceMessage(Message):
     treatment: Count
     """The treatment that declares the service, by its index."""
     service: Name
@@ -213,13 +195,13 @@ class _ServiceMessage(Numbered, kw_only=True):
     """The job that the service was started for."""
 
 
-class ServiceRequest(_Reported, _ServiceMessage):
+class ServiceRequest(_WorkerControl, _ServiceMessage):
     """A job here needs something done with a service that runs on another worker."""
 
     action: RequestedAction
 
 
-class ServiceResult(_Reported, _ServiceMessage):
+class ServiceResult(_WorkerControl, _ServiceMessage):
     """What came of a `ServiceCommand`."""
 
     max_bytes = 256 * KIB
@@ -228,7 +210,7 @@ class ServiceResult(_Reported, _ServiceMessage):
     outcome: ServiceOutcome
 
 
-class ProfileReport(_Reported):
+class ProfileReport(_WorkerControl):
     """Where the load process spent its time, if the welcome asked for it."""
 
     max_bytes = 1 * MIB
@@ -237,7 +219,7 @@ class ProfileReport(_Reported):
     """A packed `profiling.Profile`."""
 
 
-class CleanupDone(_Reported):
+class CleanupDone(_WorkerControl):
     """What came of `Cleanup`."""
 
     max_bytes = 256 * KIB
@@ -276,8 +258,6 @@ class Welcome(_MasterControl):
     """The endpoint of its work lane."""
     results_endpoint: Endpoint
     """The endpoint of the results socket."""
-    token: Token
-    """A secret of this admission: it opens lane and results without keys, and proves later heartbeats."""
     noop: bool
     """Whether jobs execute nothing."""
     heartbeat_s: float
@@ -311,8 +291,6 @@ class HeartbeatAck(_MasterControl):
     """When the master received it, on the master's clock."""
     sent_ns: Instant
     """When the master sent this one."""
-    taken: Count = 0
-    """The number of the last message of the worker that the master took."""
 
 
 class Cleanup(_MasterControl):
@@ -331,7 +309,7 @@ class Stop(_MasterControl):
 # -- work: the master to a worker's load process, in order ---------------------------------------------------------
 
 
-class _MasterWork(Numbered):
+class _MasterWork(Message):
     sender = "master"
     lane = "work"
 
@@ -415,8 +393,6 @@ class Results(Message):
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
-    taken: Count = 0
-    """The number of the last message of the lane that the load process took."""
 
     @property
     def needs_check(self) -> bool:
@@ -439,17 +415,6 @@ WorkerControlMessage: TypeAlias = (
     | ProfileReport
     | CleanupDone
 )
-ReportedMessage: TypeAlias = (
-    WorkerDied
-    | PackingReport
-    | EngineOutage
-    | RunWarning
-    | ServiceRequest
-    | ServiceResult
-    | ProfileReport
-    | CleanupDone
-)
-"""What is sent again until it is confirmed."""
 MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | Cleanup | Stop
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from bench_common.host_info import ClockInfo, Fingerprint, Number, Texts
+from bench_common.host_info import Fingerprint, Number, Texts
 from bench_common.records import Count, ErrorRecord, MetricRecord, OutputRecord
 
 MAX_ROWS: Final = 65_536
@@ -156,9 +156,9 @@ class _ImportedFile(TypedDict):
     readings: Count
 
 
-class _Imported(TypedDict, total=False):
-    at: Text | None
-    workload: Text | None
+class _Imported(TypedDict):
+    at: NotRequired[Text | None]
+    workload: NotRequired[Text | None]
     files: Annotated[list[_ImportedFile], Meta(max_length=MAX_TEXTS)]
 
 
@@ -189,6 +189,11 @@ class _Header(TypedDict, total=False):
 # -- host, events, footer --------------------------------------------------------------------------------------------
 
 
+class _Clock(TypedDict, total=False):
+    offset_ns: Number
+    uncertainty_ns: Number
+
+
 class _Host(TypedDict, total=False):
     worker: WorkerNumber
     worker_id: Text | None
@@ -198,7 +203,7 @@ class _Host(TypedDict, total=False):
     engines: Texts | None
     fingerprint: Fingerprint | None
     labels: Texts
-    clock: ClockInfo | None
+    clock: _Clock | None
 
 
 class _Event(TypedDict):
@@ -216,7 +221,7 @@ class _WorkerEvent(_Event, total=False):
 class _TrialEvent(_Event):
     trial: TrialIndex
     workers: NotRequired[Annotated[list[WorkerNumber], Meta(max_length=MAX_ROWS)]]
-    clocks: NotRequired[Annotated[list[tuple[WorkerNumber, Instant, Instant]], Meta(max_length=MAX_ROWS)]]
+    clocks: NotRequired[Annotated[list[tuple[WorkerNumber, Number, Number]], Meta(max_length=MAX_ROWS)]]
     not_started: NotRequired[Count]
     not_started_outcome: NotRequired[Text | Count]
     complete: NotRequired[bool]

@@ -275,6 +275,12 @@ _RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
 }
 
 
+INTEGER_SAMPLES: Final = frozenset({"time_ns", "treatment", "trial", "span_ns", "busy_ns", "lag_max_ns"})
+"""Columns of samples that are never fractions."""
+MAX_SAMPLE: Final = 1 << 62
+"""The largest amount in a sample."""
+
+
 @dataclass(frozen=True, slots=True)
 class SampleColumns:
     """Readings of one source (``host``, ``loop``) of one worker (its roster number; -1 is the master)."""
@@ -364,6 +370,12 @@ def unpack_by_column(kind: str, body: Body, kinds: Collection[str] | None = None
 
 def _unpack_samples(body: Body) -> SampleColumns:
     decoded = {name: decode_column(data, body["rows"]) for name, data in body["columns"].items()}
+    for name, column in decoded.items():
+        if name in INTEGER_SAMPLES and column.dtype.kind != "i":
+            raise ColumnError(f"{name} is no column of integers")
+        # What could not be read is not a number. A sum of two samples fits 64 bits; instants are moved by an offset.
+        if name != "time_ns" and not ((np.abs(column) <= MAX_SAMPLE) | np.isnan(column)).all():
+            raise ColumnError(f"a value of {name} is out of range")
     return SampleColumns(body["worker"], body["source"], decoded, body["units"])
 
 

@@ -73,6 +73,34 @@ class TrialMetric:
         return self.total / self.values
 
 
+class PlannedJobs:
+    """The jobs and the measured trials of each treatment, by the plan in the header."""
+
+    def __init__(self, treatments: Sequence[Mapping[str, Any]], trials: Sequence[Sequence[Any]]) -> None:
+        self._per_trial = [treatment.get("jobs_per_trial") for treatment in treatments]
+        self._trials = trials
+        self._measured: dict[int, list[int]] = {}
+        for trial, (treatment, _, warmup) in enumerate(trials):
+            if not warmup:
+                self._measured.setdefault(treatment, []).append(trial)
+        self.returned: Counter[int] = Counter()
+        """Planned jobs that a full host had no room for, by trial."""
+
+    def trials(self, treatment: int) -> Sequence[int]:
+        """Return the measured trials of a treatment."""
+        return self._measured.get(treatment, ())
+
+    def jobs(self, treatment: int | None = None) -> int | None:
+        """Return the jobs of a treatment's measured trials, or of all trials; None if unknown, as by time."""
+        planned = 0
+        for trial in range(len(self._trials)) if treatment is None else self.trials(treatment):
+            jobs = self._per_trial[self._trials[trial][0]]
+            if jobs is None:
+                return None
+            planned += max(0, jobs - self.returned[trial])
+        return planned
+
+
 class Aggregator:
     """Takes block after block of one stats file; `summary` makes the report of it."""
 
@@ -96,6 +124,7 @@ class Aggregator:
         for index, treatment in enumerate(self.treatments):
             for name in (*treatment.get("operation_names", ()), JOB):
                 self.series[index, name] = LatencySeries()
+        self._operation_counts = np.array([len(one.get("operation_names", ())) for one in self.treatments], np.int64)
         overhead = header.get("overhead")
         self.baseline: Mapping[str, str] = overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {}
         """Labels of the treatment that engines' overheads are compared to; empty for the first one."""
@@ -107,7 +136,8 @@ class Aggregator:
         """How late (ns) the ends of each treatment's measured jobs that are done may be stamped."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
-        self._excluded: frozenset[int] | None = None
+        self._excluded: np.ndarray[Any, Any] | None = None
+        """Their tickets, in order."""
         self.errors: dict[tuple[str, str], ErrorGroup] = {}
         self.absent: dict[int, str] = {}
         """What was missing, by treatment, for treatments that failed for no other reason."""
@@ -120,10 +150,10 @@ class Aggregator:
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
-        self._jobs_per_trial = [treatment.get("jobs_per_trial") for treatment in self.treatments]
-        self._returned: Counter[int] = Counter()
-        """Planned jobs that a full host had no room for, by trial."""
+        self.plan = PlannedJobs(self.treatments, self._trials)
         self.footer: Mapping[str, Any] | None = None
+        self.unlisted_operations = 0
+        """Operations that the header does not list for their treatment."""
         self.strangers = 0
         """Jobs of treatments that the header does not list."""
         self.first_ns: int | None = None
@@ -135,6 +165,7 @@ class Aggregator:
             case "jobs":
                 self._add_jobs(block.body)
             case "operations":
+                self.unlisted_operations += self._count_unlisted(block.body)
                 for key, rows in self.measured_operations(block.body):
                     series = self.series.setdefault(key, LatencySeries())
                     done = select_rows(rows, rows["ok"] == OPERATION_DONE)
@@ -151,6 +182,11 @@ class Aggregator:
                 self._add_event(block.body)
             case "footer":
                 self.footer = block.body
+
+    def _count_unlisted(self, rows: Columns) -> int:
+        """Return how many operations of known treatments the header does not list."""
+        known = select_rows(rows, rows["treatment"] < len(self.treatments))
+        return int((known["operation"] >= self._operation_counts[known["treatment"]]).sum())
 
     def _add_samples(self, samples: SampleColumns) -> None:
         if samples.source != BATCH_SAMPLES_SOURCE or not samples.columns.keys() >= _BATCH_COLUMNS:
@@ -188,9 +224,10 @@ class Aggregator:
 
     def measured_operations(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the operations of measured trials, failed ones too, by treatment and name."""
-        for treatment, operation, group in group_rows(self._measured(rows), "operation"):
-            names = self.treatments[treatment].get("operation_names", ())
-            yield (treatment, names[operation] if operation < len(names) else f"operation-{operation}"), group
+        measured = self._measured(rows)
+        listed = measured["operation"] < self._operation_counts[measured["treatment"]]
+        for treatment, operation, group in group_rows(select_rows(measured, listed), "operation"):
+            yield (treatment, self.treatments[treatment]["operation_names"][operation]), group
 
     def _add_jobs(self, rows: Columns) -> None:
         if not len(rows):
@@ -235,9 +272,14 @@ class Aggregator:
     def add_metrics(self, records: Sequence[MetricRecord]) -> None:
         """Add metrics, after all jobs: those of unsuccessful jobs and of warm-up are excluded."""
         if self._excluded is None:
-            self._excluded = frozenset(int(ticket) for tickets in self._unsuccessful for ticket in tickets)
-        for record in records:
-            if record.ticket in self._excluded or self.is_warmup(record.trial) or not np.isfinite(record.value):
+            # As an array: there may be many, and a set of numbers takes ten times the memory.
+            self._excluded = np.unique(np.concatenate([np.zeros(0, np.uint64), *self._unsuccessful]))
+        tickets = np.array([record.ticket for record in records], np.uint64)
+        places = np.searchsorted(self._excluded, tickets)
+        known = np.append(self._excluded, np.uint64(0))[places] == tickets
+        excluded = known & (places < len(self._excluded))
+        for record, is_excluded in zip(records, excluded.tolist(), strict=True):
+            if is_excluded or self.is_warmup(record.trial) or not np.isfinite(record.value):
                 continue
             trials = self._metrics.setdefault((record.treatment, record.name), {})
             entry = trials.setdefault(record.trial, TrialMetric(job=job_id_of(record.ticket)))
@@ -286,7 +328,7 @@ class Aggregator:
             return
         if kind == "packed":
             self.packings.add_event(event)
-            self._returned[trial] += event.get("returned", 0)
+            self.plan.returned[trial] += event.get("returned", 0)
         if kind in ("trial-begin", "trial-end"):
             bracket = self._trial_brackets.setdefault(trial, [None, None])
             if kind == "trial-begin":
@@ -307,20 +349,6 @@ class Aggregator:
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
 
-    def planned_jobs(self, treatment: int | None = None) -> int | None:
-        """Return the jobs of a treatment's measured trials, or of all trials, by the plan in the header.
-
-        None if it is unknown, as where trials last a time.
-        """
-        planned = 0
-        for trial, entry in enumerate(self._trials):
-            if treatment is None or (entry[0] == treatment and not self.is_warmup(trial)):
-                jobs = self._jobs_per_trial[entry[0]]
-                if jobs is None:
-                    return None
-                planned += max(0, jobs - self._returned[trial])
-        return planned
-
     def spans(self) -> TrialSpans:
         """Return the measured trials with a known begin and end."""
         return TrialSpans(
@@ -331,7 +359,7 @@ class Aggregator:
 
     def trials_of(self, treatment: int) -> tuple[int, int]:
         """Return how many measured trials of a treatment were planned, and how many ran."""
-        planned = self._measured_trials(treatment)
+        planned = self.plan.trials(treatment)
         return len(planned), sum(self._span(trial) is not None for trial in planned)
 
     def busy_ns(self, treatment: int) -> int:
@@ -340,12 +368,7 @@ class Aggregator:
         A trial lasts as long as the master measured, hand-out included; if the file lacks its end, from the first
         start to the last end of its jobs.
         """
-        return sum(self._span(trial) or 0 for trial in self._measured_trials(treatment))
-
-    def _measured_trials(self, treatment: int) -> list[int]:
-        return [
-            trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
-        ]
+        return sum(self._span(trial) or 0 for trial in self.plan.trials(treatment))
 
     def jobs_outside_trial(self) -> int:
         """Count the measured trials with a job outside the master's time window beyond the clock uncertainty."""

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.histogram import nearest_rank
@@ -235,7 +236,7 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
     footer = ledger.footer or {}
     done, failed, lost, aborted = count("done"), count("failed"), count("lost"), count("aborted")
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
-    planned = footer.get("counts", {}).get("planned", ledger.planned_jobs())
+    planned = footer.get("counts", {}).get("planned", ledger.plan.jobs())
     ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
     duration_s = footer.get("duration_s")
     if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
@@ -289,6 +290,8 @@ def _warnings(ledger: Aggregator) -> list[str]:
     found = []
     if ledger.strangers:
         found.append(f"excluded: {plural(ledger.strangers, 'job')} of treatments that the header does not list")
+    if ledger.unlisted_operations:
+        found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
     counts = (ledger.footer or {}).get("counts", {})
     found += [
         f"the run counted {plural(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
@@ -339,7 +342,7 @@ def _treatments(
                 concurrency=treatment.get("concurrency"),
                 skipped=_skip_reason(ledger, index),
                 trials=TrialCounts(planned=planned, run=ran),
-                jobs=_jobs(ledger.outcomes[index], ledger.planned_jobs(index), whole=whole),
+                jobs=_jobs(ledger.outcomes[index], ledger.plan.jobs(index), whole=whole),
                 busy_s=busy_s,
                 jobs_per_s=ledger.outcomes[index]["done"] / busy_s if busy_s else None,
                 timing_error_p99_s=p99_s,
@@ -431,13 +434,20 @@ def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: floa
         direction=direction,
         n=len(trials),
         median=float(np.median(values)),
-        mean=math.fsum(values) / len(values),
+        mean=_mean(values),
         stddev=float(values.std(ddof=1)) if len(values) > 1 else None,
         min=float(values.min()),
         percentiles={name: float(np.sort(values)[rank - 1])},
         max=float(values.max()),
         worst_job=trials[worst].job,
     )
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return math.fsum(values / len(values))
 
 
 def _errors(ledger: Aggregator) -> list[ErrorReport]:

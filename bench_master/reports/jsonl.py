@@ -24,6 +24,9 @@ from bench_master.reports import ReportSource
 SLICE_ROWS: Final = 8192
 """Jobs that leave the window at a time: Python objects take ten times the memory of rows."""
 
+MAX_DETAILS: Final = 1 << 20
+"""How many details wait for their jobs at most: more than that have no jobs in the file."""
+
 MAX_WINDOWS_WAITED: Final = 2
 """After so many full windows without its job a detail is given up."""
 
@@ -93,8 +96,10 @@ class JobWindow:
             yield part, found
 
     def take_expired(self) -> dict[int, JobDetails]:
-        """Return, and forget, the details that have waited too long for their job."""
+        """Return, and forget, the details that have waited too long for their job, or all if they are too many."""
         limit = self._gone - MAX_WINDOWS_WAITED * self._limit
+        if len(self._records) + sum(len(rows) for _, rows in self._operations) > MAX_DETAILS:
+            limit = self._gone + 1
         found: dict[int, JobDetails] = {}
         for since, rows in self._operations:
             if since < limit:

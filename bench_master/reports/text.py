@@ -6,6 +6,7 @@ The tables of results and of scaling are here; those of hosts, engines, packings
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
@@ -398,7 +399,8 @@ def _facts(fingerprint: Mapping[str, Any]) -> str:
         if value is None or (name == "hypervisor" and value == "none"):
             continue
         words = {"cpu_threads": f"{value} threads", "hypervisor": f"under {value}", "cgroup": f"cgroup {value}"}
-        facts.append(format_bytes(float(value)) if name == "memory" else words.get(name, str(value)))
+        known = isinstance(value, int | float) and math.isfinite(value)
+        facts.append(format_bytes(value) if name == "memory" and known else words.get(name, str(value)))
     return one_line("; ".join(facts))
 
 

@@ -234,6 +234,8 @@ class _TraceBuilder:
             series = {"event loop (% busy)": {"busy": 100.0 * columns["busy_share"]}}
         else:
             return
+        if "time_ns" not in columns:
+            return
         times = columns["time_ns"].tolist()
         for name, parts in series.items():
             for row, instant_ns in enumerate(times):

@@ -16,6 +16,7 @@ from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
 from bench_common.host_info import HostInfo
 from bench_common.messages import Heartbeat, Samples
+from bench_common.stats.rows import INTEGER_SAMPLES
 from bench_master.coordinator.roster import Member
 from bench_master.formatting import plural
 from bench_master.progress.view import HostRow
@@ -42,6 +43,9 @@ def validate_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Co
         whole = all(type(value) is int for value in values)
         checked[name] = np.array(values, np.int64 if whole else np.float64)
         lengths.add(len(values))
+    for name in INTEGER_SAMPLES & checked.keys():
+        if checked[name].dtype.kind != "i":
+            raise ProtocolError(f"sample column {name!r} contains a value that is not a whole number")
     if len(lengths) != 1:
         raise ProtocolError("sample columns of different lengths")
     checked[TIME_COLUMN] = checked[TIME_COLUMN].astype(np.int64) - offset_ns

@@ -20,6 +20,8 @@ from bench_master.run.results import ResultBatch, loop_columns, to_rows
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
 """How often readings of the workers' loops are written during a trial."""
+MAX_WARNINGS: Final = 1000
+"""How many different warnings a report has."""
 MAX_BUFFERED_JOBS: Final = 8_192
 """How many jobs are buffered before their rows are computed."""
 
@@ -49,6 +51,8 @@ class Recorder:
         self.live_stats = live_stats
         self.view = view
         self.warnings: dict[str, None] = dict.fromkeys(warnings)
+        self.unlisted_warnings = 0
+        """Further warnings, which the report only counts."""
         self.remarks: dict[str, None] = dict.fromkeys(remarks)
         self.discarded = 0
         """How many results were discarded because their attempt no longer counted."""
@@ -81,8 +85,11 @@ class Recorder:
                     self.journal.host(host.block(number, engines))
 
     def warn(self, text: str) -> None:
-        """Add a warning to the report, once."""
-        self.warnings[text] = None
+        """Add a warning to the report, once; `MAX_WARNINGS` at most, as workers may send any number of them."""
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings[text] = None
+        else:
+            self.unlisted_warnings += 1
 
     def remark(self, text: str) -> None:
         """Add a remark to the report, once."""

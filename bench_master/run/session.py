@@ -206,13 +206,14 @@ class Session:
         recorder.end(self._engines)
         snapshot = recorder.live_stats.snapshot(monotonic_ns())
         counts = {name: getattr(snapshot, name) for name in ("done", "failed", "lost", "aborted")}
+        unlisted = [f"{recorder.unlisted_warnings} more warnings"] if recorder.unlisted_warnings else []
         footer = {
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": self._result.status,
             "duration_s": (monotonic_ns() - began_ns + (resume_state.previous_parts_ns if resume_state else 0)) / 1e9,
             "counts": {"planned": recorder.live_stats.planned, **counts},
             "not_started": self._coordinator.scheduler.not_started,
-            "warnings": list(recorder.warnings),
+            "warnings": [*recorder.warnings, *unlisted],
             "remarks": list(recorder.remarks),
             "reasons": self._result.reasons,
             "dropped_messages": dropped,

@@ -127,7 +127,8 @@ def test_the_rate_histogram_sums_to_the_jobs(mixed, report, tmp_path):
     rows = list(csv.DictReader(io.StringIO(rates.read_text())))
     ends = [int(job["start_s"] + job["duration_s"]) for job in mixed.jobs]
     assert len(rows) == max(ends) + 1
-    sums = {name: sum(int(row[name]) for row in rows) for name in rows[0] if name != "second"}
+    sums = {name: sum(int(row[name]) for row in rows) for name in rows[0] if name not in ("second", "run_state")}
+    assert {row["run_state"] for row in rows} == {"complete"}
     assert sums == {"done": 12, "failed": 8, "lost": 0, "aborted": 0}
 
 

@@ -42,7 +42,9 @@ def block(rows, source="engine:docker", worker=0):
     columns = np.array(rows, float).T
     scale = (S, S, MIB, S)
     names = ("time_ns", "interval_ns", "rss_bytes", "cpu_ns")
-    return SampleColumns(worker, source, {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}, {})
+    found = {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}
+    found["time_ns"] = found["time_ns"].astype(np.int64)
+    return SampleColumns(worker, source, found, {})
 
 
 # -- the key ------------------------------------------------------------------------------------------------------
