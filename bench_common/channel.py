@@ -133,6 +133,11 @@ class ZmqChannel:
         self._look()
         return sent
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether messages wait here because the socket takes none."""
+        return bool(self._queue)
+
     def close(self, *, linger_ms: int = 0) -> None:
         """Stop watching and close the socket; messages still queued in zmq have `linger_ms` to leave."""
         if self._closed:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     Allow = Callable[[str, bytes], str | None]
+    AllowToken = Callable[[str, bytes, bytes], bool]
     from bench_common.keys import KeyPair
 
 LOG: Final = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class ZapReply:
     """Why the key was not admitted, in one line."""
 
 
-def authenticate(frames: Sequence[bytes], allow: Allow) -> ZapReply:
+def authenticate(frames: Sequence[bytes], allow: Allow, allow_token: AllowToken | None = None) -> ZapReply:
     """Return the answer to a request: 200 with the owner's name as User-Id, or 400, or 500 if `allow` broke."""
     request_id = frames[1] if len(frames) > 1 else b""
     if len(frames) < LEADING_FRAMES or frames[0] != VERSION:
@@ -76,6 +77,10 @@ def authenticate(frames: Sequence[bytes], allow: Allow) -> ZapReply:
     address = frames[3].decode("utf-8", "replace")
     mechanism, credentials = frames[5], frames[LEADING_FRAMES:]
     client = f"a connection from {address!r} to {domain!r}"
+    if mechanism == b"PLAIN" and len(credentials) == 2:  # noqa: PLR2004  a name and a password
+        if allow_token is None or not allow_token(domain, *credentials):
+            return _rejection(request_id, ZapVerdict.REFUSED, f"{client} with a token that opens nothing here")
+        return ZapReply((VERSION, request_id, b"200", b"OK", credentials[0], b""), ZapVerdict.ADMITTED)
     if mechanism != b"CURVE":
         return _rejection(request_id, ZapVerdict.REFUSED, f"{client} without a key (mechanism {mechanism[:16]!r})")
     if len(credentials) != 1 or len(credentials[0]) != CURVE_KEY_BYTES:
@@ -141,12 +146,19 @@ class ZapHandler:
 
     `allow(domain, public_key)` gets the server socket's ZAP domain and the client's public key in Z85, and returns
     the name that its frames will carry as ``User-Id``, or None; an exception refuses the client. `counts` has the
-    number of each verdict. Start the handler before any secured socket is bound.
+    number of each verdict. Start the handler before any secured socket is bound. `allow_token(domain, name, token)`
+    decides on connections without keys to sockets that demand a token (`plain_server`).
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], allow: Allow, *, rejection_log: RateLimitedLog | None = None
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        allow: Allow,
+        *,
+        allow_token: AllowToken | None = None,
+        rejection_log: RateLimitedLog | None = None,
     ) -> None:
+        self._allow_token = allow_token
         self.counts: dict[ZapVerdict, int] = dict.fromkeys(ZapVerdict, 0)
         self._context = context
         self._allow = allow
@@ -207,7 +219,7 @@ class ZapHandler:
                 request = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            reply = authenticate(request, self._allow)
+            reply = authenticate(request, self._allow, self._allow_token)
             socket.send_multipart(reply.frames, zmq.NOBLOCK)
             self.counts[reply.verdict] += 1
             if reply.reason:
@@ -265,12 +277,31 @@ def secure_server(socket: zmq.Socket[bytes], keys: KeyPair, domain: str) -> None
 
     Raises `InfrastructureError` if no ZAP handler serves the socket's context: every key would be admitted.
     """
-    if not _zap_is_served(socket.context):
-        raise InfrastructureError(
-            f"no ZAP handler serves this context, so CURVE would admit every key to {domain}; start ZapHandler first"
-        )
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+    _set_domain(socket, domain)
+
+
+def plain_server(socket: zmq.Socket[bytes], domain: str) -> None:
+    """Make `socket` demand a name and a token, checked for `domain`, on what is bound from now on; not encrypted.
+
+    Raises `InfrastructureError` as `secure_server` does.
+    """
+    socket.setsockopt(zmq.PLAIN_SERVER, 1)
+    _set_domain(socket, domain)
+
+
+def plain_client(socket: zmq.Socket[bytes], epoch: int, token: str) -> None:
+    """Make `socket` prove an admission by its epoch and token; call it before `connect`."""
+    socket.setsockopt(zmq.PLAIN_USERNAME, str(epoch).encode("ascii"))
+    socket.setsockopt(zmq.PLAIN_PASSWORD, token.encode("utf-8"))
+
+
+def _set_domain(socket: zmq.Socket[bytes], domain: str) -> None:
+    if not _zap_is_served(socket.context):
+        raise InfrastructureError(
+            f"no ZAP handler serves this context, so everybody would be admitted to {domain}; start ZapHandler first"
+        )
     socket.setsockopt(zmq.ZAP_DOMAIN, domain.encode("utf-8"))
     # Refuses everybody if the handler ever ends. Not every build of libzmq supports it, hence the check above.
     with contextlib.suppress(zmq.ZMQError):

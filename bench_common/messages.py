@@ -45,6 +45,7 @@ Instant: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 RunId: TypeAlias = Annotated[str, Meta(max_length=64)]
+Token: TypeAlias = Annotated[str, Meta(max_length=64)]
 Endpoint: TypeAlias = Annotated[str, Meta(max_length=256)]
 Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 Failure: TypeAlias = Annotated[str, Meta(max_length=MAX_FAILURE_CHARS)]
@@ -69,6 +70,13 @@ class Message(Struct, kw_only=True, forbid_unknown_fields=True, tag=_tag):
     def needs_check(self) -> bool:
         """Whether `encode` checks the fields: not in messages of every few jobs with our own counts and bytes."""
         return True
+
+
+class Numbered(Message, kw_only=True):
+    """What arrives once and in order although connections break (`bench_common.ordered`)."""
+
+    number: Count = 0
+    """Its place among the numbered messages of this direction in the epoch, from 1."""
 
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
@@ -107,6 +115,13 @@ class PreflightResult(_WorkerControl):
     """The present status of the engines that were named, as in the ``info`` of a hello."""
 
 
+class _Reported(Numbered):
+    """What must not be lost with a connection: it is sent again until a `HeartbeatAck` confirms its number."""
+
+    sender = "worker"
+    lane = "control"
+
+
 class Heartbeat(_WorkerControl):
     """A sign of life, every ``heartbeat_s`` of the welcome."""
 
@@ -117,9 +132,13 @@ class Heartbeat(_WorkerControl):
     """How far the master's clock is ahead of the worker's."""
     uncertainty_ns: Instant
     """By how much the offset may be wrong; -1 before the first comparison."""
+    taken: Count = 0
+    """The number of the last message of the lane that the load process took."""
+    token: Token = ""
+    """The token of the welcome: it proves the sender on a connection that was opened again."""
 
 
-class WorkerDied(_WorkerControl):
+class WorkerDied(_Reported):
     """The load process of the worker ended: what it held will never be reported."""
 
     worker_id: Name
@@ -138,7 +157,7 @@ class Samples(_WorkerControl):
     """The unit of each column but ``time_ns``."""
 
 
-class PackingReport(_WorkerControl):
+class PackingReport(_Reported):
     """A trial's containers are up, or the host is full of them: jobs that found no room go back."""
 
     max_bytes = 1 * MIB
@@ -158,13 +177,13 @@ class PackingReport(_WorkerControl):
     """Bytes of the host's memory that were in use before the first container."""
 
 
-class RunWarning(_WorkerControl):
+class RunWarning(_Reported):
     """Something that the report must mention, and that stops nothing."""
 
     text: Reason
 
 
-class EngineOutage(_WorkerControl):
+class EngineOutage(_Reported):
     """An engine does not answer, so the jobs that have not begun wait; or the end of that."""
 
     engine: Name
@@ -187,7 +206,7 @@ class Progress(_WorkerControl):
     text: Reason
 
 
-class _ServiceMessage(Message):
+class _ServiceMessage(Numbered, kw_only=True):
     treatment: Count
     """The treatment that declares the service, by its index."""
     service: Name
@@ -195,13 +214,13 @@ class _ServiceMessage(Message):
     """The job that the service was started for."""
 
 
-class ServiceRequest(_WorkerControl, _ServiceMessage):
+class ServiceRequest(_Reported, _ServiceMessage):
     """A job here needs something done with a service that runs on another worker."""
 
     action: RequestedAction
 
 
-class ServiceResult(_WorkerControl, _ServiceMessage):
+class ServiceResult(_Reported, _ServiceMessage):
     """What came of a `ServiceCommand`."""
 
     max_bytes = 256 * KIB
@@ -210,7 +229,7 @@ class ServiceResult(_WorkerControl, _ServiceMessage):
     outcome: ServiceOutcome
 
 
-class ProfileReport(_WorkerControl):
+class ProfileReport(_Reported):
     """Where the load process spent its time, if the welcome asked for it."""
 
     max_bytes = 1 * MIB
@@ -219,7 +238,7 @@ class ProfileReport(_WorkerControl):
     """A packed `profiling.Profile`."""
 
 
-class CleanupDone(_WorkerControl):
+class CleanupDone(_Reported):
     """What came of `Cleanup`."""
 
     max_bytes = 256 * KIB
@@ -258,6 +277,8 @@ class Welcome(_MasterControl):
     """The endpoint of its work lane."""
     results_endpoint: Endpoint
     """The endpoint of the results socket."""
+    token: Token
+    """A secret of this admission: it opens lane and results without keys, and proves later heartbeats."""
     noop: bool
     """Whether jobs execute nothing."""
     heartbeat_s: float
@@ -291,6 +312,8 @@ class HeartbeatAck(_MasterControl):
     """When the master received it, on the master's clock."""
     sent_ns: Instant
     """When the master sent this one."""
+    taken: Count = 0
+    """The number of the last message of the worker that the master took."""
 
 
 class Cleanup(_MasterControl):
@@ -309,7 +332,7 @@ class Stop(_MasterControl):
 # -- work: the master to a worker's load process, in order ---------------------------------------------------------
 
 
-class _MasterWork(Message):
+class _MasterWork(Numbered):
     sender = "master"
     lane = "work"
 
@@ -393,6 +416,8 @@ class Results(Message):
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
+    taken: Count = 0
+    """The number of the last message of the lane that the load process took."""
 
     @property
     def needs_check(self) -> bool:
@@ -415,6 +440,17 @@ WorkerControlMessage: TypeAlias = (
     | ProfileReport
     | CleanupDone
 )
+ReportedMessage: TypeAlias = (
+    WorkerDied
+    | PackingReport
+    | EngineOutage
+    | RunWarning
+    | ServiceRequest
+    | ServiceResult
+    | ProfileReport
+    | CleanupDone
+)
+"""What is sent again until it is confirmed."""
 MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | Cleanup | Stop
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
 

@@ -38,6 +38,8 @@ from bench_common.messages import (
     Preflight,
     PreflightResult,
     ProfileReport,
+    Progress,
+    ReportedMessage,
     RunWarning,
     Samples,
     Stop,
@@ -53,6 +55,7 @@ from bench_worker.engines.registry import daemon_processes, open_engine
 from bench_worker.host.daemons import engine_samplers
 from bench_worker.pipe_channel import (
     CurveKeys,
+    LaneTaken,
     LoadStatus,
     ProfileTaken,
     Ready,
@@ -197,6 +200,7 @@ def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
         results_endpoint=resolve_endpoint(welcome.results_endpoint, options.control),
         profile=welcome.profile,
         keys=None if key is None else CurveKeys(key.keys.public, key.keys.secret, key.master_public),
+        token=welcome.token,
     )
 
 
@@ -317,17 +321,31 @@ class Agent:
         self._line.send_or_log(
             Heartbeat(
                 epoch=run.epoch,
+                token=run.token,
+                taken=run.taken,
                 sent_ns=now_ns,
                 running=self._running,
                 offset_ns=offset.offset_ns if offset is not None else 0,
                 uncertainty_ns=offset.uncertainty_ns if offset is not None else -1,
             )
         )
+        for frame in run.reports.overdue(monotonic()):
+            self._line.send_again(frame)
+
+    def _report(self, run: WorkerRun, message: ReportedMessage) -> None:
+        """Send a message that must not be lost; log and drop it if the master would not accept it."""
+        message.number = run.reports.last + 1
+        try:
+            frame = self._line.send(message)
+        except ProtocolError:
+            log.exception("a message was not sent")
+            return
+        run.reports.keep(frame, monotonic())
 
     def _report_worker_died(self, run: WorkerRun, reason: str) -> None:
         """Tell the master that the jobs of this worker will never be reported."""
         worker_id = self._options.worker_id
-        self._line.send_or_log(WorkerDied(epoch=run.epoch, worker_id=worker_id, reason=clip(reason)))
+        self._report(run, WorkerDied(epoch=run.epoch, worker_id=worker_id, reason=clip(reason)))
 
     # -- messages of the master ---------------------------------------------------------------------------------
 
@@ -337,6 +355,7 @@ class Agent:
             return
         if run is not None:
             run.on_heartbeat_ack()
+            run.reports.confirm(message.taken)
         self._clock.add(message, now_ns, admitted=run is not None)
 
     def _on_message(self, message: MasterControlMessage) -> None:
@@ -401,17 +420,20 @@ class Agent:
 
     def _on_cleanup(self, run: WorkerRun) -> None:
         """Remove the run's leftovers from this host; results in transit are not affected."""
+        if run.cleanup_begun:
+            return  # asked again on a connection that was opened again
+        run.cleanup_begun = True
         if run.profile:
             content = self._load.profile()
             if content and self._run is run:
-                self._line.send_or_log(ProfileReport(epoch=run.epoch, content=content))
+                self._report(run, ProfileReport(epoch=run.epoch, content=content))
         if not run.keep:
             self._load.release()
         run.sampling.flush()
         removed, problems = run.clean_up()
         failed = [clip(problem, MAX_FAILURE_CHARS) for problem in problems[:MAX_REASONS]]
         # The last message of a run: the master may end the run when it receives it.
-        self._line.send_or_log(CleanupDone(epoch=run.epoch, removed=removed, failed=failed))
+        self._report(run, CleanupDone(epoch=run.epoch, removed=removed, failed=failed))
 
     def _leave_run(self, *, discard: bool = False) -> None:
         """Leave the run and end its load process; a fresh one starts for the next run."""
@@ -455,8 +477,13 @@ class Agent:
                     self._run.sampling.add("loop", msgspec.structs.asdict(message.loop), LOOP_SAMPLE_UNITS)
             case ProfileTaken() | ServicesReleased():
                 pass  # the supervisor waits for these
-            case _ if self._run is not None:
+            case LaneTaken():
+                if self._run is not None:
+                    self._run.taken = message.number
+            case Progress():
                 self._line.send_or_log(message)
+            case _ if self._run is not None:
+                self._report(self._run, message)
 
     # -- samples ------------------------------------------------------------------------------------------------
 
@@ -469,7 +496,7 @@ class Agent:
         """Start sampling the engines that the master names, before the run creates any container."""
 
         def warn(text: str) -> None:
-            self._line.send_or_log(RunWarning(epoch=run.epoch, text=clip(text)))
+            self._report(run, RunWarning(epoch=run.epoch, text=clip(text)))
 
         if sampling.engines:
             samplers = engine_samplers(sampling.engines, daemon_processes, warn)

@@ -104,9 +104,15 @@ class ControlChannel:
         self._channel = ZmqChannel(control, self._received)
         self._reader = gevent.spawn(self._read)
 
-    def send(self, message: WorkerControlMessage) -> None:
-        """Send a message; raise `ProtocolError` if the master would not accept it."""
-        self._channel.send(encode(message))
+    def send(self, message: WorkerControlMessage) -> bytes:
+        """Send a message and return its frame; raise `ProtocolError` if the master would not accept it."""
+        frame = encode(message)
+        self._channel.send(frame)
+        return frame
+
+    def send_again(self, frame: bytes) -> None:
+        """Send a frame once more."""
+        self._channel.send(frame)
 
     def send_or_log(self, message: WorkerControlMessage) -> None:
         """Send a message; log and drop it if the master would not accept it."""

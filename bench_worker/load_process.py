@@ -23,7 +23,7 @@ import zmq
 from gevent.event import Event
 
 from bench_common.channel import Frames, ZmqChannel, configure_socket, split_message
-from bench_common.curve import secure_client
+from bench_common.curve import plain_client, secure_client
 from bench_common.errors import ProtocolError
 from bench_common.eventloop import LoopMeter
 from bench_common.keys import KeyPair
@@ -43,6 +43,7 @@ from bench_common.messages import (
     ServiceResult,
     clip,
 )
+from bench_common.ordered import OrderedReceiver
 from bench_common.profiling import MAX_PACKED_BYTES, Profiler
 from bench_common.records import ASSIGNMENT_FIELDS
 from bench_common.treatment import Treatment
@@ -53,6 +54,7 @@ from bench_worker.outbox import Outbox
 from bench_worker.packing import PackingResult
 from bench_worker.pipe_channel import (
     EndProcess,
+    LaneTaken,
     LoadStatus,
     LoopSample,
     PipeChannel,
@@ -72,8 +74,8 @@ STATUS_INTERVAL_S: Final = 0.5
 """Interval between status messages to the agent, in seconds."""
 JOB_COUNT_INTERVAL_S: Final = 0.01
 """Mean interval between counts of the jobs in the system, in seconds."""
-RESEND_S: Final = 5.0
-"""Batches that are not acknowledged within this time are sent again, in seconds."""
+CONFIRM_S: Final = 0.1
+"""How long after messages of the lane the agent is told that they were taken, in seconds."""
 ABORT_TIMEOUT_S: Final = 20.0
 """How long the clean-up of aborted jobs may take before the process ends, in seconds."""
 LINGER_MS: Final = 3000
@@ -96,8 +98,9 @@ class LoadProcess:
         self._outbox: Outbox | None = None
         self._lane: ZmqChannel | None = None
         self._results: ZmqChannel | None = None
-        self._acknowledged_at = monotonic()
         self._refused = 0
+        self._orders = OrderedReceiver()
+        self._told_soon: gevent.Greenlet[[], None] | None = None
         self._meter = LoopMeter()
         self._profiler: Profiler | None = None
         self._counter: gevent.Greenlet[[], None] | None = None
@@ -119,8 +122,10 @@ class LoadProcess:
         self._pipe.send(Ready())
         while not self._over.wait(STATUS_INTERVAL_S):
             self._report()
-        if self._counter is not None:
-            self._counter.kill()
+            self._resend()
+        for greenlet in (self._counter, self._told_soon):
+            if greenlet is not None:
+                greenlet.kill()
         self._shut_down()
         return 0
 
@@ -162,7 +167,6 @@ class LoadProcess:
             self._profiler = Profiler(f"load process of worker {run.context.worker_id}")
             self._profiler.start()
         self._results = ZmqChannel(self._connect(zmq.PUSH, run.results_endpoint, run))
-        self._acknowledged_at = monotonic()
         self._outbox = Outbox(epoch, self._send_results, self._meter.lap)
         self._executor = JobExecutor(
             run.context,
@@ -225,6 +229,8 @@ class LoadProcess:
         configure_socket(connection)
         if run.keys is not None:
             secure_client(connection, KeyPair(run.keys.public, run.keys.secret), run.keys.master_public)
+        elif run.token and endpoint.startswith("tcp://"):
+            plain_client(connection, run.epoch, run.token)
         connection.connect(endpoint)
         return connection
 
@@ -237,18 +243,27 @@ class LoadProcess:
                 message = WORK.decode(frames[0].bytes)
                 if message.epoch != self._epoch:
                     raise ProtocolError(f"epoch {message.epoch} (the current one is {self._epoch})")
-                self._on_message(message, self._executor)
+                if self._orders.admit(message.number):
+                    self._on_message(message, self._executor)
             except ProtocolError as error:
                 self._refused += 1
                 if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
                     log.warning("dropped a message on the lane (%d so far): %s", self._refused, error)
+        if self._outbox is not None:
+            self._outbox.taken = self._orders.taken
+        if self._told_soon is None:
+            self._told_soon = gevent.spawn_later(CONFIRM_S, self._confirm)
+
+    def _confirm(self) -> None:
+        """Have the agent's next heartbeat say what was taken, unless results have said so by now."""
+        self._told_soon = None
+        self._pipe.send(LaneTaken(self._orders.taken))
 
     def _on_message(self, message: MasterWorkMessage, executor: JobExecutor) -> None:
         match message:
             case Jobs():
                 self._take_jobs(message, executor)
             case Acknowledge():
-                self._acknowledged_at = monotonic()
                 if self._outbox is not None:
                     self._outbox.acknowledge(message.sequences)
             case DefineTreatment():
@@ -295,7 +310,6 @@ class LoadProcess:
     def _report(self) -> None:
         if self._executor is None:
             self._pipe.send(LoadStatus(0))
-            self._acknowledged_at = monotonic()
             return
         reading = self._meter.read()
         running = self._executor.running
@@ -308,12 +322,12 @@ class LoadProcess:
             waiting_mean=in_queue / times if times else 0.0,
         )
         self._pipe.send(LoadStatus(running, sample))
-        outbox = self._outbox
-        if outbox is None or not outbox.unacknowledged:
-            self._acknowledged_at = monotonic()
-        elif monotonic() - self._acknowledged_at > RESEND_S:
-            log.warning("%d batches are not acknowledged; they are sent again", outbox.repeat())
-            self._acknowledged_at = monotonic()
+
+    def _resend(self) -> None:
+        """Send batches again that the master does not acknowledge: they may be lost with a connection."""
+        repeated = self._outbox.repeat(monotonic()) if self._outbox is not None else 0
+        if repeated:
+            log.info("%d batches are not acknowledged; they are sent again", repeated)
 
     def _shut_down(self) -> None:
         """Send the last results, then abort the running jobs and wait for their clean-up."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
 from typing import Final, TypeAlias
 
 from bench_common.messages import MAX_FRAME, Results, clip, encode
@@ -28,6 +30,12 @@ BATCH_BYTES: Final = 4 << 20
 """A batch is sent when it holds about this many bytes."""
 SPOOL_BYTES: Final = 64 << 20
 """With more unacknowledged bytes than this, no further job starts until the master has caught up."""
+RESEND_S: Final = 1.0
+"""A batch that is not acknowledged after so long is sent again, and then at intervals that double; in seconds."""
+MAX_DOUBLINGS: Final = 4
+"""How often that interval doubles."""
+MAX_REPEAT_BYTES: Final = 4 << 20
+"""About how much is sent again at once, so that a slow network or disk is not kept busy with repeats."""
 MAX_UTF8_BYTES: Final = 4
 """Bytes of the longest character in UTF-8."""
 JOB_BYTES: Final = 8 << 20
@@ -35,6 +43,16 @@ JOB_BYTES: Final = 8 << 20
 
 
 _LOOP: Final = struct.Struct(f"<{len(LOOP_FIELDS)}q").pack
+
+
+@dataclass(slots=True)
+class _SpooledBatch:
+    """A batch that is not acknowledged."""
+
+    frame: bytes
+    due_s: float
+    """When it is sent again (monotonic)."""
+    repeats: int = 0
 
 
 class Outbox:
@@ -63,7 +81,9 @@ class Outbox:
         self._errors: list[ErrorRecord] = []
         self._outputs: list[OutputRecord] = []
         self._bytes = 0
-        self._spool: dict[int, bytes] = {}
+        self._spool: dict[int, _SpooledBatch] = {}
+        self.taken = 0
+        """The last message of the lane that was taken; each batch says so."""
         self.spooled_bytes = 0
         self.full = False
         """Whether too much is unacknowledged to start further jobs."""
@@ -129,6 +149,7 @@ class Outbox:
             Results(
                 epoch=self._epoch,
                 sequence=self._sequence,
+                taken=self.taken,
                 treatment=treatment,
                 trial=trial,
                 rows=b"".join(self._rows),
@@ -139,7 +160,7 @@ class Outbox:
             )
         )
         assert len(frame) <= MAX_FRAME
-        self._spool[self._sequence] = frame
+        self._spool[self._sequence] = _SpooledBatch(frame, monotonic() + RESEND_S)
         self.spooled_bytes += len(frame)
         self.full = self.spooled_bytes > SPOOL_BYTES
         self._sequence += 1
@@ -150,16 +171,25 @@ class Outbox:
     def acknowledge(self, sequences: list[int]) -> None:
         """Drop the batches that are in the master's journal."""
         for sequence in sequences:
-            frame = self._spool.pop(sequence, None)
-            if frame is not None:
-                self.spooled_bytes -= len(frame)
+            batch = self._spool.pop(sequence, None)
+            if batch is not None:
+                self.spooled_bytes -= len(batch.frame)
         self.full = self.spooled_bytes > SPOOL_BYTES
 
-    def repeat(self) -> int:
-        """Send all unacknowledged batches again; return how many."""
-        for frame in list(self._spool.values()):
-            self._send(frame)
-        return len(self._spool)
+    def repeat(self, now: float) -> int:
+        """Send the batches again that were not acknowledged in time, `MAX_REPEAT_BYTES` at most; return how many."""
+        repeated = size = 0
+        for batch in list(self._spool.values()):
+            if batch.due_s > now:
+                continue
+            batch.repeats += 1
+            batch.due_s = now + RESEND_S * (1 << min(batch.repeats, MAX_DOUBLINGS))
+            self._send(batch.frame)
+            repeated += 1
+            size += len(batch.frame)
+            if size >= MAX_REPEAT_BYTES:
+                break
+        return repeated
 
 
 def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[list[CommandOutput], int]:

@@ -77,6 +77,8 @@ class StartRun(_PipeMessage):
     """Whether to profile the load process."""
     keys: CurveKeys | None
     """None if the master's sockets require no keys."""
+    token: str = ""
+    """The secret of this admission, which opens lane and results where there are no keys."""
 
 
 class TakeProfile(_PipeMessage):
@@ -102,6 +104,13 @@ class LoadStatus(_PipeMessage):
     """How many jobs are running."""
     loop: LoopSample | None = None
     """The event loop since the previous status; None outside of a run."""
+
+
+class LaneTaken(_PipeMessage):
+    """The load process has taken messages of the lane."""
+
+    number: int
+    """The number of the last one."""
 
 
 class LoopSample(Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,7 +142,7 @@ class ServicesReleased(_PipeMessage):
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
 Forwarded: TypeAlias = PackingReport | EngineOutage | Progress | ServiceRequest | ServiceResult
 """Messages to the master; the agent, which owns the control socket, forwards them."""
-ToAgent: TypeAlias = Ready | LoadStatus | ProfileTaken | ServicesReleased | Forwarded
+ToAgent: TypeAlias = Ready | LoadStatus | LaneTaken | ProfileTaken | ServicesReleased | Forwarded
 
 
 class PipeChannel:

@@ -6,6 +6,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from bench_common.ordered import OrderedSender
 from bench_worker.cleanup import clean_up_run
 from bench_worker.host.sampler import Sampling
 from bench_worker.leases import RunLease
@@ -27,6 +28,13 @@ class WorkerRun:
         self.keep = welcome.keep
         self.profile = welcome.profile
         self.sampling = Sampling(send)
+        self.token = welcome.token
+        self.taken = 0
+        """The last message of the lane that the load process took."""
+        self.reports = OrderedSender()
+        """What was reported to the master and not confirmed."""
+        self.cleanup_begun = False
+        """Whether the master has asked for the clean-up at the end."""
         self._run_id = welcome.run_id
         self._sampling_s = welcome.sampling_s
         self._worker_id = worker_id

@@ -23,6 +23,7 @@ from gevent.event import Event
 
 from bench_common.channel import Frames, ZmqChannel, configure_socket, split_message
 from bench_common.clock import ClockOffsetEstimator, clock_id
+from bench_common.curve import plain_client
 from bench_common.messages import (
     FROM_MASTER,
     WORK,
@@ -41,6 +42,7 @@ from bench_common.messages import (
     WorkerControlMessage,
     encode,
 )
+from bench_common.ordered import OrderedReceiver
 from bench_common.records import ASSIGNMENT_FIELDS
 from bench_worker.engines.registry import open_engine
 from bench_worker.job_executor import JobExecutor
@@ -69,6 +71,7 @@ class LightWorker:
         self.served = False
         self._crew: JobExecutor | None = None
         self._outbox: Outbox | None = None
+        self._orders = OrderedReceiver()
         self._channels: list[ZmqChannel] = []
         control = self._connected(zmq.DEALER, f"tcp://{options.host}:{options.control_port}")
         self._control = ZmqChannel(control, self._control_came)
@@ -88,6 +91,7 @@ class LightWorker:
                         running=running,
                         offset_ns=offset[0],
                         uncertainty_ns=offset[1],
+                        taken=self._orders.taken,
                     )
                 )
             else:
@@ -106,9 +110,11 @@ class LightWorker:
         for channel in (*self._channels, self._control):
             channel.close(linger_ms=500)
 
-    def _connected(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    def _connected(self, kind: int, endpoint: str, welcome: Welcome | None = None) -> zmq.Socket[bytes]:
         made: zmq.Socket[bytes] = self._context.socket(kind)
         configure_socket(made)
+        if welcome is not None:
+            plain_client(made, welcome.epoch, welcome.token)
         made.connect(endpoint)
         return made
 
@@ -126,7 +132,7 @@ class LightWorker:
                 case Welcome() if not self._epoch:
                     self._join(message)
                 case Cleanup():
-                    self._send(CleanupDone(epoch=self._epoch, removed=0, failed=[]))
+                    self._send(CleanupDone(epoch=self._epoch, removed=0, failed=[], number=1))
                 case Stop():
                     self.served = True
                     self._over.set()
@@ -136,7 +142,7 @@ class LightWorker:
 
     def _join(self, welcome: Welcome) -> None:
         self._epoch, self._heartbeat_s = welcome.epoch, welcome.heartbeat_s
-        results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome.results_endpoint)))
+        results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome.results_endpoint), welcome))
         self._outbox = Outbox(self._epoch, lambda message: results.send(*split_message(message)))
         assignment = RunContext(
             run_id=welcome.run_id,
@@ -147,7 +153,7 @@ class LightWorker:
             allow_host_mounts=False,
         )
         self._crew = JobExecutor(assignment, self._outbox, open_engine)
-        lane = ZmqChannel(self._connected(zmq.PULL, self._reachable(welcome.lane_endpoint)), self._lane_came)
+        lane = ZmqChannel(self._connected(zmq.PULL, self._reachable(welcome.lane_endpoint), welcome), self._lane_came)
         self._channels = [results, lane]
 
     def _reachable(self, endpoint: str) -> str:
@@ -158,6 +164,9 @@ class LightWorker:
         assert self._outbox is not None
         for frames in batch:
             message = WORK.decode(frames[0].bytes)
+            if not self._orders.admit(message.number):
+                continue
+            self._outbox.taken = self._orders.taken
             match message:
                 case Jobs():
                     jobs = np.frombuffer(message.rows, "<i8").reshape(-1, len(ASSIGNMENT_FIELDS)).tolist()

@@ -163,12 +163,18 @@ class Coordinator:
 
     def _on_heartbeat(self, event: ev.Heartbeat, now: float) -> list[act.Action]:
         member = self.roster.by_epoch(event.epoch)
-        if member is None or member.peer != event.peer:
+        if member is None or (member.peer != event.peer and not event.proven):
             return [act.DismissWorker(event.peer, "this epoch has ended")]
+        actions: list[act.Action] = []
+        if member.peer != event.peer:
+            # It opened its connection again: what was on its way to the old address is lost.
+            member.peer = event.peer
+            if self.phase is Phase.CLEANUP and not member.cleaned_up:
+                actions.append(act.StartCleanup(member.number))
         member.last_heard_at = now
         member.heard_in_epoch = True
         member.clock_known |= event.clock_known
-        return self._begin_when_ready(now)
+        return actions + self._begin_when_ready(now)
 
     def _on_worker_died(self, event: ev.WorkerDied, now: float) -> list[act.Action]:
         member = self.roster.find(event.worker_id)

@@ -35,6 +35,8 @@ class Heartbeat:
     peer: bytes
     epoch: int
     clock_known: bool = True
+    proven: bool = False
+    """Whether it proved the epoch, so that it may come from another address than before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from bench_common.ordered import OrderedReceiver
+
 MAX_STALE_BATCHES: Final = 10_000
 """How many batches of ended epochs are remembered, so that one that is sent again is counted once."""
 
@@ -65,6 +67,8 @@ class Member:
     """The treatments that it was sent."""
     sequences: SequenceLog = field(default_factory=SequenceLog)
     """The batches received in this epoch."""
+    reports: OrderedReceiver = field(default_factory=OrderedReceiver)
+    """Which of its numbered control messages were taken in this epoch."""
     cleaned_up: bool = False
     """Whether it has cleaned up its host at the end of the run."""
     heard_in_epoch: bool = False
@@ -133,6 +137,7 @@ class Roster:
         member.presence = Presence.PRESENT
         member.known_treatments = set()
         member.sequences = SequenceLog()
+        member.reports = OrderedReceiver()
         member.cleaned_up = False
         member.heard_in_epoch = False
 

@@ -5,8 +5,12 @@ Jobs go out as packed rows, each with a random seed of its own; the seeds are dr
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from time import monotonic
 from typing import Final
 
 import numpy as np
@@ -24,16 +28,19 @@ from bench_common.messages import (
     Welcome,
     clip,
 )
+from bench_common.ordered import OrderedSender
 from bench_common.records import ASSIGNMENT_FIELDS, WORD_BYTES, job_id_of
 from bench_common.treatment import EngineSampling
 from bench_master.coordinator import messages as act
-from bench_master.coordinator.roster import Roster
+from bench_master.coordinator.roster import Member, Roster
 from bench_master.plan import Plan
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
 from bench_master.run.remote_services import LaneMessage
 from bench_master.run.sockets import Sockets
+
+log = logging.getLogger(__name__)
 
 SEED_BLOCK_JOBS: Final = 1 << 13
 """How many seeds are drawn at once: enough to cost next to nothing per job, and few to keep."""
@@ -129,6 +136,18 @@ class RunSettings:
     overhead: EngineSampling | None
 
 
+@dataclass(slots=True)
+class _Lane:
+    """The lane of a member in one epoch."""
+
+    epoch: int
+    endpoint: str
+    token: str
+    """The secret of the epoch."""
+    orders: OrderedSender = field(default_factory=OrderedSender)
+    """What was sent on it and not confirmed."""
+
+
 class Dispatcher:
     """Sends messages to the workers of a run. `settings` are part of each welcome."""
 
@@ -150,7 +169,7 @@ class Dispatcher:
         self._profiles = profiles
         self._settings = settings
         self._orders = JobBatches(plan.seed)
-        self._lanes: dict[int, tuple[int, str]] = {}
+        self._lanes: dict[int, _Lane] = {}
 
     def deliver(self, action: WorkerAction) -> None:
         """Carry an action out."""
@@ -207,16 +226,41 @@ class Dispatcher:
     def _epoch(self, number: int) -> int:
         return self._roster[number].epoch
 
+    def proves(self, member: Member, token: str) -> bool:
+        """Return whether a token is that of a member's present epoch."""
+        lane = self._lanes.get(member.number)
+        return lane is not None and lane.epoch == member.epoch and compare_digest(lane.token, token)
+
+    def confirm_orders(self, member: Member, taken: int) -> None:
+        """Note that a member's load process took the messages of its lane up to a number."""
+        lane = self._lanes.get(member.number)
+        if lane is not None:
+            lane.orders.confirm(taken)
+
+    def repeat_orders(self, member: Member) -> None:
+        """Send the messages of a member's lane again that it has not confirmed in time."""
+        lane = self._lanes.get(member.number)
+        if lane is not None:
+            frames = lane.orders.overdue(monotonic())
+            if frames:
+                log.info("worker %s has not confirmed %d messages: sent again", member.worker_id, len(frames))
+                self._sockets.send_again_on_lane(member.number, frames)
+
     def _send_on_lane(self, number: int, message: MasterWorkMessage) -> None:
-        self._sockets.send_on_lane(number, message)
+        lane = self._lanes.get(number)
+        if lane is not None:
+            message.number = lane.orders.last + 1
+            lane.orders.keep(self._sockets.send_on_lane(number, message), monotonic())
 
     def _welcome(self, action: act.WelcomeWorker) -> None:
         local = action.worker_id in self._local_workers.ids
         # A worker that asked twice is welcomed twice: to the lane that it has, where its first jobs may be already.
-        epoch, lane = self._lanes.get(action.number, (None, ""))
-        if epoch != action.epoch:
-            lane = self._sockets.open_lane(action.number, action.worker_id, local=local)
-            self._lanes[action.number] = (action.epoch, lane)
+        lane = self._lanes.get(action.number)
+        if lane is None or lane.epoch != action.epoch:
+            token = secrets.token_hex(16)
+            place = (action.number, action.worker_id, action.epoch, token)
+            lane = _Lane(action.epoch, self._sockets.open_lane(*place, local=local), token)
+            self._lanes[action.number] = lane
         settings = self._settings
         self.send(
             action.peer,
@@ -224,7 +268,8 @@ class Dispatcher:
                 epoch=action.epoch,
                 run_id=settings.run_id,
                 number=action.number,
-                lane_endpoint=lane,
+                lane_endpoint=lane.endpoint,
+                token=lane.token,
                 results_endpoint=self._sockets.results_endpoint(local=local),
                 noop=settings.noop,
                 heartbeat_s=settings.heartbeat_s,

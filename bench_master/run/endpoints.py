@@ -10,6 +10,7 @@ import os
 import shutil
 import socket as system
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -77,19 +78,21 @@ class Endpoints:
             socket.bind(f"ipc://{self._claim.path}")
         self._bind_tcp(socket, self.ports.control, "--zmq-control-port")
 
-    def bind_results(self, socket: zmq.Socket[bytes]) -> None:
-        """Bind the results socket."""
+    def bind_results(self, socket: zmq.Socket[bytes], prepare_tcp: Callable[[], None]) -> None:
+        """Bind the results socket; `prepare_tcp` sets its options for TCP in between."""
         socket.bind(f"ipc://{self.directory}/results")
+        if self.bind_ip is not None:
+            prepare_tcp()
         self._bind_tcp(socket, self.ports.results, "--zmq-results-port")
 
     def results_for(self, *, local: bool) -> str:
         """Return the results endpoint as the welcome names it."""
-        return f"ipc://{self.directory}/results" if self._stays_here(local=local) else f"tcp://*:{self.ports.results}"
+        return f"ipc://{self.directory}/results" if self.stays_here(local=local) else f"tcp://*:{self.ports.results}"
 
     def bind_lane(self, socket: zmq.Socket[bytes], *, local: bool) -> str:
         """Bind a new worker's lane; return its endpoint as the welcome names it."""
         self._lanes += 1
-        if self._stays_here(local=local):
+        if self.stays_here(local=local):
             endpoint = f"ipc://{self.directory}/lane-{self._lanes}"
             socket.bind(endpoint)
             return endpoint
@@ -105,7 +108,7 @@ class Endpoints:
             f"no port is free for a lane from {self.ports.work} on; try another --zmq-work-port"
         )
 
-    def _stays_here(self, *, local: bool) -> bool:
+    def stays_here(self, *, local: bool) -> bool:
         """Return whether a worker uses the private directory: one of the master's own (`local`), or each of them."""
         return local or self.bind_ip is None
 

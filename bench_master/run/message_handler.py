@@ -23,6 +23,7 @@ from bench_common.messages import (
     PreflightResult,
     ProfileReport,
     Progress,
+    ReportedMessage,
     Results,
     RunWarning,
     Samples,
@@ -135,31 +136,48 @@ class MessageHandler:
             if isinstance(message, Heartbeat):
                 self._run.handle(ev.Heartbeat(peer, message.epoch))
             return
-        if member.peer != peer or member.identity != identity:
+        if member.identity != identity:
             raise ProtocolError(f"message {type(message).__name__} in the epoch of another worker")
+        if member.peer != peer and not self._is_proven(member, message):
+            return
         if not self._parts.sockets.admits(identity):
             self._run.handle(ev.WorkerDied(member.worker_id, "its key was revoked", message.epoch))
             self._dismiss(peer, "this key was revoked")
             return
-        self._on_member_message(member, message, received_ns)
+        if isinstance(message, ReportedMessage) and not member.reports.admit(message.number):
+            return  # a repeat, or one after a gap: it is sent again
+        self._on_member_message(peer, member, message, received_ns)
+
+    def _is_proven(self, member: Member, message: MemberMessage) -> bool:
+        """Return whether a member that seems to have opened its connection again did so, by its key or its token.
+
+        Raises `ProtocolError` for a wrong token. What shows none is dropped: it is sent again after a heartbeat.
+        """
+        if member.identity is not None:
+            return True
+        if isinstance(message, Heartbeat) and not self._dispatcher.proves(member, message.token):
+            raise ProtocolError("a heartbeat without the token of its epoch")
+        return isinstance(message, Heartbeat)
 
     def on_results(self, identity: str | None, message: Results) -> None:
         """Handle a batch of results."""
         member = self._roster.by_epoch(message.epoch)
         if member is not None and member.identity != identity:
             raise ProtocolError("results in the epoch of another worker")
+        if member is not None:
+            self._dispatcher.confirm_orders(member, message.taken)
         batch = unpack_results(message, self._operation_counts, self._treatment_of)
         self._run.handle(ev.ResultsReceived(message.epoch, message.sequence, batch.tickets, batch, batch.aborted))
 
     # -- members ------------------------------------------------------------------------------------------------
 
     def _on_member_message(  # noqa: C901, PLR0912  one case for each type of message
-        self, member: Member, message: MemberMessage, received_ns: int
+        self, peer: bytes, member: Member, message: MemberMessage, received_ns: int
     ) -> None:
         parts, host = self._parts, self._parts.hosts[member.number]
         match message:
             case Heartbeat():
-                self._on_heartbeat(member.peer, host, message, received_ns)
+                self._on_heartbeat(peer, member, host, message, received_ns)
             case WorkerDied():
                 self._run.handle(ev.WorkerDied(member.worker_id, message.reason, message.epoch))
             case Samples():
@@ -186,12 +204,20 @@ class MessageHandler:
             case _:
                 assert_never(message)
 
-    def _on_heartbeat(self, peer: bytes, host: WorkerHost, message: Heartbeat, received_ns: int) -> None:
+    def _on_heartbeat(
+        self, peer: bytes, member: Member, host: WorkerHost, message: Heartbeat, received_ns: int
+    ) -> None:
         host.estimate_offset(message.sent_ns, received_ns)
         host.update_offset(message, received_ns)
-        self._run.handle(ev.Heartbeat(peer, message.epoch, clock_known=host.clock_known))
+        self._run.handle(ev.Heartbeat(peer, message.epoch, clock_known=host.clock_known, proven=True))
+        self._dispatcher.confirm_orders(member, message.taken)
+        self._dispatcher.repeat_orders(member)
         ack = HeartbeatAck(
-            epoch=message.epoch, echo_ns=message.sent_ns, received_ns=received_ns, sent_ns=monotonic_ns()
+            epoch=message.epoch,
+            echo_ns=message.sent_ns,
+            received_ns=received_ns,
+            sent_ns=monotonic_ns(),
+            taken=member.reports.taken,
         )
         self._dispatcher.send(peer, ack)
 

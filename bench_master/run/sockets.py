@@ -11,8 +11,9 @@ import logging
 import resource
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from hmac import compare_digest
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final, Protocol
@@ -21,7 +22,7 @@ import zmq
 
 from bench_common import limits
 from bench_common.channel import Frames, ZmqChannel, configure_socket, join_frames
-from bench_common.curve import ZapHandler, insecure_warning, secure_server
+from bench_common.curve import ZapHandler, insecure_warning, plain_server, secure_server
 from bench_common.errors import InfrastructureError, ProtocolError, UsageError
 from bench_common.keys import (
     ALLOW_LIST_FILE,
@@ -59,6 +60,8 @@ class Receiver(Protocol):
         """Take a batch of results; raise `ProtocolError` on one that breaks the protocol."""
 
 
+_LANE_WITHOUT_KEYS: Final = "lane-of-member-"
+"""The ZAP domain of a lane without keys; the member's number follows."""
 MAX_SOCKETS: Final = 16_384
 _MAX_INCOMING: Final[Mapping[Lane, int]] = {"control": FROM_WORKER.max_bytes, "results": RESULTS.max_bytes}
 """The largest frame that workers send on a lane, in bytes; on the others they send nothing."""
@@ -91,17 +94,19 @@ class Sockets:
         self._control: ZmqChannel | None = None
         self._results: ZmqChannel | None = None
         self._lanes: dict[int, ZmqChannel] = {}
+        self._tokens: dict[int, tuple[bytes, bytes]] = {}
+        """The epoch and token of each member, which open its lane, and the results, over TCP without keys."""
 
     def open(self, receiver: Receiver) -> None:
         """Bind the control and results sockets for a receiver; raise `InfrastructureError` if a port is in use."""
-        if self._key is not None:
-            self._zap = ZapHandler(self._context, self._allow)
+        if self._endpoints.bind_ip is not None or self._key is not None:
+            self._zap = ZapHandler(self._context, self._allow, allow_token=self._allow_token)
             self._zap.start()
         control = self._socket(zmq.ROUTER, "control", CONTROL_DOMAIN)
         self._endpoints.bind_control(control)
         self._control = ZmqChannel(control, partial(self._on_control_frames, receiver))
         results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
-        self._endpoints.bind_results(results)
+        self._endpoints.bind_results(results, partial(self._demand_token, results, RESULTS_DOMAIN))
         self._results = ZmqChannel(results, partial(self._on_result_frames, receiver))
 
     def close(self) -> None:
@@ -113,12 +118,18 @@ class Sockets:
             self._zap.stop()
         self._context.term()
 
-    def open_lane(self, number: int, worker_id: str, *, local: bool) -> str:
-        """Bind a fresh lane for a member, in place of the one that it had; return its endpoint."""
+    def open_lane(self, number: int, worker_id: str, epoch: int, token: str, *, local: bool) -> str:
+        """Bind a fresh lane for a member's epoch, in place of the one that it had; return its endpoint.
+
+        Over TCP without keys only the bearer of `token` can connect to it.
+        """
         old = self._lanes.pop(number, None)
         if old is not None:
             old.close()
         socket = self._socket(zmq.PUSH, "work", lane_domain(worker_id) if self._key is not None else "")
+        self._tokens[number] = (str(epoch).encode(), token.encode())
+        if not self._endpoints.stays_here(local=local):
+            self._demand_token(socket, f"{_LANE_WITHOUT_KEYS}{number}")
         endpoint = self._endpoints.bind_lane(socket, local=local)
         self._lanes[number] = ZmqChannel(socket)
         return endpoint
@@ -132,11 +143,20 @@ class Sockets:
         if self._control is not None:
             self._control.send(peer, encode(message))
 
-    def send_on_lane(self, number: int, message: MasterWorkMessage) -> None:
-        """Send a message on a member's lane."""
+    def send_on_lane(self, number: int, message: MasterWorkMessage) -> bytes:
+        """Send a message on a member's lane; return its frame."""
+        frame = encode(message)
         channel = self._lanes.get(number)
-        if channel is not None and not channel.send(encode(message)):
+        if channel is not None and not channel.send(frame):
             self._drop("lane-full", f"the lane of member {number} is full")
+        return frame
+
+    def send_again_on_lane(self, number: int, frames: Sequence[bytes]) -> None:
+        """Send frames once more, unless the lane is not connected and earlier ones still wait."""
+        channel = self._lanes.get(number)
+        if channel is not None and not channel.has_backlog:
+            for frame in frames:
+                channel.send(frame)
 
     def admits(self, identity: str | None) -> bool:
         """Return whether a worker of this name still has a key here; always true without keys."""
@@ -149,6 +169,17 @@ class Sockets:
         if name is not None:
             return name if domain in (CONTROL_DOMAIN, RESULTS_DOMAIN, lane_domain(name)) else None
         return self._allow_list.admit(domain, public_key) if self._allow_list is not None else None
+
+    def _allow_token(self, domain: str, epoch: bytes, token: bytes) -> bool:
+        if domain == RESULTS_DOMAIN:
+            found = next((one for one in self._tokens.values() if one[0] == epoch), None)
+        else:
+            found = self._tokens.get(int(domain.removeprefix(_LANE_WITHOUT_KEYS)))
+        return found is not None and found[0] == epoch and compare_digest(found[1], token)
+
+    def _demand_token(self, socket: zmq.Socket[bytes], domain: str) -> None:
+        if self._key is None:
+            plain_server(socket, domain)
 
     def _socket(self, kind: int, lane: Lane, domain: str) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -167,6 +198,15 @@ class Sockets:
         if not isinstance(identity, str) or not identity:
             raise ProtocolError("a frame without a proven sender")
         return identity
+
+    def _check_token(self, frame: zmq.Frame, epoch: int) -> None:
+        """Raise `ProtocolError` for results in an epoch whose token their connection did not show."""
+        try:
+            proven = frame.get("User-Id")
+        except zmq.ZMQError:
+            return  # from the private directory
+        if proven != str(epoch):
+            raise ProtocolError("results in the epoch of another worker")
 
     def _on_control_frames(self, receiver: Receiver, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
@@ -189,6 +229,8 @@ class Sockets:
             try:
                 identity = self._identity(frames[0])
                 message = RESULTS.decode(join_frames(frames))
+                if self._key is None and self._endpoints.bind_ip is not None:
+                    self._check_token(frames[0], message.epoch)
                 receiver.on_results(identity, message)
             except ProtocolError as error:
                 self._drop("results", str(error), identity)

@@ -3,6 +3,7 @@
 import contextlib
 import selectors
 import socket
+import struct
 import threading
 
 ADDRESS = "127.0.0.2"
@@ -18,6 +19,7 @@ class Relay:
     def __init__(self, ports):
         self._selector = selectors.DefaultSelector()
         self._pairs = {}
+        self._ports = {}
         self._open = True
         self._cut = False
         self._lock = threading.Lock()
@@ -53,6 +55,19 @@ class Relay:
                 self._abandoned.append(end)
             self._pairs.clear()
 
+    def reset(self, port):
+        """Reset all connections to a port, on both sides (TCP RST): what is under way is lost; return how many."""
+        with self._lock:
+            pairs = [end for end in self._pairs if self._ports.get(end) == port]
+            for near in pairs:
+                for end in (near, self._pairs[near]):
+                    self._selector.unregister(end)
+                    self._pairs.pop(end)
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    end.close()
+                del self._ports[near]
+            return len(pairs)
+
     def heal(self):
         """Let everything pass again. Connections that were severed are closed, as hosts do that find no such peer."""
         with self._lock:
@@ -80,6 +95,7 @@ class Relay:
                 near.close()
                 return
             self._pairs[near], self._pairs[far] = far, near
+            self._ports[near] = key.data
             for end in (near, far):
                 self._selector.register(end, selectors.EVENT_READ)
             return

@@ -99,13 +99,13 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, ru
     lane, results, folder = sockets
     process, line = load_process
     wait_until(line, lambda message: isinstance(message, Ready))
-    context = RunContext(run_id, "w", 2, noop=False, keep=False, allow_host_mounts=False)
+    context = RunContext(run_id, "w", 2, noop=False, keep=False, allow_host_mounts=False, allow_native=True)
     endpoints = {"lane_endpoint": f"ipc://{folder}/lane", "results_endpoint": f"ipc://{folder}/results"}
     say(line, StartRun(context, EPOCH, **endpoints, profile=False, keys=None))
     treatment = parse_scenario(Source("s.yaml", SLEEPER)).treatments[0]
     orders = JobBatches(1).fresh(range(2))
-    lane.send(encode(DefineTreatment(epoch=EPOCH, treatment=treatment)))
-    lane.send(encode(Jobs(epoch=EPOCH, treatment=0, trial=0, concurrency=2, batch=1, rows=orders)))
+    lane.send(encode(DefineTreatment(epoch=EPOCH, number=1, treatment=treatment)))
+    lane.send(encode(Jobs(epoch=EPOCH, number=2, treatment=0, trial=0, concurrency=2, batch=1, rows=orders)))
     wait_until(line, lambda message: isinstance(message, LoadStatus) and message.running == 2)
     deadline = time.monotonic() + 20
     while len(sleeping(run_id)) < 2:

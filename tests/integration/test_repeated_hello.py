@@ -9,6 +9,7 @@ import zmq
 from workspace import free_ports
 
 from bench_common.clock import clock_id
+from bench_common.curve import plain_client
 from bench_common.messages import FROM_MASTER, WORK, DefineTreatment, Hello, Jobs, Welcome, WorkerDied, encode
 
 
@@ -41,8 +42,10 @@ def connect():
     context = zmq.Context()
     sockets = []
 
-    def connected(kind, port):
+    def connected(kind, port, welcome=None):
         made = context.socket(kind)
+        if welcome is not None:
+            plain_client(made, welcome.epoch, welcome.token)
         made.setsockopt(zmq.LINGER, 0)
         made.setsockopt(zmq.RCVTIMEO, 20_000)
         made.connect(f"tcp://127.0.0.1:{port}")
@@ -66,10 +69,10 @@ def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, por
     welcomes = [FROM_MASTER.decode(control.recv()) for _ in range(3)]
     assert {type(message) for message in welcomes} == {Welcome}
     assert len({(message.epoch, message.lane_endpoint) for message in welcomes}) == 1
-    lane = connect(zmq.PULL, welcomes[0].lane_endpoint.rpartition(":")[2])
+    lane = connect(zmq.PULL, welcomes[0].lane_endpoint.rpartition(":")[2], welcomes[0])
     received = [type(WORK.decode(lane.recv())) for _ in range(2)]
     assert received == [DefineTreatment, Jobs]
-    control.send(encode(WorkerDied(epoch=welcomes[0].epoch, worker_id="eager", reason="the test is over")))
+    control.send(encode(WorkerDied(epoch=welcomes[0].epoch, worker_id="eager", reason="the test is over", number=1)))
     assert master.poll() is None
 
 

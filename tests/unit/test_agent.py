@@ -86,6 +86,7 @@ def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, r
         number=0,
         lane_endpoint=named,
         results_endpoint=named,
+        token="secret",
         noop=False,
         heartbeat_s=0.5,
         lease_s=15.0,
@@ -96,6 +97,7 @@ def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, r
     )
     run = start_message(options(control, address="10.0.0.7"), welcome)
     assert (run.lane_endpoint, run.results_endpoint) == (reached, reached)
+    assert run.token == "secret"
     assert (run.context.run_id, run.epoch, run.context.address, run.keys) == ("r1", 3, "10.0.0.7", None)
 
 

@@ -483,6 +483,28 @@ def test_a_heartbeat_of_an_older_epoch_is_answered_with_a_dismissal():
     assert only(run.feed(ev.Heartbeat(b"a", old)), act.DismissWorker)
 
 
+def test_a_worker_that_opened_its_connection_again_goes_on_in_its_epoch():
+    """If it proves the epoch its new address counts, and nothing is retried; if not, it is dismissed."""
+    run = Run()
+    run.join()
+    member, epoch = run.member(), run.member().epoch
+    assert only(run.feed(ev.Heartbeat(b"new", epoch)), act.DismissWorker)
+    assert member.peer == b"a"
+    assert run.feed(ev.Heartbeat(b"new", epoch, proven=True)) == []
+    assert (member.peer, member.epoch, member.present) == (b"new", epoch, True)
+    assert only(run.feed(ev.Heartbeat(b"a", epoch)), act.DismissWorker), "the old connection is gone"
+
+
+def test_the_clean_up_is_asked_for_again_on_a_new_connection():
+    """The first request may be lost with the old connection."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.finish(*issued(run.join()))
+    assert run.coordinator.phase is Phase.CLEANUP
+    asked = only(run.feed(ev.Heartbeat(b"new", run.member().epoch, proven=True)), act.StartCleanup)
+    assert asked == [act.StartCleanup(run.member().number)]
+    assert run.feed(ev.Heartbeat(b"new", run.member().epoch, proven=True)) == []
+
+
 def test_refusal_ends_the_run_before_anything_ran():
     """What a worker cannot do calls the run off with its reasons."""
     run = Run()

@@ -15,7 +15,7 @@ from bench_common.channel import configure_socket
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode
-from bench_common.messages import KIB, TYPES
+from bench_common.messages import KIB, TYPES, Numbered
 from bench_common.treatment import OPERATIONS
 from bench_master.cli import build_parser
 from bench_master.scenario.format import scenario_format
@@ -179,8 +179,13 @@ def test_every_example_of_a_scenario_uses_known_keys(document):
 
 
 def fields_of(kind):
-    """Return the names of a message's own fields: all but ``epoch``, which each has."""
-    return [name for name in kind.__struct_fields__ if name != "epoch"]
+    """Return the names of a message's own fields: all but ``epoch``, which each has; ``number`` comes last."""
+    inherited = [name for name in ("treatment", "service", "ticket", "number") if issubclass(kind, Numbered)]
+    fields = [name for name in kind.__struct_fields__ if name != "epoch"]
+    if "action" not in fields:
+        inherited = inherited[-1:]
+    first = [name for name in inherited if name != "number"]
+    return [*first, *(name for name in fields if name not in inherited), *inherited[len(first) :]]
 
 
 def test_the_table_of_messages_is_the_code():

@@ -21,7 +21,8 @@ from bench_common.messages import (
     encode,
 )
 
-HEARTBEAT = {"type": "heartbeat", "epoch": 7, "sent_ns": 1, "running": 2, "offset_ns": -3, "uncertainty_ns": -1}
+HEARTBEAT = {"type": "heartbeat", "epoch": 7, "sent_ns": 1, "running": 2, "offset_ns": -3, "uncertainty_ns": -1,
+             "taken": 0, "token": ""}  # fmt: skip
 ACK = {"type": "heartbeat_ack", "epoch": 7, "echo_ns": 1, "received_ns": 1, "sent_ns": 1}
 
 plain = st.recursive(

@@ -1,6 +1,7 @@
 """Batches of results: checked, settled on the master's clock, and thinned of what is refused."""
 
 import struct
+from time import monotonic
 
 import msgspec
 import pytest
@@ -174,7 +175,7 @@ def test_a_row_begins_and_ends_with_what_is_timed():
 
 
 def test_batches_are_kept_until_acknowledged():
-    """The spool forgets what the master has, and repeats the rest."""
+    """The spool forgets what the master has, and repeats the rest: after a second, and then ever more seldom."""
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True)
     outbox.start_trial(0, 0, SCRIPT)
@@ -183,8 +184,24 @@ def test_batches_are_kept_until_acknowledged():
         outbox.flush()
     outbox.acknowledge([0, 2, 99])
     assert (outbox.unacknowledged, outbox.spooled_bytes) == (1, len(frames[1]))
-    assert outbox.repeat() == 1
+    now = monotonic()
+    assert outbox.repeat(now) == 0, "it may still be on its way"
+    assert outbox.repeat(now + 1) == 1
     assert frames[-1] == frames[1]
+    assert [outbox.repeat(now + later) for later in (2, 3.1, 7, 7.2)] == [0, 1, 0, 1]
+
+
+def test_repeats_do_not_fill_a_slow_network():
+    """What is sent again at once is bounded, the oldest first; each batch has its turn."""
+    sent_frames = []
+    outbox = Outbox(7, lambda frame: sent_frames.append(frame) or True)
+    outbox.start_trial(0, 0, SCRIPT)
+    for ticket in range(4):
+        outbox.add(ticket, report(ticket, outputs=[("run", bytes(3 << 20), b"", 0, False)]))
+        outbox.flush()
+    first, now = list(sent_frames), monotonic()
+    assert [outbox.repeat(now + 1 + later) for later in (0, 0, 0)] == [2, 2, 0]
+    assert sent_frames[4:] == first
 
 
 def test_nothing_is_sent_when_there_is_nothing_to_say():
