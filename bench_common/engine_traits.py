@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Final
 
 from bench_common.errors import UsageError
+from bench_common.plugins import registered
 
 ENGINES_GROUP: Final = "weighbridge.engines"
 TRAITS_GROUP: Final = "weighbridge.engine_traits"
@@ -49,7 +50,7 @@ class EngineTraits:
 
 def engine_names() -> tuple[str, ...]:
     """Return the sorted names of all installed engines, without loading any."""
-    return tuple(sorted({entry.name for entry in entry_points(group=ENGINES_GROUP)}))
+    return tuple(sorted({entry.name for entry in registered(ENGINES_GROUP)}))
 
 
 def engine_traits(name: str) -> EngineTraits:
@@ -78,7 +79,7 @@ def _only(names: list[str], role: str) -> str:
 @cache
 def _registered_traits() -> dict[str, EngineTraits]:
     installed = set(engine_names())
-    points = sorted(entry_points(group=TRAITS_GROUP), key=lambda point: point.name)
+    points = sorted(registered(TRAITS_GROUP), key=lambda point: point.name)
     return {point.name: _load(point) for point in points if point.name in installed}
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import logging
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError, did_you_mean
+from bench_common.plugins import registered
 from workloads.base import Workload
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def workload(name: str) -> Workload:
 
 @cache
 def _installed() -> tuple[dict[str, type[Workload]], tuple[str, ...]]:
-    return load_entries(entry_points(group=GROUP))
+    return load_entries(registered(GROUP))
 
 
 def load_entries(entries: Iterable[EntryPoint]) -> tuple[dict[str, type[Workload]], tuple[str, ...]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, Final, Self
 
 from bench_common.errors import InfrastructureError, ScenarioError, UsageError, did_you_mean
+from bench_common.plugins import registered
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.inventory import LAUNCHERS_GROUP
 from bench_master.fleet.launchers.base import (
@@ -99,7 +99,7 @@ class Fleet:
 
 def launcher_class(name: str) -> type[Launcher]:
     """Return the launcher that is registered under a name; raise `UsageError` if it cannot be loaded."""
-    for entry in entry_points(group=LAUNCHERS_GROUP):
+    for entry in registered(LAUNCHERS_GROUP):
         if entry.name == name:
             try:
                 found = entry.load()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
 from bench_common.cli import MAX_SLOTS, NAME_PATTERN, InvalidValue, host_address, host_name, strip_brackets
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_common.keys import KEY_NAME_PATTERN
+from bench_common.plugins import registered
 from bench_master.fleet.hosts import (
     DEFAULT_CONCURRENCY,
     DEFAULT_DIRECTORY,
@@ -171,7 +171,7 @@ _JUMP: Final = re.compile(
 
 def launcher_names() -> tuple[str, ...]:
     """Return the names of the installed launchers."""
-    return tuple(sorted({entry.name for entry in entry_points(group=LAUNCHERS_GROUP)}))
+    return tuple(sorted({entry.name for entry in registered(LAUNCHERS_GROUP)}))
 
 
 def load_inventory(path: Path) -> Inventory:

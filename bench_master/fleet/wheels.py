@@ -20,13 +20,14 @@ import threading
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
 import gevent
 
 from bench_common.errors import InfrastructureError
+from bench_common.plugins import registered
 
 DISTRIBUTION: Final = "weighbridge"
 PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")
@@ -227,7 +228,7 @@ class Wheelhouse:
 
 def required_distributions() -> list[Distribution]:
     """Return our distribution, those that extend it through entry points, and everything that they require."""
-    entries = [entry for group in ENTRY_POINT_GROUPS for entry in entry_points(group=f"{DISTRIBUTION}.{group}")]
+    entries = [entry for group in ENTRY_POINT_GROUPS for entry in registered(f"{DISTRIBUTION}.{group}")]
     names = [DISTRIBUTION, "pip", *(entry.dist.name for entry in entries if entry.dist is not None)]
     found: dict[str, Distribution] = {}
     while names:

@@ -7,11 +7,12 @@ report prints, and the stats file itself, for formats that show every job.
 from __future__ import annotations
 
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Final, Protocol, TextIO, runtime_checkable
 
 from bench_common.cli import check_choice
 from bench_common.errors import InfrastructureError
+from bench_common.plugins import registered
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_PERCENTILE, build_document
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
@@ -67,7 +68,7 @@ class Report(Protocol):
 
 def report_formats() -> dict[str, EntryPoint]:
     """Return the registered formats by name, without importing them."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    return {entry.name: entry for entry in registered(GROUP)}
 
 
 def report_named(name: str) -> Report:

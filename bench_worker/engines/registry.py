@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
 from bench_common.cli import check_choice
 from bench_common.engine_traits import ENGINES_GROUP, TRAITS_GROUP, engine_names, engine_traits
 from bench_common.errors import EngineUnavailable
+from bench_common.plugins import registered
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
 from bench_worker.leases import record_engine_use
 
@@ -40,7 +41,7 @@ def load_entries(points: Iterable[EntryPoint]) -> dict[str, type[Engine] | Broke
 
 def engine_classes(only: Collection[str] | None = None) -> dict[str, type[Engine] | BrokenEngine]:
     """Return the registered engines by name: those in `only` (None: every one), and only they are loaded."""
-    points = entry_points(group=ENGINES_GROUP)
+    points = registered(ENGINES_GROUP)
     return load_entries(point for point in points if only is None or point.name in only)
 
 
