@@ -16,9 +16,8 @@ from typing import Any, Final, cast
 import gevent
 import zmq
 
-from bench_common.errors import ProtocolError
 from bench_common.eventloop import BusyPoller
-from bench_common.messages import KIB, MAX_FRAME, MAX_PART_BYTES
+from bench_common.fields import KIB, MAX_FRAME
 
 log = logging.getLogger(__name__)
 
@@ -30,52 +29,40 @@ Receiver = Callable[[list[Frames]], None]
 
 MAX_DRAIN = 1000
 """Messages received in one drain, so that a flood on one socket does not starve the others."""
+MAX_DRAIN_BYTES = 8 << 20
+"""Likewise bytes."""
+MAX_PARTS = 2
+"""How many frames a message has at most: one, and on a ROUTER its sender's address before it."""
 
 
 FRAME_OVERHEAD: Final = KIB
 """What encryption and the wire protocol add to a frame, and their own control frames need, in bytes; rounded up."""
 
 
-def configure_socket(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
+def configure_socket(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME, *, binds: bool = False) -> None:
     """Set the limits that zmq leaves unlimited or off: sizes, lingering, heartbeats, queues.
 
     `max_bytes` is the largest frame to accept. It applies from a connection's first byte, before authentication, so
-    an unknown peer cannot make us buffer more. A queue of 100,000 messages is far above what credit allows in flight;
-    it bounds a peer that ignores credit.
+    an unknown peer cannot make us buffer more.
+
+    The receive queue has no limit, and a socket that `binds` sends no heartbeats. libzmq 4.3.5 stops reading from a
+    peer when the queue is full; if that peer then resets its connection, the next heartbeat to it aborts this process
+    (``Assertion failed: !_io_error``). `bench_master.run.connections` bounds what peers send. The heartbeats of a
+    worker say for how long its connection may be silent (``HEARTBEAT_TTL``), so the master closes dead ones.
     """
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + FRAME_OVERHEAD)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 0 if binds else 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
     socket.setsockopt(zmq.HEARTBEAT_TTL, 20000)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
     socket.setsockopt(zmq.SNDHWM, 100_000)
-    socket.setsockopt(zmq.RCVHWM, 100_000)
+    socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.IPV6, 1)
     if socket.type == zmq.ROUTER:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-
-
-def split_message(message: bytes) -> list[bytes]:
-    """Return the frames that carry a message: one, if it is no larger than `MAX_PART_BYTES`."""
-    return (
-        [message]
-        if len(message) <= MAX_PART_BYTES
-        else [message[at : at + MAX_PART_BYTES] for at in range(0, len(message), MAX_PART_BYTES)]
-    )
-
-
-def join_frames(frames: Frames) -> bytes:
-    """Return the message that these frames carry; raise `ProtocolError` if it is larger than `MAX_FRAME`."""
-    if len(frames) == 1:
-        content: bytes = frames[0].bytes
-        return content
-    size = sum(len(frame) for frame in frames)
-    if size > MAX_FRAME:
-        raise ProtocolError(f"{len(frames)} frames of {size} bytes are more than any message")
-    return b"".join(frame.bytes for frame in frames)
 
 
 class ZmqChannel:
@@ -98,6 +85,11 @@ class ZmqChannel:
         self._draining = False
         self._settled = True
         """Whether the socket reported nothing more to read, and was not used since."""
+        self.rounds = 0
+        """How often every peer had its turn: the socket was empty, or `MAX_DRAIN` messages were received."""
+        self.emptied = 0
+        """How often the socket was found empty."""
+        self._since_round = 0
         self._again: Any = None
         self._busy_poller = None if receiver is None else BusyPoller()
         loop = gevent.get_hub().loop
@@ -197,22 +189,48 @@ class ZmqChannel:
         if not (self._settled and not self._queue) and not self._is_closed() and self._has_pending_io():
             self._schedule()
 
+    def look(self) -> None:
+        """Check for messages even if no edge announced any; note whether the socket is empty."""
+        if self._closed or self._draining or self._receiver is None:
+            return
+        if self._has_pending_io():
+            self._schedule()
+        else:
+            self._note_empty()
+
+    def _note_empty(self) -> None:
+        self.rounds += 1
+        self.emptied += 1
+        self._since_round = 0
+
     def _receive(self, receiver: Receiver) -> None:
         messages: list[Frames] = []
+        room = MAX_DRAIN_BYTES
         receive, events = self._socket.recv, self._socket.getsockopt
         # The edge announces one message. For further ones, read EVENTS: an exception for an empty socket costs more
         # than a message.
         try:
-            while not self._settled and len(messages) < MAX_DRAIN:
+            while not self._settled and len(messages) < MAX_DRAIN and room > 0:
                 frames = [receive(NOBLOCK, copy=False)]
                 while frames[-1].more:
-                    frames.append(receive(NOBLOCK, copy=False))
+                    frame = receive(NOBLOCK, copy=False)
+                    if len(frames) > MAX_PARTS:
+                        # Enough to show that it is too long; the rest is not kept.
+                        frames.pop()
+                    frames.append(frame)
                 messages.append(frames)
+                room -= len(frames[-1])
                 self._settled = not cast("int", events(EVENTS)) & POLLIN
         except zmq.ZMQError as error:
             # Some edges announce no message, and a peer that disconnects may withdraw an announced one. Keep the
             # messages read so far.
             log.debug("a message that was announced could not be read: %s", error)
+        self._since_round += len(messages)
+        if self._settled:
+            self._note_empty()
+        elif self._since_round >= MAX_DRAIN:
+            self.rounds += 1
+            self._since_round = 0
         if messages:
             try:
                 receiver(messages)

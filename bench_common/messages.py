@@ -9,75 +9,57 @@ content (jobs and results) travels as packed rows in one bin.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgpack
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from bench_common.cli import MAX_NAME, MAX_SLOTS
+from bench_common.cli import MAX_SLOTS
 from bench_common.errors import ProtocolError
+from bench_common.fields import (
+    KIB,
+    MAX_FRAME,
+    MAX_REASON_CHARS,
+    MAX_REASONS,
+    MAX_RETURNED,
+    MAX_SAMPLE_COLUMNS,
+    MIB,
+    VERSION,
+    Endpoint,
+    Failure,
+    Instant,
+    Lane,
+    Message,
+    Name,
+    Numbered,
+    Positive,
+    Readings,
+    Reason,
+    RunId,
+    Seconds,
+    Side,
+    Token,
+    Uncertainty,
+)
 from bench_common.host_info import Engines, HostInfo
-from bench_common.records import LOOP_FIELDS, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.records import (
+    LOOP_FIELDS,
+    MAX_COUNT,
+    WORD_BYTES,
+    Count,
+    ErrorRecord,
+    MetricRecord,
+    OutputRecord,
+)
 from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome
 from bench_common.treatment import EngineSampling, Treatment
 
-VERSION: Final = 2
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-MAX_FRAME: Final = 16 * MIB
-"""The largest message of any type, in bytes."""
 MAX_PART_BYTES: Final = 256 * KIB
-"""Results that are larger than so many bytes travel in parts of that size, which arrive together."""
-MAX_REASONS: Final = 100
-"""How many reasons or failures one message lists."""
-MAX_REASON_CHARS: Final = 1024
-MAX_FAILURE_CHARS: Final = 512
-MAX_HOLD_S: Final = 1e9
-MAX_SAMPLE_COLUMNS: Final = 256
-MAX_SAMPLE_ROWS: Final = 10_000
-
-Side: TypeAlias = Literal["master", "worker"]
-Lane: TypeAlias = Literal["control", "work", "results"]
-
-Instant: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""Nanoseconds of CLOCK_MONOTONIC, or a difference of such."""
-Positive: TypeAlias = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
-Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
-RunId: TypeAlias = Annotated[str, Meta(max_length=64)]
-Token: TypeAlias = Annotated[str, Meta(max_length=64)]
-Endpoint: TypeAlias = Annotated[str, Meta(max_length=256)]
-Reason: TypeAlias = Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
-Failure: TypeAlias = Annotated[str, Meta(max_length=MAX_FAILURE_CHARS)]
-Readings: TypeAlias = Annotated[list[int | float], Meta(min_length=1, max_length=MAX_SAMPLE_ROWS)]
-
-
-def _tag(class_name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
-
-
-class Message(Struct, kw_only=True, forbid_unknown_fields=True, tag=_tag):
-    """What every message has. Its ``type`` on the wire is the name of its class in snake case."""
-
-    sender: ClassVar[Side]
-    lane: ClassVar[Lane]
-    max_bytes: ClassVar[int] = 64 * KIB
-
-    epoch: Count
-    """The worker's admission that the message belongs to; 0 outside of any."""
-
-    @property
-    def needs_check(self) -> bool:
-        """Whether `encode` checks the fields: not in messages of every few jobs with our own counts and bytes."""
-        return True
-
-
-class Numbered(Message, kw_only=True):
-    """What arrives once and in order although connections break (`bench_common.ordered`)."""
-
-    number: Count = 0
-    """Its place among the numbered messages of this direction in the epoch, from 1."""
-
+"""Results that are larger than so many bytes travel as `ResultsPart` messages, each no larger than this."""
+PART_CONTENT_BYTES: Final = MAX_PART_BYTES - KIB
+MAX_PARTS: Final = MAX_FRAME // PART_CONTENT_BYTES + 1
+"""How many parts the largest results have."""
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
 
@@ -130,7 +112,7 @@ class Heartbeat(_WorkerControl):
     """How many jobs are under way."""
     offset_ns: Instant
     """How far the master's clock is ahead of the worker's."""
-    uncertainty_ns: Instant
+    uncertainty_ns: Uncertainty
     """By how much the offset may be wrong; -1 before the first comparison."""
     taken: Count = 0
     """The number of the last message of the lane that the load process took."""
@@ -169,9 +151,9 @@ class PackingReport(_Reported):
     """Why no more."""
     full: bool
     """Whether the host is full; False where as many run as were asked for."""
-    returned: list[Count]
+    returned: Annotated[list[Count], Meta(max_length=MAX_RETURNED)]
     """The tickets of the jobs that go back."""
-    hold_s: Annotated[float, Meta(ge=0, le=MAX_HOLD_S)]
+    hold_s: Seconds
     """How long the containers are held, in seconds."""
     memory_before: Count
     """Bytes of the host's memory that were in use before the first container."""
@@ -281,11 +263,11 @@ class Welcome(_MasterControl):
     """A secret of this admission: it opens lane and results without keys, and proves later heartbeats."""
     noop: bool
     """Whether jobs execute nothing."""
-    heartbeat_s: float
+    heartbeat_s: Seconds
     """The interval of heartbeats."""
-    lease_s: float
+    lease_s: Seconds
     """How long the worker keeps the run while the master is silent."""
-    sampling_s: float
+    sampling_s: Seconds
     """The interval of host samples."""
     keep: bool
     """Whether containers are left when the run is over."""
@@ -425,6 +407,31 @@ class Results(Message):
         return bool(self.metrics or self.errors or self.outputs)
 
 
+class ResultsPart(Message):
+    """A part of results that are larger than a frame; the content of all parts together is one frame of `Results`.
+
+    A zmq message of several frames would do the same, but libzmq keeps such a message until its last frame, which
+    need never arrive.
+    """
+
+    sender = "worker"
+    lane = "results"
+    max_bytes = MAX_PART_BYTES
+
+    sequence: Count
+    """The number of the batch."""
+    part: Annotated[int, Meta(ge=0, lt=MAX_PARTS)]
+    """The number of this part; parts arrive in order."""
+    parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]
+    """How many there are."""
+    content: Annotated[bytes, Meta(min_length=1, max_length=PART_CONTENT_BYTES)]
+
+    @property
+    def needs_check(self) -> bool:
+        """See `Message`."""
+        return False
+
+
 WorkerControlMessage: TypeAlias = (
     Hello
     | PreflightResult
@@ -452,7 +459,18 @@ ReportedMessage: TypeAlias = (
 )
 """What is sent again until it is confirmed."""
 MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | Cleanup | Stop
+ResultsMessage: TypeAlias = Results | ResultsPart
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
+
+MAX_DIAGNOSED_BYTES: Final = 4 * KIB
+"""A larger frame that cannot be decoded is not unpacked to say what is wrong with it."""
+_HEAD: Final = (
+    rb"\x92%b(?:[\x80-\x8f]|\xde..)\xa4type(%b)\xa5epoch(?:([\x00-\x7f])|\xcc(.)|\xcd(..)|\xce(.{4})|\xcf(.{8}))"
+)
+"""How each frame begins, as a pattern: the version, the message's type and its epoch, in this order."""
+
+
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 MessageT_co = TypeVar("MessageT_co", covariant=True)
 
@@ -461,7 +479,9 @@ class Direction(Generic[MessageT_co]):
     """The messages that one side sends on one lane."""
 
     def __init__(self, union: Any) -> None:
-        self.types: tuple[type[Message], ...] = get_args(union) or (union,)
+        self.types: tuple[type[Message], ...] = get_args(union)
+        self._limits = {_pack(one.__struct_config__.tag): one for one in self.types}
+        self._head = re.compile(_HEAD % (bytes([VERSION]), b"|".join(map(re.escape, self._limits))), re.DOTALL).match
         self.sender: Side = self.types[0].sender
         self.lane: Lane = self.types[0].lane
         self._decode = msgspec.msgpack.Decoder(tuple[Literal[VERSION], union]).decode  # type: ignore[valid-type]
@@ -472,6 +492,22 @@ class Direction(Generic[MessageT_co]):
         largest = max(one.max_bytes for one in self.types)
         return min(largest, MAX_PART_BYTES) if self.lane == "results" else largest
 
+    def peek(self, frame: bytes) -> tuple[type[Message], int]:
+        """Return type and epoch of a frame that is no larger than its type may be, without unpacking the rest.
+
+        Raises `ProtocolError` on any other: unpacking takes many times the memory of the frame.
+        """
+        head = self._head(frame)
+        if head is None:
+            raise ProtocolError(self._diagnose(frame, ValueError("type and epoch do not come first")))
+        kind = self._limits[head[1]]
+        if len(frame) > kind.max_bytes:
+            raise ProtocolError(_too_large(kind, len(frame)))
+        epoch = int.from_bytes(head[head.lastindex or 0], "big")
+        if epoch > MAX_COUNT:
+            raise ProtocolError(f"message {_name(kind)!r} in epoch {epoch}, which is none")
+        return kind, epoch
+
     def decode(self, frame: bytes) -> MessageT_co:
         """Return the message in a frame; raise `ProtocolError` on anything that is not one of this direction."""
         if len(frame) > MAX_FRAME:
@@ -481,12 +517,16 @@ class Direction(Generic[MessageT_co]):
         except Exception as error:  # hostile bytes raise decoding, Unicode and recursion errors
             raise ProtocolError(self._diagnose(frame, error)) from error
         if len(frame) > message.max_bytes:
-            raise ProtocolError(_too_large(message, len(frame)))
+            raise ProtocolError(_too_large(type(message), len(frame)))
         checked: MessageT_co = message
         return checked
 
     def _diagnose(self, frame: bytes, error: Exception) -> str:
         """Return what is wrong with a frame that could not be decoded."""
+        if len(frame) > MAX_DIAGNOSED_BYTES:
+            head = self._head(frame)
+            what = f"message {_name(self._limits[head[1]])!r}" if head else f"{len(frame)} bytes are not a message"
+            return f"{what}: {str(error).replace('$[1]', '$')[:200]}"
         try:
             content = msgspec.msgpack.decode(frame)
         except Exception as broken:  # noqa: BLE001  as above
@@ -511,7 +551,7 @@ FROM_MASTER: Final[Direction[MasterControlMessage]] = Direction(MasterControlMes
 """The master to a worker's agent."""
 WORK: Final[Direction[MasterWorkMessage]] = Direction(MasterWorkMessage)
 """The master to a worker's load process."""
-RESULTS: Final[Direction[Results]] = Direction(Results)
+RESULTS: Final[Direction[ResultsMessage]] = Direction(ResultsMessage)
 """A worker's load process to the master."""
 
 DIRECTIONS: Final[tuple[Direction[Message], ...]] = (FROM_WORKER, FROM_MASTER, WORK, RESULTS)
@@ -519,7 +559,6 @@ TYPES: Final = {str(one.__struct_config__.tag): one for direction in DIRECTIONS 
 """Every message type by its name on the wire."""
 
 _DIRECTION_OF: Final = {one: direction for direction in DIRECTIONS for one in direction.types}
-_pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def encode(message: Message) -> bytes:
@@ -533,9 +572,9 @@ def encode(message: Message) -> bytes:
         plain = [VERSION, msgspec.to_builtins(message, builtin_types=(bytes,))]
         frame = msgpack.packb(plain, use_bin_type=True, unicode_errors="backslashreplace")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"message {_name(message)!r}: {error}") from error
+        raise ProtocolError(f"message {_name(type(message))!r}: {error}") from error
     if len(frame) > message.max_bytes:
-        raise ProtocolError(_too_large(message, len(frame)))
+        raise ProtocolError(_too_large(type(message), len(frame)))
     if message.needs_check:
         # A struct does not check what it is made of; decoding does.
         _DIRECTION_OF[type(message)].decode(frame)
@@ -547,9 +586,9 @@ def clip(text: str, limit: int = MAX_REASON_CHARS) -> str:
     return text.encode("utf-8", "backslashreplace").decode()[:limit]
 
 
-def _name(message: Message) -> str:
-    return str(message.__struct_config__.tag)
+def _name(kind: type[Message]) -> str:
+    return str(kind.__struct_config__.tag)
 
 
-def _too_large(message: Message, size: int) -> str:
-    return f"message {_name(message)!r} has {size} bytes, more than its limit of {message.max_bytes}"
+def _too_large(kind: type[Message], size: int) -> str:
+    return f"message {_name(kind)!r} has {size} bytes, more than its limit of {kind.max_bytes}"

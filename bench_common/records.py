@@ -6,6 +6,7 @@ CLOCK_MONOTONIC of the recording host, until the master converts them to its own
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
@@ -148,8 +149,16 @@ def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[A
     return np.frombuffer(b"".join([batch.data for batch in batches]), batches[0].dtype)
 
 
-Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+MAX_INSTANT_NS: Final = 1 << 60
+"""36 years: no clock that counts from the boot of its host shows more, and sums and differences of several such
+instants fit into 64 bits."""
+MAX_COUNT: Final = (1 << 63) - 1
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 """A number, an index or a ticket."""
+Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""A float that is a number, and not infinite."""
+Integer: TypeAlias = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+Int32: TypeAlias = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 MAX_TEXT_CHARS: Final = 4000
 """How much of an error's text a record keeps, in characters."""
 RecordText: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
@@ -172,7 +181,7 @@ class MetricRecord(_JobRecord, frozen=True):
     name: RecordText
     """The name of the metric."""
     value: float
-    """The value, in the metric's unit."""
+    """The value, in the metric's unit; NaN where a tool has none."""
 
 
 class ErrorRecord(_JobRecord, frozen=True):
@@ -195,7 +204,7 @@ class OutputRecord(_JobRecord, frozen=True):
     """The standard output."""
     stderr: bytes = b""
     """The standard error output."""
-    exit_code: int = 0
+    exit_code: Int32 = 0
     """The exit code of the tool."""
     truncated: bool = False
     """Whether there was more output than the worker keeps."""

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from bench_common.errors import did_you_mean
+from bench_common.records import MAX_COUNT, Count, Finite, Integer
 from bench_common.units import format_size, parse_size
 
 SYNTAX: Final = "a condition such as 'memory < 10%', 'memory < 512MiB', 'swap > 64MiB' or 'cpu < 5%'"
@@ -100,7 +101,7 @@ def parse_stop_condition(text: str) -> StopCondition:
 MAX_SECONDS: Final = 1e9
 """No time limit, and no rate, is larger."""
 
-Scalar: TypeAlias = str | int | float | bool | None
+Scalar: TypeAlias = str | Integer | Finite | bool | None
 
 OPERATIONS: Final = (
     "pull",
@@ -257,7 +258,7 @@ class Mount(_Declared, frozen=True):
     target: str
     source: str = ""
     read_only: bool = False
-    size_bytes: int = 0
+    size_bytes: Integer = 0
 
 
 class ContainerSettings(_Declared, frozen=True):
@@ -278,8 +279,8 @@ class ContainerSettings(_Declared, frozen=True):
 
     image: str | None = None
     command: tuple[str, ...] | None = None
-    memory_bytes: int | None = None
-    cpus: float | None = None
+    memory_bytes: Integer | None = None
+    cpus: Finite | None = None
     cpuset: str | None = None
     network: str | None = None
     storage: tuple[Mount, ...] = ()
@@ -290,13 +291,13 @@ class ContainerSettings(_Declared, frozen=True):
     files: Mapping[str, str] = field(default_factory=dict)
     rootfs: str | None = None
     runtime: str | None = None
-    pids: int | None = None
+    pids: Integer | None = None
     ulimits: Mapping[str, str] = field(default_factory=dict)
-    blkio_weight: int | None = None
-    device_read_bps: Mapping[str, int] = field(default_factory=dict)
-    device_write_bps: Mapping[str, int] = field(default_factory=dict)
-    device_read_iops: Mapping[str, int] = field(default_factory=dict)
-    device_write_iops: Mapping[str, int] = field(default_factory=dict)
+    blkio_weight: Integer | None = None
+    device_read_bps: Mapping[str, Integer] = field(default_factory=dict)
+    device_write_bps: Mapping[str, Integer] = field(default_factory=dict)
+    device_read_iops: Mapping[str, Integer] = field(default_factory=dict)
+    device_write_iops: Mapping[str, Integer] = field(default_factory=dict)
     read_only: bool | None = None
     security_options: tuple[SecurityOption, ...] = ()
     cap_add: tuple[GrantableCapability, ...] = ()
@@ -322,7 +323,7 @@ class Operation(_Declared, frozen=True):
     kind: OperationKind
     name: str
     argv: tuple[str, ...] = ()
-    seconds: float | None = None
+    seconds: Finite | None = None
     signal: str | None = None
     timed: bool = True
     fresh: bool = False
@@ -368,16 +369,16 @@ class Treatment(_Declared, frozen=True):
     off on the host while a job runs.
     """
 
-    index: int
+    index: Count
     labels: Mapping[str, Scalar]
     environment: str | None
     engine: str
     job: Lifecycle | Guest
     container: ContainerSettings = ContainerSettings()
-    concurrency: Annotated[int, Meta(ge=1)] = 1
-    iterations: int | None = 1
-    operation_count: int | None = None
-    run_seconds: float | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_COUNT)] = 1
+    iterations: Integer | None = 1
+    operation_count: Integer | None = None
+    run_seconds: Finite | None = None
     timeout_s: Positive = 60.0
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)

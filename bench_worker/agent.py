@@ -24,10 +24,9 @@ from bench_common.cli import strip_brackets
 from bench_common.clock import ClockOffset, ClockOffsetEstimator
 from bench_common.errors import ExitCode, ProtocolError
 from bench_common.eventloop import LoopMeter, stall_s
+from bench_common.fields import MAX_FAILURE_CHARS, MAX_REASONS
 from bench_common.host_info import HostInfo
 from bench_common.messages import (
-    MAX_FAILURE_CHARS,
-    MAX_REASONS,
     Cleanup,
     CleanupDone,
     Dismiss,

@@ -22,7 +22,7 @@ import gevent
 import zmq
 from gevent.event import Event
 
-from bench_common.channel import Frames, ZmqChannel, configure_socket, split_message
+from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.curve import plain_client, secure_client
 from bench_common.errors import ProtocolError
 from bench_common.eventloop import LoopMeter
@@ -194,7 +194,7 @@ class LoadProcess:
 
     def _send_results(self, message: bytes) -> bool:
         assert self._results is not None
-        return self._results.send(*split_message(message))
+        return self._results.send(message)
 
     def _report_packing(self, packed: PackingResult) -> None:
         self._pipe.send(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, TypeAlias
 
-from bench_common.messages import MAX_FRAME, Results, clip, encode
+from bench_common.fields import MAX_FRAME
+from bench_common.messages import MAX_PART_BYTES, PART_CONTENT_BYTES, Results, ResultsPart, clip, encode
 from bench_common.records import (
     LOOP_FIELDS,
     MAX_TEXT_CHARS,
@@ -28,6 +30,8 @@ CommandOutput: TypeAlias = tuple[str, bytes, bytes, int, bool]
 DONE: Final = int(Outcome.DONE)
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent when it holds about this many bytes."""
+WINDOW_BYTES: Final = 8 << 20
+"""So many bytes, and one batch more, may be on their way to the master; the rest waits here until it acknowledges."""
 SPOOL_BYTES: Final = 64 << 20
 """With more unacknowledged bytes than this, no further job starts until the master has caught up."""
 RESEND_S: Final = 1.0
@@ -82,6 +86,10 @@ class Outbox:
         self._outputs: list[OutputRecord] = []
         self._bytes = 0
         self._spool: dict[int, _SpooledBatch] = {}
+        self._waiting: deque[int] = deque()
+        """The batches that were not sent yet, by number."""
+        self._sent_bytes = 0
+        """The size of those that were sent and not acknowledged."""
         self.taken = 0
         """The last message of the lane that was taken; each batch says so."""
         self.spooled_bytes = 0
@@ -166,7 +174,8 @@ class Outbox:
         self._sequence += 1
         self._rows, self._metrics, self._errors, self._outputs = [], [], [], []
         self._bytes = 0
-        self._send(frame)
+        self._waiting.append(self._sequence - 1)
+        self._send_waiting()
 
     def acknowledge(self, sequences: list[int]) -> None:
         """Drop the batches that are in the master's journal."""
@@ -174,22 +183,37 @@ class Outbox:
             batch = self._spool.pop(sequence, None)
             if batch is not None:
                 self.spooled_bytes -= len(batch.frame)
+                self._sent_bytes -= len(batch.frame)
         self.full = self.spooled_bytes > SPOOL_BYTES
+        self._send_waiting()
 
     def repeat(self, now: float) -> int:
         """Send the batches again that were not acknowledged in time, `MAX_REPEAT_BYTES` at most; return how many."""
         repeated = size = 0
-        for batch in list(self._spool.values()):
-            if batch.due_s > now:
+        waiting = set(self._waiting)
+        for sequence, batch in self._spool.items():
+            if batch.due_s > now or sequence in waiting:
                 continue
             batch.repeats += 1
             batch.due_s = now + RESEND_S * (1 << min(batch.repeats, MAX_DOUBLINGS))
-            self._send(batch.frame)
+            self._send_batch(sequence, batch)
             repeated += 1
             size += len(batch.frame)
             if size >= MAX_REPEAT_BYTES:
                 break
         return repeated
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._sent_bytes < WINDOW_BYTES:
+            sequence = self._waiting.popleft()
+            batch = self._spool[sequence]
+            batch.due_s = monotonic() + RESEND_S
+            self._sent_bytes += len(batch.frame)
+            self._send_batch(sequence, batch)
+
+    def _send_batch(self, sequence: int, batch: _SpooledBatch) -> None:
+        for frame in split_results(batch.frame, self._epoch, sequence):
+            self._send(frame)
 
 
 def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[list[CommandOutput], int]:
@@ -203,3 +227,14 @@ def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[lis
         cut = len(out) + len(err) < len(stdout) + len(stderr)
         kept.append((step, out, err, code, truncated or cut))
     return kept, limit - room
+
+
+def split_results(frame: bytes, epoch: int, sequence: int) -> list[bytes]:
+    """Return the frames that carry a frame of `Results`: itself, or its parts if it is larger than a frame may be."""
+    if len(frame) <= MAX_PART_BYTES:
+        return [frame]
+    contents = [frame[at : at + PART_CONTENT_BYTES] for at in range(0, len(frame), PART_CONTENT_BYTES)]
+    return [
+        encode(ResultsPart(epoch=epoch, sequence=sequence, part=part, parts=len(contents), content=content))
+        for part, content in enumerate(contents)
+    ]

@@ -21,7 +21,7 @@ import zmq
 from common import parser_of
 from gevent.event import Event
 
-from bench_common.channel import Frames, ZmqChannel, configure_socket, split_message
+from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.clock import ClockOffsetEstimator, clock_id
 from bench_common.curve import plain_client
 from bench_common.messages import (
@@ -143,7 +143,7 @@ class LightWorker:
     def _join(self, welcome: Welcome) -> None:
         self._epoch, self._heartbeat_s = welcome.epoch, welcome.heartbeat_s
         results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome.results_endpoint), welcome))
-        self._outbox = Outbox(self._epoch, lambda message: results.send(*split_message(message)))
+        self._outbox = Outbox(self._epoch, results.send)
         assignment = RunContext(
             run_id=welcome.run_id,
             worker_id=self._name,

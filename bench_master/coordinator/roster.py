@@ -90,7 +90,7 @@ class Roster:
         self._next_number = max(self._reserved_numbers.values(), default=-1) + 1
         self._members: dict[int, Member] = {}
         self._by_epoch: dict[int, Member] = {}
-        self._next_epoch = first_epoch
+        self._first_epoch = self._next_epoch = first_epoch
         self._stale_batches: set[tuple[int, int]] = set()
 
     def __iter__(self) -> Iterator[Member]:
@@ -162,11 +162,16 @@ class Roster:
     def note_stale_batch(self, epoch: int, sequence: int) -> bool:
         """Note a batch of an ended epoch; return False for one noted before, since it is sent again."""
         batch = (epoch, sequence)
-        if batch in self._stale_batches:
+        if batch in self._stale_batches or not self.was_epoch(epoch):
             return False
-        if len(self._stale_batches) < MAX_STALE_BATCHES:
-            self._stale_batches.add(batch)
+        if len(self._stale_batches) >= MAX_STALE_BATCHES:
+            return False
+        self._stale_batches.add(batch)
         return True
+
+    def was_epoch(self, epoch: int) -> bool:
+        """Return whether an epoch is or was that of a member."""
+        return self._first_epoch < epoch <= self._next_epoch
 
     def _epoch(self) -> int:
         self._next_epoch += 1

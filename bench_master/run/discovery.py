@@ -13,6 +13,7 @@ import gevent
 
 from bench_common.host_info import HostInfo
 from bench_common.messages import HeartbeatAck, Hello, Preflight, Results, Stop, WorkerControlMessage
+from bench_master.run.incoming import EpochState
 from bench_master.run.sockets import Sockets
 
 
@@ -75,6 +76,10 @@ class WorkerDiscovery:
             self._sockets.send(peer, Preflight(epoch=0, requirements=[], engines=sorted(engines)))
         stamps = HeartbeatAck(epoch=0, echo_ns=message.sent_ns, received_ns=received_ns, sent_ns=monotonic_ns())
         self._sockets.send(peer, stamps)
+
+    def epoch_state(self, epoch: int) -> EpochState:  # noqa: ARG002
+        """No worker takes part in anything."""
+        return "unknown"
 
     def on_results(self, _identity: str | None, _message: Results) -> None:
         """Ignore results: no run is under way."""

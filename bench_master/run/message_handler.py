@@ -41,6 +41,7 @@ from bench_master.formatting import one_line
 from bench_master.plan import Plan
 from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.hosts import WorkerHost, WorkerHosts
+from bench_master.run.incoming import EpochState
 from bench_master.run.journal import operation_names
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.preflight import PreflightCheck, check_compatibility
@@ -121,6 +122,12 @@ class MessageHandler:
         self._operation_counts = [len(operation_names(treatment)) for treatment in parts.plan.treatments]
         self._engines = frozenset(treatment.engine for treatment in parts.plan.treatments)
         self._treatment_of = [trial.treatment for trial in parts.plan.trials]
+
+    def epoch_state(self, epoch: int) -> EpochState:
+        """Return whether an epoch is that of a member, or was."""
+        if self._roster.by_epoch(epoch) is not None:
+            return "current"
+        return "ended" if self._roster.was_epoch(epoch) else "unknown"
 
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Handle a control message."""

@@ -202,7 +202,11 @@ class Session:
         resume_state = self._options.resume_state
         dropped = self._parts.sockets.dropped.total()
         if dropped:
-            recorder.warn(f"{dropped} messages broke the protocol and were dropped")
+            recorder.warn(f"{plural(dropped, 'message')} broke the protocol and were dropped")
+        for (lane, peer), count in self._parts.sockets.cut_off.items():
+            recorder.warn(
+                f"cut off {peer} on the {lane} port ({plural(count, 'time')}): it sent too much, or garbage"
+            )
         recorder.end(self._engines)
         snapshot = recorder.live_stats.snapshot(monotonic_ns())
         counts = {name: getattr(snapshot, name) for name in ("done", "failed", "lost", "aborted")}

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from hmac import compare_digest
 from pathlib import Path
-from time import monotonic_ns
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import zmq
 
 from bench_common import limits
-from bench_common.channel import Frames, ZmqChannel, configure_socket, join_frames
+from bench_common.channel import ZmqChannel, configure_socket
 from bench_common.curve import ZapHandler, insecure_warning, plain_server, secure_server
-from bench_common.errors import InfrastructureError, ProtocolError, UsageError
+from bench_common.errors import InfrastructureError, UsageError
+from bench_common.fields import Lane
 from bench_common.keys import (
     ALLOW_LIST_FILE,
     CONTROL_DOMAIN,
@@ -35,33 +35,18 @@ from bench_common.keys import (
     lane_domain,
     read_master_key,
 )
-from bench_common.messages import (
-    FROM_WORKER,
-    RESULTS,
-    Lane,
-    MasterControlMessage,
-    MasterWorkMessage,
-    Results,
-    WorkerControlMessage,
-    encode,
-)
+from bench_common.messages import FROM_WORKER, RESULTS, MasterControlMessage, MasterWorkMessage, encode
+from bench_master.run.connections import ConnectionGuard, Cut
 from bench_master.run.endpoints import Endpoints
+from bench_master.run.incoming import Incoming, Receiver, drop
 
 log = logging.getLogger(__name__)
 
 
-class Receiver(Protocol):
-    """Gets the messages of a master's sockets. It is called in the loop, so it must not block."""
-
-    def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
-        """Take a control message; raise `ProtocolError` on one that breaks the protocol."""
-
-    def on_results(self, identity: str | None, message: Results) -> None:
-        """Take a batch of results; raise `ProtocolError` on one that breaks the protocol."""
-
-
 _LANE_WITHOUT_KEYS: Final = "lane-of-member-"
 """The ZAP domain of a lane without keys; the member's number follows."""
+MAX_NAMED_PEERS: Final = 20
+"""How many peers that were cut off the report names."""
 MAX_SOCKETS: Final = 16_384
 _MAX_INCOMING: Final[Mapping[Lane, int]] = {"control": FROM_WORKER.max_bytes, "results": RESULTS.max_bytes}
 """The largest frame that workers send on a lane, in bytes; on the others they send nothing."""
@@ -86,34 +71,56 @@ class Sockets:
         self._key = master_key
         self._allow_list = allow_list
         self._local_keys = dict(local_keys or {})
-        self.dropped: Counter[str] = Counter()
         self._context: zmq.Context[Any] = zmq.Context()
         # Each worker has a lane; zmq's own limit would be met at a thousand of them.
         self._context.max_sockets = MAX_SOCKETS
         self._zap: ZapHandler | None = None
+        self._incoming: Incoming | None = None
+        self.dropped: Counter[str] = Counter()
+        """How many messages were dropped, by where and why."""
         self._control: ZmqChannel | None = None
         self._results: ZmqChannel | None = None
-        self._lanes: dict[int, ZmqChannel] = {}
+        self._bound: list[tuple[zmq.Socket[bytes], ZmqChannel]] = []
+        self._lanes: dict[int, tuple[zmq.Socket[bytes], ZmqChannel]] = {}
         self._tokens: dict[int, tuple[bytes, bytes]] = {}
         """The epoch and token of each member, which open its lane, and the results, over TCP without keys."""
+        self.cut_off: Counter[tuple[Lane, str]] = Counter()
+        """How many connections were cut off, by lane and peer."""
+        self._guard: ConnectionGuard | None = None
 
     def open(self, receiver: Receiver) -> None:
         """Bind the control and results sockets for a receiver; raise `InfrastructureError` if a port is in use."""
         if self._endpoints.bind_ip is not None or self._key is not None:
             self._zap = ZapHandler(self._context, self._allow, allow_token=self._allow_token)
             self._zap.start()
+        if self._endpoints.bind_ip is not None:  # peers of a local socket are processes of this user
+            self._guard = ConnectionGuard(self._context, self._on_cut)
+        incoming = self._incoming = Incoming(
+            receiver,
+            self._guard,
+            self.dropped,
+            keyed=self._key is not None,
+            tokens=self._key is None and self._endpoints.bind_ip is not None,
+        )
         control = self._socket(zmq.ROUTER, "control", CONTROL_DOMAIN)
         self._endpoints.bind_control(control)
-        self._control = ZmqChannel(control, partial(self._on_control_frames, receiver))
+        self._control = ZmqChannel(control, incoming.on_control_frames)
+        self._watch("control", control, self._control)
         results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
         self._endpoints.bind_results(results, partial(self._demand_token, results, RESULTS_DOMAIN))
-        self._results = ZmqChannel(results, partial(self._on_result_frames, receiver))
+        self._results = ZmqChannel(results, incoming.on_result_frames)
+        self._watch("results", results, self._results)
+        self._bound = [(control, self._control), (results, self._results)]
 
     def close(self) -> None:
         """Close everything; the last messages get a moment to leave."""
-        for channel in (*self._lanes.values(), self._results, self._control):
-            if channel is not None:
-                channel.close(linger_ms=500)
+        bound = (*self._lanes.values(), *self._bound)
+        if self._guard is not None:
+            for socket, channel in bound:
+                self._guard.forget(socket, channel)
+            self._guard.close()
+        for _, channel in bound:
+            channel.close(linger_ms=500)
         if self._zap is not None:
             self._zap.stop()
         self._context.term()
@@ -125,13 +132,18 @@ class Sockets:
         """
         old = self._lanes.pop(number, None)
         if old is not None:
-            old.close()
+            if self._guard is not None:
+                self._guard.forget(*old)
+            old[1].close()
         socket = self._socket(zmq.PUSH, "work", lane_domain(worker_id) if self._key is not None else "")
         self._tokens[number] = (str(epoch).encode(), token.encode())
         if not self._endpoints.stays_here(local=local):
             self._demand_token(socket, f"{_LANE_WITHOUT_KEYS}{number}")
         endpoint = self._endpoints.bind_lane(socket, local=local)
-        self._lanes[number] = ZmqChannel(socket)
+        channel = ZmqChannel(socket)
+        self._lanes[number] = (socket, channel)
+        if not local:
+            self._watch("work", socket, channel)
         return endpoint
 
     def results_endpoint(self, *, local: bool) -> str:
@@ -146,17 +158,17 @@ class Sockets:
     def send_on_lane(self, number: int, message: MasterWorkMessage) -> bytes:
         """Send a message on a member's lane; return its frame."""
         frame = encode(message)
-        channel = self._lanes.get(number)
-        if channel is not None and not channel.send(frame):
-            self._drop("lane-full", f"the lane of member {number} is full")
+        lane = self._lanes.get(number)
+        if lane is not None and not lane[1].send(frame):
+            drop(self.dropped, "lane-full", f"the lane of member {number} is full")
         return frame
 
     def send_again_on_lane(self, number: int, frames: Sequence[bytes]) -> None:
         """Send frames once more, unless the lane is not connected and earlier ones still wait."""
-        channel = self._lanes.get(number)
-        if channel is not None and not channel.has_backlog:
+        lane = self._lanes.get(number)
+        if lane is not None and not lane[1].has_backlog:
             for frame in frames:
-                channel.send(frame)
+                lane[1].send(frame)
 
     def admits(self, identity: str | None) -> bool:
         """Return whether a worker of this name still has a key here; always true without keys."""
@@ -183,67 +195,27 @@ class Sockets:
 
     def _socket(self, kind: int, lane: Lane, domain: str) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
-        configure_socket(socket, _MAX_INCOMING.get(lane, 0))
+        configure_socket(socket, _MAX_INCOMING.get(lane, 0), binds=True)
+        if self._guard is not None:
+            self._guard.monitor(socket)
         if self._key is not None:
             secure_server(socket, self._key, domain)
         return socket
 
-    def _identity(self, frame: zmq.Frame) -> str | None:
-        if self._key is None:
-            return None
-        try:
-            identity = frame.get("User-Id")
-        except zmq.ZMQError:  # so zmq says that there is no such property
-            identity = None
-        if not isinstance(identity, str) or not identity:
-            raise ProtocolError("a frame without a proven sender")
-        return identity
+    def _watch(self, lane: Lane, socket: zmq.Socket[bytes], channel: ZmqChannel) -> None:
+        if self._guard is not None and self._incoming is not None:
+            self._guard.watch(lane, socket, channel, self._incoming.traffic[lane])
 
-    def _check_token(self, frame: zmq.Frame, epoch: int) -> None:
-        """Raise `ProtocolError` for results in an epoch whose token their connection did not show."""
-        try:
-            proven = frame.get("User-Id")
-        except zmq.ZMQError:
-            return  # from the private directory
-        if proven != str(epoch):
-            raise ProtocolError("results in the epoch of another worker")
-
-    def _on_control_frames(self, receiver: Receiver, batch: list[Frames]) -> None:
-        now_ns = monotonic_ns()
-        for frames in batch:
-            identity = None
-            try:
-                if len(frames) != 2:  # noqa: PLR2004  the peer's address and one frame
-                    raise ProtocolError(f"{len(frames)} frames on the control socket")
-                identity = self._identity(frames[-1])
-                message = FROM_WORKER.decode(frames[-1].bytes)
-                receiver.on_control(frames[0].bytes, identity, message, now_ns)
-            except ProtocolError as error:
-                self._drop("control", str(error), identity)
-            except Exception as error:  # noqa: BLE001  the boundary: what breaks our code must not end the listener
-                self._drop("control: internal error", str(error), identity, error)
-
-    def _on_result_frames(self, receiver: Receiver, batch: list[Frames]) -> None:
-        for frames in batch:
-            identity = None
-            try:
-                identity = self._identity(frames[0])
-                message = RESULTS.decode(join_frames(frames))
-                if self._key is None and self._endpoints.bind_ip is not None:
-                    self._check_token(frames[0], message.epoch)
-                receiver.on_results(identity, message)
-            except ProtocolError as error:
-                self._drop("results", str(error), identity)
-            except Exception as error:  # noqa: BLE001  the boundary, as above
-                self._drop("results: internal error", str(error), identity, error)
-
-    def _drop(self, where: str, why: str, identity: str | None = None, trouble: Exception | None = None) -> None:
-        """Count a message that is dropped, and tell of some: whose key it came with, so that it can be revoked."""
-        self.dropped[where] += 1
-        count = self.dropped[where]
-        if count & (count - 1) == 0:  # the 1st, 2nd, 4th, 8th ...: a flood must not fill the log
-            whose = f" from worker {identity}" if identity is not None else ""
-            log.warning("dropped a message on %s%s (%d so far): %s", where, whose, count, why, exc_info=trouble)
+    def _on_cut(self, cut: Cut) -> None:
+        who = f"{cut.name} ({cut.address})" if cut.name else cut.address
+        peer = cut.name or cut.address.rpartition(":")[0]
+        if (cut.lane, peer) in self.cut_off or len(self.cut_off) < MAX_NAMED_PEERS:
+            self.cut_off[cut.lane, peer] += 1
+        else:
+            self.cut_off[cut.lane, "others"] += 1
+        count = self.cut_off.total()
+        if count & (count - 1) == 0:
+            log.warning("cut off %s on the %s port (%d connections so far): %s", who, cut.lane, count, cut.reason)
 
 
 def load_keys(

@@ -18,18 +18,9 @@ from pathlib import Path
 
 import zmq
 
+from bench_common.fields import MAX_FRAME
 from bench_common.keys import read_worker_key
-from bench_common.messages import (
-    FROM_MASTER,
-    MAX_FRAME,
-    CleanupDone,
-    Heartbeat,
-    Hello,
-    Results,
-    Samples,
-    WorkerDied,
-    encode,
-)
+from bench_common.messages import FROM_MASTER, CleanupDone, Heartbeat, Hello, Results, Samples, WorkerDied, encode
 
 SEED = 5
 CURVE_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + b"\x00" + bytes(31)

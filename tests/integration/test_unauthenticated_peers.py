@@ -12,7 +12,8 @@ import zmq
 from workspace import wait_until
 
 from bench_common.channel import FRAME_OVERHEAD, configure_socket
-from bench_common.messages import FROM_WORKER, MAX_FRAME, RESULTS
+from bench_common.fields import MAX_FRAME
+from bench_common.messages import FROM_WORKER, RESULTS
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + b"\x00" + bytes(31)
 """What a peer of ZMTP 3 with keys says first (RFC 23); a command of any size may follow, before keys are shown."""

@@ -15,7 +15,8 @@ from bench_common.channel import configure_socket
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode
-from bench_common.messages import KIB, TYPES, Numbered
+from bench_common.fields import KIB, Numbered
+from bench_common.messages import TYPES
 from bench_common.treatment import OPERATIONS
 from bench_master.cli import build_parser
 from bench_master.scenario.format import scenario_format

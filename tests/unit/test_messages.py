@@ -7,19 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import (
-    DIRECTIONS,
-    FROM_WORKER,
-    MAX_FRAME,
-    MAX_REASON_CHARS,
-    TYPES,
-    VERSION,
-    Heartbeat,
-    Message,
-    RunWarning,
-    clip,
-    encode,
-)
+from bench_common.fields import MAX_FRAME, MAX_REASON_CHARS, VERSION, Message
+from bench_common.messages import DIRECTIONS, FROM_WORKER, TYPES, Heartbeat, RunWarning, clip, encode
 
 HEARTBEAT = {"type": "heartbeat", "epoch": 7, "sent_ns": 1, "running": 2, "offset_ns": -3, "uncertainty_ns": -1,
              "taken": 0, "token": ""}  # fmt: skip

@@ -5,7 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable, ProtocolError
-from bench_common.messages import FROM_MASTER, VERSION, Hello
+from bench_common.fields import VERSION
+from bench_common.messages import FROM_MASTER, Hello
 from bench_common.messages import Preflight as PreflightMessage
 from bench_common.requirements import Requirement, requirements_for_worker
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment

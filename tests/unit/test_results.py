@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import RESULTS, VERSION
+from bench_common.fields import VERSION
+from bench_common.messages import RESULTS, Results
 from bench_common.records import OPERATION_DONE, OPERATION_EXCLUDED, OPERATION_FAILED, ErrorRecord, JobReport, Outcome
 from bench_common.treatment import Operation
+from bench_master.run.incoming import ResultsAssembly
 from bench_master.run.results import loop_columns, to_rows, unpack_results
 from bench_worker.job import Script
 from bench_worker.outbox import JOB_BYTES, Outbox
@@ -38,7 +40,18 @@ def sent(*jobs, treatment=0, trial=0):
     for job in jobs:
         outbox.add(*job)
     outbox.flush()
-    return [RESULTS.decode(frame) for frame in frames], outbox
+    # A large batch leaves once those before it are acknowledged.
+    for sequence in range(outbox.unacknowledged):
+        outbox.acknowledge([sequence])
+    return received(frames), outbox
+
+
+def received(frames):
+    """What the master makes of frames."""
+    assembly = ResultsAssembly()
+    messages = [RESULTS.decode(frame) for frame in frames]
+    wholes = [one if isinstance(one, Results) else assembly.add(one) for one in messages]
+    return [one for one in wholes if one is not None]
 
 
 def settled(batch, number=0, offset_ns=0):
@@ -196,12 +209,21 @@ def test_repeats_do_not_fill_a_slow_network():
     sent_frames = []
     outbox = Outbox(7, lambda frame: sent_frames.append(frame) or True)
     outbox.start_trial(0, 0, SCRIPT)
-    for ticket in range(4):
-        outbox.add(ticket, report(ticket, outputs=[("run", bytes(3 << 20), b"", 0, False)]))
+    for ticket in range(5):
+        outbox.add(ticket, report(ticket, outputs=[("run", bytes(2_200_000), b"", 0, False)]))
         outbox.flush()
+    # The fifth one waits until the first ones are acknowledged.
     first, now = list(sent_frames), monotonic()
+    assert [one.tickets for one in batches(first)] == [[0], [1], [2], [3]]
     assert [outbox.repeat(now + 1 + later) for later in (0, 0, 0)] == [2, 2, 0]
-    assert sent_frames[4:] == first
+    assert sent_frames[len(first) :] == first
+    outbox.acknowledge([0])
+    assert [one.tickets for one in batches(sent_frames[2 * len(first) :])] == [[4]]
+
+
+def batches(frames):
+    """The batches in frames."""
+    return [unpack_results(message, COUNTS, TRIALS) for message in received(frames)]
 
 
 def test_nothing_is_sent_when_there_is_nothing_to_say():

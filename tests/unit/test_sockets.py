@@ -1,15 +1,14 @@
 """The master's boundary to the wire: what comes in and does not fit is dropped, counted, and told of sparingly."""
 
 import logging
+from collections import Counter
 from types import SimpleNamespace
 
-import pytest
 import zmq
 
 from bench_common.errors import ProtocolError
-from bench_common.keys import KeyPair
 from bench_common.messages import Heartbeat, Results, encode
-from bench_master.run.sockets import Sockets
+from bench_master.run.incoming import SRCFD, Incoming
 
 BEAT = encode(Heartbeat(epoch=3, sent_ns=1, running=0, offset_ns=0, uncertainty_ns=-1))
 RESULTS = encode(
@@ -21,27 +20,15 @@ class Proven(zmq.Frame):
     """A frame that came with a key, as zmq hands it over."""
 
     def get(self, name):
-        """Return who the key belongs to."""
-        assert name == "User-Id"
-        return "blade-1"
+        """Return who the key belongs to, and the connection."""
+        return {"User-Id": "blade-1", SRCFD: 7}[name]
 
 
 def board(deed, *, keys=False):
-    """Return sockets that are not open, and a receiver that does `deed` with every message."""
-    made = Sockets(None, master_key=KeyPair(b"p", b"s") if keys else None)
-    yield_up.append(made)
-    return made, SimpleNamespace(on_control=deed, on_results=deed)
-
-
-yield_up = []
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    """Close what the tests have made."""
-    yield
-    while yield_up:
-        yield_up.pop()._context.term()
+    """Return what takes frames, and what it dropped; its receiver does `deed` with every message."""
+    dropped = Counter()
+    receiver = SimpleNamespace(on_control=deed, on_results=deed, epoch_state=lambda _: "current")
+    return Incoming(receiver, None, dropped, keyed=keys), dropped
 
 
 def break_down(*_):
@@ -56,12 +43,12 @@ def object_to(*_):
 
 def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
     """Whatever it is, the listener goes on; a traceback is told for the first, and then ever more seldom."""
-    made, receiver = board(break_down)
+    made, dropped = board(break_down)
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):
-            made._on_control_frames(receiver, [[zmq.Frame(b"peer"), zmq.Frame(BEAT)]])
-            made._on_result_frames(receiver, [[zmq.Frame(RESULTS)]])
-    assert made.dropped == {"control: internal error": 1000, "results: internal error": 1000}
+            made.on_control_frames([[zmq.Frame(b"peer"), zmq.Frame(BEAT)]])
+            made.on_result_frames([[zmq.Frame(RESULTS)]])
+    assert dropped == {"control: internal error": 1000, "results: internal error": 1000}
     assert len(caplog.records) == 20
     assert all(record.exc_info for record in caplog.records)
     assert "a mistake of ours" in caplog.text
@@ -69,10 +56,10 @@ def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
 
 def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
     """So that the one to revoke is known; a lie is no mistake of ours, and has no traceback."""
-    made, receiver = board(object_to, keys=True)
+    made, _ = board(object_to, keys=True)
     with caplog.at_level(logging.WARNING):
-        made._on_control_frames(receiver, [[zmq.Frame(b"peer"), Proven(BEAT)]])
-        made._on_result_frames(receiver, [[Proven(RESULTS)]])
+        made.on_control_frames([[zmq.Frame(b"peer"), Proven(BEAT)]])
+        made.on_result_frames([[Proven(RESULTS)]])
     lie = "message WorkerDied in the epoch of another worker"
     assert [record.getMessage() for record in caplog.records] == [
         f"dropped a message on {where} from worker blade-1 (1 so far): {lie}" for where in ("control", "results")
@@ -83,8 +70,8 @@ def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
 def test_a_frame_without_a_proven_sender_is_heard_by_nobody(caplog):
     """Where keys are demanded, a message without one never gets to those who act on it."""
     heard = []
-    made, receiver = board(lambda *message: heard.append(message), keys=True)
+    made, _ = board(lambda *message: heard.append(message), keys=True)
     with caplog.at_level(logging.WARNING):
-        made._on_result_frames(receiver, [[zmq.Frame(RESULTS)]])
+        made.on_result_frames([[zmq.Frame(RESULTS)]])
     assert heard == []
     assert "without a proven sender" in caplog.text

@@ -1,0 +1,82 @@
+"""Peers that send as fast as they can, whatever they send: the run goes on, and the master holds little of it.
+
+`long_flood.py` does the same for longer.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from live_run import NATIVE, OverTcp
+from test_hostile_sockets import highest
+
+FLOOD = Path(__file__).with_name("flood.py")
+KINDS = {"control": "DEALER", "results": "PUSH", "work": "PULL"}
+FLOODS = [
+    ("control", "tiny"),
+    ("results", "tiny"),
+    ("work", "tiny"),
+    ("control", "endless"),
+    ("results", "endless-large"),
+    ("control", "maps"),
+    ("control", "maps-256"),
+    ("control", "samples"),
+    ("results", "results"),
+    ("control", "hellos"),
+    ("control", "heartbeats"),
+    ("control", "warnings"),
+]
+SECONDS_EACH = 1.5
+MEMORY_BYTES = 320 << 20
+
+pytestmark = pytest.mark.alone
+
+
+@contextlib.contextmanager
+def flooded(live, floods):
+    """Flood the ports of a run meanwhile; yield the programs that do."""
+    ports = dict(zip(("control", "results", "work"), live.ports, strict=True))
+    root = FLOOD.parents[2]
+    programs = [
+        subprocess.Popen(
+            [sys.executable, FLOOD, str(ports[lane]), KINDS[lane], name],
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stdout=subprocess.DEVNULL,
+        )
+        for lane, name in floods
+    ]
+    try:
+        yield programs
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def scenario(seconds):
+    """Return a scenario of four jobs at a time that takes about so long."""
+    return {**NATIVE, "iterations": int(seconds / 0.3 / 2)}
+
+
+def test_a_run_withstands_floods(tmp_path):
+    """Each flood at each port, by six connections that are opened again: no job is lost or retried."""
+    with OverTcp(tmp_path / "live", scenario(len(FLOODS) * (SECONDS_EACH + 0.5))) as live:
+        live.join("-c", 4, "--environment", "local", "solo")
+        live.wait_for_jobs()
+        for flood in FLOODS:
+            with flooded(live, [flood]):
+                time.sleep(SECONDS_EACH)
+            assert live.program.process.poll() is None, (flood, live.err)
+        peak = highest(live.master)
+        assert live.end(90) == 0, live.err
+    assert set(live.run.outcomes()) == {"done"}
+    assert not any(job["attempt"] for job in live.run.jobs)
+    assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
+    assert re.search(r"cut off 127\.0\.0\.1:\d+ on the control port", live.err)
+    assert "cut off 127.0.0.1 on the results port" in live.out
+    assert len(live.err) < 30_000, "a flood does not fill the log"
