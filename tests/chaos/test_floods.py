@@ -78,5 +78,5 @@ def test_a_run_withstands_floods(tmp_path):
     assert not any(job["attempt"] for job in live.run.jobs)
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
     assert re.search(r"cut off 127\.0\.0\.1:\d+ on the control port", live.err)
-    assert "cut off 127.0.0.1 on the results port" in live.out
+    assert "cut off 127.0.0.1 on the control port" in live.out
     assert len(live.err) < 30_000, "a flood does not fill the log"
