@@ -182,6 +182,25 @@ class EngineOutage(_Reported):
     """What the engine's client said."""
 
 
+class CpuContention(_WorkerControl):
+    """The host had no idle CPU for a time; who took it, beside the harness, the engines and the measured jobs."""
+
+    begin_ns: Instant
+    end_ns: Instant
+    consumer: Name
+    """The name of the largest other consumer; empty where there was none."""
+    pid: Count
+    """Its process; 0 where there was none."""
+    processes: Count
+    """How many processes have that name."""
+    consumer_ns: Count
+    """CPU time that they took."""
+    others_ns: Count
+    """CPU time of all processes that are none of ours."""
+    cpus: Annotated[int, Meta(ge=1, le=1 << 16)]
+    """How many CPUs the host has."""
+
+
 class Progress(_WorkerControl):
     """How far a step is that reports while it runs, for the screen; empty when the step is over."""
 
@@ -441,6 +460,7 @@ WorkerControlMessage: TypeAlias = (
     | PackingReport
     | RunWarning
     | EngineOutage
+    | CpuContention
     | Progress
     | ServiceRequest
     | ServiceResult

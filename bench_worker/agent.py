@@ -29,6 +29,7 @@ from bench_common.host_info import HostInfo
 from bench_common.messages import (
     Cleanup,
     CleanupDone,
+    CpuContention,
     Dismiss,
     Heartbeat,
     HeartbeatAck,
@@ -50,7 +51,8 @@ from bench_common.treatment import EngineSampling
 from bench_worker.cleanup import clean_up_dead_runs
 from bench_worker.cli import AgentOptions
 from bench_worker.control_channel import ControlChannel
-from bench_worker.engines.registry import daemon_processes, open_engine
+from bench_worker.engines.registry import daemon_names, daemon_processes, open_engine
+from bench_worker.host.contention import BusyPeriod
 from bench_worker.host.daemons import engine_samplers
 from bench_worker.pipe_channel import (
     CurveKeys,
@@ -212,7 +214,8 @@ LOOP_SAMPLE_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_
 class Agent:
     """One worker's agent. `describe()` returns the description of this host for the master; `serve` calls it once.
 
-    `child` is the first load process, if one is running already; `offer` has the engines of that description.
+    `child` is the first load process, if one is running already; `offer` has the engines of that description;
+    `stage` gets what the worker does before it takes part in a run.
     """
 
     def __init__(
@@ -221,7 +224,9 @@ class Agent:
         describe: Callable[[], HostInfo],
         child: LoadProcessHandle | None = None,
         offer: EngineCatalog | None = None,
+        stage: Callable[[str], None] = lambda _stage: None,
     ) -> None:
+        self._stage = stage
         self._options = options
         self._describe = describe
         self._engine_catalog = offer or EngineCatalog(options.engines)
@@ -244,6 +249,7 @@ class Agent:
     def serve(self) -> int:
         """Serve masters until `stop`; return the exit code."""
         self._info = self._describe()
+        self._stage("removing what dead runs left")
         for leftover in clean_up_dead_runs().removed:
             log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
         alone_since = monotonic()
@@ -267,6 +273,7 @@ class Agent:
         self._wake_up.set()
 
     def _seek_admission(self, alone_s: float) -> None:
+        self._stage("asking its master to join" if self._load.ready else "waiting for its load process")
         if self._load.ready:
             self._send_hello()
             self._line.check_reachability()
@@ -283,7 +290,6 @@ class Agent:
         absent = stall_s(since, most_s)
         if absent and self._run is not None:
             log.warning("this process did not run for %.1f s: the machine was suspended or starved of CPU", absent)
-            self._run.stalled(absent)
 
     def _shut_down(self) -> None:
         self._line.stop_handling()
@@ -309,7 +315,7 @@ class Agent:
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _send_heartbeat(self, run: WorkerRun) -> None:
-        if run.master_lost:
+        if run.is_master_lost():
             log.warning("the master has been silent for %g s: leaving its run", run.lease_s)
             self._leave_run(discard=True)
             if self._options.once:
@@ -402,6 +408,7 @@ class Agent:
             self._leave_run()
             self.stop(ExitCode.INFRASTRUCTURE)
             return
+        self._watch_contention(run)
         if message.overhead is not None:
             self._watch_engines(run, message.overhead)
         if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
@@ -428,6 +435,8 @@ class Agent:
                 self._report(run, ProfileReport(epoch=run.epoch, content=content))
         if not run.keep:
             self._load.release()
+        if run.contention is not None:
+            run.contention.flush()
         run.sampling.flush()
         removed, problems = run.clean_up()
         failed = [clip(problem, MAX_FAILURE_CHARS) for problem in problems[:MAX_REASONS]]
@@ -490,6 +499,28 @@ class Agent:
         self, epoch: int, source: str, columns: dict[str, list[int | float]], units: dict[str, str]
     ) -> None:
         self._line.send_or_log(Samples(epoch=epoch, source=source, columns=columns, units=units))
+
+    def _watch_contention(self, run: WorkerRun) -> None:
+        """Report who takes the CPU of this host while it has no idle CPU."""
+
+        def report(period: BusyPeriod) -> None:
+            self._line.send_or_log(
+                CpuContention(
+                    epoch=run.epoch,
+                    begin_ns=period.begin_ns,
+                    end_ns=period.end_ns,
+                    consumer=period.consumer,
+                    pid=period.pid,
+                    processes=period.processes,
+                    consumer_ns=period.consumer_ns,
+                    others_ns=period.others_ns,
+                    cpus=os.cpu_count() or 1,
+                )
+            )
+
+        # A worker that its master started is one of the master's family, as are the other local workers.
+        family = os.getppid() if self._options.local else os.getpid()
+        run.watch_contention(family, daemon_names(self._engine_catalog.statuses), report)
 
     def _watch_engines(self, run: WorkerRun, sampling: EngineSampling) -> None:
         """Start sampling the engines that the master names, before the run creates any container."""

@@ -16,8 +16,8 @@ import pkgutil
 import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -124,6 +124,7 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--key", type=Path, metavar="FILE", help="key file of this worker, from `bench-master keygen`")
     where.add_argument("--insecure", action="store_true", help="connect to a TCP port without a key")
     where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
+    where.add_argument("--stage-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     where.add_argument(
         "--master-timeout",
         type=seconds,
@@ -216,6 +217,8 @@ class ServeOptions:
     """Connect to a TCP port without a key."""
     control: str | None
     """The endpoint of the master that started this worker, in place of its host and port."""
+    stage_file: Path | None
+    """Where a worker that its master started tells how far it is."""
     master_timeout: float | None
     """Exit after so many seconds without a master."""
     once: bool
@@ -256,6 +259,8 @@ class AgentOptions:
     """This worker's CURVE key; None for a master of the same user on this machine, and with ``--insecure``."""
     labels: dict[str, str] = field(default_factory=dict)
     """Labels that are saved with the results."""
+    local: bool = False
+    """Whether its master started it, on its own machine."""
     once: bool = False
     """End with the first run."""
     master_timeout_s: float | None = None
@@ -282,16 +287,39 @@ def serve(command_line: ServeOptions) -> int:
     reason = limits.missing(tasks=limits.WORKER_TASKS, address_bytes=limits.RUN_BYTES)
     if reason is not None:
         raise InfrastructureError(reason)
+    stage = StageFile(command_line.stage_file)
+    stage.enter("starting its load process and loading modules")
     # Start it first: it takes as long to load as everything below until this worker can connect.
     child = LoadProcessHandle(options.engines)
     from bench_worker.agent import Agent
     from bench_worker.preflight import EngineCatalog
 
     offer = EngineCatalog(options.engines)
-    agent = Agent(options, partial(describe_host, offer), child, offer)
+
+    def describe() -> HostInfo:
+        stage.enter(f"asking engines: {', '.join(options.engines or ('all',))}")
+        return describe_host(offer)
+
+    agent = Agent(options, describe, child, offer, stage.enter)
     for sign in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if honors_sighup() else ())):
         gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
     return agent.serve()
+
+
+class StageFile:
+    """Tells the master on this machine, in a file, how far this worker is on its way to a run."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._stage = ""
+
+    def enter(self, stage: str) -> None:
+        """Note a stage; nothing is written while it stays the same. A disk that is full must not stop the worker."""
+        if self._path is None or stage == self._stage:
+            return
+        self._stage = stage
+        with suppress(OSError):
+            self._path.write_text(stage, encoding="utf-8")
 
 
 def describe_host(offer: EngineCatalog) -> HostInfo:
@@ -323,6 +351,7 @@ def _agent_options(given: ServeOptions) -> AgentOptions:
         slots=given.concurrency,
         key=key,
         labels=dict(_label(text) for text in given.label),
+        local=given.control is not None,
         once=given.once,
         master_timeout_s=LOCAL_MASTER_TIMEOUT_S if given.control else given.master_timeout,
         allow_host_mounts=given.allow_host_mounts,

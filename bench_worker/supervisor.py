@@ -16,6 +16,7 @@ import gevent
 from gevent.event import AsyncResult, Event
 from gevent.monkey import get_original
 
+from bench_common.activity import ActivityWatch
 from bench_worker.pipe_channel import (
     EndProcess,
     PipeChannel,
@@ -38,6 +39,9 @@ _waitpid = get_original("os", "waitpid")
 END_TIMEOUT_S: Final = 30.0
 """How long a load process may take to end, including the clean-up of its jobs, before it is killed; in seconds."""
 
+STARVED_TIMEOUT_S: Final = 60.0
+"""A load process that sends nothing for this long counts as dead even where it wants to run, in seconds."""
+
 KILL_TIMEOUT_S: Final = 5.0
 """How long to wait for a killed load process, in seconds: a hanging disk or network may block it for ever."""
 
@@ -54,6 +58,7 @@ class LoadProcessHandle:
         # posix_spawn and not a fork: the agent keeps sending heartbeats while it starts a new load process.
         self.pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
         theirs.close()
+        self._activity = ActivityWatch(self.pid)
         self.on_message: Callable[[ToAgent], None] | None = None
         self._started_at = monotonic()
         self._last_heard_at = monotonic()
@@ -85,7 +90,11 @@ class LoadProcessHandle:
         return self._released.wait(timeout=timeout_s)
 
     def death_reason(self, *, frozen_s: float, ready_s: float) -> str | None:
-        """Return the cause of its death, None while it lives; a process silent for `frozen_s` counts as dead."""
+        """Return the cause of its death, None while it lives.
+
+        A process that is silent for `frozen_s` counts as dead, one that wants to run and gets no CPU only after
+        `STARVED_TIMEOUT_S`.
+        """
         self._reap()
         if self._status is not None:
             return _describe_exit(self._status)
@@ -94,7 +103,9 @@ class LoadProcessHandle:
         if not self.ready:
             return f"was not ready within {ready_s:g} s" if monotonic() - self._started_at > ready_s else None
         silent = monotonic() - self._last_heard_at
-        return f"sent nothing for {silent:.0f} s" if silent > frozen_s else None
+        if silent <= frozen_s or (silent <= STARVED_TIMEOUT_S and self._activity.is_active()):
+            return None
+        return f"sent nothing for {silent:.0f} s"
 
     def end(self) -> None:
         """Ask it to end, wait, and kill it after the timeout."""

@@ -6,13 +6,18 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from bench_common.eventloop import STALL_THRESHOLD_S
 from bench_common.ordered import OrderedSender
 from bench_worker.cleanup import clean_up_run
+from bench_worker.host.contention import ContentionWatch, HostLeader
 from bench_worker.host.sampler import Sampling
 from bench_worker.leases import RunLease
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench_common.messages import Welcome
+    from bench_worker.host.contention import BusyPeriod
     from bench_worker.host.sampler import SendSamples
 
 log = logging.getLogger(__name__)
@@ -35,11 +40,15 @@ class WorkerRun:
         """What was reported to the master and not confirmed."""
         self.cleanup_begun = False
         """Whether the master has asked for the clean-up at the end."""
+        self.contention: ContentionWatch | None = None
+        """Finds out who takes the CPU of the host, if it was started."""
+        self._leader = HostLeader(welcome.run_id)
         self._run_id = welcome.run_id
         self._sampling_s = welcome.sampling_s
         self._worker_id = worker_id
         self._lease = RunLease(self._run_id)
-        self._last_heard_at = monotonic()
+        self._silent_s = 0.0
+        self._checked_at = monotonic()
 
     def begin(self) -> None:
         """Sample the host, acquire the run's lease, and remove the leftovers of an earlier process of this worker.
@@ -50,18 +59,25 @@ class WorkerRun:
         self._lease.acquire()
         self.discard()
 
+    def watch_contention(self, family: int, engines: frozenset[str], report: Callable[[BusyPeriod], None]) -> None:
+        """Report from now on when this host has no idle CPU, and who takes it; see `ContentionWatch`."""
+        self.contention = ContentionWatch(family, engines, report, leads=self._leader.holds)
+        self.sampling.on_host_row = self.contention.add
+
     def on_heartbeat_ack(self) -> None:
         """Record that the master is alive."""
-        self._last_heard_at = monotonic()
+        self._silent_s = 0.0
 
-    def stalled(self, seconds: float) -> None:
-        """Do not count a time in which this process did not run as silence of the master."""
-        self._last_heard_at = min(monotonic(), self._last_heard_at + seconds)
+    def is_master_lost(self) -> bool:
+        """Return whether the master has been silent for longer than the lease; ask with each heartbeat.
 
-    @property
-    def master_lost(self) -> bool:
-        """Whether its master has been silent for longer than its lease."""
-        return monotonic() - self._last_heard_at > self.lease_s
+        Time in which this process did not run, be it suspended or starved of CPU, is no silence of the master: of
+        the time since the last question only as much counts as there usually is.
+        """
+        now = monotonic()
+        self._silent_s += min(now - self._checked_at, self.heartbeat_s + STALL_THRESHOLD_S)
+        self._checked_at = now
+        return self._silent_s > self.lease_s
 
     def discard(self) -> None:
         """Remove this worker's leftovers of the run, unless `keep` is set; log those that cannot be removed."""
@@ -80,4 +96,5 @@ class WorkerRun:
     def end(self) -> None:
         """Stop sampling and release the lease: clean-up may remove what is left."""
         self.sampling.end()
+        self._leader.close()
         self._lease.release()

@@ -48,7 +48,7 @@ def treatment_wire(index, labels, operations=(), metrics=None):
         "title": " ".join(f"{key}={value}" for key, value in labels.items()),
         "operation_names": list(operations),
         "metrics": metrics or {},
-        "concurrency": 1,
+        "concurrency": 2,
     }
 
 

@@ -32,7 +32,7 @@ from bench_master.analysis.host_samples import HostLoad, TrialSpan, TrialSpans
 from bench_master.analysis.open_system import OpenSystems
 from bench_master.analysis.packing import PackingStats
 from bench_master.analysis.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
-from bench_master.analysis.validity import ClockChecker, LoopStats, TrialOrder
+from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, TrialOrder
 
 JOB: Final = "job"
 """Name of the whole job among the operations."""
@@ -147,6 +147,8 @@ class Aggregator:
         self.loads: dict[int, HostLoad] = {}
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
+        guests = [bool((one.get("job") or {}).get("workload")) for one in self.treatments]
+        self.disturbances = Disturbances(guests, noop=bool(header.get("noop")))
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
@@ -318,6 +320,7 @@ class Aggregator:
         self.events[kind] += 1
         self.course.add(event)
         self.clocks.add(event)
+        self.disturbances.add_event(event)
         if kind == RESUMED:
             self.footer = None
         if kind == "worker-lost":
@@ -352,7 +355,7 @@ class Aggregator:
     def spans(self) -> TrialSpans:
         """Return the measured trials with a known begin and end."""
         return TrialSpans(
-            TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
+            TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()), trial)
             for trial, (begin, end) in self._trial_brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
         )

@@ -88,6 +88,7 @@ def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Repo
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
     _second_pass(stats, ledger, spans, exact, costs, host_cpu)
+    ledger.disturbances.settle(ledger.hosts, spans)
     treatments = _treatments(
         ledger, exact, percentiles, pctile, costs, host_cpu, whole=damage is None and ledger.footer is not None
     )
@@ -111,6 +112,7 @@ def _second_pass(
         elif block.kind == "samples":
             costs.add(block.body)
             host_cpu.add(block.body)
+            ledger.disturbances.add_samples(spans, block.body)
             ledger.packings.add(block.body)
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):
@@ -152,6 +154,7 @@ def _document(
             *_warnings(ledger),
             *ledger.course.warnings(),
             *timing_warnings(treatments),
+            *ledger.disturbances.warnings(),
             *open_warnings(treatments),
         ],
         remarks=[str(remark) for remark in footer.get("remarks", ())],
@@ -352,7 +355,8 @@ def _treatments(
                 metrics=metrics,
                 worker_busy_share=loops.busy_share,
                 worker_lag_max_s=loops.lag_max_s,
-                timing_warning=timing_warning(p99_s, operations, loops.busy_share),
+                timing_warning=timing_warning(p99_s, operations, loops.busy_share, treatment.get("concurrency")),
+                disturbances=ledger.disturbances.found.get(index, []),
                 overhead=costs.report(index),
                 host_cpu=host_cpu.report(index),
                 packing=ledger.packings.report(index, ledger.hosts),

@@ -61,6 +61,8 @@ class TrialSpan:
     begin_ns: int
     end_ns: int
     workers: frozenset[int]
+    trial: int = -1
+    """Its index."""
 
 
 class TrialSpans:
@@ -73,6 +75,9 @@ class TrialSpans:
 
     def __len__(self) -> int:
         return len(self._spans)
+
+    def __iter__(self) -> Iterator[TrialSpan]:
+        return iter(self._spans)
 
     def containing(
         self, worker: int, begins: npt.NDArray[Any], ends: npt.NDArray[Any]

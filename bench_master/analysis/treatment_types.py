@@ -271,6 +271,30 @@ class PackingSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class DisturbanceReport:
+    """What disturbed one of a treatment's trials."""
+
+    trial: int
+    """The trial's index."""
+    worker: int | None
+    """The roster number of a worker that reported it."""
+    kind: str
+    """``engine-unreachable`` or ``no-idle-cpu``."""
+    from_s: float
+    """When it began, in seconds after the trial's begin."""
+    to_s: float
+    """When it ended, in seconds after the trial's begin."""
+    what: str
+    """The engine, or the program that took most of the CPU; empty if no other program took much."""
+    share: float | None
+    """Share of the host's CPU time that this program took; None for an engine or no program."""
+    failed_jobs: int | None
+    """How many jobs failed by it; None for a busy host."""
+    text: str
+    """All of it in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class TreatmentReport:
     """One treatment: a cell of the matrix."""
 
@@ -306,6 +330,8 @@ class TreatmentReport:
     """Longest lag of a worker's event loop while its jobs ran."""
     timing_warning: str | None
     """Why the durations of its shortest operation are unreliable, with advice; None if they are reliable."""
+    disturbances: Sequence[DisturbanceReport]
+    """What disturbed single trials of it; empty if nothing did."""
     overhead: OverheadReport | None
     """What its engine's own processes used; None if not sampled."""
     host_cpu: Mapping[str, HostCpuReport] | None

@@ -1,4 +1,4 @@
-"""Checks whether the figures of a run can be trusted: timing error, clocks of the hosts, order of the trials.
+"""Checks whether the figures of a run can be trusted: timing error, clocks, order of the trials, disturbed trials.
 
 The timing error is how late an end may be stamped. A host's clock is read at the begin and end of each trial: if it
 gained or lost more against the master's than both uncertainties and any drift allow, it was set, or it stopped as
@@ -7,15 +7,20 @@ that of a suspended virtual machine does, and what the host measured meanwhile i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
+
+import numpy as np
 
 from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.reader import RESUMED
+from bench_common.stats.rows import SampleColumns
+from bench_master.analysis.host_samples import TrialSpan, TrialSpans
 from bench_master.analysis.report_types import ClockDisagreementReport, ClockReport, ResumeReport, TrialOrderReport
-from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
+from bench_master.analysis.treatment_types import DisturbanceReport, OperationReport, TreatmentReport
 from bench_master.formatting import format_seconds, plural
 
 MAX_ERROR_SHARE: Final = 0.1
@@ -23,6 +28,7 @@ MAX_ERROR_SHARE: Final = 0.1
 MAX_SHOWN_RATIO: Final = 10
 """Above so many times the median the warning leaves the percentage out."""
 ADVICE: Final = "the workers are overloaded; keep fewer jobs in flight on each (concurrency), or use more workers"
+ADVICE_ONE_JOB: Final = "the workers are overloaded with one job in flight each; check what else runs on their hosts"
 MAX_IDLE_BUSY_SHARE: Final = 0.5
 """A loop that is busy for a smaller share of the time is not overloaded."""
 SWITCH_INTERVAL_S: Final = 500e-6
@@ -72,25 +78,26 @@ class LoopStats:
 
 
 def timing_warning(
-    error_s: float | None, operations: Mapping[str, OperationReport], busy: float | None
+    error_s: float | None, operations: Mapping[str, OperationReport], busy: float | None, concurrency: int | None
 ) -> str | None:
     """Return why the durations of a treatment's shortest operation are unreliable, with advice; None if they are not.
 
-    `error_s` is its timing error (p99), `busy` the busy share of the workers' loops.
+    `error_s` is its timing error (p99), `busy` the busy share of the workers' loops, `concurrency` how many jobs were
+    in flight.
     """
     shortest_s = _shortest_median_s(operations)
     if error_s is None or shortest_s is None or error_s <= max(MAX_ERROR_SHARE * shortest_s, SWITCH_INTERVAL_S):
         return None
     return (
         f"the timing error (p99), {format_seconds(error_s, 3)}, is more than {MAX_ERROR_SHARE:.0%} of the shortest "
-        f"operation's median, {format_seconds(shortest_s, 3)}: {_advice(busy)}"
+        f"operation's median, {format_seconds(shortest_s, 3)}: {_advice(busy, concurrency)}"
     )
 
 
-def _advice(busy: float | None) -> str:
-    """Return what to do about uncertain stamps, given the busy share of the workers' loops."""
+def _advice(busy: float | None, concurrency: int | None) -> str:
+    """Return what to do about uncertain stamps, given the busy share of the workers' loops and the jobs in flight."""
     if busy is None or busy >= MAX_IDLE_BUSY_SHARE:
-        return ADVICE
+        return ADVICE_ONE_JOB if concurrency == 1 else ADVICE
     return (
         f"the workers' event loops were busy only {busy:.0%} of the time, so something else used their CPUs; "
         "check what else runs on their hosts, the engine included"
@@ -103,7 +110,7 @@ def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
     for entry in treatments:
         error_s, shortest_s = entry.timing_error_p99_s, _shortest_median_s(entry.operations)
         if entry.timing_warning is not None and error_s is not None and shortest_s is not None:
-            advice = _advice(entry.worker_busy_share)
+            advice = _advice(entry.worker_busy_share, entry.concurrency)
             doubtful.append((error_s / shortest_s, error_s, shortest_s, entry.title, advice))
     if not doubtful:
         return []
@@ -268,3 +275,188 @@ class TrialOrder:
                 "resumed: drift over time may bias these trials against their block"
             )
         return found
+
+
+ENGINE_AWAY: Final = "engine-unreachable"
+NO_IDLE_CPU: Final = "no-idle-cpu"
+
+MAX_IDLE_SHARE: Final = 0.02
+"""A host with a smaller share of idle CPU time during a trial had none."""
+MIN_OTHERS_SHARE: Final = 0.05
+"""Others that took a smaller share of a host's CPU time are not what it lacked."""
+_MAX_INSTANT_NS: Final = 1 << 62
+MIN_COVERED_SHARE: Final = 0.5
+"""How much of a trial samples of its host must cover."""
+
+
+@dataclass(slots=True)
+class _TrialCpu:
+    """What samples of a host say of a trial, by the part of each sample that lies in it."""
+
+    covered_ns: float = 0.0
+    idle_ticks: float = 0.0
+    ticks: float = 0.0
+
+    def has_idle(self, lasted_ns: int) -> bool:
+        """Return whether the host had idle CPU, as far as is known."""
+        known = self.ticks > 0 and self.covered_ns >= MIN_COVERED_SHARE * lasted_ns
+        return not known or self.idle_ticks > MAX_IDLE_SHARE * self.ticks
+
+
+_TICKS: Final = ("cpu_user_ticks", "cpu_system_ticks", "cpu_iowait_ticks", "cpu_steal_ticks", "cpu_idle_ticks")
+_IDLE_TICKS: Final = ("cpu_iowait_ticks", "cpu_idle_ticks")
+
+
+class Disturbances:
+    """Collects what disturbed single trials: an engine that did not answer, a host without idle CPU.
+
+    `guests` says of each treatment whether its jobs are benchmarks, which may well take all of a host's CPU.
+    """
+
+    def __init__(self, guests: Sequence[bool], *, noop: bool) -> None:
+        self._saturating = [guest or noop for guest in guests]
+        self._outages: dict[int, dict[tuple[int, int], Mapping[str, Any]]] = {}
+        self._contention: list[Mapping[str, Any]] = []
+        self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._cpu: dict[tuple[int, int], _TrialCpu] = {}
+        self.found: dict[int, list[DisturbanceReport]] = {}
+        """What disturbed the trials of each treatment, in order."""
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event; a malformed one is ignored."""
+        kind, trial, worker = event.get("kind"), event.get("trial"), event.get("worker")
+        if kind == "trial-begin" and isinstance(trial, int):
+            # A resumed run does it again.
+            self._outages.pop(trial, None)
+        names = ("began_ns",) if kind == "engine-outage" else ("begin_ns", "end_ns")
+        if type(worker) is not int or not all(_is_instant(event.get(name)) for name in names):
+            return
+        if kind == "engine-outage" and type(trial) is int:
+            # The report of its end supersedes that of its begin.
+            self._outages.setdefault(trial, {})[worker, event["began_ns"]] = event
+        elif kind == "cpu-contention":
+            self._contention.append(event)
+
+    def add_samples(self, spans: TrialSpans, samples: SampleColumns) -> None:
+        """Add samples of a host to the trials that they overlap; call it when all events are known."""
+        columns = samples.columns
+        if samples.source != "host" or not columns.keys() >= {"time_ns", "interval_ns", *_TICKS}:
+            return
+        total = np.sum([np.maximum(columns[name], 0) for name in _TICKS], axis=0)
+        idle = np.sum([np.maximum(columns[name], 0) for name in _IDLE_TICKS], axis=0)
+        rows = zip(columns["time_ns"].tolist(), columns["interval_ns"].tolist(), total, idle, strict=True)
+        for end_ns, interval_ns, ticks, idle_ticks in rows:
+            if interval_ns <= 0:
+                continue
+            for span in spans.overlapping(samples.worker, end_ns - interval_ns, end_ns):
+                overlap_ns = min(end_ns, span.end_ns) - max(end_ns - interval_ns, span.begin_ns)
+                cpu = self._cpu.setdefault((span.trial, samples.worker), _TrialCpu())
+                cpu.covered_ns += overlap_ns
+                cpu.ticks += ticks * overlap_ns / interval_ns
+                cpu.idle_ticks += idle_ticks * overlap_ns / interval_ns
+
+    def settle(self, hosts: Mapping[int, Mapping[str, Any]], spans: TrialSpans) -> None:
+        """Sum up, when all samples were added; `hosts` are what the file says of each worker's host."""
+        names = ("begin_ns", "end_ns")
+        times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
+        self._contention_times = (times[0], times[1])
+        for span in spans:
+            found = [self._outage(event, span) for event in self._outages.get(span.trial, {}).values()]
+            told: set[str] = set()
+            for (trial, worker), cpu in sorted(self._cpu.items()):
+                host = str(hosts.get(worker, {}).get("host"))
+                if trial == span.trial and host not in told and not cpu.has_idle(span.end_ns - span.begin_ns):
+                    told.add(host)
+                    found += self._busy_host(span, worker, host, hosts)
+            if found:
+                self.found.setdefault(span.treatment, []).extend(found)
+
+    def _outage(self, event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
+        began_ns, ended_ns, state = int(event["began_ns"]), event.get("ended_ns"), event.get("state")
+        # One that was not over when the file ended lasted until the trial's end at least.
+        end_ns = ended_ns if _is_instant(ended_ns) and state != "began" else span.end_ns
+        engine, failed = event.get("engine"), event.get("failed")
+        text = f"engine {engine} did not answer for {(end_ns - began_ns) / 1e9:.1f} s"
+        if state == "abandoned":
+            text += ", longer than a job may take"
+        if isinstance(failed, int):
+            text += f"; {plural(failed, 'job')} failed by it"
+        return DisturbanceReport(
+            trial=span.trial,
+            worker=event.get("worker"),
+            kind=ENGINE_AWAY,
+            from_s=(began_ns - span.begin_ns) / 1e9,
+            to_s=(end_ns - span.begin_ns) / 1e9,
+            what=str(engine),
+            share=None,
+            failed_jobs=failed if isinstance(failed, int) else None,
+            text=text,
+        )
+
+    def _busy_host(
+        self, span: TrialSpan, worker: int, host: str, hosts: Mapping[int, Mapping[str, Any]]
+    ) -> Iterator[DisturbanceReport]:
+        """Yield that a host had no idle CPU in a trial, unless that is what its benchmark is for."""
+        consumers: dict[tuple[str, int, int], float] = {}
+        others = 0.0
+        begins, ends = self._contention_times
+        for place in np.flatnonzero((begins < span.end_ns) & (ends > span.begin_ns)).tolist():
+            event = self._contention[place]
+            if str(hosts.get(event["worker"], {}).get("host")) != host:
+                continue
+            overlap_ns = min(event["end_ns"], span.end_ns) - max(event["begin_ns"], span.begin_ns)
+            part = overlap_ns / (span.end_ns - span.begin_ns)
+            others += _share(event.get("others_share")) * part
+            who = (str(event.get("consumer") or ""), _whole(event.get("pid")), _whole(event.get("processes")))
+            consumers[who] = consumers.get(who, 0.0) + _share(event.get("consumer_share")) * part
+        (name, pid, processes), share = max(consumers.items(), key=lambda item: item[1], default=(("", 0, 0), 0.0))
+        others, share = min(1.0, others), min(1.0, share)
+        if others < MIN_OTHERS_SHARE and self._saturating[span.treatment]:
+            return
+        text = f"host {host} had no idle CPU"
+        if name and others >= MIN_OTHERS_SHARE:
+            which = f"process {pid}" if processes == 1 else plural(processes, "process")
+            text += f"; {name} ({which}), which is no part of this run, took {share:.0%} of it"
+        else:
+            name, text = "", f"{text}, and no other program took much of it: the load itself fills the host"
+        yield DisturbanceReport(
+            trial=span.trial,
+            worker=worker,
+            kind=NO_IDLE_CPU,
+            from_s=0.0,
+            to_s=(span.end_ns - span.begin_ns) / 1e9,
+            what=name,
+            share=share if name else None,
+            failed_jobs=None,
+            text=text,
+        )
+
+    def warnings(self) -> list[str]:
+        """Return a warning for each kind of disturbance and what caused it."""
+        groups: dict[tuple[str, str], list[DisturbanceReport]] = {}
+        for disturbances in self.found.values():
+            for one in disturbances:
+                groups.setdefault((one.kind, one.what), []).append(one)
+        texts = []
+        for (kind, what), found in groups.items():
+            trials = sorted({one.trial for one in found})
+            numbers = ", ".join(map(str, trials[:10])) + (", ..." if len(trials) > 10 else "")  # noqa: PLR2004
+            worst = max(found, key=lambda one: (one.share or 0.0, one.to_s - one.from_s))
+            advice = {
+                ENGINE_AWAY: "jobs that had not begun waited for it",
+                NO_IDLE_CPU: f"end {what} and run again" if what else "use a larger host, or a smaller load",
+            }[kind]
+            texts.append(f"disturbed in {plural(len(trials), 'trial')} ({numbers}): {worst.text}; {advice}")
+        return texts
+
+
+def _is_instant(value: object) -> TypeGuard[int]:
+    return type(value) is int and abs(value) < _MAX_INSTANT_NS
+
+
+def _share(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else 0.0
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -77,11 +77,16 @@ class Coordinator:
             self._decisions.append((now, _outline(event), [_outline(action) for action in actions]))
         return actions
 
+    @property
+    def heartbeat_timeout_s(self) -> float:
+        """How long a worker may be silent before it is missing."""
+        return self._policy.heartbeat_timeout_s
+
     def story(self) -> str:
         """Return the last events that led to actions, the oldest first, for an error report."""
         return "\n".join(f"{now:.3f} {event} -> {actions}" for now, event, actions in self._decisions)
 
-    def _decide(self, event: ev.Event, now: float) -> list[act.Action]:  # noqa: C901  a table of the events
+    def _decide(self, event: ev.Event, now: float) -> list[act.Action]:  # noqa: C901, PLR0912  a table of the events
         if self.phase is Phase.FINISHED:
             return self._on_event_after_end(event)
         match event:
@@ -99,6 +104,8 @@ class Coordinator:
                 return self._on_hello(event, now)
             case ev.WorkerDied():
                 return self._on_worker_died(event, now)
+            case ev.WorkerStarved():
+                return self._on_worker_starved(event, now)
             case ev.CleanupDone():
                 return self._on_cleanup_done(event, now)
             case ev.RunRefused():
@@ -181,6 +188,19 @@ class Coordinator:
         if member is None or not member.present or event.epoch not in (None, member.epoch):
             return []
         return [*self._mark_missing(member, event.reason, now), *self._advance(now)]
+
+    def _on_worker_starved(self, event: ev.WorkerStarved, now: float) -> list[act.Action]:
+        member = self.roster.find(event.worker_id)
+        if member is None or not member.present:
+            return []
+        timeout_s = self._policy.heartbeat_timeout_s
+        silent = now - member.last_heard_at
+        told = member.starved_at - member.last_heard_at > timeout_s
+        member.starved_at = now
+        if silent <= timeout_s or told:
+            return []
+        fields = {"worker": member.number, "worker_id": member.worker_id, "seconds": silent}
+        return [act.LogEvent("worker-starved", fields)]
 
     def _mark_missing(self, member: Member, reason: str, now: float, *, silent: bool = False) -> list[act.Action]:
         self.roster.mark_missing(member, now)
@@ -362,7 +382,9 @@ class Coordinator:
         actions: list[act.Action] = []
         for member in self.roster:
             silent = now - member.last_heard_at
-            if member.present and silent > self._policy.heartbeat_timeout_s:
+            starved = now - member.starved_at <= self._policy.heartbeat_timeout_s
+            limit_s = self._policy.starved_timeout_s if starved else self._policy.heartbeat_timeout_s
+            if member.present and silent > limit_s:
                 actions += self._mark_missing(member, f"silent for {silent:.1f} s", now, silent=True)
             elif (
                 member.presence is Presence.MISSING and now - member.missing_since > self._policy.reconnect_timeout_s

@@ -49,6 +49,13 @@ class WorkerDied:
     """The epoch that ended; None: its current one."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerStarved:
+    """A member that is silent is alive, and waits for a CPU."""
+
+    worker_id: str
+
+
 @dataclass(slots=True)
 class ResultsReceived:
     """A batch of results."""
@@ -128,6 +135,7 @@ Event: TypeAlias = (
     Hello
     | Heartbeat
     | WorkerDied
+    | WorkerStarved
     | ResultsReceived
     | PackingReported
     | EngineOutage
@@ -279,6 +287,8 @@ class Policy:
     """How long the run waits for them."""
     heartbeat_timeout_s: float = 5.0
     """How long a worker may be silent before it is missing."""
+    starved_timeout_s: float = 60.0
+    """How long it may be silent where it is known to be alive and to get no CPU."""
     reconnect_timeout_s: float = 10.0
     """How long a missing worker may take to reconnect before its jobs are lost."""
     max_attempts: int = 3

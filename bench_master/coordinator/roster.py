@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -60,6 +61,8 @@ class Member:
     """The number of its present connection; every reconnect gets a new one."""
     last_heard_at: float
     """When it last sent anything."""
+    starved_at: float = -math.inf
+    """When it was last known to be alive and to wait for a CPU."""
     presence: Presence = Presence.PRESENT
     missing_since: float = 0.0
     """When it was last marked missing."""

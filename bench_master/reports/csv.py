@@ -15,6 +15,7 @@ _COMMON_COLUMNS: Final = (
     "run_state", "jobs_planned", "jobs_missing",
     "jobs_done", "jobs_failed", "jobs_lost", "jobs_aborted", "jobs_not_started", "jobs_warmup", "jobs_per_s",
     "timing_error_p99_s", "timing_error_max_s", "worker_busy_share", "worker_lag_max_s", "timing_warning",
+    "disturbed_trials", "disturbances",
     "open_rate_per_s", "open_offered", "open_offered_per_s", "open_achieved_per_s", "open_dropped",
     "open_in_system", "open_expected", "imported", "skipped",
 )  # fmt: skip
@@ -84,6 +85,8 @@ def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str,
         "worker_busy_share": entry.worker_busy_share,
         "worker_lag_max_s": entry.worker_lag_max_s,
         "timing_warning": entry.timing_warning,
+        "disturbed_trials": len({one.trial for one in entry.disturbances}),
+        "disturbances": "; ".join(f"trial {one.trial}: {one.text}" for one in entry.disturbances) or None,
         "skipped": entry.skipped,
     }
     if load is not None:

@@ -45,6 +45,7 @@ from bench_master.formatting import (
 )
 from bench_master.reports import ReportSource
 from bench_master.reports.text_sections import (
+    disturbance_lines,
     harness_table,
     load_table,
     overhead_notes,
@@ -265,6 +266,7 @@ def lines(document: ReportDocument) -> Iterator[str]:
         yield from heading(name, "-")
         yield from _jobs(entry)
         yield from timing_lines(entry, document.hosts)
+        yield from disturbance_lines(entry)
         yield ""
         yield from treatment_tables(entry, document.pctile)
         yield from packing_table(entry)

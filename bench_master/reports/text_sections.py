@@ -91,6 +91,18 @@ def timing_lines(entry: TreatmentReport, hosts: Sequence[HostReport]) -> list[st
     return paragraph(text, indent=2, hanging=4)
 
 
+def disturbance_lines(entry: TreatmentReport) -> Iterator[str]:
+    """Yield which trials of a treatment were disturbed, and by what; those of one cause together."""
+    trials: dict[str, list[int]] = {}
+    for one in entry.disturbances:
+        trials.setdefault(one.text, []).append(one.trial)
+    for text, numbers in trials.items():
+        noun = "trial" if len(numbers) == 1 else "trials"
+        yield from paragraph(
+            f"disturbed  {noun} {', '.join(map(str, numbers))}: {one_line(text)}", indent=2, hanging=4
+        )
+
+
 def _processes(document: ReportDocument) -> Iterator[tuple[str, MasterReport | HostReport]]:
     yield "master", document.master
     for host in document.hosts:

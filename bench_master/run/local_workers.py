@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -14,12 +14,19 @@ from typing import Final
 
 import gevent
 
+from bench_common.activity import ActivityWatch, child_pids, cpu_time_ns, describe_load
 from bench_common.keys import KeyPair, WorkerKey, write_worker_key
 from bench_master.worker_query import worker_command
 
 MAX_RESTARTS: Final = 3
 STOP_TIMEOUT_S: Final = 40.0
 """How long workers may take to exit by themselves after the run."""
+START_LIMIT_S: Final = 600.0
+"""How long a local worker that makes progress may take to join, in seconds."""
+ACTIVITY_INTERVAL_S: Final = 5.0
+"""Over how long a local worker must have run or waited for a CPU to count as active, in seconds."""
+NOTICE_INTERVAL_S: Final = 5.0
+"""How often the screen shows what a local worker is at that has not joined, in seconds."""
 LOG_TAIL: Final = 5
 """How many lines of a dead worker's log are shown."""
 
@@ -44,6 +51,21 @@ class LocalWorker:
     """How many times it was restarted."""
     given_up: bool = False
     """Whether it died too often to be restarted."""
+    started_at: float = 0.0
+    """When its process was started, in seconds of a monotonic clock."""
+    activity: ActivityWatch | None = None
+    """What its process gets of the CPUs."""
+    active_at: float = 0.0
+    """When its process was last known to run or to wait for a CPU."""
+    asked_at: float = 0.0
+    """When that was last looked up."""
+    shown_at: float = 0.0
+    """When its start was last shown."""
+
+    @property
+    def stage_file(self) -> Path:
+        """Where it tells how far it is."""
+        return self.log.with_suffix(".stage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,7 @@ class LocalWorkers:
                 command.append("-v")
             if allow_swapoff:
                 command.append("--allow-swapoff")
+            command += ["--stage-file", str(directory / f"{worker_id}.stage")]
             command.append(worker_id)
             self._workers.append(LocalWorker(worker_id, command, directory / f"{worker_id}.log"))
 
@@ -125,6 +148,51 @@ class LocalWorkers:
             deaths.append(WorkerDeath(worker.worker_id, f"its process {how}", _tail(worker.log), not worker.given_up))
         return deaths
 
+    def is_active(self, worker_id: str) -> bool:
+        """Return whether a worker lives and wants to run: one that is silent is starved of CPU, and does not hang."""
+        worker = next((one for one in self._workers if one.worker_id == worker_id), None)
+        return worker is not None and self._is_active(worker)
+
+    def are_starting(self, joined: Container[str]) -> bool:
+        """Return whether a worker that has not joined is on its way: it lives, makes progress and is young."""
+        now = monotonic()
+        return any(
+            self._is_active(worker) and now - worker.started_at < START_LIMIT_S
+            for worker in self._workers
+            if worker.worker_id not in joined
+        )
+
+    def describe_starts(self, joined: Container[str], *, due: bool = False) -> list[str]:
+        """Return for each worker that has not joined what it is at, and what it got of the CPUs.
+
+        With `due`, only for those whose start lasts long and was not shown lately.
+        """
+        now, found = monotonic(), []
+        for worker in self._workers:
+            if worker.worker_id in joined or worker.process is None or worker.process.poll() is not None:
+                continue
+            if due and now - max(worker.shown_at, worker.started_at) < NOTICE_INTERVAL_S:
+                continue
+            worker.shown_at = now
+            pids = (worker.process.pid, *child_pids(worker.process.pid))
+            cpu_s = sum(cpu_time_ns(pid) or 0 for pid in pids) / 1e9
+            found.append(
+                f"worker {worker.worker_id} (process {worker.process.pid}) has not joined after "
+                f"{now - worker.started_at:.0f} s, in which it got {cpu_s:.1f} s of CPU time: it is "
+                f"{_stage(worker)}; {describe_load()}"
+            )
+        return found
+
+    def _is_active(self, worker: LocalWorker) -> bool:
+        now = monotonic()
+        if worker.process is None or worker.activity is None or worker.process.poll() is not None:
+            return False
+        if now - worker.asked_at >= ACTIVITY_INTERVAL_S / 10:
+            worker.asked_at = now
+            if worker.activity.is_active():
+                worker.active_at = now
+        return now - worker.active_at < ACTIVITY_INTERVAL_S
+
     def kill(self, worker_id: str) -> None:
         """Kill the agent of that id, if it is one of ours; `poll_deaths` reports it."""
         for worker in self._workers:
@@ -148,10 +216,18 @@ class LocalWorkers:
             worker.process = subprocess.Popen(  # noqa: S603  our own program
                 worker.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        worker.started_at = worker.active_at = worker.asked_at = monotonic()
+        worker.activity = ActivityWatch(worker.process.pid, children=True)
 
     @staticmethod
     def _is_alive(worker: LocalWorker) -> bool:
         return worker.process is not None and worker.process.poll() is None
+
+
+def _stage(worker: LocalWorker) -> str:
+    with contextlib.suppress(OSError):
+        return worker.stage_file.read_text("utf-8", "replace") or "starting"
+    return "starting its interpreter"
 
 
 def _signal_name(number: int) -> str:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias, assert_never
 from bench_common.errors import ProtocolError
 from bench_common.messages import (
     CleanupDone,
+    CpuContention,
     Dismiss,
     EngineOutage,
     Heartbeat,
@@ -101,6 +102,7 @@ MemberMessage: TypeAlias = (
     | PackingReport
     | RunWarning
     | EngineOutage
+    | CpuContention
     | Progress
     | ServiceRequest
     | ServiceResult
@@ -196,6 +198,8 @@ class MessageHandler:
                 self._recorder.warn(f"worker {member.worker_id}: {one_line(message.text)}")
             case EngineOutage():
                 self._on_engine_outage(member, host, message)
+            case CpuContention():
+                self._recorder.contention(member.number, message)
             case Progress():
                 host.status_text = message.text
             case ServiceRequest():

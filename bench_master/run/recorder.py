@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench_common.activity import describe_load
+from bench_common.messages import CpuContention
 from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.coordinator import messages as act
 from bench_master.formatting import one_line, plural
@@ -99,6 +101,24 @@ class Recorder:
         """Write samples; `worker` -1 is the master."""
         if self.journal is not None:
             self.journal.samples(worker, source, columns, units)
+
+    def contention(self, worker: int, message: CpuContention) -> None:
+        """Write that a worker's host had no idle CPU for a time, and who took it."""
+        lasted_ns = message.end_ns - message.begin_ns
+        if self.journal is None or lasted_ns <= 0:
+            return
+        offset_ns = self._hosts[worker].offset_ns
+        fields = {
+            "worker": worker,
+            "begin_ns": message.begin_ns - offset_ns,
+            "end_ns": message.end_ns - offset_ns,
+            "consumer": message.consumer,
+            "pid": message.pid,
+            "processes": message.processes,
+            "consumer_share": message.consumer_ns / (lasted_ns * message.cpus),
+            "others_share": message.others_ns / (lasted_ns * message.cpus),
+        }
+        self.journal.note("cpu-contention", monotonic_ns(), fields)
 
     def take(self, action: act.RecordResults, epoch: int) -> None:
         """Write a batch of results, and acknowledge it once it is in the file."""
@@ -193,6 +213,14 @@ class Recorder:
                 self.view.notify(text)
             case "engine-outage":
                 self._on_engine_outage(fields)
+            case "worker-starved":
+                worker = self._hosts[fields["worker"]].worker_id
+                text = (
+                    f"worker {worker} was silent for {fields['seconds']:.0f} s: its process waits for a CPU "
+                    f"({describe_load()}), so it is not lost; times measured meanwhile are inflated"
+                )
+                self.warn(text)
+                self.view.notify(text)
             case "packed":
                 self.live_stats.reduce_planned(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id

@@ -162,9 +162,33 @@ class Session:
             self._recorder.warn(text)
             if self._coordinator.phase is Phase.WAITING_FOR_WORKERS:
                 self.refuse([text], unusable=True)
-        # No worker counts as missing while another still examines its host.
-        if not (self._coordinator.phase is Phase.WAITING_FOR_WORKERS and self._parts.preflight.pending):
+        if self._coordinator.phase is not Phase.WAITING_FOR_WORKERS:
+            self._note_starved_workers()
             self.handle(ev.Tick())
+        # No worker counts as missing while another still examines its host, or a local one is on its way.
+        elif not (self._parts.preflight.pending or self._await_local_workers()):
+            missing = self._parts.local_workers.describe_starts(self._joined())
+            self.handle(ev.Tick())
+            if self._over.is_set():
+                self._result.reasons += missing
+
+    def _joined(self) -> set[str]:
+        return {member.worker_id for member in self._coordinator.roster if member.present}
+
+    def _await_local_workers(self) -> bool:
+        """Return whether a local worker is on its way; show what it is at, if that takes long."""
+        joined = self._joined()
+        for text in self._parts.local_workers.describe_starts(joined, due=True):
+            self._view.notify(text)
+        return self._parts.local_workers.are_starting(joined)
+
+    def _note_starved_workers(self) -> None:
+        """Tell the coordinator of local workers that are silent because they get no CPU."""
+        now = monotonic()
+        for member in self._coordinator.roster:
+            silent = member.present and now - member.last_heard_at > self._coordinator.heartbeat_timeout_s / 2
+            if silent and self._parts.local_workers.is_active(member.worker_id):
+                self.handle(ev.WorkerStarved(member.worker_id))
 
     def _refresh_loop(self) -> None:
         sampled_at = monotonic()

@@ -100,6 +100,16 @@ def daemon_processes(name: str) -> DaemonProcesses | None:
     return None if engine is None or isinstance(engine, BrokenEngine) else engine.daemon_processes()
 
 
+def daemon_names(names: Iterable[str]) -> frozenset[str]:
+    """Return what the own processes of some engines are called: daemons, helpers, shims."""
+    found = frozenset[str]()
+    for name in names:
+        side = daemon_processes(name)
+        if side is not None:
+            found |= side.names | side.shims | frozenset((*side.roots, *(one.name for one in side.companion_daemons)))
+    return found
+
+
 def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:
     try:
         loaded = point.load()

@@ -337,6 +337,8 @@ class Sampling:
         self._units: dict[str, dict[str, str]] = {}
         self._sent_at = monotonic()
         self._over = Event()
+        self.on_host_row: Callable[[Row], None] | None = None
+        """Gets each row of the host, if set."""
 
     def start_host_sampling(self, interval_s: float) -> None:
         """Read this host, as ``host``, from now on, in a greenlet; where its /proc cannot be read, that is logged."""
@@ -375,8 +377,11 @@ class Sampling:
         for _ in _ticks(interval_s, self._over):
             for source, sampler in samplers.items():
                 row = sampler.sample()
-                if row is not None:
-                    self.add(source, row, sampler.units)
+                if row is None:
+                    continue
+                self.add(source, row, sampler.units)
+                if source == "host" and self.on_host_row is not None:
+                    self.on_host_row(row)
             if monotonic() - self._sent_at >= SEND_S and not self._over.is_set():
                 self.flush()
 

@@ -275,6 +275,21 @@ def test_silence_is_a_loss():
     assert run.notes("worker-lost")[0]["reason"].startswith("silent for 5.1 s")
 
 
+def test_a_worker_that_is_alive_and_gets_no_cpu_is_not_missing():
+    """Its silence is logged once, and counts as a loss only after a much longer time."""
+    run = Run()
+    run.join()
+    run.beat()
+    for _ in range(29):
+        run.feed(ev.WorkerStarved("a"), after=2.0)
+        run.feed(ev.Tick())
+    assert not run.notes("worker-lost")
+    assert [note["seconds"] for note in run.notes("worker-starved")] == [6.0]
+    run.feed(ev.WorkerStarved("a"), after=3.0)
+    run.feed(ev.Tick())
+    assert [note["reason"] for note in run.notes("worker-lost")] == ["silent for 61.0 s"]
+
+
 def test_results_are_a_sign_of_life():
     """A worker whose results come in is not missed, even when its heartbeats are late."""
     run = Run(treatment(concurrency=1, iterations=10), heartbeat_timeout_s=5.0)
