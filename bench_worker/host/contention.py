@@ -32,6 +32,9 @@ MAX_NAME_CHARS: Final = 64
 _KERNEL_THREADS: Final = 2
 """The process whose children are the kernel's threads."""
 _MAX_ANCESTORS: Final = 64
+_MODULE_OPTION: Final = "-m"
+_CODE_OPTION: Final = "-c"
+"""What follows it is a program's text."""
 _INTERPRETERS: Final = ("python", "perl", "ruby", "node", "java", "bash", "sh", "dash")
 
 
@@ -116,7 +119,7 @@ class ContentionWatch:
             BusyPeriod(
                 self._begin_ns,
                 self._end_ns,
-                self._describe(name, pid)[:MAX_NAME_CHARS],
+                name,
                 pid,
                 len(by_pid),
                 spent_ns,
@@ -133,8 +136,9 @@ class ContentionWatch:
             known = old is not None and old.start_ticks == one.start_ticks
             ticks = one.own_ticks - (old.own_ticks if old is not None and known else 0)
             if ticks > 0 and not self._is_ours(one, now):
-                self._spent[one.name] += ticks * self._tick_ns
-                self._spent_by.setdefault(one.name, Counter())[pid] += ticks
+                name = self._describe(one)
+                self._spent[name] += ticks * self._tick_ns
+                self._spent_by.setdefault(name, Counter())[pid] += ticks
 
     def _scan(self) -> Mapping[int, ProcessStat]:
         begun_ns = self._clock()
@@ -158,16 +162,19 @@ class ContentionWatch:
             seen = table.get(seen.parent)
         return False
 
-    def _describe(self, name: str, pid: int) -> str:
-        """Return the name of a process; of an interpreter with the name of its script, and no other argument.
+    def _describe(self, one: ProcessStat) -> str:
+        """Return the name of a process; of an interpreter with that of its script or module, and no other argument.
 
         What follows on a command line may be a secret.
         """
-        if not name.startswith(_INTERPRETERS):
-            return name
-        words = (self._files.text(f"/proc/{pid}/cmdline") or "").split("\0")[1:]
-        script = next((word for word in words if word), "")
-        return name if not script or script.startswith("-") else f"{name} {PurePath(script).name}"
+        if not one.name.startswith(_INTERPRETERS):
+            return one.name
+        words = [word for word in (self._files.text(f"/proc/{one.pid}/cmdline") or "").split("\0")[1:] if word]
+        while words and words[0] != _MODULE_OPTION and words[0].startswith("-"):
+            words = words[1:] if words[0] != _CODE_OPTION else []
+        if words and words[0] == _MODULE_OPTION:
+            words = words[1:]
+        return f"{one.name} {PurePath(words[0]).name}"[:MAX_NAME_CHARS] if words else one.name
 
 
 class HostLeader:

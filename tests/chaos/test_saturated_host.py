@@ -1,6 +1,9 @@
 """A host without idle CPU: a worker that starves is not lost, and the report names who took the CPU."""
 
 import contextlib
+import csv
+import io
+import json
 import os
 import signal
 import subprocess
@@ -65,6 +68,7 @@ if "--stage-file" in sys.orig_argv:
 
 def set_scheduling(process, policy, cpus):
     """Set how all threads of a process are scheduled, and on which CPUs."""
+    set_autogroup(process.pid, 19 if policy == os.SCHED_IDLE else 0)
     for thread in process.threads():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setscheduler(thread.id, policy, os.sched_param(0))
@@ -110,7 +114,7 @@ def test_a_worker_that_starves_is_waited_for_and_not_lost(tmp_path):
         assert live.end(90) == 0, live.err
         assert "was lost" not in live.err
         run = live.run
-        warnings = StatsFile(live.stats).footer["warnings"]
+        warnings = next(StatsFile(live.stats).blocks({"footer"})).body["warnings"]
         assert run.outcomes() == {"done": 4}
     assert "of CPU time: it is " in run.err
     assert "load average " in run.err
@@ -134,3 +138,36 @@ def test_a_worker_that_hangs_at_its_start_is_missing_and_told_with_its_stage(tmp
     assert "worker local-0 (process " in told
     assert "of CPU time: it is " in told
     assert "load average " in told
+
+
+def test_a_busy_neighbour_is_named_in_the_report(tmp_path):
+    """The trials without idle CPU are marked with the program that took most of it, in every summary."""
+    (tmp_path / "neighbour.py").write_text(BUSY)
+    count = len(os.sched_getaffinity(0))
+    command = [sys.executable, tmp_path / "neighbour.py"]
+    # In sessions of their own: the kernel divides the CPUs between sessions first.
+    neighbours = [subprocess.Popen(command, start_new_session=True) for _ in range(2 * count)]
+    try:
+        scenario = NATIVE | {
+            "repeats": 1,
+            "iterations": 1,
+            "job": {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "6"]}},
+        }
+        with LiveRun(tmp_path / "run", scenario) as live:
+            assert live.end(120) == 0, live.err
+            document = json.loads(live.workspace.master("report-scenario", "-s", live.stats, "--format", "json").out)
+            table = live.workspace.master("report-scenario", "-s", live.stats, "--format", "csv").out
+            text = live.report()
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
+    (disturbed,) = document["treatments"][0]["disturbances"]
+    assert (disturbed["kind"], disturbed["trial"]) == ("no-idle-cpu", 0)
+    assert disturbed["what"].endswith("neighbour.py"), disturbed
+    assert disturbed["share"] > 0.05
+    assert any("neighbour.py" in warning for warning in document["warnings"])
+    (row, *_) = csv.DictReader(io.StringIO(table))
+    assert row["disturbed_trials"] == "1"
+    assert "neighbour.py" in row["disturbances"]
+    assert "disturbed  trial 0: host " in text
