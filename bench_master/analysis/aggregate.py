@@ -39,6 +39,7 @@ JOB: Final = "job"
 RESPONSE: Final = "response"
 """Name of the time from arrival to end, in an open system."""
 
+_INT64: Final = np.iinfo(np.int64)
 _BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *LOOP_FIELDS})
 MAX_ERROR_GROUPS: Final = 1000
 
@@ -111,8 +112,7 @@ class Aggregator:
         """Whether stamps are times; imported results have none."""
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
-        self._starts = np.full(count, np.iinfo(np.int64).max)
-        self._ends = np.full(count, np.iinfo(np.int64).min)
+        self._starts, self._ends = (np.full(count, extreme) for extreme in (_INT64.max, _INT64.min))
         self._trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
         self._takers: dict[int, frozenset[int]] = {}
@@ -147,8 +147,7 @@ class Aggregator:
         self.loads: dict[int, HostLoad] = {}
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
-        guests = [bool((one.get("job") or {}).get("workload")) for one in self.treatments]
-        self.disturbances = Disturbances(guests, noop=bool(header.get("noop")))
+        self.disturbances = Disturbances(self.treatments, noop=bool(header.get("noop")))
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])

@@ -310,11 +310,12 @@ _IDLE_TICKS: Final = ("cpu_iowait_ticks", "cpu_idle_ticks")
 class Disturbances:
     """Collects what disturbed single trials: an engine that did not answer, a host without idle CPU.
 
-    `guests` says of each treatment whether its jobs are benchmarks, which may well take all of a host's CPU.
+    `treatments` are those of the header. The jobs of some are benchmarks, which may well take all of a host's CPU.
     """
 
-    def __init__(self, guests: Sequence[bool], *, noop: bool) -> None:
-        self._saturating = [guest or noop for guest in guests]
+    def __init__(self, treatments: Sequence[Mapping[str, Any]], *, noop: bool) -> None:
+        jobs = [treatment.get("job") for treatment in treatments]
+        self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
         self._outages: dict[int, dict[tuple[int, int], Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
