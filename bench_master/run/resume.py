@@ -85,7 +85,15 @@ class ResumableRun:
         if self.state.footer is not None:
             return 0.0
         silent_s = max(0.0, time.time() - self._modified_s)
+        now = read_clock()
+        if self._is_same_boot(now) and now["monotonic_ns"] >= self.state.last_ns:
+            # The calendar may have been set since; this clock was not.
+            silent_s = min(silent_s, (now["monotonic_ns"] - self.state.last_ns) / 1e9)
         return max(0.0, lease_s + CLEANUP_GRACE_S - silent_s)
+
+    def _is_same_boot(self, now: Mapping[str, Any]) -> bool:
+        """Return whether the machine, whose clock is `now`, is the one on which the run began, and still runs."""
+        return bool(now["boot_id"]) and self.header["clock"].get("boot_id") == now["boot_id"]
 
     def summary(self) -> str:
         """Return one line on what is complete and what is left to do."""
@@ -189,8 +197,7 @@ class ResumableRun:
         """
         state, began, now = self.state, self.header["clock"], read_clock()
         shift_ns = 0
-        known = bool(now["boot_id"]) and began.get("boot_id") == now["boot_id"]
-        if not known or now["monotonic_ns"] < state.last_ns:
+        if not self._is_same_boot(now) or now["monotonic_ns"] < state.last_ns:
             due_ns = began["monotonic_ns"] + now["unix_ns"] - began["unix_ns"]
             shift_ns = max(due_ns, state.last_ns + 1) - now["monotonic_ns"]
         at_ns = now["monotonic_ns"] + shift_ns

@@ -241,8 +241,8 @@ def load_keys(
 
 BASE_FDS: Final = 256
 """What a master has open without any worker, with room to spare."""
-FDS_PER_WORKER: Final = 8
-"""A lane that listens, its connections and zmq's own signals; measured, and rounded up."""
+FDS_PER_WORKER: Final = 16
+"""A lane that listens, its connections, its monitor and zmq's own signals; measured (11), and rounded up."""
 
 
 def raise_fd_limit(workers: int) -> None:

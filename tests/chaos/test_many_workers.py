@@ -1,5 +1,6 @@
-"""Two hundred workers on one master: they start, run and stop cleanly, and none is missed."""
+"""Two hundred workers on one master, on a machine with other things to do: none is missed, and no job is lost."""
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,8 +22,20 @@ def workspace(tmp_path):
         yield made
 
 
-def test_two_hundred_workers_serve_one_master(workspace, monkeypatch):
-    """Every one joins, gets its share, and ends by itself; each job is done once, and nothing else happened."""
+@pytest.fixture
+def neighbours():
+    """Two busy loops, each in a session of its own, between which the kernel divides the CPUs first."""
+    command = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(command, start_new_session=True) for _ in range(2)]
+    yield loops
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.timeout(400)
+def test_two_hundred_workers_serve_one_master_on_a_loaded_machine(workspace, monkeypatch, neighbours):
+    """Every one joins, gets its share, and ends by itself; each job is done once, and nobody was lost."""
     monkeypatch.setitem(PROGRAMS, "light-workers", (sys.executable, str(LIGHT)))
     # What a login shell usually has; the hard limit stays.
     monkeypatch.setitem(
@@ -34,22 +47,28 @@ def test_two_hundred_workers_serve_one_master(workspace, monkeypatch):
     ports += ("--zmq-bind-ip", "127.0.0.1", "--insecure")
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = workspace.scenario(job=job, repeats=2, operation_count=JOBS // 2, concurrency=2)
-    flags = ("--noop", "--expect", WORKERS, "--worker-timeout", "60s", *ports)
+    flags = ("--noop", "--expect", WORKERS, "--worker-timeout", "120s", *ports)
     program, stats = workspace.start_run(scenario, *flags, workers=0)
     fleet = []
     for place in range(PROCESSES):
         words = ("--control-port", control, "--count", EACH, "--slots", 2, "--name", f"light-{place}")
         fleet.append(workspace.start("light-workers", *words))
         time.sleep(0.5)  # a fleet does not start in one instant
-    run = workspace.finish(program, stats, seconds=120)
+    run = workspace.finish(program, stats, seconds=300)
     document = run.document
     assert len(document["hosts"]) == WORKERS
     assert document["totals"]["done"] == JOBS
     assert document["incomplete"] == []
     assert len({job["worker"] for job in run.jobs}) == WORKERS, "everybody had a share"
     kinds = {event["kind"] for event in run.blocks("event")}
-    assert kinds == {"worker-joined", "run-begin", "trial-begin", "trial-end", "cleanup-done"}
+    assert kinds - {"cpu-contention", "master-stalled"} == {
+        "worker-joined",
+        "run-begin",
+        "trial-begin",
+        "trial-end",
+        "cleanup-done",
+    }
     for processes in fleet:
-        ended = processes.wait_for_exit(20)
+        ended = processes.wait_for_exit(60)
         assert (ended.status, ended.out) == (0, f"{EACH} of {EACH} served a run\n")
         assert "Traceback" not in ended.err

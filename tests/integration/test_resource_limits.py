@@ -37,7 +37,7 @@ def as_stranger(words):
     ("program", "kind", "limit", "told"),
     [
         (MASTER, "NOFILE", 8, "may have 8 open files and needs"),
-        (MASTER, "NOFILE", 100, "1 workers take 264 open files, and this process may have 100"),
+        (MASTER, "NOFILE", 100, "1 workers take 272 open files, and this process may have 100"),
         (MASTER, "AS", 100 * MIB, "MiB more of address space and cannot have them"),
         (MASTER, "AS", 250 * MIB, "MiB more of address space and cannot have them"),
         (MASTER, "FSIZE", 1000, "files may have 1000 bytes"),
