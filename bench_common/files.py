@@ -44,13 +44,7 @@ def _check_regular(path: str | os.PathLike[str], mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     what = next((text for is_kind, text in _KINDS if is_kind(mode)), "is no file")
-    raise OSError(errno.EINVAL, f"{what}, and a regular file is expected", os.fspath(path))
-
-
-def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
-    """Return the content of a regular file, at most `limit` bytes and one more: who gets that many refuses them."""
-    with open_regular(path) as file:
-        return file.read(limit + 1)
+    raise OSError(errno.EINVAL, f"{what}, not a regular file", os.fspath(path))
 
 
 def spool_stdin(limit: int) -> BinaryIO:

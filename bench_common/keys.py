@@ -23,6 +23,7 @@ import zmq
 from zmq.utils import z85
 
 from bench_common.errors import UsageError, did_you_mean
+from bench_common.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 MASTER_FILE: Final = "master.key"
 ALLOW_LIST_FILE: Final = "authorized_workers"
 KEY_LENGTH: Final = 40
+MAX_KEY_FILE_BYTES: Final = 16 << 20
+"""An allow-list of 100,000 workers has a quarter of that."""
 """Characters of a key in Z85."""
 KEY_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of workers, which go into file names, ZAP domains and reports."""
@@ -154,15 +157,17 @@ def make_private_directory(directory: Path) -> None:
 def _read_checked(path: Path, *, forbidden: int, why: str, mode: str) -> str:
     try:
         # The descriptor is checked, not the path: nobody can swap the file between check and read.
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
             if stat.S_IMODE(status.st_mode) & forbidden:
                 raise UsageError(f"{path}: {why} (mode {stat.S_IMODE(status.st_mode):04o}); chmod {mode} {path}")
             if status.st_uid not in (0, os.geteuid()):
                 raise UsageError(f"{path}: belongs to user id {status.st_uid}; it must belong to you or root")
-            content = file.read()
+            content = file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror} (`bench-master keygen` creates keys)") from error
+    if len(content) > MAX_KEY_FILE_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_KEY_FILE_BYTES} bytes; is this a key file?")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,7 @@ class StatsFile:
             self.path = Path("<stdin>")
             with self._naming_errors():
                 self._spooled = spool_stdin(MAX_STDIN_BYTES)
+            weakref.finalize(self, self._spooled.close)
         with contextlib.closing(self._intact_blocks(None)) as blocks:
             first = next(blocks, None)
         if self._odd and self._odd[0][0] == 0:
@@ -228,7 +230,9 @@ class StatsFile:
             yield
         except OSError as error:
             hint = _similar_file_hint(self.path) if isinstance(error, FileNotFoundError) else ""
-            raise NotAStatsFileError(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
+            raise NotAStatsFileError(
+                f"{self.path}: {error.strerror}{hint}; a stats file expected (- reads standard input)"
+            ) from error
 
     def iter_jobs(self) -> Iterator[Rows]:
         """Yield `JOB_ROW` arrays of at most 65,536 rows."""

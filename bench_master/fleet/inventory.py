@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from bench_common.cli import MAX_SLOTS, NAME_PATTERN, InvalidValue, host_address, host_name, strip_brackets
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
+from bench_common.files import open_regular
 from bench_common.keys import KEY_NAME_PATTERN
 from bench_common.plugins import registered
 from bench_master.fleet.hosts import (
@@ -177,7 +178,7 @@ def launcher_names() -> tuple[str, ...]:
 def load_inventory(path: Path) -> Inventory:
     """Return the inventory in a file; raise `UsageError` that lists every problem with its location."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: expected an inventory (docs/fleet.rst)") from error

@@ -20,10 +20,10 @@ import re
 import sys
 import zlib
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import NotARunOutput, ParseError, UsageError, did_you_mean
+from bench_common.files import STDIN, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,13 +166,13 @@ _OTHER_FORMATS: Final = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\
 
 def read_bytes(name: str) -> tuple[str, bytes]:
     """Return the display name and the bytes of a file; ``-`` is standard input. Raises `UsageError`."""
-    if name == "-":
+    if name == STDIN:
         return "<stdin>", sys.stdin.buffer.read(LIMIT_BYTES + 1)
     try:
-        with Path(name).open("rb") as stream:
+        with open_regular(name) as stream:
             return name, stream.read(LIMIT_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror or error}") from error
+        raise UsageError(f"{name}: {error.strerror or error} (- reads standard input)") from error
 
 
 def decode_text(place: str, data: bytes) -> str:

@@ -7,6 +7,7 @@ the text does, and lets ten lines of aliases grow to gigabytes.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 import yaml
 
 from bench_common.errors import Problem, ScenarioError, UsageError, did_you_mean
+from bench_common.files import STDIN, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -316,20 +318,24 @@ def _scenarios_under(folder: Traversable, prefix: str) -> Iterator[tuple[str, Tr
 
 
 def read_source(reference: str) -> Source:
-    """Return the text of a file, or of the ready-made scenario of that name.
+    """Return the text of a file, or of the ready-made scenario of that name; ``-`` is standard input.
 
     Raises `UsageError` if neither exists, and `ScenarioError` if the file is not UTF-8 text.
     """
     if not reference:
         raise UsageError("'': expected the file or the name of a scenario")
+    if reference == STDIN:
+        return Source("<stdin>", _text("<stdin>", sys.stdin.buffer.read(MAX_BYTES + 1)))
     path = Path(reference)
     shipped = builtin_scenarios()
     if path.exists() and not path.is_dir():
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 content = file.read(MAX_BYTES + 1)
         except OSError as error:
-            raise UsageError(f"{reference}: cannot read the scenario: {error.strerror}") from error
+            raise UsageError(
+                f"{reference}: cannot read the scenario: {error.strerror} (- reads standard input)"
+            ) from error
         return Source(reference, _text(reference, content))
     if reference in shipped:
         found = shipped[reference]
