@@ -1,5 +1,6 @@
 """A master that is killed outright, once and again: the run goes on in its file, and every trial counts once."""
 
+import os
 import signal
 import time
 from collections import Counter
@@ -8,6 +9,7 @@ import pytest
 from live_run import LIFE, SHORT_LEASE, LiveRun, OverTcp, processes_of
 from workspace import PROGRAMS, Workspace, wait_until
 
+from bench_common.stats.frame import FrameReader
 from bench_common.stats.reader import StatsFile
 
 NATIVE = {
@@ -167,3 +169,39 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
             foreign = workspace.master("run-scenario", "--resume", other)
             assert foreign.status == 2
             assert "is not a stats file" in foreign.err
+
+
+def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path):
+    """The plan is on disk before the first order: whatever the moment, there is a report, and the run goes on."""
+    scenario = {**NATIVE, "repeats": 2}
+    left = []
+    for place, delay_s in enumerate((0.0, 0.05)):
+        with LiveRun(tmp_path / f"run-{place}", scenario) as live:
+            wait_until(lambda live=live: "has joined" in live.err, 30, "a worker")
+            time.sleep(delay_s)
+            ordered = bool(live.job_processes())
+            live.signal([live.master], signal.SIGKILL)
+            live.program.process.wait(10)
+            if not live.stats.exists():
+                assert not ordered, "no job without a file"
+                continue
+            left.append(live.stats)
+            ended = live.workspace.master("report-scenario", "-s", live.stats, "--csv")
+            if not live.stats.stat().st_size:
+                assert not ordered, "no job without a plan in the file"
+                assert "the file is empty: its run ended before it began" in ended.err
+                continue
+            assert ended.status == 3
+            assert "8 of 8 planned jobs are missing" in ended.err
+    assert left, "some master was killed in time"
+    # What it is at its shortest: a header, and workers that have given up long since.
+    stats = left[-1]
+    with stats.open("rb") as file:
+        reader = FrameReader(file)
+        assert reader.read({"header"})[0] == "header"
+        header_bytes = reader.offset
+    os.truncate(stats, header_bytes)
+    os.utime(stats, (0, 0))
+    with Resumed(tmp_path / "next", scenario, stats=stats) as following:
+        assert following.end(PATIENCE_S) == 0, following.err
+        assert following.run.outcomes() == {"done": 8}

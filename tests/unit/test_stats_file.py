@@ -7,6 +7,7 @@ import os
 import struct
 import threading
 import zlib
+from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -638,3 +639,32 @@ def test_either_library_reads_files_of_the_other(path, monkeypatch, library):
     stats = StatsFile(other)
     assert [repr(block) for block in stats.blocks()] == whole[:-1]
     assert "the gzip member is damaged" in stats.damage
+
+
+def test_what_is_synced_is_on_disk_with_its_name(path, monkeypatch):
+    """`sync` writes what is buffered, then syncs the file, then the directory that has its name."""
+    steps = []
+    real = os.fsync
+
+    def noted(descriptor):
+        where = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        steps.append((where, StatsFile(path).header["run_id"]))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.sync()
+    assert steps == [(str(path), HEAD["run_id"]), (str(path.parent), HEAD["run_id"])]
+    writer.close()
+
+
+def test_a_plan_that_no_reader_would_take_is_refused_before_the_run(path):
+    """A header beyond the limits of a reader is an error of whoever writes it."""
+    writer = StatsWriter(path)
+    deep = {}
+    for _ in range(99):
+        deep = {"a": deep}
+    with pytest.raises(StatsFileError, match="this plan does not fit into a stats file: nested more than 64 deep"):
+        writer.put("header", {**HEAD, "options": deep})
+    writer.close()
