@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_common.errors import InfrastructureError, StatsFileError, UsageError
+from bench_common.files import STDIN
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, StatsFile, StatsWriter, SupersededTrials
 from bench_master.formatting import plural
@@ -36,6 +37,8 @@ class ResumableRun:
     """
 
     def __init__(self, path: Path) -> None:
+        if str(path) == STDIN:
+            raise UsageError("-: a run is resumed in its own file, not from standard input: name the file")
         self.stats = StatsFile(path)
         self.header = self.stats.header
         self._writer = StatsWriter(path, reopen=True)
