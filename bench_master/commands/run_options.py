@@ -496,7 +496,11 @@ class RunOptions:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `RunOptions`."""
     scenario = parser.add_argument(
-        "-f", "--file", required=True, metavar="X.yaml", help="scenario file, or the name of a ready-made scenario"
+        "-f",
+        "--file",
+        required=True,
+        metavar="X.yaml",
+        help="scenario file (- is standard input), or the name of a ready-made scenario",
     )
     _add_resume_option(parser, scenario)
     add_definition_options(parser)
