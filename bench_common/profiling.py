@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
+import msgspec
 
 from bench_common.errors import ProtocolError
 
@@ -23,6 +24,9 @@ MAX_UNPACKED_BYTES: Final = 16 << 20
 """The most bytes that a packed profile may unpack to."""
 MAX_PACKED_BYTES: Final = (1 << 20) - (1 << 12)
 """The most bytes of a packed profile: what a message may carry, less its envelope."""
+
+
+_unpack: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class Profile:
         """Return the profile in bytes from another process; raise `ProtocolError` if they hold none."""
         try:
             unzip = zlib.decompressobj()
-            text, speedscope = msgpack.unpackb(unzip.decompress(packed, MAX_UNPACKED_BYTES), raw=False)
+            # Of its declared type: a byte of anything else could become an object of 64.
+            text, speedscope = _unpack(unzip.decompress(packed, MAX_UNPACKED_BYTES))
             return cls(_printable(text), _printable(speedscope))
         except Exception as error:  # zlib, msgpack and what is inside fail in a dozen ways on hostile bytes
             raise ProtocolError(f"not a profile: {type(error).__name__} {str(error)[:40]}") from error

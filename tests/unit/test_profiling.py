@@ -2,13 +2,14 @@
 
 import json
 import time
+import tracemalloc
 import zlib
 
 import msgpack
 import pytest
 
 from bench_common.errors import ProtocolError
-from bench_common.profiling import Profile, Profiler
+from bench_common.profiling import MAX_UNPACKED_BYTES, Profile, Profiler
 from bench_master.run.profiles import MAX_NAME_CHARS, Profiles
 
 PROFILE = Profile("Profile of the load process of worker w-1\n", '{"exporter": "pyinstrument"}')
@@ -73,6 +74,18 @@ def test_anything_else_is_refused(content):
     """Whatever bytes arrive, the refusal is a ProtocolError."""
     with pytest.raises(ProtocolError, match="not a profile"):
         Profile.unpack(content)
+
+
+def test_a_profile_of_something_else_takes_no_memory():
+    """Millions of empty maps in a few KiB are refused before an object is made of them."""
+    count = MAX_UNPACKED_BYTES - 16
+    packed = zlib.compress(b"\x92\xdd" + count.to_bytes(4, "big") + b"\x80" * count + b"\xa0")
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match="not a profile: ValidationError"):
+        Profile.unpack(packed)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * MAX_UNPACKED_BYTES
 
 
 def test_names_from_elsewhere_cannot_write_to_the_terminal():
