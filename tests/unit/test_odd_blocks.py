@@ -50,14 +50,16 @@ HOSTS = sometimes_odd(
 EVENTS = sometimes_odd(
     kind=st.sampled_from(
         ["trial-begin", "trial-end", "trial-skipped", "packed", "resumed", "run-begin", "worker-lost",
-         "worker-joined", "interrupted", "odd"]
+         "worker-joined", "interrupted", "engine-outage", "cpu-contention", "odd"]
     ),
     at_ns=st.integers(999 * S, 1010 * S) | INT, trial=st.integers(0, 9), workers=st.lists(st.integers(0, 2)),
     clocks=st.lists(st.lists(INT, min_size=3, max_size=3), max_size=2), not_started=INT,
     not_started_outcome=st.sampled_from(["lost", "aborted"]), complete=st.booleans(), worker=st.integers(0, 2),
     containers=INT, full=st.booleans(), reason=WORD, returned=INT, hold_s=REAL, memory_before=INT,
     at=WORD, ended=WORD, gap_ns=INT, complete_trials=INT, rerun_trials=NUMBERS, first_job=INT,
-    roster=ANY, planned=INT,
+    roster=ANY, planned=INT, began_ns=INT, ended_ns=INT, state=WORD, engine=WORD, failed=INT,
+    begin_ns=st.integers(999 * S, 1010 * S) | INT, end_ns=st.integers(999 * S, 1010 * S) | INT,
+    others_share=REAL, consumer=WORD, pid=INT, processes=INT, consumer_share=REAL,
 )  # fmt: skip
 FOOTERS = sometimes_odd(
     ended=WORD, status=WORD, duration_s=REAL, not_started=INT, warnings=TEXTS, remarks=TEXTS, resumes=INT,
@@ -89,6 +91,7 @@ def samples(draw):
             st.sampled_from(
                 ["time_ns", "interval_ns", "busy_share", "lag_max_ns", "running_mean", "waiting_mean", "cpu_ns",
                  "rss_bytes", "cpu_idle_percent", "cpu_iowait_percent", "cpu_user_ticks", "memory_used_bytes",
+                 "cpu_iowait_ticks", "cpu_system_ticks", "cpu_steal_ticks", "cpu_idle_ticks",
                  "disk_read_bytes", "treatment", "trial", "span_ns", "busy_ns"]
             )
         )
