@@ -26,13 +26,14 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar, get_type_hints
 
 from gevent.hub import Hub
 from gevent.monkey import get_original
 
-from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
+from bench_common.errors import ExitCode, ScenarioError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.limits import ADVICE
+from bench_common.safe_text import escape_unprintable, flat_line, one_line, quoted_lines
 from bench_common.startup import restore_sigint
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def harden_streams() -> None:
     A stream that the caller closed (``>&-``) is redirected to /dev/null: otherwise the next file or socket would get
     its number. Output that stderr rejects, because its reader is gone or its disk is full, is dropped: no run may end
     because nobody watches it. A character that the caller's encoding cannot represent is escaped as in JSON: a report
-    must not end in the middle of a name, and JSON must stay JSON.
+    must not end in the middle of a name, and JSON must stay JSON. So is everything that could steer a terminal.
     """
     for number in range(3):
         try:
@@ -76,6 +77,7 @@ def harden_streams() -> None:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPE)
             kind = _name_stream_in_errors if name == "stdout" else _ignore_write_errors
+            escape_output(stream)
             for method in ("write", "flush"):
                 setattr(stream, method, kind(getattr(stream, method), name))
 
@@ -165,6 +167,19 @@ def _redirect_to_devnull(number: int) -> None:
     os.close(nowhere)
 
 
+def escape_output(stream: TextIO) -> TextIO:
+    """Return a stream, which from now on escapes what could steer a terminal that shows its text."""
+    write = stream.write
+
+    @functools.wraps(write)
+    def escaped(text: str) -> int:
+        write(escape_unprintable(text))
+        return len(text)
+
+    stream.write = escaped  # type: ignore[method-assign]
+    return stream
+
+
 def _name_stream_in_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wrap a stream's method: its errors name the stream, as a file's errors name the file."""
 
@@ -199,9 +214,28 @@ def _ignore_write_errors(method: Callable[..., Any], name: str) -> Callable[...,
 def _report_error(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    for line in text.splitlines() or [type(error).__name__]:
-        sys.stderr.write(f"{program}: {line}\n")
+    for line in error_lines(error) if isinstance(error, WeighbridgeError) else quoted_lines(text):
+        sys.stderr.write(f"{program}: {line or type(error).__name__}\n")
     return status
+
+
+def error_lines(error: WeighbridgeError) -> list[str]:
+    """Return an error's message as lines: the problems of a scenario, else the message and below it its details."""
+    if isinstance(error, ScenarioError):
+        return [str(problem) for problem in error.problems]
+    details = (line for detail in error.details for line in quoted_lines(detail))
+    return [*quoted_lines(error.message), *(f"  {line}" for line in details)]
+
+
+def tell(text: str) -> None:
+    """Write a message to stderr, as one line whatever is in it."""
+    sys.stderr.write(f"{flat_line(text)}\n")
+
+
+def tell_quoted(text: str) -> None:
+    """Write a message that may have several lines to stderr; those after the first begin with a bar."""
+    for line in quoted_lines(text):
+        sys.stderr.write(f"{line}\n")
 
 
 def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
@@ -336,7 +370,7 @@ class CommandParser(argparse.ArgumentParser):
             and (stray := self._first_stray_argument())
         ):
             message += f" (did you mean '{missing} {stray}'?)"
-        self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(int(ExitCode.USAGE), f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 _BRACKETS: Final = re.compile(r"\[[^\[\]]*:[^\[\]]*\]")

@@ -21,6 +21,8 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from bench_common.safe_text import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -37,9 +39,17 @@ class ExitCode(IntEnum):
 
 
 class WeighbridgeError(Exception):
-    """Base of every error whose message is meant for the user; `exit_code` is the command's status."""
+    """Base of every error whose message is meant for the user; `exit_code` is the command's status.
+
+    Each of the `details` is told below the message, on a line of its own.
+    """
 
     exit_code = ExitCode.INFRASTRUCTURE
+
+    def __init__(self, message: str = "", *details: str) -> None:
+        super().__init__("\n".join([message, *(f"  {detail}" for detail in details)]))
+        self.message = message
+        self.details = details
 
 
 class UsageError(WeighbridgeError):
@@ -62,7 +72,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        return f"{place}: {self.message}"
+        return one_line(f"{place}: {self.message}")
 
 
 class ScenarioError(UsageError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
 from bench_common.cli import CommandParser, add_debug_flag, read_options, run_guarded
+from bench_common.safe_text import log_to_stderr
 from bench_master import commands
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def run_command_line(argv: Sequence[str]) -> int:
     """Parse `argv` (without the program's name), run the sub-command, return the exit code."""
     arguments = build_parser(named_command(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
-    logging.basicConfig(level=logging.ERROR if arguments.quiet else level, format="%(levelname)s: %(message)s")
+    log_to_stderr(logging.ERROR if arguments.quiet else level)
     command: Command = arguments.command
     options = read_options(command.Options, arguments)
     return run_guarded(lambda: command.run(options), program=PROGRAM, debug=arguments.debug)

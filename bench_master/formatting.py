@@ -1,4 +1,4 @@
-"""Text as people read it: figures, plurals, text that is safe to print, and pages of 80 columns.
+"""Text as people read it: figures, plurals, and pages of 80 columns.
 
 A measured figure has a fixed number of digits and its unit, spelled as in `bench_common.units`. None, a figure that
 does not exist, is a dash. `align_table` makes a plain table, `wrap_last_column` wraps a long last column, and
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bench_common.safe_text import flat_line, one_line
 from bench_common.units import format_duration
 
 _TIME: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -107,17 +108,6 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def one_line(text: str) -> str:
-    """Return `text` as one line that cannot steer a terminal: an engine's message may hold any characters at all."""
-    return escape_control(" ".join(text.split()))
-
-
-def escape_control(text: str) -> str:
-    """Return `text`, lines and indentation kept, with everything that could steer a terminal written out."""
-    lines = text.expandtabs().splitlines()
-    return "\n".join("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
-
-
 WIDTH: Final = 80
 """Columns of the narrowest page and terminal that text is made for."""
 
@@ -150,21 +140,22 @@ def field(name: str, text: str) -> list[str]:
 
 
 def heading(text: str, rule: str) -> list[str]:
-    """Return an underlined heading."""
-    wrapped = paragraph(text)
+    """Return an underlined heading; a further line of it is indented, as a line of ours is not."""
+    wrapped = paragraph(text, hanging=2)
     return [*wrapped, rule * max(map(len, wrapped), default=0)]
 
 
 def align_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
     """Return a head and rows as lines of aligned columns; those titled in `right` are aligned at the right."""
     columns = [Column(title, left=title not in right) for title in titles]
-    lines = [list(titles), *map(list, rows)]
+    lines = [list(titles), *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [_align_cells(line, columns, widths, 2) for line in lines]
 
 
 def wrap_last_column(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table whose last column is wrapped so that no line is longer than `WIDTH`."""
+    rows = [_cells(row) for row in rows]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles) - 1)]
     head = sum(widths) + 2 * len(widths)
     lines: list[Sequence[str]] = []
@@ -180,6 +171,7 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
     Where it would not fit, the gaps narrow first; then names too long for their column get a line of their own; then
     spare columns are left out; at last the rows are wrapped like text.
     """
+    rows = [_cells(row) for row in rows]
     kept = list(range(len(columns)))
     while True:
         widths = [max(len(columns[place].title), *(len(row[place]) for row in rows), 0) for place in kept]
@@ -192,6 +184,11 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
             widths[0] = max(name, len(columns[0].title))
             return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, 1, indent)
         kept.remove(spare[-1])
+
+
+def _cells(row: Sequence[str]) -> list[str]:
+    """Return cells that have one line each, and keep their indentation."""
+    return [flat_line(cell) for cell in row]
 
 
 def _select_columns(rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[list[str]]:
@@ -226,7 +223,22 @@ def _align_cells(cells: Sequence[str], columns: Sequence[Column], widths: Sequen
 
 def tab_separated(rows: Iterable[Sequence[str]]) -> list[str]:
     """Return rows as lines of cells with a tab in between; tabs and line ends within a cell become spaces."""
-    return ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
+    return ["\t".join(map(one_line, row)) for row in rows]
+
+
+def table_cell(text: str) -> str:
+    """Return a text as a cell of CSV: one line, and behind an apostrophe where a spreadsheet would compute it.
+
+    That is a text that begins as a formula does (``=``, ``+``, ``-``, ``@``) and is no number.
+    """
+    text = flat_line(text)
+    if text[:1] not in ("=", "+", "-", "@"):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def choose_format(asked: str | None) -> str:

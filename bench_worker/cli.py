@@ -46,6 +46,7 @@ from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.rendezvous import check_socket, control_socket
+from bench_common.safe_text import log_to_stderr
 from bench_worker import queries
 from bench_worker.host.fingerprint import fingerprint, guess_environment
 from bench_worker.supervisor import LoadProcessHandle
@@ -183,9 +184,7 @@ def run_command_line(argv: Sequence[str]) -> int:
     """Parse `argv` (without the program's name), serve or run a query, return the exit code."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s"
-    )
+    log_to_stderr(logging.INFO if arguments.verbose else logging.WARNING)
 
     def command() -> int:
         if arguments.load_process is not None:

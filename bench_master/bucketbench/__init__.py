@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError
+from bench_common.safe_text import one_line
 from bench_master.bucketbench.convert import DefinitionFlags, translate
 from bench_master.bucketbench.schema import GRACE, is_definition
-from bench_master.formatting import one_line
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.load import parse_scenario, parse_tree
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, read_source

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_common.cli import file_name
+from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import DefinitionFlags, scenario_text
 from bench_master.commands.run_options import add_definition_options, add_overhead_option
@@ -52,7 +52,8 @@ def run(options: Options) -> int:
     else:
         _write_output(text, options.output, Path(options.file))
     if not options.quiet:
-        sys.stderr.writelines(f"note: {note}\n" for note in lost)
+        for note in lost:
+            tell(f"note: {note}")
     return int(ExitCode.OK)
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_common.cli import file_name
+from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, InfrastructureError
 from bench_master.commands.fleet_options import (
     FleetProgress,
@@ -62,7 +62,7 @@ def run(options: Options) -> int:
     status = ExitCode.OK
     for worker, log in logs.items():
         if isinstance(log, InfrastructureError):
-            sys.stderr.write(f"bench-master: {worker}: {log}\n")
+            tell(f"bench-master: {worker}: {log}")
             status = ExitCode.INFRASTRUCTURE
         else:
             path = options.directory / f"{worker}.log"

@@ -20,6 +20,7 @@ from bench_common.cli import (
     port,
     seconds,
     strip_brackets,
+    tell,
 )
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import KeyProvisioner, default_directory
@@ -235,11 +236,11 @@ def selected_inventory(options: InventoryOptions) -> Inventory:
 def warn_duplicate_hosts(inventory: Inventory, *, quiet: bool) -> None:
     """Warn of hosts that are one machine by two names: most often a mistake that makes one machine look like two."""
     if not quiet:
-        sys.stderr.writelines(
-            f"note: {second.place.file}:{second.place.line}: {first.name} and {second.name} are the same host, "
-            f"{second.login.address}:{second.login.port}; for several workers on one host use 'workers:'\n"
-            for first, second in inventory.duplicates()
-        )
+        for first, second in inventory.duplicates():
+            tell(
+                f"note: {second.place.file}:{second.place.line}: {first.name} and {second.name} are the same host, "
+                f"{second.login.address}:{second.login.port}; for several workers on one host use 'workers:'"
+            )
 
 
 def launch_spec(
@@ -281,7 +282,7 @@ class FleetProgress:
     def __call__(self, host: str, doing: str) -> None:
         """Print what is being done on a host."""
         if not self._quiet:
-            sys.stderr.write(f"{monotonic() - self._started_at:6.1f} s  {host:<{self._width}}  {doing}\n")
+            tell(f"{monotonic() - self._started_at:6.1f} s  {host:<{self._width}}  {doing}")
             sys.stderr.flush()
 
 
@@ -298,7 +299,7 @@ def exit_code_for(outcomes: Sequence[WorkerOutcome]) -> int:
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
         hosts = len({outcome.host for outcome in failed})
-        sys.stderr.write(f"bench-master: {plural(hosts, 'host')} failed; the reasons are in the table\n")
+        tell(f"bench-master: {plural(hosts, 'host')} failed; the reasons are in the table")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 
@@ -306,7 +307,8 @@ def exit_code_for(outcomes: Sequence[WorkerOutcome]) -> int:
 def report_new_host_keys(fleet_hosts: KnownHosts, *, quiet: bool) -> None:
     """Print which host keys were added."""
     if not quiet:
-        sys.stderr.writelines(f"{line}\n" for line in fleet_hosts.added_hosts)
+        for line in fleet_hosts.added_hosts:
+            tell(line)
 
 
 def stop_all(fleet: Fleet, outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:

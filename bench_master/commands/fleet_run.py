@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from bench_common.cli import tell
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
 from bench_master.commands.fleet_options import (
@@ -97,7 +97,7 @@ def _check_outcomes(outcomes: list[WorkerOutcome], *, require_all: bool) -> None
     if not failed:
         return
     for outcome in failed:
-        sys.stderr.write(f"bench-master: {outcome.host}: {outcome.detail}\n")
+        tell(f"bench-master: {outcome.host}: {outcome.detail}")
     if require_all:
         raise InfrastructureError("not every host could start its workers (--require-all)")
     if len(failed) == len(outcomes):
@@ -110,9 +110,9 @@ def _stop_workers(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) ->
         return
     for outcome in fleet.stop(hosts):
         if outcome.failed:
-            sys.stderr.write(
+            tell(
                 f"bench-master: worker {outcome.worker} may still run: {outcome.detail}; "
-                f"to stop it: bench-master kill-workers -i {inventory.path} --only {outcome.host}\n"
+                f"to stop it: bench-master kill-workers -i {inventory.path} --only {outcome.host}"
             )
 
 

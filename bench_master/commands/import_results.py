@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_common.cli import file_name, name
+from bench_common.cli import file_name, name, tell
 from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.units import parse_duration
 from bench_master.formatting import plural
@@ -100,15 +100,16 @@ def run(options: Options) -> int:
         raise UsageError(f"no run of {what.workload.name} in {', '.join(options.file)}; nothing imported")
     write_import(options.stats_file, what)
     for file in empty:
-        sys.stderr.write(f"{file}: no run of {what.workload.name} in this file\n")
+        tell(f"{file}: no run of {what.workload.name} in this file")
     for place, one in what.runs:
         if one.error:
-            sys.stderr.write(f"{place}: failed run: {one.error}\n")
+            tell(f"{place}: failed run: {one.error}")
     if not options.quiet:
         failed = f", {what.failed} of them failed" if what.failed else ""
         logs = f"; {plural(len(what.monitors), 'monitor log')} imported" if what.monitors else ""
         runs = plural(len(what.runs), "run")
-        sys.stderr.write(f"{runs} imported{failed}{logs}\nstats file: {options.stats_file}\n")
+        tell(f"{runs} imported{failed}{logs}")
+        tell(f"stats file: {options.stats_file}")
     return int(ExitCode.OK)
 
 
@@ -126,7 +127,7 @@ def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -
         what.monitors.append(replace(monitor, caveats=tuple(f"{place}: {doubt}" for doubt in monitor.caveats)))
         readings = len(next(iter(monitor.columns.values()), ()))
         if not readings:
-            sys.stderr.write(f"{place}: too few samples to report\n")
+            tell(f"{place}: too few samples to report")
         what.files.append(described | {"runs": 0, "readings": readings})
         return True
     try:
@@ -138,7 +139,7 @@ def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -
     what.files.append(described | {"runs": len(own), "readings": 0})
     if others:
         outputs = plural(len(others), "output")
-        sys.stderr.write(f"{place}: {outputs} skipped, not a run of {what.workload.name}: {others[0].error}\n")
+        tell(f"{place}: {outputs} skipped, not a run of {what.workload.name}: {others[0].error}")
     return bool(runs)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench_common.cli import tell
 from bench_common.keys import (
     ALLOW_LIST_FILE,
     KeyProvisioner,
@@ -104,7 +105,7 @@ def _list(directory: Path) -> None:
     for key, name in sorted(names.items(), key=lambda item: item[1]):
         _print_line(f"{key.decode()}  {name}")
     if not names:
-        sys.stderr.write(f"{path}: no worker is admitted; add one with `bench-master keygen --worker NAME`\n")
+        tell(f"{path}: no worker is admitted; add one with `bench-master keygen --worker NAME`")
 
 
 def _revoke(directory: Path, name: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 
+from bench_common.cli import tell
 from bench_common.errors import ExitCode, UsageError
 from bench_master.commands.fleet_options import (
     DiscoveryOptions,
@@ -21,6 +22,7 @@ from bench_master.commands.fleet_options import (
     selected_inventory,
 )
 from bench_master.fleet.fleet import Fleet
+from bench_master.formatting import tab_separated
 
 NAME = "kill-workers"
 HELP = "stop the workers of an inventory, or those that wait for this master"
@@ -66,9 +68,10 @@ def run(options: Options) -> int:
         present = discovery.gather(options.discovery.wait)
         discovery.send_home()
     for worker in present:
-        sys.stdout.write(f"{worker.worker_id}\t{worker.info.get('host', 'unknown')}\tasked to exit\n")
+        row = (worker.worker_id, str(worker.info.get("host", "unknown")), "asked to exit")
+        sys.stdout.write("\n".join(tab_separated([row])) + "\n")
     if not present:
-        sys.stderr.write(f"no worker connected within {options.discovery.wait:g} s\n")
+        tell(f"no worker connected within {options.discovery.wait:g} s")
     return int(ExitCode.OK)
 
 

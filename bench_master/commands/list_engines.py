@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
-from bench_master.formatting import one_line
+from bench_common.safe_text import flat_line, one_line
+from bench_master.formatting import tab_separated
 from bench_master.worker_query import query_worker
 
 NAME = "list-engines"
@@ -59,10 +60,9 @@ def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
     """Return a header line and a line for each engine, tab-separated."""
     lines: list[tuple[str, ...]] = [(*_COLUMNS, "reason", "advice", "operations")]
     lines += [
-        (*_row(status), one_line(status["reason"]), one_line(status["advice"]), " ".join(status["operations"]))
-        for status in statuses
+        (*_row(status), status["reason"], status["advice"], " ".join(status["operations"])) for status in statuses
     ]
-    return "".join("\t".join(line) + "\n" for line in lines)
+    return "\n".join(tab_separated(lines)) + "\n"
 
 
 def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
@@ -87,7 +87,8 @@ def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
 
 
 def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
-    return (status["name"], "yes" if status["usable"] else "no", status["version"] or "-", status["endpoint"] or "-")
+    usable = "yes" if status["usable"] else "no"
+    return (status["name"], usable, flat_line(status["version"] or "-"), flat_line(status["endpoint"] or "-"))
 
 
 def _notes(status: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_common.cli import file_name
+from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode
 from bench_master.commands.fleet_options import (
     DiscoveryOptions,
@@ -133,10 +133,10 @@ def run(options: Options) -> int:
     missing = sum(row.present is None for row in rows)
     if missing:
         silent = f"{plural(missing, 'worker')} of {options.fleet.inventory}"
-        sys.stderr.write(f"bench-master: {silent} did not connect within {options.discovery.wait:g} s\n")
+        tell(f"bench-master: {silent} did not connect within {options.discovery.wait:g} s")
         return int(ExitCode.INFRASTRUCTURE)
     if not present:
-        sys.stderr.write(f"no worker connected within {options.discovery.wait:g} s\n")
+        tell(f"no worker connected within {options.discovery.wait:g} s")
     return int(ExitCode.OK)
 
 

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from bench_common.cli import tell
 from bench_common.errors import ExitCode, ParseError
 from bench_master.imported import decode_text, read_bytes
 from workloads.registry import workload
@@ -42,7 +43,7 @@ def run(options: Options) -> int:
     try:
         values = parser.parse(decode_text(place, data))
     except ParseError as error:
-        sys.stderr.write(f"{_format_error(place, error)}\n")
+        tell(_format_error(place, error))
         return int(ExitCode.USAGE)
     described = {metric.name: metric for metric in parser.metrics}
     metrics: dict[str, Any] = {

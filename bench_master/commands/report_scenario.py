@@ -13,7 +13,7 @@ from typing import Final, TextIO
 
 import numpy as np
 
-from bench_common.cli import file_name
+from bench_common.cli import escape_output, file_name, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
@@ -92,12 +92,12 @@ def run(options: Options) -> int:
     failed = source.failed_thresholds
     if failed and options.report.format != "text":
         for verdict in failed:
-            sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
+            tell(f"bench-master: threshold failed: {verdict.message}")
     elif failed:
-        sys.stderr.write(f"bench-master: {plural(len(failed), 'threshold')} failed\n")
+        tell(f"bench-master: {plural(len(failed), 'threshold')} failed")
     if source.incomplete_text:
         # As for the run itself: a judgement of some of the figures is none of the run.
-        sys.stderr.write(f"bench-master: {source.incomplete_text}\n")
+        tell(f"bench-master: {source.incomplete_text}")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
 
@@ -111,7 +111,7 @@ def _check_imported(options: Options, *, needs_times: bool) -> None:
 
 def _create_file(path: Path) -> TextIO:
     try:
-        return path.open("w", encoding="utf-8", newline="")
+        return escape_output(path.open("w", encoding="utf-8", newline=""))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
 
@@ -122,7 +122,7 @@ def _write_rates(source: ReportSource, path: Path) -> None:
     with _create_file(path) as out:
         out.write(text.getvalue())
     if outside:
-        sys.stderr.write(f"bench-master: {plural(outside, 'job')} ended outside the run and are not in {path}\n")
+        tell(f"bench-master: {plural(outside, 'job')} ended outside the run and are not in {path}")
 
 
 SECOND_NS: Final = 1_000_000_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench_common.cli import CONTROL_PORT
+from bench_common.cli import CONTROL_PORT, tell
 from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
 from bench_common.keys import KeyPair
@@ -253,7 +253,7 @@ class PlanRunner:
             here = " on this machine; for workers on others: --zmq-bind-ip 0.0.0.0, or -i HOSTS.yaml"
         on_host = any(engine_traits(treatment.engine).runs_on_host for treatment in self._plan.treatments)
         native = " --allow-native" if on_host and not self._options.load.noop else ""
-        sys.stderr.write(f"waiting for {plural(count, 'worker')}: bench-worker{host}{port}{key}{native}{here}\n")
+        tell(f"waiting for {plural(count, 'worker')}: bench-worker{host}{port}{key}{native}{here}")
 
     def _workers_by_hand(self) -> int:
         """Return how many of the expected workers somebody else starts."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 import gevent
 import msgspec
 
-from bench_common.cli import MAX_SLOTS
+from bench_common.cli import MAX_SLOTS, tell, tell_quoted
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
 from bench_master.analysis.report_types import ReportDocument
@@ -37,7 +38,7 @@ from bench_master.commands.run_options import (
 from bench_master.commands.run_plan import PlanRunner
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
-from bench_master.formatting import one_line, plural
+from bench_master.formatting import plural
 from bench_master.plan import Plan, make_plan
 from bench_master.plan_text import ExpectedWorker, named_environments, render_plan
 from bench_master.reports import ReportSource, report_named
@@ -87,7 +88,8 @@ def run(options: RunOptions) -> int:
     if options.dry_run:
         return print_plan(scenario, plan, options)
     if not options.quiet:
-        sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
+        for note in scenario.notes:
+            tell(f"note: {note}")
     stats = options.output.stats_file or default_path(scenario, noop=options.load.noop)
     if exists_with_content(stats):
         raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
@@ -108,7 +110,7 @@ def _resume(options: RunOptions) -> int:
     assert path is not None
     with closing(ResumableRun(path)) as past:
         if past.complete:
-            sys.stderr.write(f"{path}: the run is complete; nothing to resume\n")
+            tell(f"{path}: the run is complete; nothing to resume")
             return int(ExitCode.OK)
         options = restore_options(options, past)
         scenario = apply_load_options(resumed_scenario(options, past), options.load)
@@ -117,14 +119,14 @@ def _resume(options: RunOptions) -> int:
         _, slots = _policy(plan, options, fleet_names)
         past.check_plan(_apply_user_count(plan, slots, options.load))
         if not options.quiet:
-            sys.stderr.write(f"resuming {path}: {past.summary()}\n")
+            tell(f"resuming {path}: {past.summary()}")
         if options.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.state.complete_trials)
             return print_plan(scenario, replace(plan, trials=left), options)
         lease_s = options.timeouts.parse().lease_s
         wait_s = past.remaining_lease_s(lease_s)
         if wait_s and not options.quiet:
-            sys.stderr.write(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active\n")
+            tell(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active")
         gevent.sleep(wait_s)
         with fleet_workers(options) as fleet_names:
             policy, slots = _policy(plan, options, fleet_names)
@@ -177,8 +179,8 @@ def _apply_user_count(plan: Plan, slots: int, load: LoadOptions) -> Plan:
 def finish_run(result: RunResult, options: RunOptions) -> int:
     """Print the report; return the exit code for the run's end, its thresholds and its results."""
     if result.status == "refused":
-        text = "this plan cannot run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
-        raise (InfrastructureError if result.unusable else UsageError)(text)
+        refusal = InfrastructureError if result.unusable else UsageError
+        raise refusal("this plan cannot run here:", *result.reasons)
     if result.stats is None:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)
@@ -189,9 +191,10 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
         sys.stdout.flush()
     files = _write_files(result, result.stats, source, options.output)
     if not options.quiet:
-        sys.stderr.writelines(f"{line}\n" for line in files)
+        for line in files:
+            tell(line)
     for reason in result.reasons:
-        sys.stderr.write(f"bench-master: {reason}\n")
+        tell_quoted(f"bench-master: {reason}")
     if result.status == "interrupted" and not result.stats_unwritable:
         return int(ExitCode.INTERRUPTED)
     if result.status != "complete":
@@ -223,25 +226,25 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
 def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: a treatment without results or a failed threshold is no success."""
     if source.incomplete_text:
-        sys.stderr.write(f"bench-master: {source.incomplete_text}\n")
+        tell(f"bench-master: {source.incomplete_text}")
         return int(ExitCode.INFRASTRUCTURE)
     treatments = source.document.treatments
     for row in treatments:
         if row.skipped:
-            sys.stderr.write(f"bench-master: optional treatment skipped: {row.title}: {one_line(row.skipped)}\n")
+            tell(f"bench-master: optional treatment skipped: {row.title}: {one_line(row.skipped)}")
     if treatments and all(row.skipped for row in treatments):
-        sys.stderr.write("bench-master: every treatment was skipped, so nothing was measured\n")
+        tell("bench-master: every treatment was skipped, so nothing was measured")
         return int(ExitCode.INFRASTRUCTURE)
     barren = sum(not row.jobs.done and not row.skipped for row in treatments)
     if barren:
         of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _most_frequent_error(source.document)
-        sys.stderr.write(f"bench-master: no job succeeded in {of_all}{reason}\n")
+        tell(f"bench-master: no job succeeded in {of_all}{reason}")
         return int(ExitCode.INFRASTRUCTURE)
     if noop:
         return int(ExitCode.OK)
     for verdict in source.failed_thresholds:
-        sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
+        tell(f"bench-master: threshold failed: {verdict.message}")
     return int(ExitCode.THRESHOLD if source.failed_thresholds else ExitCode.OK)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import gevent
 
-from bench_common.cli import honors_sighup
+from bench_common.cli import honors_sighup, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +44,7 @@ def interruptible(consequence: str) -> Iterator[None]:
     here = gevent.getcurrent()
 
     def interrupt() -> None:
-        sys.stderr.write(f"interrupted: {consequence}\n")
+        tell(f"interrupted: {consequence}")
         gevent.kill(here, KeyboardInterrupt)
 
     signals = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if honors_sighup() else ()))

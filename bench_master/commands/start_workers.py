@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import gevent
 
+from bench_common.cli import tell
 from bench_common.errors import ExitCode
 from bench_master.commands.fleet_options import (
     FleetProgress,
@@ -95,7 +96,7 @@ def run(options: Options) -> int:
         status = exit_code_for(outcomes)
         through = [host.name for host in inventory.hosts if spec.uses_tunnel(host)]
         if through and not (failed and options.start.require_all):
-            sys.stderr.write(f"tunnels to {', '.join(through)} stay open until Ctrl-C\n")
+            tell(f"tunnels to {', '.join(through)} stay open until Ctrl-C")
             while True:
                 gevent.sleep(3600)
         return status

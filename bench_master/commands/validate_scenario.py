@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 
+from bench_common.cli import error_lines, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.formatting import plural
@@ -70,7 +71,8 @@ def run(options: Options) -> int:
             scenario = load_scenario_or_definition(reference, options.set)
         except UsageError as error:
             # The next file may be valid, so this one's errors must not end the command.
-            sys.stderr.write(f"{error}\n")
+            for line in error_lines(error):
+                tell(line)
             status = ExitCode.USAGE
         else:
             sys.stdout.write(_report_scenario(reference, scenario, quiet=options.quiet))
@@ -86,7 +88,8 @@ def _check_profile(reference: str, profile: str, options: Options) -> ExitCode:
     try:
         scenario = load_scenario_or_definition(reference, [*options.set, scale])
     except UsageError as error:
-        sys.stderr.writelines(f"with --set {scale}: {line}\n" for line in str(error).splitlines())
+        for line in error_lines(error):
+            tell(f"with --set {scale}: {line}")
         return ExitCode.USAGE
     sys.stdout.write(_report_scenario(f"{reference} with --set {scale}", scenario, quiet=True))
     return ExitCode.OK

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_master.formatting import format_elapsed, format_number, one_line
+from bench_common.safe_text import one_line
+from bench_master.formatting import format_elapsed, format_number
 from bench_master.progress.view import NotificationsView, failure_counts, final_line
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ class CharsView(NotificationsView):
         if self._jobs_per_char > 1 and self._calm_refreshes >= CALM_REFRESHES:
             self._set_jobs_per_char(self._jobs_per_char // 10)
 
-    def notify(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show `text` on a line of its own."""
         self._new_line()
-        super().notify(text)
+        super().show(text)
 
     def end(self, snapshot: Snapshot) -> None:
         """Finish the last line and sum up."""

@@ -18,7 +18,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bench_master.formatting import escape_control, format_elapsed, format_number, format_seconds, one_line
+from bench_common.safe_text import escape_lines, one_line
+from bench_master.formatting import format_elapsed, format_number, format_seconds
 from bench_master.progress.view import NotificationsView, final_line
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ class LiveView(NotificationsView):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
+        self.writer.steers = True  # what the console is given is escaped
         self._console = Console(file=cast("TextIO", self.writer), force_terminal=True, highlight=False)
         self._live: Live | None = None
 
@@ -245,12 +247,12 @@ class LiveView(NotificationsView):
             width, height = self._console.size
             self._live.update(render(snapshot, width, height - 1), refresh=True)
 
-    def notify(self, text: str) -> None:
-        """Show `text` above the picture."""
+    def show(self, text: str) -> None:
+        """Show lines above the picture."""
         if self._live is None:
-            super().notify(text)
+            super().show(text)
         else:
-            self._console.print(Text(escape_control(text)))
+            self._console.print(Text(escape_lines(text)))
 
     def end(self, snapshot: Snapshot) -> None:
         """Replace the picture by one line of summary."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from gevent.monkey import get_original
 
+from bench_common.safe_text import escape_unprintable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,9 +31,13 @@ CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class NonblockingWriter:
-    """A text stream in front of `stream` that never blocks."""
+    """A text stream in front of `stream` that never blocks.
+
+    What could steer a terminal is escaped, unless `steers` says that it is meant to.
+    """
 
     def __init__(self, stream: TextIO) -> None:
+        self.steers = False
         self._stream = stream
         self._fd = _descriptor(stream)
         self._backlog = b""
@@ -54,6 +60,8 @@ class NonblockingWriter:
         """Write now, later or never; return the length of `text`."""
         if self._closed:
             return len(text)
+        if not self.steers:
+            text = escape_unprintable(text)
         if self._fd is None:
             self._stream.write(text)
             return len(text)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
 import numpy as np
 
-from bench_master.formatting import escape_control, format_elapsed, format_number
+from bench_common.safe_text import escape_lines, quoted_lines
+from bench_master.formatting import format_elapsed, format_number
 from bench_master.progress.output import LogRedirect, NonblockingWriter
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class NotificationsView(View):
 
     def __init__(self, stream: TextIO) -> None:
         self.writer = NonblockingWriter(stream)
-        self._log = LogRedirect(stream, self.notify)
+        self._log = LogRedirect(stream, self.show)
 
     def begin(self, snapshot: Snapshot) -> None:
         """Let log records be shown by the view."""
@@ -71,8 +72,12 @@ class NotificationsView(View):
         self._log.start()
 
     def notify(self, text: str) -> None:
-        """Show `text` on a line."""
-        self.writer.write(f"{escape_control(text)}\n")
+        """Show `text` on a line; a further line of it begins with a bar."""
+        self.show("\n".join(quoted_lines(text)))
+
+    def show(self, text: str) -> None:
+        """Show lines that are formatted."""
+        self.writer.write(f"{escape_lines(text)}\n")
 
     def close(self) -> None:
         """Give the screen time to take the last lines."""

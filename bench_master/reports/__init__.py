@@ -13,10 +13,10 @@ from typing import Final, Protocol, TextIO, runtime_checkable
 from bench_common.cli import check_choice
 from bench_common.errors import InfrastructureError
 from bench_common.plugins import registered
+from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_PERCENTILE, build_document
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
-from bench_master.formatting import one_line
 
 GROUP: Final = "weighbridge.reports"
 

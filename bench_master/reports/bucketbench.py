@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TextIO
 
+from bench_common.safe_text import one_line
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
-from bench_master.formatting import align_table, format_significant, one_line, plural
+from bench_master.formatting import align_table, format_significant, plural
 from bench_master.plan import is_host_ceiling
 from bench_master.reports import ReportSource
 

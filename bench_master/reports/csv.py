@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, TextIO
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import PublishedReport, ReportDocument
 from bench_master.analysis.treatment_types import OverheadReport, PackingSummary, TreatmentReport
+from bench_master.formatting import table_cell
 from bench_master.reports import ReportSource
 
 _COMMON_COLUMNS: Final = (
@@ -40,7 +41,7 @@ class CsvReport:
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *_COMMON_COLUMNS, "note",
         ]  # fmt: skip
-        titles = {label: f"label_{label}" if label in own else label for label in labels}
+        titles = {label: table_cell(f"label_{label}" if label in own else label) for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
         writer.writeheader()
         if not document.treatments:
@@ -197,5 +198,11 @@ def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any]
 
 
 def _format_cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with true and false as JSON spells them."""
-    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+    """Return a row with true and false as JSON spells them, and with texts that are safe to open."""
+    return {name: _format_cell(value) for name, value in row.items()}
+
+
+def _format_cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if value is None or isinstance(value, int | float) else table_cell(str(value))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, TextIO
 import numpy as np
 
 from bench_common.stats.rows import SampleColumns
+from bench_master.formatting import table_cell
 from bench_master.reports import ReportSource
 
 COLUMNS: Final = ("second", "worker", "source", "name", "unit", "value", "trial", "warmup", "treatment", "run_state")
@@ -46,7 +47,8 @@ class _SampleRows:
     def __init__(self, source: ReportSource) -> None:
         header = source.stats.header
         self._began_ns = source.stats.began_ns
-        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
+        treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
+        self._titles = [table_cell(str(one.get("title", ""))) for one in treatments]
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
         self._workers: dict[int, Any] = {-1: "master"}
         begun: dict[int, int] = {}
@@ -70,18 +72,24 @@ class _SampleRows:
             return self._imported_rows(samples)
         places = np.searchsorted(self._begins, times, side="right") - 1
         heads, tails = [], []
-        worker = self._workers.get(samples.worker, samples.worker)
+        worker, origin = (
+            table_cell(str(self._workers.get(samples.worker, samples.worker))),
+            table_cell(samples.source),
+        )
         for instant_ns, place in zip(times.tolist(), places.tolist(), strict=True):
-            heads.append((f"{(instant_ns - self._began_ns) / 1e9:.6f}", worker, samples.source))
+            heads.append((f"{(instant_ns - self._began_ns) / 1e9:.6f}", worker, origin))
             tails.append(self._trial(place, instant_ns))
         return _column_by_column(samples, heads, tails)
 
     def _imported_rows(self, samples: SampleColumns) -> list[tuple[Any, ...]]:
-        worker = self._workers.get(samples.worker, samples.worker)
+        worker, origin = (
+            table_cell(str(self._workers.get(samples.worker, samples.worker))),
+            table_cell(samples.source),
+        )
         readings = len(next(iter(samples.columns.values()), ()))
         intervals = samples.columns.get("interval_ns")
         seconds = [""] * readings if intervals is None else [f"{end / 1e9:.6f}" for end in np.cumsum(intervals)]
-        heads = [(second, worker, samples.source) for second in seconds]
+        heads = [(second, worker, origin) for second in seconds]
         return _column_by_column(samples, heads, [("", "", "")] * readings)
 
     def _trial(self, place: int, instant_ns: int) -> tuple[Any, ...]:
@@ -89,8 +97,8 @@ class _SampleRows:
             return ("", "", "")
         trial = self._spans[place][2]
         entry = self._trials[trial] if trial < len(self._trials) else (-1, None, False)
-        known = 0 <= entry[0] < len(self._treatments)
-        return (trial, str(bool(entry[2])).lower(), self._treatments[entry[0]].get("title") if known else "")
+        known = 0 <= entry[0] < len(self._titles)
+        return (trial, str(bool(entry[2])).lower(), self._titles[entry[0]] if known else "")
 
 
 def _column_by_column(
@@ -98,10 +106,10 @@ def _column_by_column(
 ) -> list[tuple[Any, ...]]:
     """Return a row for each value of each column, with what stands before and behind those of its reading."""
     found = []
-    for name, values in samples.columns.items():
-        if name in _READING_COLUMNS:
+    for column, values in samples.columns.items():
+        if column in _READING_COLUMNS:
             continue
-        unit = samples.units.get(name, "")
+        name, unit = table_cell(column), table_cell(str(samples.units.get(column, "")))
         for head, value, tail in zip(heads, values.tolist(), tails, strict=True):
             empty = isinstance(value, float) and not math.isfinite(value)
             found.append((*head, name, unit, "" if empty else value, *tail))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
+from bench_common.safe_text import escape_lines, one_line
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import (
@@ -30,7 +31,6 @@ from bench_master.analysis.treatment_types import (
 )
 from bench_master.formatting import (
     Column,
-    escape_control,
     field,
     fit_table,
     format_bytes,
@@ -39,7 +39,6 @@ from bench_master.formatting import (
     format_significant,
     format_span,
     heading,
-    one_line,
     paragraph,
     plural,
 )
@@ -293,7 +292,7 @@ def _head(document: ReportDocument) -> Iterator[str]:
     yield from _warning_banners(document)
     yield ""
     if scenario.description:
-        yield from paragraph(one_line(scenario.description))
+        yield from paragraph(one_line(scenario.description), hanging=2)
         yield ""
     if run.imported:
         yield from _origin(run, run.imported)
@@ -477,7 +476,7 @@ def _errors(document: ReportDocument, names: Sequence[str]) -> Iterator[str]:
         warmup = f", {group.warmup:,} of them in warm-up" if group.warmup else ""
         head = f"{group.count:,} x {group.operation}: {group.kind}{warmup} ({where})"
         yield from paragraph(one_line(f"{head}, such as job {group.job}:"), indent=2, hanging=4, lines=4)
-        shown = [line for line in escape_control(group.message).splitlines() if line.strip()]
+        shown = [line for line in escape_lines(group.message).splitlines() if line.strip()]
         for line in shown[:_MESSAGE_LINES]:
             yield from paragraph(line.strip(), indent=6, hanging=8, lines=2)
         if len(shown) > _MESSAGE_LINES:

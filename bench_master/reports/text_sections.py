@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from bench_common.safe_text import one_line
 from bench_master.analysis.host_samples import COLUMNS
 from bench_master.analysis.report_types import (
     FiguresReport,
@@ -22,7 +23,6 @@ from bench_master.formatting import (
     format_percent,
     format_seconds,
     format_significant,
-    one_line,
     paragraph,
 )
 

@@ -35,10 +35,10 @@ from bench_common.messages import (
     WorkerDied,
     clip,
 )
+from bench_common.safe_text import one_line
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.roster import Member
-from bench_master.formatting import one_line
 from bench_master.plan import Plan
 from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.hosts import WorkerHost, WorkerHosts

@@ -11,8 +11,9 @@ import numpy as np
 from bench_common.activity import describe_load
 from bench_common.messages import CpuContention
 from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
+from bench_common.safe_text import one_line
 from bench_master.coordinator import messages as act
-from bench_master.formatting import one_line, plural
+from bench_master.formatting import plural
 from bench_master.progress.view import View
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_common.safe_text import one_line
 from bench_master.formatting import (
     Column,
     fit_table,
@@ -19,7 +20,6 @@ from bench_master.formatting import (
     format_seconds,
     format_significant,
     format_span,
-    one_line,
     plural,
 )
 
@@ -89,7 +89,7 @@ def test_rates_have_three_digits_or_all(value, text):
 
 def test_a_message_cannot_steer_the_terminal():
     """Escape sequences, line ends and direction marks in foreign text are shown, not obeyed."""
-    assert one_line("a\x1b[2Jb\r\n  c\u202ed\té") == r"a\x1b[2Jb c\u202ed é"
+    assert one_line("a\x1b[2Jb\r\n  c\u202ed\té") == r"a\u001b[2Jb c\u202ed é"
 
 
 def test_a_noun_agrees_with_its_number():

@@ -74,7 +74,7 @@ def test_what_must_be_seen_has_a_line_of_its_own(shown):
     shown.view.notify("worker w-1 was lost\x1b")
     shown.view.notify("again")
     shown.view.jobs(jobs(1))
-    assert shown.text() == "  .\nworker w-1 was lost\\x1b\nagain\n  ."
+    assert shown.text() == "  .\nworker w-1 was lost\\u001b\nagain\n  ."
 
 
 def test_the_end_sums_up(shown):

@@ -163,7 +163,7 @@ def test_foreign_text_cannot_steer_the_terminal():
     """An escape sequence in an engine's message is shown as text."""
     text = picture(a_snapshot(), 80, 60)
     assert "\x1b" not in text
-    assert r"\x1b[2J" in text
+    assert r"\u001b[2J" in text
 
 
 def test_rows_of_nothing_are_left_out():

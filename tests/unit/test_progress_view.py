@@ -198,5 +198,5 @@ def test_log_records_do_not_run_into_the_characters(log_handler):
         view.jobs(np.zeros(2, dtype=JOB_ROW))
         logging.getLogger("bench_master").warning("two lines\n\tand\x1b[2J an indent")
         view.jobs(np.zeros(1, dtype=JOB_ROW))
-    assert terminal.getvalue().endswith("  ..\nWARNING: two lines\n        and\\x1b[2J an indent\n  .\n")
+    assert terminal.getvalue().endswith("  ..\nWARNING: two lines\n        and\\u001b[2J an indent\n  .\n")
     assert log_handler.stream is terminal

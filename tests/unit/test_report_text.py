@@ -189,7 +189,7 @@ def test_no_message_can_control_the_terminal(path):
     """Control characters of a message are escaped, and a long message is shortened with the number of lines."""
     text = text_of(extreme_run(path))
     assert "\x1b" not in text
-    assert "\\x1b[2Jwiped" in text
+    assert "\\u001b[2Jwiped" in text
     assert "... 16 more lines in the stats file" in text
 
 

@@ -1,0 +1,68 @@
+"""Text that is shown: nothing in it can steer a terminal, and no value can pass for a line of ours.
+
+Names, reasons and outputs come from workers, scenarios, stats files and tools. Characters that are not printable
+(control characters, also those of C1; directional overrides and other invisible ones; lone surrogates) are written as
+escapes of JSON. There are two layers:
+
+- `bench_common.cli.harden_streams` escapes all that the programs write to stdout and stderr, except for line ends
+  and tabs. Nothing gets around it, but it cannot tell our line ends from those of a value.
+- So what formats a message or a table makes each value `one_line`, or writes what may have several lines as
+  `quoted_lines`, all but the first of which begin with a bar. Log records (`LineFormatter`), errors, notifications,
+  messages (`bench_common.cli.tell`) and table cells do so for whatever they get.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+_BAR: Final = "  | "
+_KEPT: Final = str.maketrans("", "", "\n\t")
+
+
+def escape_unprintable(text: str) -> str:
+    """Return text with all that is not printable as JSON escapes, except for line feeds and tabs."""
+    if text.translate(_KEPT).isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else _escape(each) for each in text)
+
+
+def _escape(letter: str) -> str:
+    units = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
+
+
+def escape_lines(text: str) -> str:
+    """Return text in lines, with indentation, and without anything else that could steer a terminal."""
+    return "\n".join(escape_unprintable(line) for line in text.expandtabs().splitlines())
+
+
+def one_line(text: str) -> str:
+    """Return text as one line: white space of any kind becomes one space, and the rest is escaped."""
+    return escape_unprintable(" ".join(text.split()))
+
+
+def flat_line(text: str) -> str:
+    """Return text as one line that keeps its spaces, for columns."""
+    return escape_unprintable(" ".join(text.expandtabs().splitlines()))
+
+
+def quoted_lines(text: str) -> list[str]:
+    """Return the lines of text; those after the first begin with a bar, so that none passes for one of ours."""
+    first, *rest = escape_lines(text).split("\n")
+    return [first, *(f"{_BAR}{line}" for line in rest)]
+
+
+class LineFormatter(logging.Formatter):
+    """Formats log records: whatever a value holds, one record has one line that begins like a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record with its traceback, if there is one."""
+        return "\n".join(quoted_lines(super().format(record)))
+
+
+def log_to_stderr(level: int) -> None:
+    """Have this program's log records written to stderr, from a level on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])

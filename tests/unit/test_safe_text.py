@@ -1,0 +1,137 @@
+"""Text of others, made safe to show: each character, each line, each place where text is formatted."""
+
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.cli import error_lines, escape_output, run_guarded, tell, tell_quoted
+from bench_common.errors import InfrastructureError, Problem, ScenarioError, UsageError
+from bench_common.safe_text import LineFormatter, escape_unprintable, flat_line, one_line, quoted_lines
+from bench_master.formatting import align_table, tab_separated, table_cell
+
+ROOT = Path(__file__).parents[2]
+STEERING = "\x1b[2J \x07 \x08 \x7f \x9b \u202e \u2066 \u200b \u2028 \u0085 \ud800 \r \x00"
+CLAIM = "bench-master: all thresholds passed"
+FORGED = f"lost\n{CLAIM}"
+
+
+def test_what_could_steer_a_terminal_is_an_escape_of_json():
+    """Controls of C0 and C1, directional overrides, invisible characters, line separators, lone surrogates."""
+    shown = escape_unprintable(STEERING)
+    assert shown.isprintable()
+    assert json.loads(f'"{shown}"') == STEERING
+    assert escape_unprintable("é 好 🎉\n\tx") == "é 好 🎉\n\tx"
+
+
+@given(st.text(st.characters()))
+def test_no_text_gets_through(text):
+    """Whatever it is: one line is one line, and of several lines only the first begins like one of ours."""
+    for line in (one_line(text), flat_line(text), *quoted_lines(text)):
+        assert line.isprintable()
+        line.encode()
+    assert all(line.startswith("  | ") for line in quoted_lines(text)[1:])
+
+
+def test_a_log_record_has_one_line_of_its_own():
+    """What follows, a traceback too, stands behind a bar."""
+    formatter = LineFormatter("%(levelname)s: %(message)s")
+    record = logging.LogRecord("x", logging.WARNING, __file__, 1, "worker %s", ("a\nERROR: b\x1b[2J",), None)
+    assert formatter.format(record) == "WARNING: worker a\n  | ERROR: b\\u001b[2J"
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, __file__, 1, "broken", (), sys.exc_info())
+    first, *rest = formatter.format(record).split("\n")
+    assert first == "ERROR: broken"
+    assert rest
+    assert all(line.startswith("  | ") for line in rest)
+
+
+def test_an_error_cannot_have_a_line_that_is_not_its_own(capsys):
+    """Its details, and the problems of a scenario, are lines of ours; their values have none."""
+    errors = [
+        (UsageError(FORGED), ["lost", f"  | {CLAIM}"]),
+        (InfrastructureError("head:", "one", FORGED), ["head:", "  one", "  lost", f"    | {CLAIM}"]),
+        (ScenarioError([Problem("a", 1, 2, FORGED)]), [f"a:1:2: lost {CLAIM}"]),
+    ]
+
+    for error, lines in errors:
+        assert error_lines(error) == lines
+
+        def fail(error=error):
+            raise error
+
+        assert run_guarded(fail, program="p", debug=False) in (2, 3)
+        assert capsys.readouterr().err.splitlines() == [f"p: {line}" for line in lines]
+
+
+def test_messages_and_tables_have_one_line_each(capsys):
+    """Whatever is in a value."""
+    tell(f"note: {FORGED}\x1b")
+    tell_quoted(FORGED)
+    assert capsys.readouterr().err.splitlines() == [
+        "note: lost bench-master: all thresholds passed\\u001b",
+        "lost",
+        f"  | {CLAIM}",
+    ]
+    assert align_table(("A", "B"), [(FORGED, "x\x1b")])[1:] == [f"{flat_line(FORGED)}  x\\u001b"]
+    assert tab_separated([("a\tb", FORGED)]) == [f"a b\t{one_line(FORGED)}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-x", "'-x"),
+        ("-1.5", "-1.5"),
+        ("+3", "+3"),
+        ("a=b", "a=b"),
+        ("", ""),
+        ("a\nb\x1b", "a b\\u001b"),
+    ],
+)
+def test_a_cell_is_text_to_a_spreadsheet(text, cell):
+    """Numbers stay numbers."""
+    assert table_cell(text) == cell
+
+
+def test_a_stream_escapes_whatever_is_written_to_it():
+    """By write, writelines and print, and in pieces."""
+    raw = io.BytesIO()
+    stream = escape_output(io.TextIOWrapper(raw, encoding="utf-8"))
+    stream.writelines(["a\x1b\n", "b\u202e\n"])
+    print("c\x9b", "\ud800", file=stream)
+    stream.flush()
+    assert raw.getvalue().decode() == "a\\u001b\nb\\u202e\nc\\u009b \\ud800\n"
+
+
+WRITERS = {
+    "bench_common/cli.py": "the messages themselves",
+    "bench_common/limits.py": "before anything else is loaded",
+    "bench_master/run/sockets.py": "a warning of ours, of several lines",
+    "bench_worker/cli.py": "the same",
+    "bench_worker/host/swap_guard.py": "a program of its own, whose output is read",
+    "bench_worker/queries/build_images.py": "the output of a build, as it comes",
+    "workloads/blogload_program.py": "a program of its own, in a container",
+}
+
+
+def test_messages_go_through_one_place():
+    """A module that wrote to stderr itself could let a value forge a line; those that do have a reason."""
+    packages = ("bench_common", "bench_master", "bench_worker", "workloads")
+    paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    found = {
+        str(path.relative_to(ROOT))
+        for path in paths
+        if re.search(r"sys\.stderr\.write|\bprint\((?!Text|\()", path.read_text("utf-8"))
+    }
+    assert found - {"bench_master/fleet/remote_host.py", "bench_master/progress/live.py"} == set(WRITERS)
