@@ -34,8 +34,8 @@ WORKER_TASKS: Final = 14
 """Threads and processes of a worker, which is two processes, without those of its jobs."""
 RUN_BYTES: Final = 192 * MIB
 """Address space that a run, or a worker, takes beyond `LOAD_BYTES` (bytes)."""
-RUN_FILE_BYTES: Final = MIB
-"""The smallest limit of a file's size with which a run is begun (bytes)."""
+RUN_FILE_BYTES: Final = 2048
+"""What the beginning of any stats file takes (bytes); how large the whole is depends on the run."""
 _PROBE_STACK: Final = 64 << 10
 _END_S: Final = 5.0
 
