@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, UsageError
+from bench_common.safe_text import flat_line
 from bench_master.worker_query import query_worker
 
 NAME = "build-images"
@@ -70,7 +71,7 @@ def run(options: Options) -> int:
     flags += ["--image-quiet"] if options.quiet else []
     for built in query_worker(*flags, timeout_s=_LIMIT_S):
         if not options.quiet:
-            sys.stdout.write(format_result(built) + "\n")
+            sys.stdout.write(flat_line(format_result(built)) + "\n")
     return int(ExitCode.OK)
 
 

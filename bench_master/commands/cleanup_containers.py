@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_common.errors import ExitCode
+from bench_common.safe_text import flat_line
 from bench_master.formatting import format_span
 from bench_master.worker_query import query_worker
 
@@ -68,6 +69,7 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         for row in rows
     ]
+    lines = [flat_line(line) for line in lines]  # anybody may have labelled a container
     words = [_action_word(row) for row in rows]
     counts = [f"{words.count(word)} {word}" for word in dict.fromkeys(words)]
     return "\n".join([*lines, ", ".join(counts) if counts else "nothing was left behind"]) + "\n"

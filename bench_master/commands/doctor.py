@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, InfrastructureError
+from bench_common.safe_text import flat_line
 from bench_master.commands.fleet_options import (
     FleetProgress,
     InventoryOptions,
@@ -79,7 +80,7 @@ def render_fleet(reports: Sequence[FleetHostReport], failed: Mapping[str, str], 
     for report in reports:
         counts = Counter(finding["level"] for finding in report.findings)
         summary = ", ".join(plural(counts[level], level) for level in SEVERE_LEVELS if counts[level]) or "fit"
-        lines.append(f"{report.host} ({report.environment}): {summary}")
+        lines.append(flat_line(f"{report.host} ({report.environment}): {summary}"))
         for level in SEVERE_LEVELS:
             for finding in report.findings:
                 if finding["level"] == level:

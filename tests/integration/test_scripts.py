@@ -189,6 +189,19 @@ def test_a_dockerd_that_got_the_pid_of_ours_is_not_stopped(short_path, born):
             stranger.kill()
 
 
+@pytest.mark.parametrize("action", ["up", "down", "status"])
+def test_a_testbed_is_not_made_where_somebody_waits_with_a_link(short_path, action):
+    """In /tmp anybody may take the usual name first: keys would lie in, and root remove, what the link leads to."""
+    victim, link = short_path / "victim", short_path / "testbed"
+    victim.mkdir()
+    (victim / "subnet").write_text("10.1.2")
+    link.symlink_to(victim)
+    result = run(ROOT / "script/testbed", action, WEIGHBRIDGE_TESTBED=str(link))
+    assert result.returncode == 2
+    assert f"{link} is a symbolic link" in result.stderr
+    assert (victim / "subnet").exists()
+
+
 def test_a_python_that_is_too_old_is_reported(tmp_path):
     """Without a Python that is new enough the message says what is needed and how to name one."""
     for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "apt-get", "sudo"):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bench_common.cli import error_lines, escape_output, run_guarded, tell, tell_quoted
 from bench_common.errors import InfrastructureError, Problem, ScenarioError, UsageError
 from bench_common.safe_text import LineFormatter, escape_unprintable, flat_line, one_line, quoted_lines
+from bench_master.commands.cleanup_containers import render as render_leftovers
 from bench_master.formatting import align_table, tab_separated, table_cell
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +136,11 @@ def test_messages_go_through_one_place():
         if re.search(r"sys\.stderr\.write|\bprint\((?!Text|\()", path.read_text("utf-8"))
     }
     assert found - {"bench_master/fleet/remote_host.py", "bench_master/progress/live.py"} == set(WRITERS)
+
+
+def test_a_leftover_has_one_line_in_the_list():
+    """Anybody may have labelled a container."""
+    made = {"engine": "docker", "what": "container", "name": FORGED, "identity": "1", "run_id": FORGED, "age_s": 1.0}
+    lines = render_leftovers([{"verdict": "kept", "why": FORGED, **made}]).splitlines()
+    assert len(lines) == 2
+    assert not lines[1].startswith(CLAIM)
