@@ -272,6 +272,8 @@ class Welcome(_MasterControl):
     """The master admits a worker: where its lane and the results are, and the settings of the run."""
 
     run_id: RunId
+    master: Endpoint
+    """Who the master is: user, host and process."""
     number: Annotated[int, Meta(ge=0, le=65535)]
     """Its place in the roster."""
     lane_endpoint: Endpoint

@@ -13,6 +13,7 @@ import os
 import stat
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 from bench_common.directories import runtime_directory
 from bench_common.errors import InfrastructureError
@@ -26,6 +27,12 @@ def private_directory() -> Path:
 def control_socket(port: int) -> Path:
     """Return where a master of this user that listens on no TCP port has its control socket."""
     return private_directory() / f"control-{port}"
+
+
+def run_claim(run_id: str) -> Claim:
+    """Return the claim of the master that works on a run: there may be copies of its stats file."""
+    path = runtime_directory("runs") / quote(run_id, safe="")
+    return Claim(path, f"works on run {run_id}, with this stats file or a copy of it; wait for its end")
 
 
 def check_socket(path: Path) -> None:
@@ -45,13 +52,23 @@ def check_socket(path: Path) -> None:
         ) from error
 
 
-class SocketClaim:
-    """The right to bind a socket's path: held by one process at a time, until `release` or the end of the process."""
+class Claim:
+    """The right to a path of this user: held by one process at a time, until `release` or the end of the process.
 
-    def __init__(self, path: Path) -> None:
+    `meaning` completes the sentence about a process that has it, such as ``waits for workers at ...``.
+    """
+
+    def __init__(self, path: Path, meaning: str) -> None:
         self.path = path
+        self._meaning = meaning
         self._lock = path.with_name(f"{path.name}.lock")
         self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def acquire(self) -> Self:
         """Take it; raise `InfrastructureError` that names the process that has it."""
@@ -68,7 +85,7 @@ class SocketClaim:
                 holder = os.pread(descriptor, 20, 0).decode("ascii", "replace") or "unknown"
                 os.close(descriptor)
                 raise InfrastructureError(
-                    f"another master of this user (process {holder}) waits for workers at {self.path}"
+                    f"another master of this user (process {holder}) {self._meaning}"
                 ) from error
             except BaseException:
                 os.close(descriptor)
@@ -77,7 +94,7 @@ class SocketClaim:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Give it up, and remove the socket; a second time does nothing."""
+        """Give it up, and remove what is at the path; a second time does nothing."""
         if self._descriptor < 0:
             return
         for path in (self.path, self._lock):

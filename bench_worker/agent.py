@@ -399,7 +399,9 @@ class Agent:
         if self._run is not None or not self._load.ready:
             return
         self._clock.forget()
-        self._run = run = WorkerRun(message, self._options.worker_id, partial(self._send_samples, message.epoch))
+        self._run = run = WorkerRun(
+            message, self._options.worker_id, partial(self._send_samples, message.epoch), self._options.run_file
+        )
         try:
             run.begin()
         except Exception as error:

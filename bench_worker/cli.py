@@ -177,6 +177,7 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # A worker that its master starts looks for the engines of the plan only.
     who.add_argument("--engines", type=lambda text: tuple(filter(None, text.split(","))), help=argparse.SUPPRESS)
+    who.add_argument("--run-file", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 
 
@@ -240,6 +241,8 @@ class ServeOptions:
     """Let scenarios run programs of this host."""
     engines: tuple[str, ...] | None
     """The engines to look for; None: all."""
+    run_file: Path | None
+    """Says whom this worker serves while it takes part in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +277,8 @@ class AgentOptions:
     """The engines to offer; None: every usable one."""
     address: str | None = None
     """The IP address at which other hosts reach this one; None: to be found out."""
+    run_file: Path | None = None
+    """The file that says whom this worker serves; None: none."""
 
 
 LOCAL_MASTER_TIMEOUT_S = 60.0
@@ -358,6 +363,7 @@ def _agent_options(given: ServeOptions) -> AgentOptions:
         allow_swapoff=given.allow_swapoff,
         engines=given.engines,
         address=given.address,
+        run_file=given.run_file,
     )
 
 

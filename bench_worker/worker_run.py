@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from bench_worker.leases import RunLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bench_common.messages import Welcome
     from bench_worker.host.contention import BusyPeriod
@@ -24,9 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class WorkerRun:
-    """The run of a welcome, from `begin` to `end`. `send(source, columns, units)` gets the samples of this host."""
+    """The run of a welcome, from `begin` to `end`. `send(source, columns, units)` gets the samples of this host.
 
-    def __init__(self, welcome: Welcome, worker_id: str, send: SendSamples) -> None:
+    `run_file` says meanwhile whom this worker serves, to those who may end it.
+    """
+
+    def __init__(self, welcome: Welcome, worker_id: str, send: SendSamples, run_file: Path | None = None) -> None:
+        self._run_file = run_file
+        self._master = welcome.master
         self.epoch = welcome.epoch
         self.heartbeat_s = welcome.heartbeat_s
         self.lease_s = welcome.lease_s
@@ -56,6 +64,7 @@ class WorkerRun:
         Raises `InfrastructureError` without the lease: clean-up would take our containers for leftovers.
         """
         self.sampling.start_host_sampling(self._sampling_s)
+        self._write_run_file()
         self._lease.acquire()
         self.discard()
 
@@ -98,3 +107,17 @@ class WorkerRun:
         self.sampling.end()
         self._leader.close()
         self._lease.release()
+        if self._run_file is not None:
+            self._run_file.unlink(missing_ok=True)
+
+    def _write_run_file(self) -> None:
+        if self._run_file is None:
+            return
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        text = json.dumps({"run": self._run_id, "master": self._master, "since": since})
+        temporary = self._run_file.with_suffix(".new")
+        try:
+            temporary.write_text(text, "utf-8")
+            temporary.replace(self._run_file)
+        except OSError as error:
+            log.warning("%s: not written: %s; another master may take this worker for free", self._run_file, error)

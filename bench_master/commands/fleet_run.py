@@ -22,7 +22,7 @@ from bench_master.commands.run_options import RunOptions
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet, started_workers
 from bench_master.fleet.hosts import FleetHost, Inventory
-from bench_master.fleet.launchers.base import STARTED, WorkerOutcome
+from bench_master.fleet.launchers.base import IN_USE, STARTED, WorkerOutcome
 from bench_master.run.endpoints import Ports
 
 ANY_ADDRESS = "*"
@@ -98,6 +98,8 @@ def _check_outcomes(outcomes: list[WorkerOutcome], *, require_all: bool) -> None
         return
     for outcome in failed:
         tell(f"bench-master: {outcome.host}: {outcome.detail}")
+    if any(outcome.state == IN_USE for outcome in failed):
+        raise InfrastructureError("workers of the inventory work for somebody else; nothing of theirs was touched")
     if require_all:
         raise InfrastructureError("not every host could start its workers (--require-all)")
     if len(failed) == len(outcomes):

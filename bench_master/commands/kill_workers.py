@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench_common.cli import tell
 from bench_common.errors import ExitCode, UsageError
@@ -78,7 +78,7 @@ def run(options: Options) -> int:
 def _on_hosts(options: Options) -> int:
     inventory = selected_inventory(options.fleet)
     spec = launch_spec(options.fleet, inventory, network=options.discovery.network)
-    with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
+    with Fleet(inventory, replace(spec, stops_others=True), FleetProgress(inventory, quiet=options.quiet)) as fleet:
         outcomes = fleet.stop(purge=options.purge)
     report_new_host_keys(spec.known_hosts, quiet=options.quiet)
     print_outcomes(outcomes)

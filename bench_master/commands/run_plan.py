@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
@@ -16,6 +17,7 @@ from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
+from bench_common.rendezvous import run_claim
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.run_options import RunOptions, stored_options
@@ -25,7 +27,7 @@ from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress import choose_view
 from bench_master.run.dispatcher import Dispatcher, RunSettings
-from bench_master.run.endpoints import Endpoints
+from bench_master.run.endpoints import Endpoints, describe_master
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
@@ -86,7 +88,10 @@ class PlanRunner:
         make_live_stats = past.with_completed_trials(self._live_stats) if past is not None else self._live_stats
         bind_ip = _bind_ip(options)
         by_hand = self._workers_by_hand() > 0
-        with Endpoints(bind_ip, network.ports, insecure=network.insecure, joinable=by_hand) as endpoints:
+        with (
+            nullcontext() if past is not None else run_claim(self._run_id),
+            Endpoints(bind_ip, network.ports, insecure=network.insecure, joinable=by_hand) as endpoints,
+        ):
             only = self._fleet_names if self._fleet_names and not options.workers.expect else None
             key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure, only=only)
             local_workers = self._local_workers(endpoints, key)
@@ -165,6 +170,7 @@ class PlanRunner:
         engines = sorted({treatment.engine for treatment in self._plan.treatments})
         return RunSettings(
             run_id=past.run_label if past is not None else self._run_id,
+            master=describe_master(),
             noop=load.noop,
             heartbeat_s=timeouts.heartbeat_interval_s,
             lease_s=timeouts.lease_s,

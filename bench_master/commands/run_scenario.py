@@ -17,6 +17,7 @@ import msgspec
 
 from bench_common.cli import MAX_SLOTS, tell, tell_quoted
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
@@ -108,7 +109,7 @@ def run(options: RunOptions) -> int:
 def _resume(options: RunOptions) -> int:
     path = options.resume
     assert path is not None
-    with closing(ResumableRun(path)) as past:
+    with closing(ResumableRun(path)) as past, run_claim(str(past.header["run_id"])):
         if past.complete:
             tell(f"{path}: the run is complete; nothing to resume")
             return int(ExitCode.OK)

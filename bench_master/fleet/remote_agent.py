@@ -163,19 +163,41 @@ def remove_old_versions(directory: Path, identity: str, wheels: set[str]) -> Non
 def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     """Start a worker that outlives this session, unless the same one runs already; return its state and pid.
 
-    A worker that was started for one run does not serve the next: it ends with its run.
+    A worker that was started for one run does not serve the next: it ends with its run. One that serves another run,
+    or was started for one, is not touched: the state is then ``in use``, with whose it is. ``ended_owner`` is the id
+    of a master that is known to have ended: what it started for its run is replaced.
     """
     directory = request_directory(request)
-    name = request["name"]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Of two masters at once, one starts its worker, and the other sees it.
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return start_worker(request, directory)
+
+
+def start_worker(request: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Do what `start` says, with the directory locked."""
+    name, owner, names = request["name"], request.pop("owner"), request.pop("names")
+    ended_owner = request.pop("ended_owner", None)
     python = request.get("python") or directory / "venvs" / request["identity"] / "bin" / "python"
     key = directory / "keys" / f"{name}.key"
     lifetime = request.pop("lifetime")
     mark = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     once = "--once" in lifetime
     before = worker_states(directory).get(name)
+    if before is not None and is_alive(before) and before["mark"] == mark and not (once and before.get("once")):
+        return {"state": "running", "pid": before["pid"]}
+    # All workers of a host belong to one master: of two that start at once none gets a part of them.
+    states = worker_states(directory)
+    for other in (name, *names):
+        state = states.get(other)
+        if state is None or not is_alive(state) or (state.get("once") and state.get("owner") == ended_owner):
+            continue
+        user = user_of(directory, other, state)
+        if user is not None and (other == name or state.get("owner") != owner["id"]):
+            whose = state.get("owner_process") if state.get("once") else None
+            return {"state": "in use", "pid": state["pid"], "detail": user, "owner": whose}
     if before is not None and is_alive(before):
-        if before["mark"] == mark and not (once and before.get("once")):
-            return {"state": "running", "pid": before["pid"]}
         stop_worker(directory, name, before, time.monotonic() + STOP_TIMEOUT_S)
     for folder in ("keys", "logs", "workers", "work"):
         (directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -186,9 +208,12 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     start_id = secrets.token_hex(16)
     environment = {**os.environ, **request["env"], START_VARIABLE: start_id}
     environment.pop("SSH_AUTH_SOCK", None)
+    run_file = directory / "workers" / f"{name}.run"
+    run_file.unlink(missing_ok=True)
+    words = [*request["argv"], *lifetime, "--run-file", str(run_file), "--key", str(key), name]
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  our own program
-            [str(python), "-m", "bench_worker", *request["argv"], *lifetime, "--key", str(key), name],
+            [str(python), "-m", "bench_worker", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -205,6 +230,10 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         "mark": mark,
         "identity": request["identity"],
         "once": once,
+        "owner": owner["id"],
+        "owner_name": owner["name"],
+        "owner_process": owner,
+        "since": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
     }
     write_private(directory / "workers" / f"{name}.json", json.dumps(state))
     deadline = time.monotonic() + STARTUP_WATCH_S
@@ -216,20 +245,44 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     return {"state": "started", "pid": process.pid}
 
 
+def user_of(directory: Path, name: str, state: dict[str, Any]) -> str | None:
+    """Return for whom a running worker works, and since when; None for one that waits for any run."""
+    advice = "wait for its end, or end it with kill-workers"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        served = json.loads((directory / "workers" / f"{name}.run").read_text("utf-8"))
+        return f"worker {name} serves run {served['run']} of {served['master']} since {served['since']}: {advice}"
+    if state.get("once"):
+        whose, since = state.get("owner_name", "another master"), state.get("since", "a while ago")
+        return f"worker {name} was started for a run of {whose} at {since}: {advice}"
+    return None
+
+
 def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """Stop workers and remove their keys; with ``purge`` remove the whole directory. Return how each ended."""
+    """Stop workers and remove their keys; with ``purge`` remove the whole directory. Return how each ended.
+
+    With an ``owner`` only the workers that were started under this id: others belong to somebody else.
+    """
     directory = request_directory(request)
     known = worker_states(directory)
     names = request["names"] or sorted(known)
+    owner = request.get("owner")
+    foreign = [name for name in names if owner and is_alive_foreign(known.get(name), owner)]
+    names = [name for name in names if name not in foreign]
     for name in names:
         # All at once: each may take a while to clean up.
         request_stop(known.get(name))
     deadline = time.monotonic() + STOP_TIMEOUT_S
     ended = {name: stop_worker(directory, name, known.get(name), deadline) for name in names}
+    ended |= dict.fromkeys(foreign, "left to its master")
     others = [name for name, state in worker_states(directory).items() if is_alive(state)]
     if request.get("purge") and not others and directory.exists():
         shutil.rmtree(directory)
     return {"ended": ended, "others": others}
+
+
+def is_alive_foreign(state: dict[str, Any] | None, owner: str) -> bool:
+    """Return whether a worker runs that was started under another id."""
+    return state is not None and state.get("owner") != owner and is_alive(state)
 
 
 def request_stop(state: dict[str, Any] | None) -> None:
@@ -250,7 +303,8 @@ def stop_worker(directory: Path, name: str, state: dict[str, Any] | None, deadli
             how = "killed"
     if state is not None:
         kill_session(state)
-    for path in (directory / "keys" / f"{name}.key", directory / "workers" / f"{name}.json"):
+    files = [directory / "workers" / f"{name}{suffix}" for suffix in (".json", ".run")]
+    for path in (directory / "keys" / f"{name}.key", *files):
         path.unlink(missing_ok=True)
     return how
 

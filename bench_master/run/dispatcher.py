@@ -128,6 +128,7 @@ class RunSettings:
     """The welcome's fields that are the same for all workers of a run; see `messages.Welcome`."""
 
     run_id: str
+    master: str
     noop: bool
     heartbeat_s: float
     lease_s: float
@@ -267,6 +268,7 @@ class Dispatcher:
             Welcome(
                 epoch=action.epoch,
                 run_id=settings.run_id,
+                master=settings.master,
                 number=action.number,
                 lane_endpoint=lane.endpoint,
                 token=lane.token,

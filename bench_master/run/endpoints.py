@@ -7,6 +7,7 @@ import errno
 import fcntl
 import ipaddress
 import os
+import pwd
 import shutil
 import socket as system
 import tempfile
@@ -20,7 +21,7 @@ import zmq
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, authority
 from bench_common.curve import curve_required
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.rendezvous import SocketClaim, control_socket, private_directory
+from bench_common.rendezvous import Claim, control_socket, private_directory
 
 _PREFIX: Final = "master-"
 _LOCK: Final = "master.lock"
@@ -50,7 +51,7 @@ class Endpoints:
         self.curve = bind_ip is not None and curve_required(bind_ip, insecure=insecure)
         parent = private_directory()
         _remove_stale(parent)
-        self._claim: SocketClaim | None = None
+        self._claim: Claim | None = None
         if bind_ip is None and joinable:
             self._claim = _claimed(ports.control)
         self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -159,11 +160,18 @@ def _lock(directory: Path) -> int:
     return descriptor
 
 
-def _claimed(port: int) -> SocketClaim:
+def _claimed(port: int) -> Claim:
+    path = control_socket(port)
+    return Claim(path, f"waits for workers at {path}; end it, or give --zmq-control-port").acquire()
+
+
+def describe_master() -> str:
+    """Return who this master is, for workers to tell another one: user, host and process."""
     try:
-        return SocketClaim(control_socket(port)).acquire()
-    except InfrastructureError as error:
-        raise InfrastructureError(f"{error}; end it, or give --zmq-control-port") from error
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = f"user {os.geteuid()}"
+    return f"{user}@{system.gethostname()} (process {os.getpid()})"
 
 
 def _remove_stale(parent: Path) -> None:

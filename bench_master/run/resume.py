@@ -6,6 +6,7 @@ The file is locked first, then read to its last whole block, and only cut and wr
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ class ResumableRun:
         self.stats = StatsFile(path)
         self.header = self.stats.header
         self._writer = StatsWriter(path, reopen=True)
+        self._part_id = secrets.token_hex(4)
         try:
             self.state = self._read()
         except BaseException:
@@ -80,8 +82,11 @@ class ResumableRun:
 
     @property
     def run_label(self) -> str:
-        """The label of what the next part creates: the clean-up of an earlier part leaves it alone."""
-        return f"{self.header['run_id']}-{self.state.parts + 1}"
+        """The label of what the next part creates: the clean-up of any other part leaves it alone.
+
+        It is random: there may be parts of the same number, of copies of the file.
+        """
+        return f"{self.header['run_id']}-{self.state.parts + 1}-{self._part_id}"
 
     def remaining_lease_s(self, lease_s: float = DEFAULT_LEASE_S) -> float:
         """Return how long workers of a killed master may go on and clean up (s), given their lease."""

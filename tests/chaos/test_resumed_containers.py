@@ -1,5 +1,6 @@
 """A run of containers whose master is killed outright, alone or with its workers, and that is resumed then."""
 
+import re
 import signal
 
 import pytest
@@ -37,7 +38,6 @@ def test_containers_of_the_earlier_part_are_removed_and_nothing_counts_twice(tmp
         with Resumed(tmp_path / "second", TRIALS, stats=first.stats) as second:
             assert second.end(90) == 0, second.err
             assert containers_of(first.docker, run_id) == [], "of the part before"
-            assert containers_of(first.docker, f"{run_id}-2") == [], "of the part after it"
             assert not second.faults()
             assert not processes_of(run_id)
             document = second.run.document
@@ -47,6 +47,8 @@ def test_containers_of_the_earlier_part_are_removed_and_nothing_counts_twice(tmp
                 block.body for block in StatsFile(first.stats).blocks({"event"}) if block.body["kind"] == "resumed"
             )
             assert resumed["ended"] == "killed"
+            assert re.fullmatch(rf"{run_id}-2-[0-9a-f]{{8}}", resumed["run_label"])
+            assert containers_of(first.docker, resumed["run_label"]) == [], "of the part after it"
             assert set(resumed["rerun_trials"]) <= before
             # What the file holds of a trial that was cut short is there for whoever wants it, and does not count.
             everything = sum(len(block.body) for block in StatsFile(first.stats).blocks({"jobs"}, everything=True))

@@ -205,3 +205,28 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
     with Resumed(tmp_path / "next", scenario, stats=stats) as following:
         assert following.end(PATIENCE_S) == 0, following.err
         assert following.run.outcomes() == {"done": 8}
+
+
+def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
+    """The second master is told which process works on the run, touches nothing, and resumes its copy afterwards."""
+    with LiveRun(tmp_path / "live", NATIVE) as live:
+        kill_after(live, 2)
+        copy = tmp_path / "copy.stats.gz"
+        copy.write_bytes(live.stats.read_bytes())
+        with Resumed(tmp_path / "next", NATIVE, stats=live.stats) as following:
+            wait_until(lambda: "resuming" in following.err, 30, "the first master")
+            refused = following.workspace.master("run-scenario", "--resume", copy)
+            assert refused.status == 3
+            (line,) = refused.err.splitlines()
+            assert line.startswith(
+                f"bench-master: another master of this user (process {following.program.process.pid}) works on run "
+                f"{live.run.run_id}, with this stats file or a copy of it"
+            )
+            assert following.end(PATIENCE_S) == 0, following.err
+            assert following.run.outcomes() == {"done": 32}
+        with Resumed(tmp_path / "other", NATIVE, stats=copy) as other:
+            assert other.end(PATIENCE_S) == 0, other.err
+            assert other.run.outcomes() == {"done": 32}
+        events = [[block.body for block in StatsFile(path).blocks({"event"})] for path in (live.stats, copy)]
+        labels = [event["run_label"] for part in events for event in part if event["kind"] == "resumed"]
+        assert len(set(labels)) == 2, "two parts of the same number are two parts"

@@ -83,6 +83,7 @@ def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, r
     welcome = Welcome(
         epoch=3,
         run_id="r1",
+        master="alice@here (process 1)",
         number=0,
         lane_endpoint=named,
         results_endpoint=named,

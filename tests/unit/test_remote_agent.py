@@ -129,24 +129,57 @@ def test_a_reused_pid_is_not_the_worker():
     assert not remote_agent.is_alive({**own, "boot": "another"})
 
 
-@pytest.mark.parametrize(("first", "second", "kept"), [(True, True, False), (False, True, True), (True, False, True)])
-def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, first, second, kept):
-    """A run reuses a worker that waits for any run; `start-workers` leaves the worker of a run alone."""
+@pytest.mark.parametrize(
+    ("first", "second", "changed", "served", "state"),
+    [
+        (True, True, False, False, "in use"),
+        (False, True, False, False, "running"),
+        (True, False, False, False, "running"),
+        (False, False, True, False, "started"),
+        (False, False, True, True, "in use"),
+        (True, False, True, True, "in use"),
+    ],
+)
+def test_a_worker_that_works_for_somebody_is_not_taken(there, monkeypatch, first, second, changed, served, state):
+    """A run uses a worker that waits for any run; one of another run, or that serves one, is left, and said whose."""
     monkeypatch.setattr(remote_agent, "STARTUP_WATCH_S", 0.0)
     monkeypatch.setattr(remote_agent, "STARTED_WORKERS", [])
     program = there / "python"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o700)
-    words = {"name": "w", "identity": "i", "key": "k", "argv": [], "env": {}, "python": str(program)}
+    words = {
+        "name": "w",
+        "identity": "i",
+        "key": "k",
+        "argv": [],
+        "env": {},
+        "python": str(program),
+        "names": ["w", "x"],
+    }
 
-    def start(*, once):
-        return call("start", lifetime=["--once"] if once else [], **words)
+    def start(owner, *, once, **given):
+        whose = {"id": owner, "name": f"{owner}@master (process 7)"}
+        return call("start", lifetime=["--once"] if once else [], owner=whose, **{**words, **given})
 
-    before = start(once=first)
+    before = start("alice", once=first)
+    run_file = there / "wb/workers/w.run"
+    if served:
+        run_file.write_text(json.dumps({"run": "r1", "master": "carol@far (process 9)", "since": "2026-01-01"}))
     try:
-        after = start(once=second)
+        after = start("bob", once=second, argv=["-v"] if changed else [])
         assert before["state"] == "started"
-        assert (after["state"], after["pid"] == before["pid"]) == ("running" if kept else "started", kept)
+        assert (after["state"], after["pid"] == before["pid"]) == (state, state != "started")
+        if state == "in use":
+            whose = (
+                "serves run r1 of carol@far (process 9) since 2026-01-01" if served else "alice@master (process 7) at"
+            )
+            assert whose in after["detail"]
+            other = start("bob", once=second, name="x")
+            assert (other["state"], other["detail"]) == (state, after["detail"]), "a host has one master"
+            assert call("stop", names=["w"], owner="bob")["ended"] == {"w": "left to its master"}
+            assert remote_agent.is_alive(remote_agent.worker_states(there / "wb")["w"])
+        assert call("stop", names=["w"], owner="bob" if state == "started" else "alice")["ended"]["w"] == "ended"
+        assert not run_file.exists()
     finally:
         call("stop", names=["w"])
         for child in remote_agent.STARTED_WORKERS:
@@ -228,7 +261,7 @@ def test_a_strangers_session_survives_a_state_that_names_it(there, monkeypatch, 
 def test_a_worker_that_does_not_end_is_killed_with_its_session(there, monkeypatch, sessions):
     """Including a process that cleared its environment: it is in the session of a process that is the worker's."""
     worker, child = sessions(
-        start_id=START_ID, first="trap '' TERM; while :; do sleep 0.1; done", child="env -i sleep 600"
+        start_id=START_ID, setup="trap '' TERM", first="while :; do sleep 0.1; done", child="env -i sleep 600"
     )
     assert stop_with(there, monkeypatch, state_of(worker.pid)) == "killed"
     assert worker.wait(10) == -signal.SIGKILL

@@ -8,7 +8,7 @@ import pytest
 
 from bench_common import directories
 from bench_common.errors import InfrastructureError
-from bench_common.rendezvous import SocketClaim, check_socket, control_socket
+from bench_common.rendezvous import Claim, check_socket, control_socket
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_a_worker_connects_to_no_socket_of_a_stranger(stranger, tmp_path):
 def test_one_master_at_a_time_claims_a_socket(tmp_path):
     """The second is told whose it is, the next gets it; nothing is left behind."""
     path = tmp_path / "control-1"
-    first = SocketClaim(path).acquire()
-    with pytest.raises(InfrastructureError, match=rf"\(process {os.getpid()}\) waits for workers at {path}"):
-        SocketClaim(path).acquire()
+    first = Claim(path, "waits here").acquire()
+    with pytest.raises(InfrastructureError, match=rf"\(process {os.getpid()}\) waits here"):
+        Claim(path, "waits here").acquire()
     path.touch()
     first.release()
     first.release()
     assert list(tmp_path.iterdir()) == []
-    SocketClaim(path).acquire().release()
+    Claim(path, "waits here").acquire().release()

@@ -8,6 +8,8 @@ failure on one is its own outcome and does not stop the others.
 from __future__ import annotations
 
 import abc
+import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,8 +21,9 @@ from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.keys import KeyProvisioner
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.known_hosts import KnownHosts
+from bench_master.fleet.remote_agent import boot_id, start_ticks
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.endpoints import Ports
+from bench_master.run.endpoints import Ports, describe_master
 
 QueryResults = list[list[dict[str, Any]]]
 """The rows that ``bench-worker`` printed for each of several queries."""
@@ -29,6 +32,7 @@ ProgressCallback = Callable[[str, str], None]
 
 STARTED: Final = "started"
 RUNNING: Final = "already running"
+IN_USE: Final = "in use"
 FAILED: Final = "failed"
 MASTER_TIMEOUT_S: Final = 12 * 3600.0
 """How long a worker waits for a master before it exits (s)."""
@@ -45,14 +49,14 @@ class WorkerOutcome:
     worker: str
     """Its name."""
     state: str
-    """`STARTED`, `RUNNING` or `FAILED`, or how it ended."""
+    """`STARTED`, `RUNNING`, `IN_USE` or `FAILED`, or how it ended."""
     detail: str = ""
-    """Pid and master, or the reason of a failure."""
+    """Pid and master, for whom it works, or the reason of a failure."""
 
     @property
     def failed(self) -> bool:
         """Whether the action failed."""
-        return self.state == FAILED
+        return self.state in (FAILED, IN_USE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,21 @@ class LaunchSpec:
     """Whether workers serve a single run: they end with it or with its master."""
     verbose: bool = False
     """Whether workers log more."""
+    stops_others: bool = False
+    """Whether stopping means every worker there, and not only those that were started with these settings."""
+    owner_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Recorded with each worker that is started, to tell it from somebody else's of the same name."""
+
+    def owner(self) -> dict[str, Any]:
+        """Return who starts workers: the id, a text that is shown to others, and the process."""
+        pid = os.getpid()
+        process = {"boot": boot_id(), "pid": pid, "born": start_ticks(pid)}
+        return {"id": self.owner_id, "name": describe_master(), **process}
+
+    @property
+    def stop_owner(self) -> str | None:
+        """The id of the workers that may be stopped; None: all."""
+        return None if self.stops_others else self.owner_id
 
     def uses_tunnel(self, host: FleetHost) -> bool:
         """Return whether a host reaches the master through its SSH connection."""
@@ -156,6 +175,16 @@ class Launcher(abc.ABC):
 
     def close(self) -> None:  # noqa: B027  most hold no connections
         """Close connections. Workers go on."""
+
+
+def start_unless_in_use(call: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Start a worker by `call`, a request to the remote agent; replace that of a master killed on this machine."""
+    answer = call()
+    owner = answer.get("owner")
+    if answer["state"] != IN_USE or not isinstance(owner, dict):
+        return answer
+    ended = owner.get("boot") == boot_id() and start_ticks(int(owner["pid"])) != owner.get("born")
+    return call(ended_owner=owner["id"]) if ended else answer
 
 
 T = TypeVar("T")

@@ -13,6 +13,7 @@ from bench_common.errors import InfrastructureError
 from bench_master.fleet import remote_agent
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import (
+    IN_USE,
     RUNNING,
     STARTED,
     Launcher,
@@ -22,6 +23,7 @@ from bench_master.fleet.launchers.base import (
     collect_outcomes,
     for_each_worker,
     run_parallel,
+    start_unless_in_use,
 )
 from bench_master.worker_query import query_worker
 
@@ -39,17 +41,23 @@ class LocalLauncher(Launcher):
         def start(host: FleetHost, name: str) -> WorkerOutcome:
             address = host.master or self.launch_spec.master_here
             progress(host.name, f"starting {name}")
-            answer = _run_verb(
+            request = partial(
+                _run_verb,
                 host,
                 "start",
                 name=name,
                 key=self.launch_spec.key_file_of(name).read_text("ascii"),
                 argv=self.launch_spec.arguments(host, address),
                 lifetime=self.launch_spec.lifetime(),
+                owner=self.launch_spec.owner(),
+                names=list(host.worker_names),
                 env=_worker_environment(host),
                 python=sys.executable,
                 identity=LOCAL_HOST,
             )
+            answer = start_unless_in_use(request)
+            if answer["state"] == IN_USE:
+                return WorkerOutcome(host.name, name, IN_USE, answer["detail"])
             state = RUNNING if answer["state"] == "running" else STARTED
             return WorkerOutcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
 
@@ -63,7 +71,9 @@ class LocalLauncher(Launcher):
 
         def stop(host: FleetHost) -> list[WorkerOutcome]:
             progress(host.name, "stopping workers")
-            ended = _run_verb(host, "stop", names=list(host.worker_names), purge=purge)["ended"]
+            ended = _run_verb(
+                host, "stop", names=list(host.worker_names), purge=purge, owner=self.launch_spec.stop_owner
+            )["ended"]
             return [WorkerOutcome(host.name, name, how) for name, how in ended.items()]
 
         return collect_outcomes(hosts, run_parallel(hosts, stop))

@@ -13,6 +13,7 @@ from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import (
+    IN_USE,
     RUNNING,
     STARTED,
     Launcher,
@@ -23,6 +24,7 @@ from bench_master.fleet.launchers.base import (
     collect_outcomes,
     for_each_worker,
     run_parallel,
+    start_unless_in_use,
 )
 from bench_master.fleet.remote_host import RemoteHost
 from bench_master.fleet.ssh import Connections, HostError, local_address, remote_address
@@ -107,7 +109,8 @@ class SshLauncher(Launcher):
 
             def start(name: str) -> WorkerOutcome:
                 progress(host.name, f"starting {name}")
-                answer = remote.call(
+                request = partial(
+                    remote.call,
                     "start",
                     timeout_s=STOP_TIMEOUT_S,
                     identity=identity,
@@ -115,8 +118,13 @@ class SshLauncher(Launcher):
                     key=keys[name],
                     argv=self.launch_spec.arguments(replace(host, services_address=services), address),
                     lifetime=self.launch_spec.lifetime(),
+                    owner=self.launch_spec.owner(),
+                    names=list(host.worker_names),
                     env=dict(host.env),
                 )
+                answer = start_unless_in_use(request)
+                if answer["state"] == IN_USE:
+                    return WorkerOutcome(host.name, name, IN_USE, answer["detail"])
                 state = RUNNING if answer["state"] == "running" else STARTED
                 return WorkerOutcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
 
@@ -158,7 +166,13 @@ class SshLauncher(Launcher):
     def _stop_host(self, host: FleetHost, *, progress: ProgressCallback, purge: bool) -> list[WorkerOutcome]:
         with self._connect_host(host, progress) as (_, remote):
             progress(host.name, "stopping workers")
-            answer = remote.call("stop", timeout_s=STOP_TIMEOUT_S, names=list(host.worker_names), purge=purge)
+            answer = remote.call(
+                "stop",
+                timeout_s=STOP_TIMEOUT_S,
+                names=list(host.worker_names),
+                purge=purge,
+                owner=self.launch_spec.stop_owner,
+            )
         detail = ""
         if purge:
             others = ", ".join(answer["others"])
