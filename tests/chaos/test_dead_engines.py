@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -119,12 +120,81 @@ def test_a_daemon_that_is_restarted_costs_the_jobs_under_way_and_no_others(works
         assert outcomes.get("failed", 0) <= 2, kinds(run)
         assert "internal" not in kinds(run)
         assert "answers again after" in run.err
+        (entry,) = run.document["treatments"]
+        assert "engine-unreachable" in {one["kind"] for one in entry["disturbances"]}
         client = docker.APIClient(base_url=daemon.address, timeout=30)
         try:
             # A removal that the engine has begun it ends by itself, soon after.
             wait_until(lambda: containers_of(client, run.run_id) == [], 60, "the removal of every container")
         finally:
             client.close()
+
+
+class PrivateContainerd:
+    """A containerd with its own data and socket below a short path; its shims outlive it, as those of any."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.address = f"{folder}/c.sock"
+        lines = [
+            "version = 2",
+            f'root = "{folder}/root"',
+            f'state = "{folder}/state"',
+            'disabled_plugins = ["io.containerd.grpc.v1.cri"]',
+            f'[grpc]\naddress = "{self.address}"',
+        ]
+        (self.folder / "config.toml").write_text("\n".join(lines))
+        self._process = None
+
+    def start(self):
+        """Start it; its socket is there when this returns."""
+        command = ["containerd", "--config", f"{self.folder}/config.toml"]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(lambda: Path(self.address).exists(), 30, "containerd's socket")
+
+    def stop(self):
+        """End it as systemd would."""
+        self._process.terminate()
+        self._process.wait(30)
+
+    def close(self):
+        """End it with all that it has started, and unmount what it has mounted."""
+        self._process.kill()
+        self._process.wait(30)
+        PrivateEngine.close(self)
+
+    def _script(self, *_words):
+        """Nothing has to be stopped by a script."""
+
+
+def test_a_containerd_that_is_restarted_costs_the_jobs_under_way_and_no_others(workspace, monkeypatch):
+    """Connections that it has closed are not used again; what the failed jobs left is removed with it back."""
+    require_docker()
+    if os.geteuid() != 0 or shutil.which("containerd") is None:
+        skip_or_fail("starting a containerd takes root and containerd (apt-get install containerd)")
+    image = import_image()
+    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        daemon = PrivateContainerd(folder)
+        workspace.environ["CONTAINERD_ADDRESS"] = daemon.address
+        daemon.start()
+        try:
+            scenario = lives(image, "containerd", iterations=10, seconds="0.3")
+            scenario["job"]["container"].pop("network")
+            program, stats = start(workspace, scenario)
+            await_jobs(program, 4)
+            daemon.stop()
+            time.sleep(2)
+            daemon.start()
+            run = workspace.finish(program, stats, 0, 90)
+            outcomes = run.outcomes()
+            assert outcomes["done"] + outcomes.get("failed", 0) == 20
+            assert outcomes.get("failed", 0) <= 2, kinds(run)
+            assert "answers again after" in run.err
+            (entry,) = run.document["treatments"]
+            assert [one["kind"] for one in entry["disturbances"]][:1] == ["engine-unreachable"]
+        finally:
+            daemon.close()
 
 
 @pytest.fixture
