@@ -233,7 +233,7 @@ class JobExecutor:
         except EngineUnavailable as error:
             # Nothing was made for the job, so it can wait, too.
             if self._begin_outage(str(error)).under_way:
-                self._execute(order)
+                self._slots.put_back(order)
                 return
             report = _not_started(UNREACHABLE, str(error))
         except Exception as error:  # noqa: BLE001  a slot must survive any error of a job, and reports it
@@ -242,7 +242,7 @@ class JobExecutor:
             # Nothing was made for it either.
             self._refused.discard(ticket)
             if self._outage is not None and not self._outage.abandoned:
-                self._execute(order)
+                self._slots.put_back(order)
                 return
         # Send results when a batch is full, else once per pass of the loop.
         if self._outbox.add(ticket, report) >= self._batch:
