@@ -43,15 +43,7 @@ from bench_common.fields import (
     Uncertainty,
 )
 from bench_common.host_info import Engines, HostInfo
-from bench_common.records import (
-    LOOP_FIELDS,
-    MAX_COUNT,
-    WORD_BYTES,
-    Count,
-    ErrorRecord,
-    MetricRecord,
-    OutputRecord,
-)
+from bench_common.records import LOOP_FIELDS, MAX_COUNT, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome
 from bench_common.treatment import EngineSampling, Treatment
 
@@ -453,22 +445,6 @@ class ResultsPart(Message):
         return False
 
 
-WorkerControlMessage: TypeAlias = (
-    Hello
-    | PreflightResult
-    | Heartbeat
-    | WorkerDied
-    | Samples
-    | PackingReport
-    | RunWarning
-    | EngineOutage
-    | CpuContention
-    | Progress
-    | ServiceRequest
-    | ServiceResult
-    | ProfileReport
-    | CleanupDone
-)
 ReportedMessage: TypeAlias = (
     WorkerDied
     | PackingReport
@@ -480,6 +456,9 @@ ReportedMessage: TypeAlias = (
     | CleanupDone
 )
 """What is sent again until it is confirmed."""
+WorkerControlMessage: TypeAlias = (
+    Hello | PreflightResult | Heartbeat | Samples | CpuContention | Progress | ReportedMessage
+)
 MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | Cleanup | Stop
 ResultsMessage: TypeAlias = Results | ResultsPart
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs

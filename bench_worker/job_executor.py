@@ -219,8 +219,9 @@ class JobExecutor:
         while self._outbox.full:
             gevent.sleep(SPOOL_POLL_S)
         try:
-            if self._outage is not None:
-                self._await_engine(self._outage)
+            outage = self._outage
+            if outage is not None:
+                self._await_engine(outage)
             if intended_ns and monotonic_ns() - intended_ns > self._queue_timeout_ns:
                 report = self._dropped()
             else:
@@ -238,7 +239,8 @@ class JobExecutor:
             report = _not_started(UNREACHABLE, str(error))
         except Exception as error:  # noqa: BLE001  a slot must survive any error of a job, and reports it
             report = _report_of_error(error, ticket)
-        if self._refused and ticket in self._refused:
+        extras = report.extras
+        if extras is not None and ticket in self._refused:
             # Nothing was made for it either.
             self._refused.discard(ticket)
             if self._outage is not None and not self._outage.abandoned:
@@ -249,7 +251,7 @@ class JobExecutor:
             self._outbox.flush()
         elif not self._slots.pass_scheduled:
             self._slots.schedule_pass()
-        if report.extras is not None or self._outage is not None:
+        if extras is not None or outage is not None:
             self._after_job(report)
 
     def _after_job(self, report: JobReport) -> None:

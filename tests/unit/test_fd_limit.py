@@ -14,8 +14,8 @@ FREE = resource.RLIM_INFINITY
     ("limits", "workers", "then"),
     [
         ((1024, 4096), 10, None),
-        ((1024, 4096), 200, (1856, 4096)),
-        ((1024, FREE), 1000, (8256, FREE)),
+        ((1024, 4096), 200, (3456, 4096)),
+        ((1024, FREE), 1000, (16256, FREE)),
         ((FREE, FREE), 10**6, None),
     ],
 )
@@ -31,5 +31,5 @@ def test_there_is_room_for_every_worker(monkeypatch, limits, workers, then):
 def test_a_hard_limit_is_told_with_what_to_do(monkeypatch):
     """More workers than the system allows files for are refused before anything is bound."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    with pytest.raises(InfrastructureError, match="200 workers take 1856 open files, and this process may have 1024"):
+    with pytest.raises(InfrastructureError, match="200 workers take 3456 open files, and this process may have 1024"):
         raise_fd_limit(200)
