@@ -6,11 +6,12 @@ import pytest
 
 from bench_common.clock import ClockOffset
 from bench_common.messages import HeartbeatAck, Welcome
-from bench_worker import supervisor
+from bench_worker import supervisor, worker_run
 from bench_worker.agent import OFFSET_MAX_AGE_S, Agent, MasterClock, hello_message, start_message
 from bench_worker.cli import AgentOptions
 from bench_worker.pipe_channel import Ready
 from bench_worker.supervisor import MAX_FAILED_STARTS, LoadProcessSupervisor
+from bench_worker.worker_run import WorkerRun
 
 S = 10**9
 
@@ -70,6 +71,42 @@ def test_a_hello_tells_of_the_host_as_it_is_now():
     assert hello.sent_ns == 5
 
 
+def welcome(endpoint="ipc:///run/lane"):
+    """Return a welcome with heartbeats every half second and a lease of 15 s."""
+    return Welcome(
+        epoch=3,
+        run_id="r1",
+        master="alice@here (process 1)",
+        number=0,
+        lane_endpoint=endpoint,
+        results_endpoint=endpoint,
+        token="secret",
+        noop=False,
+        heartbeat_s=0.5,
+        lease_s=15.0,
+        sampling_s=1.0,
+        keep=False,
+        profile=False,
+        overhead=None,
+    )
+
+
+def test_a_time_in_which_a_worker_did_not_run_is_no_silence_of_its_master(monkeypatch):
+    """Be it suspended or starved of CPU: only what there usually is between two heartbeats counts."""
+    now = [1000.0]
+    monkeypatch.setattr(worker_run, "monotonic", lambda: now[0])
+    run = WorkerRun(welcome(), "w", lambda *_: None)
+    for after_s in (0.5, 3600.0, 0.5, 60.0, 60.0):
+        now[0] += after_s
+        assert not run.is_master_lost()
+    run.on_heartbeat_ack()
+    waited_s = 0.0
+    while not run.is_master_lost():
+        now[0] += 0.5
+        waited_s += 0.5
+    assert waited_s == 15.5
+
+
 @pytest.mark.parametrize(
     ("control", "named", "reached"),
     [
@@ -80,23 +117,7 @@ def test_a_hello_tells_of_the_host_as_it_is_now():
 )
 def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, reached):
     """A master names ports of its own; under which name it is reached is the worker's to know."""
-    welcome = Welcome(
-        epoch=3,
-        run_id="r1",
-        master="alice@here (process 1)",
-        number=0,
-        lane_endpoint=named,
-        results_endpoint=named,
-        token="secret",
-        noop=False,
-        heartbeat_s=0.5,
-        lease_s=15.0,
-        sampling_s=1.0,
-        keep=False,
-        profile=False,
-        overhead=None,
-    )
-    run = start_message(options(control, address="10.0.0.7"), welcome)
+    run = start_message(options(control, address="10.0.0.7"), welcome(named))
     assert (run.lane_endpoint, run.results_endpoint) == (reached, reached)
     assert run.token == "secret"
     assert (run.context.run_id, run.epoch, run.context.address, run.keys) == ("r1", 3, "10.0.0.7", None)
