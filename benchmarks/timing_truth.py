@@ -93,7 +93,7 @@ def native(jobs: int, concurrency: int, nap_ms: int) -> None:
             master_command(directory, scenario, *map(str, words)), stdout=subprocess.PIPE, check=True
         )
         recorded = []
-        for line in told.stdout.splitlines():
+        for line in told.stdout.splitlines()[1:]:  # the first is about the run
             parts = json.loads(line)["operations"]
             end_s = parts["wait"]["start_s"] + parts["wait"]["duration_s"]
             recorded.append((end_s - parts["start"]["start_s"]) * 1e3)
