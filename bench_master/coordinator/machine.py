@@ -135,12 +135,8 @@ class Coordinator:
             member = self.roster.add(event.worker_id, event.environment, event.slots, event.identity, event.peer, now)
             member.clock_known = event.clock_known
             return [*self._admit(member, "worker-joined", event), *self._begin_when_ready(now)]
-        if known.identity != event.identity:
-            reason = f"worker id {event.worker_id!r} belongs to another key"
-            return [act.DismissWorker(event.peer, reason, final=True)]
-        if known.environment != event.environment:
-            reason = f"worker {event.worker_id!r} was in environment {known.environment!r}, not {event.environment!r}"
-            return [act.DismissWorker(event.peer, reason, final=True)]
+        if refusal := _refusal(known, event):
+            return [act.DismissWorker(event.peer, refusal, final=True)]
         actions: list[act.Action] = []
         if known.present and known.peer != event.peer:
             return [act.DismissWorker(event.peer, f"worker id {event.worker_id!r} is in use")]
@@ -187,6 +183,8 @@ class Coordinator:
         member = self.roster.find(event.worker_id)
         if member is None or not member.present or event.epoch not in (None, member.epoch):
             return []
+        if event.barred:
+            member.barred = event.reason
         return [*self._mark_missing(member, event.reason, now), *self._advance(now)]
 
     def _on_worker_starved(self, event: ev.WorkerStarved, now: float) -> list[act.Action]:
@@ -428,6 +426,15 @@ class Coordinator:
                 )
                 actions.append(act.DismissWorker(peer, "its jobs are overdue"))
         return actions
+
+
+def _refusal(known: Member, event: ev.Hello) -> str:
+    """Return why a worker cannot join again as this member; empty if it can."""
+    if known.identity != event.identity:
+        return f"worker id {event.worker_id!r} belongs to another key"
+    if known.environment != event.environment:
+        return f"worker {event.worker_id!r} was in environment {known.environment!r}, not {event.environment!r}"
+    return known.barred
 
 
 def _outline(message: ev.Event | act.Action) -> object:

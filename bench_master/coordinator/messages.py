@@ -47,6 +47,8 @@ class WorkerDied:
     reason: str
     epoch: int | None = None
     """The epoch that ended; None: its current one."""
+    barred: bool = False
+    """Whether it may not join again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ class Member:
     """Whether it has cleaned up its host at the end of the run."""
     heard_in_epoch: bool = False
     """Whether it sent a heartbeat in this epoch: then it knows that it was admitted."""
+    barred: str = ""
+    """Why it may not join again; empty if it may."""
     clock_known: bool = True
     """Whether the offset of its clock to ours is known."""
 

@@ -81,6 +81,9 @@ class WorkerDiscovery:
         """No worker takes part in anything."""
         return "unknown"
 
+    def on_broken(self, _peer: bytes | None, _identity: str | None, _epoch: int, _reason: str) -> None:
+        """No worker takes part in anything."""
+
     def on_results(self, _identity: str | None, _message: Results) -> None:
         """Ignore results: no run is under way."""
 

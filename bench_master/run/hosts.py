@@ -16,6 +16,7 @@ from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
 from bench_common.host_info import HostInfo
 from bench_common.messages import Heartbeat, Samples
+from bench_common.records import MAX_INSTANT_NS
 from bench_common.stats.rows import INTEGER_SAMPLES
 from bench_master.coordinator.roster import Member
 from bench_master.formatting import plural
@@ -48,6 +49,8 @@ def validate_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Co
             raise ProtocolError(f"sample column {name!r} contains a value that is not a whole number")
     if len(lengths) != 1:
         raise ProtocolError("sample columns of different lengths")
+    if not (np.abs(checked[TIME_COLUMN]) <= MAX_INSTANT_NS).all():
+        raise ProtocolError(f"sample column {TIME_COLUMN!r} contains an instant that no clock shows")
     checked[TIME_COLUMN] = checked[TIME_COLUMN].astype(np.int64) - offset_ns
     return checked
 

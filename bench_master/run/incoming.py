@@ -41,6 +41,9 @@ class Receiver(Protocol):
     def epoch_state(self, epoch: int) -> EpochState:
         """Return whether an epoch is that of a worker that takes part, or was."""
 
+    def on_broken(self, peer: bytes | None, identity: str | None, epoch: int, reason: str) -> None:
+        """Note that a message in an epoch breaks the protocol; `peer` is None for one of the results socket."""
+
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Take a control message; raise `ProtocolError` on one that breaks the protocol."""
 
@@ -60,6 +63,7 @@ MAX_WINDOW_MESSAGES: Final = 10_000
 """How many control messages of one connection are read in such a time; workers send some ten a second."""
 MAX_WINDOW_BYTES: Final = 32 << 20
 """Likewise bytes."""
+TOO_MUCH: Final = f"{MAX_WINDOW_MESSAGES:,} messages or {MAX_WINDOW_BYTES >> 20} MiB in {RATE_WINDOW_S:g} s"
 
 
 @dataclass(slots=True)
@@ -153,10 +157,7 @@ class Incoming:
         if rate.messages <= MAX_WINDOW_MESSAGES and rate.size <= MAX_WINDOW_BYTES:
             return False
         if self._guard is not None:
-            reason = (
-                f"more than {MAX_WINDOW_MESSAGES:,} messages or {MAX_WINDOW_BYTES >> 20} MiB in {RATE_WINDOW_S:g} s"
-            )
-            self._guard.cut_off(self.traffic[lane], fd, rate.size, reason)
+            self._guard.cut_off(self.traffic[lane], fd, rate.size, f"more than {TOO_MUCH}")
             self.traffic[lane].cut.add(fd)
         return True
 
@@ -191,27 +192,28 @@ class Incoming:
             try:
                 if len(frames) != 2:  # noqa: PLR2004  the peer's address and one frame
                     raise ProtocolError(f"{len(frames)} frames on the control socket")
-                if self._exceeds("control", fd, len(frame), now_ns / 1e9):
-                    self._dropped["too many"] += 1
-                    continue
                 identity = self._identity(frame)
-                content = frame.bytes
-                kind, epoch = FROM_WORKER.peek(content)
-                if not _is_heard(kind, epoch, self._receiver):
-                    continue
-                message = FROM_WORKER.decode(content)
-                self._receiver.on_control(frames[0].bytes, identity, message, now_ns)
-                if (
-                    epoch
-                    and fd not in self.traffic["control"].epochs
-                    and self._receiver.epoch_state(epoch) == "current"
-                ):
-                    self._note_worker("control", fd, epoch, identity)
+                self._take_control(frames[0].bytes, identity, frame.bytes, fd, now_ns)
             except ProtocolError as error:
                 drop(self._dropped, "control", str(error), identity)
                 self._fault("control", fd, len(frame))
             except Exception as error:  # noqa: BLE001  the boundary: what breaks our code must not end the listener
                 drop(self._dropped, "control: internal error", str(error), identity, error)
+
+    def _take_control(self, peer: bytes, identity: str | None, content: bytes, fd: int, now_ns: int) -> None:
+        kind, epoch = FROM_WORKER.peek(content)
+        try:
+            if self._exceeds("control", fd, len(content), now_ns / 1e9):
+                raise ProtocolError(f"more than {TOO_MUCH}")
+            if not _is_heard(kind, epoch, self._receiver):
+                return
+            self._receiver.on_control(peer, identity, FROM_WORKER.decode(content), now_ns)
+        except ProtocolError as error:
+            if epoch:
+                self._receiver.on_broken(peer, identity, epoch, str(error))
+            raise
+        if epoch and fd not in self.traffic["control"].epochs:
+            self._note_worker("control", fd, epoch, identity)
 
     def on_result_frames(self, batch: list[Frames]) -> None:
         """Handle messages of the results socket."""
@@ -241,15 +243,23 @@ class Incoming:
         state = self._receiver.epoch_state(epoch)
         if state == "unknown":
             return
-        message = RESULTS.decode(content)
-        if isinstance(message, Results):
-            self._receiver.on_results(identity, message)
-        elif state == "ended":
-            self._assembly.forget(epoch)
-        elif (whole := self._assembly.add(message)) is not None:
-            self._receiver.on_results(identity, whole)
+        try:
+            message: Results | ResultsPart | None = RESULTS.decode(content)
+            if isinstance(message, ResultsPart):
+                message = self._join(message, state)
+            if message is not None:
+                self._receiver.on_results(identity, message)
+        except ProtocolError as error:
+            self._receiver.on_broken(None, identity, epoch, str(error))
+            raise
         if fd not in self.traffic["results"].epochs:
             self._note_worker("results", fd, epoch, identity)
+
+    def _join(self, part: ResultsPart, state: EpochState) -> Results | None:
+        if state == "current":
+            return self._assembly.add(part)
+        self._assembly.forget(part.epoch)
+        return None
 
     def _note_worker(self, lane: Lane, fd: int, epoch: int, identity: str | None) -> None:
         """Note that a connection is that of a worker, if it takes part."""

@@ -131,6 +131,18 @@ class MessageHandler:
             return "current"
         return "ended" if self._roster.was_epoch(epoch) else "unknown"
 
+    def on_broken(self, peer: bytes | None, identity: str | None, epoch: int, reason: str) -> None:
+        """End the part of a worker whose message breaks the protocol: what else it sends is not to be trusted.
+
+        Others can send messages in its epoch: those come from another address, or with another key.
+        """
+        member = self._roster.by_epoch(epoch)
+        if member is None or member.identity != identity or peer not in (None, member.peer):
+            return
+        text = f"it broke the protocol: {reason}"
+        self._run.handle(ev.WorkerDied(member.worker_id, text, epoch, barred=True))
+        self._dismiss(member.peer, text)
+
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Handle a control message."""
         match message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench_common.activity import describe_load
-from bench_common.messages import CpuContention
+from bench_common.messages import CpuContention, clip
 from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
 from bench_common.safe_text import one_line
 from bench_master.coordinator import messages as act
@@ -18,7 +19,9 @@ from bench_master.progress.view import View
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.results import ResultBatch, loop_columns, to_rows
+from bench_master.run.results import ResultBatch, Rows, loop_columns, to_rows
+
+log = logging.getLogger(__name__)
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
@@ -59,6 +62,8 @@ class Recorder:
         self.remarks: dict[str, None] = dict.fromkeys(remarks)
         self.discarded = 0
         """How many results were discarded because their attempt no longer counted."""
+        self.lost = 0
+        """How many results were accepted and could not be recorded."""
         self.journal: Journal | None = None
         self._hosts = hosts
         self._take_arrival_times = take_arrival_times
@@ -151,16 +156,34 @@ class Recorder:
         for (number, treatment, trial, offset_ns), batches in batches_by_key.items():
             loops = b"".join([batch.loop for batch in batches])
             self._loops.setdefault((number, treatment, trial), []).append(loops)
-            jobs, operations = to_rows(batches, number, offset_ns)
-            self.journal.rows(jobs, operations)
-            self.live_stats.jobs(jobs)
-            self.live_stats.operations(operations)
-            self.view.jobs(jobs)
+            try:
+                jobs, operations = to_rows(batches, number, offset_ns)
+            except Exception as error:  # one worker's results must not cost those of the others
+                log.exception("results of worker %s cannot be recorded", self._hosts[number].worker_id)
+                self._lose(number, treatment, trial, batches, f"{type(error).__name__}: {error}")
+                continue
+            self._record(jobs, operations)
         if monotonic_ns() - self._loops_written_ns > LOOP_SAMPLE_INTERVAL_NS:
             self._write_loops()
         for promise in self._pending_acks:
             self.journal.acknowledge_when_written(*promise)
         self._pending_acks.clear()
+
+    def _record(self, jobs: Rows, operations: Rows) -> None:
+        assert self.journal is not None
+        self.journal.rows(jobs, operations)
+        self.live_stats.jobs(jobs)
+        self.live_stats.operations(operations)
+        self.view.jobs(jobs)
+
+    def _lose(self, number: int, treatment: int, trial: int, batches: Sequence[ResultBatch], reason: str) -> None:
+        """Record jobs as lost whose results were accepted and cannot be recorded."""
+        assert self.journal is not None
+        tickets = [ticket for batch in batches for ticket in batch.tickets]
+        self.lost += len(tickets)
+        worker = self._hosts[number].worker_id
+        self.warn(f"{plural(len(tickets), 'result')} of worker {worker} cannot be recorded: {reason}")
+        self._fail(number, treatment, trial, tickets, Outcome.LOST, reason)
 
     def _write_loops(self) -> None:
         """Write the readings of the workers' loops since the last time, by trial."""
@@ -177,18 +200,22 @@ class Recorder:
         assert self.journal is not None
         self.settle()
         self._take_arrival_times(action.treatment, action.tickets)
+        place = (action.number, action.treatment, action.trial)
+        self._fail(*place, action.tickets, action.outcome, action.reason)
+
+    def _fail(
+        self, number: int, treatment: int, trial: int, tickets: Sequence[int], outcome: Outcome, reason: str
+    ) -> None:
+        assert self.journal is not None
         now = monotonic_ns()
-        rows = np.zeros(len(action.tickets), JOB_ROW)
-        rows["ticket"], rows["treatment"], rows["trial"] = action.tickets, action.treatment, action.trial
-        rows["worker"], rows["outcome"], rows["start_ns"], rows["end_ns"] = action.number, action.outcome, now, now
-        kind = action.outcome.name.lower()
-        place = (action.treatment, action.trial)
-        errors = [ErrorRecord(ticket, *place, "worker", kind, action.reason) for ticket in action.tickets]
-        self.journal.rows(rows, np.zeros(0, OPERATION_ROW))
+        rows = np.zeros(len(tickets), JOB_ROW)
+        rows["ticket"], rows["treatment"], rows["trial"] = tickets, treatment, trial
+        rows["worker"], rows["outcome"], rows["start_ns"], rows["end_ns"] = number, outcome, now, now
+        kind = outcome.name.lower()
+        errors = [ErrorRecord(ticket, treatment, trial, "worker", kind, clip(reason)) for ticket in tickets]
         self.journal.records([], errors, [])
-        self.live_stats.jobs(rows)
         self.live_stats.errors(errors)
-        self.view.jobs(rows)
+        self._record(rows, np.zeros(0, OPERATION_ROW))
 
     def note(self, note: act.LogEvent) -> None:  # noqa: C901  one case for each kind
         """Write an event, and notify the user if it matters."""

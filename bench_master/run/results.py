@@ -13,6 +13,7 @@ from bench_common.messages import Results
 from bench_common.records import (
     JOB_ROW,
     LOOP_FIELDS,
+    MAX_INSTANT_NS,
     MAX_UNCERTAINTY_NS,
     OPERATION_DONE,
     OPERATION_EXCLUDED,
@@ -84,6 +85,8 @@ def unpack_results(message: Results, operation_counts: Sequence[int], trials: Se
     if not rows or len(rows) % (words * WORD_BYTES):
         raise ProtocolError(f"{len(rows)} bytes are not a whole number of rows")
     table = memoryview(rows).cast("q")
+    if not _are_bounded(rows):
+        raise ProtocolError("results with a number that no clock and no ticket has")
     outcomes = table[OUTCOME::words].tolist()
     aborted = _aborted(outcomes) if any(outcomes) else 0
     tickets = table[TICKET::words].tolist()
@@ -91,6 +94,12 @@ def unpack_results(message: Results, operation_counts: Sequence[int], trials: Se
     if message.metrics or message.errors or message.outputs:
         _unpack_records(batch, message)
     return batch
+
+
+def _are_bounded(rows: bytes) -> bool:
+    """Return whether sums and differences of a few words of these rows fit into 64 bits."""
+    words = np.frombuffer(rows, "<i8")
+    return int(words.min()) >= -MAX_INSTANT_NS and int(words.max()) <= MAX_INSTANT_NS
 
 
 def _unpack_records(batch: ResultBatch, message: Results) -> None:

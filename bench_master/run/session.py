@@ -232,6 +232,9 @@ class Session:
                 f"cut off {peer} on the {lane} port ({plural(count, 'time')}): it sent too much, or garbage"
             )
         recorder.end(self._engines)
+        if recorder.lost:
+            self._result.status = "incomplete" if self._result.status == "complete" else self._result.status
+            self._result.reasons.append(f"{plural(recorder.lost, 'result')} could not be recorded")
         snapshot = recorder.live_stats.snapshot(monotonic_ns())
         counts = {name: getattr(snapshot, name) for name in ("done", "failed", "lost", "aborted")}
         unlisted = [f"{recorder.unlisted_warnings} more warnings"] if recorder.unlisted_warnings else []

@@ -426,6 +426,18 @@ def test_a_name_belongs_to_its_key():
     assert only(run.join("a", identity="b", peer=b"x"), act.DismissWorker)[0].final
 
 
+def test_a_worker_that_broke_the_protocol_does_not_join_again():
+    """Its jobs are lost once it is given up; it is told why, and that it must not ask again."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.join()
+    run.feed(ev.WorkerDied("a", "it broke the protocol: heartbeat", run.member().epoch, barred=True))
+    (told,) = only(run.join(), act.DismissWorker)
+    assert told.final
+    assert "broke the protocol" in told.reason
+    run.feed(ev.Tick(), after=11)
+    assert [action.outcome for action in run.log if isinstance(action, act.FailJobs)] == [Outcome.LOST]
+
+
 def test_a_worker_does_not_change_its_environment():
     """A trial is never run by another environment in silence."""
     run = Run()

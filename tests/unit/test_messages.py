@@ -5,10 +5,13 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from bench_common.errors import ProtocolError
 from bench_common.fields import MAX_FRAME, MAX_REASON_CHARS, VERSION, Message
-from bench_common.messages import DIRECTIONS, FROM_WORKER, TYPES, Heartbeat, RunWarning, clip, encode
+from bench_common.messages import DIRECTIONS, FROM_WORKER, TYPES, Heartbeat, Results, RunWarning, clip, encode
+from bench_master.run.hosts import UNKNOWN_UNCERTAINTY_NS, WorkerHost
+from bench_master.run.results import to_rows, unpack_results
 
 HEARTBEAT = {"type": "heartbeat", "epoch": 7, "sent_ns": 1, "running": 2, "offset_ns": -3, "uncertainty_ns": -1,
              "taken": 0, "token": ""}  # fmt: skip
@@ -179,3 +182,76 @@ def test_a_key_that_a_hello_does_not_declare_is_dropped():
         "host": "blade",
         "fingerprint": {"kernel": "6.1", "swap": 0, "disk": None},
     }
+
+
+def unbounded(kind, path, seen=frozenset()):  # noqa: C901  one case for each type
+    """Yield the numbers in a type that have no bounds."""
+    match kind:
+        case inspect.IntType() | inspect.FloatType():
+            if None in (kind.ge if kind.gt is None else kind.gt, kind.le if kind.lt is None else kind.lt):
+                yield path
+        case inspect.AnyType():
+            yield path
+        case inspect.StructType() | inspect.TypedDictType():
+            if kind.cls not in seen:
+                for field in kind.fields:
+                    yield from unbounded(field.type, f"{path}.{field.encode_name}", seen | {kind.cls})
+        case inspect.UnionType():
+            for one in kind.types:
+                yield from unbounded(one, path, seen)
+        case inspect.ListType() | inspect.VarTupleType():
+            yield from unbounded(kind.item_type, path, seen)
+        case inspect.DictType():
+            yield from unbounded(kind.key_type, path, seen)
+            yield from unbounded(kind.value_type, path, seen)
+
+
+FREE = {"hello.info.fingerprint", "samples.columns", "results.metrics.value"}
+"""Floats that may be NaN or infinite: a share of nothing, a metric that a tool does not have."""
+
+
+def test_each_number_of_each_message_has_bounds():
+    """No integer and no float that a peer chooses is without them, however deep it is."""
+    found = {path for name, kind in TYPES.items() for path in unbounded(inspect.type_info(kind), name)}
+    assert found == FREE
+
+
+EXTREMES = [0, -1, 1 << 31, 1 << 60, (1 << 60) + 1, -(1 << 60), 1 << 62, (1 << 63) - 1, -(1 << 63), (1 << 64) - 1]
+
+
+@given(st.sampled_from(EXTREMES), st.sampled_from(EXTREMES), st.sampled_from(EXTREMES), st.sampled_from(EXTREMES))
+def test_no_clock_that_a_heartbeat_can_report_makes_results_overflow(sent, offset, uncertainty, stamp):
+    """What passes the checks is converted without an error, and without a wrap around; the rest is refused."""
+    fields = {"sent_ns": sent, "offset_ns": offset, "uncertainty_ns": uncertainty, "running": 0}
+    try:
+        beat = FROM_WORKER.decode(framed({"type": "heartbeat", "epoch": 7, **fields}))
+        rows = b"".join(word.to_bytes(8, "little", signed=True) for word in (1, 0, -1, 5, stamp, stamp, stamp, 3))
+        batch = unpack_results(
+            Results(epoch=7, sequence=0, taken=0, treatment=0, trial=0, rows=rows, loop=bytes(24), metrics=[],
+                    errors=[], outputs=[]),
+            [1],
+            [0],
+        )  # fmt: skip
+    except (ProtocolError, OverflowError):
+        return
+    host = WorkerHost("w", "h", "e", 1, same_clock=False, uncertainty_ns=UNKNOWN_UNCERTAINTY_NS)
+    host.estimate_offset(beat.sent_ns, 1 << 50)
+    host.update_offset(beat, 1 << 50)
+    jobs, operations = to_rows([batch], 0, host.offset_ns)
+    assert int(jobs["start_ns"][0]) == stamp - host.offset_ns == int(operations["start_ns"][0])
+    assert abs(int(jobs["start_ns"][0])) < 1 << 62
+
+
+@given(st.sampled_from(sorted(TYPES)), st.integers(0, 2**63 - 1))
+def test_a_frame_shows_type_and_epoch_before_the_rest(name, epoch):
+    """They come first in whatever is sent, so that the rest need not be unpacked; a frame without them is refused."""
+    kind = TYPES[name]
+    (direction,) = [one for one in DIRECTIONS if kind in one.types]
+    made = msgspec.msgpack.encode((VERSION, kind(*[epoch] * len(kind.__struct_fields__[:1]), **dict.fromkeys(
+        kind.__struct_fields__[1:], 0))))  # fmt: skip
+    assert direction.peek(made) == (kind, epoch)
+    for frame in (made[:8], b"\x92\x02" + made[3:], framed({"epoch": epoch, "type": name})):
+        with pytest.raises(ProtocolError):
+            direction.peek(frame)
+    with pytest.raises(ProtocolError, match="more than its limit"):
+        direction.peek(made + bytes(kind.max_bytes))

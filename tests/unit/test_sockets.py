@@ -27,7 +27,7 @@ class Proven(zmq.Frame):
 def board(deed, *, keys=False):
     """Return what takes frames, and what it dropped; its receiver does `deed` with every message."""
     dropped = Counter()
-    receiver = SimpleNamespace(on_control=deed, on_results=deed, epoch_state=lambda _: "current")
+    receiver = SimpleNamespace(on_control=deed, on_results=deed, epoch_state=lambda _: "current", on_broken=print)
     return Incoming(receiver, None, dropped, keyed=keys), dropped
 
 
