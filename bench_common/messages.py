@@ -8,8 +8,7 @@ content (jobs and results) travels as packed rows in one bin.
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgpack
 import msgspec
@@ -20,16 +19,19 @@ from bench_common.errors import ProtocolError
 from bench_common.fields import (
     KIB,
     MAX_FRAME,
+    MAX_PART_BYTES,
+    MAX_PARTS,
     MAX_REASON_CHARS,
     MAX_REASONS,
     MAX_RETURNED,
     MAX_SAMPLE_COLUMNS,
     MIB,
+    PART_CONTENT_BYTES,
     VERSION,
+    Direction,
     Endpoint,
     Failure,
     Instant,
-    Lane,
     Message,
     Name,
     Numbered,
@@ -38,20 +40,16 @@ from bench_common.fields import (
     Reason,
     RunId,
     Seconds,
-    Side,
     Token,
     Uncertainty,
+    pack,
+    too_large,
+    type_name,
 )
 from bench_common.host_info import Engines, HostInfo
-from bench_common.records import LOOP_FIELDS, MAX_COUNT, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.records import LOOP_FIELDS, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome
 from bench_common.treatment import EngineSampling, Treatment
-
-MAX_PART_BYTES: Final = 256 * KIB
-"""Results that are larger than so many bytes travel as `ResultsPart` messages, each no larger than this."""
-PART_CONTENT_BYTES: Final = MAX_PART_BYTES - KIB
-MAX_PARTS: Final = MAX_FRAME // PART_CONTENT_BYTES + 1
-"""How many parts the largest results have."""
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
 
@@ -463,89 +461,6 @@ MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck |
 ResultsMessage: TypeAlias = Results | ResultsPart
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
 
-MAX_DIAGNOSED_BYTES: Final = 4 * KIB
-"""A larger frame that cannot be decoded is not unpacked to say what is wrong with it."""
-_HEAD: Final = (
-    rb"\x92%b(?:[\x80-\x8f]|\xde..)\xa4type(%b)\xa5epoch(?:([\x00-\x7f])|\xcc(.)|\xcd(..)|\xce(.{4})|\xcf(.{8}))"
-)
-"""How each frame begins, as a pattern: the version, the message's type and its epoch, in this order."""
-
-
-_pack: Final = msgspec.msgpack.Encoder().encode
-
-MessageT_co = TypeVar("MessageT_co", covariant=True)
-
-
-class Direction(Generic[MessageT_co]):
-    """The messages that one side sends on one lane."""
-
-    def __init__(self, union: Any) -> None:
-        self.types: tuple[type[Message], ...] = get_args(union)
-        self._limits = {_pack(one.__struct_config__.tag): one for one in self.types}
-        self._head = re.compile(_HEAD % (bytes([VERSION]), b"|".join(map(re.escape, self._limits))), re.DOTALL).match
-        self.sender: Side = self.types[0].sender
-        self.lane: Lane = self.types[0].lane
-        self._decode = msgspec.msgpack.Decoder(tuple[Literal[VERSION], union]).decode  # type: ignore[valid-type]
-
-    @property
-    def max_bytes(self) -> int:
-        """The size of the largest frame of this direction, in bytes: a socket takes it before the peer has a name."""
-        largest = max(one.max_bytes for one in self.types)
-        return min(largest, MAX_PART_BYTES) if self.lane == "results" else largest
-
-    def peek(self, frame: bytes) -> tuple[type[Message], int]:
-        """Return type and epoch of a frame that is no larger than its type may be, without unpacking the rest.
-
-        Raises `ProtocolError` on any other: unpacking takes many times the memory of the frame.
-        """
-        head = self._head(frame)
-        if head is None:
-            raise ProtocolError(self._diagnose(frame, ValueError("type and epoch do not come first")))
-        kind = self._limits[head[1]]
-        if len(frame) > kind.max_bytes:
-            raise ProtocolError(_too_large(kind, len(frame)))
-        epoch = int.from_bytes(head[head.lastindex or 0], "big")
-        if epoch > MAX_COUNT:
-            raise ProtocolError(f"message {_name(kind)!r} in epoch {epoch}, which is none")
-        return kind, epoch
-
-    def decode(self, frame: bytes) -> MessageT_co:
-        """Return the message in a frame; raise `ProtocolError` on anything that is not one of this direction."""
-        if len(frame) > MAX_FRAME:
-            raise ProtocolError(f"a frame of {len(frame)} bytes is larger than any message")
-        try:
-            _, message = self._decode(frame)
-        except Exception as error:  # hostile bytes raise decoding, Unicode and recursion errors
-            raise ProtocolError(self._diagnose(frame, error)) from error
-        if len(frame) > message.max_bytes:
-            raise ProtocolError(_too_large(type(message), len(frame)))
-        checked: MessageT_co = message
-        return checked
-
-    def _diagnose(self, frame: bytes, error: Exception) -> str:
-        """Return what is wrong with a frame that could not be decoded."""
-        if len(frame) > MAX_DIAGNOSED_BYTES:
-            head = self._head(frame)
-            what = f"message {_name(self._limits[head[1]])!r}" if head else f"{len(frame)} bytes are not a message"
-            return f"{what}: {str(error).replace('$[1]', '$')[:200]}"
-        try:
-            content = msgspec.msgpack.decode(frame)
-        except Exception as broken:  # noqa: BLE001  as above
-            return f"not MessagePack: {type(broken).__name__}"
-        version = content[0] if isinstance(content, list) and content else None
-        if type(version) is int and version != VERSION:
-            return f"protocol version {version} is not supported (expected {VERSION}): upgrade the older side"
-        if type(version) is not int or len(content) != 2 or not isinstance(content[1], dict):  # noqa: PLR2004
-            return "not an array of version and message"
-        name = content[1].get("type")
-        known = TYPES.get(name) if isinstance(name, str) else None
-        if known is None:
-            return f"unknown message type {str(name)[:40]!r}"
-        if known not in self.types:
-            return f"message {name!r} is not sent by the {self.sender} on the {self.lane} lane"
-        return f"message {name!r}: {str(error).replace('$[1]', '$')[:200]}"
-
-
 FROM_WORKER: Final[Direction[WorkerControlMessage]] = Direction(WorkerControlMessage)
 """A worker's agent to the master."""
 FROM_MASTER: Final[Direction[MasterControlMessage]] = Direction(MasterControlMessage)
@@ -568,14 +483,14 @@ def encode(message: Message) -> bytes:
     Text that is not Unicode (a file name in an error, decoded with surrogates) goes out with its escapes.
     """
     try:
-        frame = _pack((VERSION, message))
+        frame = pack((VERSION, message))
     except UnicodeEncodeError:
         plain = [VERSION, msgspec.to_builtins(message, builtin_types=(bytes,))]
         frame = msgpack.packb(plain, use_bin_type=True, unicode_errors="backslashreplace")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"message {_name(type(message))!r}: {error}") from error
+        raise ProtocolError(f"message {type_name(type(message))!r}: {error}") from error
     if len(frame) > message.max_bytes:
-        raise ProtocolError(_too_large(type(message), len(frame)))
+        raise ProtocolError(too_large(type(message), len(frame)))
     if message.needs_check:
         # A struct does not check what it is made of; decoding does.
         _DIRECTION_OF[type(message)].decode(frame)
@@ -585,11 +500,3 @@ def encode(message: Message) -> bytes:
 def clip(text: str, limit: int = MAX_REASON_CHARS) -> str:
     """Return the beginning of a text as it travels: at most `limit` characters, what is not Unicode as escapes."""
     return text.encode("utf-8", "backslashreplace").decode()[:limit]
-
-
-def _name(kind: type[Message]) -> str:
-    return str(kind.__struct_config__.tag)
-
-
-def _too_large(kind: type[Message], size: int) -> str:
-    return f"message {_name(kind)!r} has {size} bytes, more than its limit of {kind.max_bytes}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, TypeAlias
 
-from bench_common.fields import MAX_FRAME
-from bench_common.messages import MAX_PART_BYTES, PART_CONTENT_BYTES, Results, ResultsPart, clip, encode
+from bench_common.fields import MAX_FRAME, MAX_PART_BYTES, PART_CONTENT_BYTES
+from bench_common.messages import Results, ResultsPart, clip, encode
 from bench_common.records import (
     LOOP_FIELDS,
     MAX_TEXT_CHARS,

@@ -15,10 +15,9 @@ from live_run import NATIVE, OverTcp
 from workspace import wait_until
 
 from bench_common.errors import ProtocolError
-from bench_common.fields import MAX_FRAME, VERSION
+from bench_common.fields import MAX_FRAME, MAX_PART_BYTES, VERSION
 from bench_common.messages import (
     DIRECTIONS,
-    MAX_PART_BYTES,
     TYPES,
     CleanupDone,
     Heartbeat,

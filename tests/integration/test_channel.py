@@ -8,7 +8,7 @@ import zmq
 
 from bench_common import eventloop
 from bench_common.channel import ZmqChannel, configure_socket
-from bench_common.messages import MAX_PART_BYTES
+from bench_common.fields import MAX_PART_BYTES
 
 
 @pytest.fixture
