@@ -28,7 +28,7 @@ def attack(minutes, floods):
     """Attack one master for so long; print what becomes of it."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        OverTcp(Path(folder) / "live", scenario(minutes * 60 + 20)) as live,
+        OverTcp(Path(folder) / "live", scenario(minutes * 60 * 0.45)) as live,
     ):
         live.join("-c", 4, "--environment", "local", "solo")
         live.wait_for_jobs()
