@@ -42,7 +42,7 @@ class Receiver(Protocol):
         """Return whether an epoch is that of a worker that takes part, or was."""
 
     def on_broken(self, peer: bytes | None, identity: str | None, epoch: int, reason: str) -> None:
-        """Note that a message in an epoch breaks the protocol; `peer` is None for one of the results socket."""
+        """Note that a message in an epoch, or a hello (0), breaks the protocol; `peer` is None for results."""
 
     def on_control(self, peer: bytes, identity: str | None, message: WorkerControlMessage, received_ns: int) -> None:
         """Take a control message; raise `ProtocolError` on one that breaks the protocol."""
@@ -209,7 +209,7 @@ class Incoming:
                 return
             self._receiver.on_control(peer, identity, FROM_WORKER.decode(content), now_ns)
         except ProtocolError as error:
-            if epoch:
+            if epoch or kind is Hello:
                 self._receiver.on_broken(peer, identity, epoch, str(error))
             raise
         if epoch and fd not in self.traffic["control"].epochs:

@@ -134,8 +134,12 @@ class MessageHandler:
     def on_broken(self, peer: bytes | None, identity: str | None, epoch: int, reason: str) -> None:
         """End the part of a worker whose message breaks the protocol: what else it sends is not to be trusted.
 
-        Others can send messages in its epoch: those come from another address, or with another key.
+        Others can send messages in its epoch: those come from another address, or with another key. Outside of an
+        epoch it is a hello, which a worker would repeat for ever.
         """
+        if not epoch and peer is not None:
+            self._dismiss(peer, reason)
+            return
         member = self._roster.by_epoch(epoch)
         if member is None or member.identity != identity or peer not in (None, member.peer):
             return

@@ -4,11 +4,13 @@ import logging
 from collections import Counter
 from types import SimpleNamespace
 
+import msgpack
 import zmq
 
 from bench_common.errors import ProtocolError
-from bench_common.messages import Heartbeat, Results, encode
+from bench_common.messages import VERSION, Heartbeat, Results, encode
 from bench_master.run.incoming import SRCFD, Incoming
+from bench_master.run.message_handler import MessageHandler
 
 BEAT = encode(Heartbeat(epoch=3, sent_ns=1, running=0, offset_ns=0, uncertainty_ns=-1))
 RESULTS = encode(
@@ -75,3 +77,25 @@ def test_a_frame_without_a_proven_sender_is_heard_by_nobody(caplog):
         made.on_result_frames([[zmq.Frame(RESULTS)]])
     assert heard == []
     assert "without a proven sender" in caplog.text
+
+
+ODD_HELLO = {"type": "hello", "epoch": 0, "worker_id": "w", "environment": "e", "slots": 1, "sent_ns": 1,
+             "info": {"fingerprint": {"memory": {"a": 1}}}}  # fmt: skip
+
+
+def test_a_worker_with_an_odd_hello_is_refused_with_the_reason():
+    """It would ask for ever otherwise, and the master would wait for it; nothing else is touched by it."""
+    sent = []
+    parts = SimpleNamespace(
+        coordinator=SimpleNamespace(roster=None),
+        dispatcher=SimpleNamespace(send=lambda *message: sent.append(message)),
+        recorder=None,
+        plan=SimpleNamespace(treatments=(), trials=()),
+    )
+    dropped = Counter()
+    incoming = Incoming(MessageHandler(parts, None), None, dropped, keyed=False)
+    frame = msgpack.packb([VERSION, ODD_HELLO])
+    incoming.on_control_frames([[zmq.Frame(b"peer"), zmq.Frame(frame)]])
+    ((peer, dismiss),) = sent
+    assert (peer, dismiss.final, dropped) == (b"peer", True, {"control": 1})
+    assert "message 'hello': Expected `bool | int | float | str | null`, got `object`" in dismiss.reason
