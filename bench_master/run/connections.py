@@ -205,6 +205,13 @@ class ConnectionGuard:
         with contextlib.suppress(ValueError):
             self._channels.remove(channel)
 
+    def abandon(self, socket: zmq.Socket[bytes]) -> None:
+        """Call it before a socket is closed that is monitored and was never watched."""
+        socket.disable_monitor()
+        monitor = self._monitors.pop(socket, None)
+        if monitor is not None:
+            monitor.close()
+
     def cut_off(self, traffic: Traffic, fd: int, sent: int, reason: str) -> None:
         """Cut off a connection that sent `sent` bytes of what it must not send.
 

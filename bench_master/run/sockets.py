@@ -11,7 +11,8 @@ import logging
 import resource
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from hmac import compare_digest
 from pathlib import Path
@@ -103,14 +104,17 @@ class Sockets:
             tokens=self._key is None and self._endpoints.bind_ip is not None,
         )
         control = self._socket(zmq.ROUTER, "control", CONTROL_DOMAIN)
-        self._endpoints.bind_control(control)
+        with self._closing_on_error(control):
+            self._endpoints.bind_control(control)
         self._control = ZmqChannel(control, incoming.on_control_frames)
         self._watch("control", control, self._control)
+        self._bound.append((control, self._control))
         results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
-        self._endpoints.bind_results(results, partial(self._demand_token, results, RESULTS_DOMAIN))
+        with self._closing_on_error(results):
+            self._endpoints.bind_results(results, partial(self._demand_token, results, RESULTS_DOMAIN))
         self._results = ZmqChannel(results, incoming.on_result_frames)
         self._watch("results", results, self._results)
-        self._bound = [(control, self._control), (results, self._results)]
+        self._bound.append((results, self._results))
 
     def close(self) -> None:
         """Close everything; the last messages get a moment to leave."""
@@ -139,7 +143,8 @@ class Sockets:
         self._tokens[number] = (str(epoch).encode(), token.encode())
         if not self._endpoints.stays_here(local=local):
             self._demand_token(socket, f"{_LANE_WITHOUT_KEYS}{number}")
-        endpoint = self._endpoints.bind_lane(socket, local=local)
+        with self._closing_on_error(socket):
+            endpoint = self._endpoints.bind_lane(socket, local=local)
         channel = ZmqChannel(socket)
         self._lanes[number] = (socket, channel)
         if not local:
@@ -201,6 +206,17 @@ class Sockets:
         if self._key is not None:
             secure_server(socket, self._key, domain)
         return socket
+
+    @contextmanager
+    def _closing_on_error(self, socket: zmq.Socket[bytes]) -> Iterator[None]:
+        """Close a socket that could not be bound: the context would wait for it for ever."""
+        try:
+            yield
+        except BaseException:
+            if self._guard is not None:
+                self._guard.abandon(socket)
+            socket.close(linger=0)
+            raise
 
     def _watch(self, lane: Lane, socket: zmq.Socket[bytes], channel: ZmqChannel) -> None:
         if self._guard is not None and self._incoming is not None:
