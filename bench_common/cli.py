@@ -34,7 +34,7 @@ from gevent.monkey import get_original
 from bench_common.errors import ExitCode, ScenarioError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.limits import ADVICE
 from bench_common.safe_text import escape_unprintable, flat_line, one_line, quoted_lines
-from bench_common.startup import restore_sigint
+from bench_common.startup import release_collector, restore_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,6 +99,7 @@ def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int
     """
     try:
         restore_sigint()
+        release_collector()
         status = command()
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ then, so the process ends at once. This module is loaded before all others, so i
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 from contextlib import suppress
@@ -44,6 +45,17 @@ def end_on_interrupt() -> None:
     """Let Ctrl-C end the process at once with exit code 130, unless the process ignores SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_on_sigint)
+
+
+def hold_collector() -> None:
+    """Collect no garbage while modules load: what they make stays, and passes over it take a tenth of the time."""
+    gc.disable()
+
+
+def release_collector() -> None:
+    """Collect garbage from now on, but never again look at what was loaded so far."""
+    gc.freeze()
+    gc.enable()
 
 
 def restore_sigint() -> None:

@@ -1,11 +1,13 @@
 """Entry point of `bench-master`: patches first, then everything else."""
 
 from bench_common.limits import require_to_load
-from bench_common.startup import end_on_interrupt, limit_malloc_arenas
+from bench_common.startup import end_on_interrupt, hold_collector, limit_malloc_arenas, skip_gevent_plugins
 
 end_on_interrupt()
+hold_collector()
 limit_malloc_arenas()
 require_to_load("bench-master")
+skip_gevent_plugins()
 
 from gevent import monkey  # noqa: E402  it takes a while to load
 
