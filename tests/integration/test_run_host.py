@@ -128,6 +128,8 @@ def test_density_ends_where_the_host_is_full(workspace, client):
         "aborted": 0,
         "not_started": 0,
         "warmup": 0,
+        "planned": 1,
+        "missing": 0,
     }
     assert run.document["incomplete"] == []
     assert "holds 1 container:" in run.err

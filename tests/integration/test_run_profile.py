@@ -28,7 +28,7 @@ def test_a_profile_shows_our_own_functions(workspace):
     ]
     for path, where in ((master, "bench_master/"), (worker, "bench_worker/slots.py")):
         assert where in path.read_text()
-    assert "_on_result_frames" in functions(master.with_suffix(".speedscope.json"))
+    assert "on_result_frames" in functions(master.with_suffix(".speedscope.json"))
     assert "_serve" in functions(worker.with_suffix(".speedscope.json"))
 
 
