@@ -1,6 +1,6 @@
 """What installed packages register as entry points: engines, workloads, report formats, launchers.
 
-The metadata of every installed package is read once for a process: each reading takes some 8 ms of CPU time.
+The metadata of every installed package is read once for a process: each reading takes milliseconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records of finished jobs, operations and metrics, and the packed form of their rows.
 
-High-rate records are sent and stored as packed numpy rows, never as a dict per job. All instants are nanoseconds of
+High-rate records are sent and stored as packed rows, never as a dict per job. All instants are nanoseconds of
 CLOCK_MONOTONIC of the recording host, until the master converts them to its own clock; a field's unit is in its name.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
-import numpy as np
 from msgspec import Meta, Struct
 
 Value = TypeVar("Value")
@@ -90,63 +89,14 @@ ARRIVAL: Final = "arrival"
 DROPPED: Final = "dropped"
 """Operation and kind of the error of a job that got no free slot in time after its arrival."""
 
-JOB_ROW: Final = np.dtype(
-    [
-        ("ticket", "<u8"),
-        ("treatment", "<u4"),
-        ("trial", "<u4"),
-        ("worker", "<u2"),
-        ("outcome", "u1"),
-        ("start_ns", "<i8"),
-        ("end_ns", "<i8"),
-        ("uncertainty_ns", "<u4"),
-        ("wait_ns", "<i8"),
-    ]
-)
-"""A finished job. `worker` is the roster number that the master assigns (a worker itself sends 0).
-
-`end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than
-`uncertainty_ns` too late; `MAX_UNCERTAINTY_NS` stands for more than that. `wait_ns` is how long after its arrival it
-began, in an open system (service time is from its start, response time from its arrival, to its end); 0 in the closed
-model.
-"""
-
 MAX_UNCERTAINTY_NS: Final = (1 << 32) - 1
 UNCERTAINTY_GRAIN_NS: Final = (1 << 10) - 1
 """These bits of a job's uncertainty are set: rounded up to about a microsecond, it takes a byte less in the file."""
-
-OPERATION_ROW: Final = np.dtype(
-    [
-        ("ticket", "<u8"),
-        ("treatment", "<u4"),
-        ("trial", "<u4"),
-        ("operation", "<u2"),
-        ("ok", "u1"),
-        ("start_ns", "<i8"),
-        ("duration_ns", "<i8"),
-    ]
-)
-"""An operation that was tried. `operation` is its position in the treatment's own list of operation names.
-
-`ok` is one of `OPERATION_FAILED`, `OPERATION_DONE` and `OPERATION_EXCLUDED`; each is stored with its time, and only a
-done one enters a latency.
-"""
 
 OPERATION_FAILED: Final = 0
 OPERATION_DONE: Final = 1
 OPERATION_EXCLUDED: Final = 2
 """The operation succeeded, but its job did not: a failed or aborted job never enters a latency."""
-
-
-def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return the rows of one or more batches of one dtype as one array, which must not be changed.
-
-    `numpy.concatenate` determines a common dtype field by field for every batch, at some 8 us each; this function
-    only joins the bytes.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    return np.frombuffer(b"".join([batch.data for batch in batches]), batches[0].dtype)
 
 
 MAX_INSTANT_NS: Final = 1 << 60

@@ -29,7 +29,7 @@ def limit_malloc_arenas() -> None:
 def skip_gevent_plugins() -> None:
     """Let gevent patch without asking all installed packages, at each of 25 steps, whether they want to know.
 
-    That takes 90 ms of CPU time of the 200 ms that the patch takes; nothing here subscribes to it.
+    That takes half of the time that the patch takes; nothing here subscribes to it.
     """
     import gevent.events
 
@@ -48,7 +48,7 @@ def end_on_interrupt() -> None:
 
 
 def hold_collector() -> None:
-    """Collect no garbage while modules load: what they make stays, and passes over it take a tenth of the time."""
+    """Collect no garbage while modules load: what they make stays, and passes over it would take a tenth of the time."""
     gc.disable()
 
 

@@ -57,7 +57,7 @@ def write(path: str, jobs: int, operations: int) -> None:
     """Write a stats file of so many jobs, each `IN_FLIGHT` of which run side by side."""
     import numpy as np
 
-    from bench_common.records import JOB_ROW, OPERATION_ROW
+    from bench_common.job_rows import JOB_ROW, OPERATION_ROW
     from bench_common.stats.reader import StatsWriter
 
     random = np.random.default_rng(7)

@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
+from bench_common.records import (
+    ErrorRecord,
+    MetricRecord,
+    Outcome,
+    ticket_of,
+)
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
 from bench_master.analysis.treatment_types import (
     JobCounts,

@@ -20,7 +20,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
+from bench_common.records import (
+    ErrorRecord,
+    MetricRecord,
+    Outcome,
+    OutputRecord,
+)
 from bench_common.stats.blocks import MAX_ROWS, Body
 
 OFFSET: Final = 0

@@ -19,7 +19,13 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from bench_common.errors import StatsFileError
-from bench_common.records import MAX_TEXT_CHARS, ErrorRecord, MetricRecord, OutputRecord, join_rows
+from bench_common.job_rows import join_rows
+from bench_common.records import (
+    MAX_TEXT_CHARS,
+    ErrorRecord,
+    MetricRecord,
+    OutputRecord,
+)
 from bench_common.stats.blocks import MAX_RECORDS, MAX_ROWS, decode, split
 from bench_common.stats.frame import encode_frame, pack_payload
 from bench_common.stats.rows import (

@@ -16,7 +16,14 @@ import numpy as np
 
 from bench_common import __version__
 from bench_common.errors import UsageError
-from bench_common.records import JOB_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
+from bench_common.job_rows import JOB_ROW
+from bench_common.records import (
+    ErrorRecord,
+    MetricRecord,
+    Outcome,
+    OutputRecord,
+    ticket_of,
+)
 from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
 from bench_common.units import format_duration, format_size
 from bench_master.imported.readers import ImportedRun, MonitorLog, decode_text, read_bytes, read_monitor, split_runs

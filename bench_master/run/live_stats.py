@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from bench_common.histogram import Histogram
-from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome, join_rows
+from bench_common.job_rows import join_rows
+from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome
 from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, Snapshot, TrialRow
 
 if TYPE_CHECKING:

@@ -10,8 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from bench_common.activity import describe_load
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.messages import CpuContention, clip
-from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
+from bench_common.records import (
+    BATCH_SAMPLES_SOURCE,
+    LOOP_FIELDS,
+    ErrorRecord,
+    Outcome,
+)
 from bench_common.safe_text import one_line
 from bench_master.coordinator import messages as act
 from bench_master.formatting import plural

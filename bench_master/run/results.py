@@ -9,16 +9,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from bench_common.errors import ProtocolError
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.messages import Results
 from bench_common.records import (
-    JOB_ROW,
     LOOP_FIELDS,
     MAX_INSTANT_NS,
     MAX_UNCERTAINTY_NS,
     OPERATION_DONE,
     OPERATION_EXCLUDED,
     OPERATION_FAILED,
-    OPERATION_ROW,
     RESULT_FIELDS,
     WORD_BYTES,
     ErrorRecord,

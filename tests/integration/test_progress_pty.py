@@ -26,7 +26,7 @@ monkey.patch_all()
 
 import contextlib, logging, sys, time
 import numpy as np
-from bench_common.records import JOB_ROW
+from bench_common.job_rows import JOB_ROW
 from bench_master.progress.view import Snapshot, TrialRow
 from bench_master.progress import choose_view
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
+from bench_common.records import ErrorRecord, Outcome
 from bench_master.progress.view import HostRow
 from bench_master.run import live_stats as live_stats_module
 from bench_master.run.live_stats import JOB, LiveStats

@@ -7,7 +7,8 @@ import io
 import numpy as np
 import pytest
 
-from bench_common.records import JOB_ROW, Outcome
+from bench_common.job_rows import JOB_ROW
+from bench_common.records import Outcome
 from bench_master.progress.line_views import BURST_CHARS, CALM_REFRESHES, LEGEND, LINE_CHARS, CharsView
 from bench_master.progress.view import Snapshot
 

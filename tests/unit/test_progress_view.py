@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench_common.errors import UsageError
-from bench_common.records import JOB_ROW
+from bench_common.job_rows import JOB_ROW
 from bench_master.progress import choose_view
 from bench_master.progress.line_views import CharsView, LinesView
 from bench_master.progress.live import LiveView

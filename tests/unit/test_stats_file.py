@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from bench_common.errors import StatsFileError
-from bench_common.records import JOB_ROW, MAX_TEXT_CHARS, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
+from bench_common.records import (
+    MAX_TEXT_CHARS,
+    ErrorRecord,
+    MetricRecord,
+    OutputRecord,
+)
 from bench_common.stats import frame as stats_frame
 from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, encode_frame, pack_payload
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter

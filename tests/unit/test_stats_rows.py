@@ -6,7 +6,7 @@ from builders import job_rows, operation_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_common.records import JOB_ROW, OPERATION_ROW
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.stats.rows import (
     DELTA,
     OFFSET,
