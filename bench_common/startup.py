@@ -48,7 +48,7 @@ def end_on_interrupt() -> None:
 
 
 def hold_collector() -> None:
-    """Collect no garbage while modules load: what they make stays, and passes over it would take a tenth of the time."""
+    """Collect no garbage while modules load: what they make stays, and each pass over it takes time."""
     gc.disable()
 
 
