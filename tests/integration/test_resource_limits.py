@@ -45,7 +45,7 @@ def as_stranger(words):
         (MASTER, "NPROC", 12, "can start 11 threads and needs"),
         (WORKER, "NOFILE", 8, "may have 8 open files and needs"),
         (WORKER, "AS", 100 * MIB, "MiB more of address space and cannot have them"),
-        (WORKER, "AS", 250 * MIB, "MiB more of address space and cannot have them"),
+        (WORKER, "AS", 220 * MIB, "MiB more of address space and cannot have them"),
         (WORKER, "NPROC", 3, "can start 2 threads and needs"),
         (WORKER, "NPROC", 8, "can start 7 threads and needs"),
     ],
