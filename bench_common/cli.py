@@ -104,14 +104,14 @@ def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int
         sys.stdout.flush()
     except KeyboardInterrupt:
         if _stdout_is_blocked():
-            _discard_output()  # its reader, such as a pager, has stopped reading
+            discard_output()  # its reader, such as a pager, has stopped reading
         sys.stderr.write(f"{program}: interrupted\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError as error:
         if _stdout_has_reader():
             return _report_error(error, "connection lost", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
         # The reader went away (`| head`): keep the interpreter from complaining when it flushes at exit.
-        _discard_output()
+        discard_output()
         return int(ExitCode.OK)
     except WeighbridgeError as error:
         return _report_error(error, str(error), int(error.exit_code), program=program, debug=debug)
@@ -154,10 +154,10 @@ def _discard_rejected_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _discard_output()
+        discard_output()
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Redirect stdout's buffered output to /dev/null, so that the interpreter does not fail at exit."""
     _redirect_to_devnull(sys.stdout.fileno())
 

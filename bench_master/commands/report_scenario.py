@@ -13,13 +13,13 @@ from typing import Final, TextIO
 
 import numpy as np
 
-from bench_common.cli import escape_output, file_name, tell
+from bench_common.cli import discard_output, escape_output, file_name, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.commands.run_options import ReportOptions, add_report_options
 from bench_master.formatting import plural
-from bench_master.reports import ReportSource, report_named
+from bench_master.reports import Report, ReportSource, report_named
 
 NAME = "report-scenario"
 HELP = "print the report of a stats file"
@@ -85,7 +85,7 @@ def run(options: Options) -> int:
     if options.rps_histogram is not None:
         _write_rates(source, options.rps_histogram)
     if options.report_file is None:
-        report.write(source, sys.stdout)
+        _print(report, source)
     else:
         with _create_file(options.report_file) as out:
             report.write(source, out)
@@ -100,6 +100,17 @@ def run(options: Options) -> int:
         tell(f"bench-master: {source.incomplete_text}")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
+
+
+def _print(report: Report, source: ReportSource) -> None:
+    try:
+        report.write(source, sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads the first lines only must learn on stderr that the run is not whole.
+        if not source.incomplete_text:
+            raise
+        discard_output()
 
 
 def _check_imported(options: Options, *, needs_times: bool) -> None:

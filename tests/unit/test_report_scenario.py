@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from builders import S, StatsBuilder, footer, header, lifecycle_run, treatment_wire
@@ -218,6 +221,21 @@ def test_every_format_of_an_incomplete_run_says_so(path, capsys, name):
     status, text, err = reported(path, name, capsys)
     assert (status, err) == (3, f"bench-master: {path}: the run is incomplete: the run was interrupted\n")
     assert "incomplete" in text.lower()
+
+
+def test_a_reader_that_leaves_early_learns_of_an_incomplete_run(path):
+    """As under `head`: the exit code and stderr say so all the same."""
+    head = header([treatment_wire(0, {"engine": "native"})], [])
+    StatsBuilder(path, head).add_jobs({"end_ns": S}).close(footer(status="interrupted"))
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "bench_master", "report-scenario", "-s", str(path), "--csv"]
+    with os.fdopen(writing, "wb") as out:
+        ended = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (
+        3,
+        f"bench-master: {path}: the run is incomplete: the run was interrupted\n",
+    )
 
 
 @pytest.mark.parametrize("name", FORMATS)
