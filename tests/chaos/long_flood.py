@@ -28,7 +28,7 @@ def attack(minutes, floods):
     """Attack one master for so long; print what becomes of it."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        OverTcp(Path(folder) / "live", scenario(minutes * 60 * 0.45)) as live,
+        OverTcp(Path(folder) / "live", scenario(minutes * 60)) as live,
     ):
         live.join("-c", 4, "--environment", "local", "solo")
         live.wait_for_jobs()
@@ -41,7 +41,8 @@ def attack(minutes, floods):
                     f"{time.monotonic() - began:6.0f} s  {resident:4} MiB  {live.jobs_shown():5} jobs  "
                     f"load {psutil.getloadavg()[0]:.1f}"
                 )
-        say(f"peak {highest(live.master) >> 20} MiB")
+        if live.program.process.poll() is None:
+            say(f"peak {highest(live.master) >> 20} MiB")
         status = live.end(600)
         retried = sum(bool(job["attempt"]) for job in live.run.jobs)
         say(f"exit code {status}, jobs {live.run.outcomes()}, {retried} retried")
