@@ -141,6 +141,14 @@ class EngineOutage:
                 return
 
     def _follow(self) -> None:
+        try:
+            self._ask_until_over()
+        finally:
+            # Whatever happened, no slot waits for ever.
+            self._over.set()
+            self._gate.set()
+
+    def _ask_until_over(self) -> None:
         state: OutageState = "began"
         while state == "began":
             gevent.sleep(ASK_INTERVAL_S)
@@ -157,8 +165,6 @@ class EngineOutage:
         self.abandoned = state == "abandoned"
         log.warning("the outage of engine %s has %s after %.1f s", self._engine, state, self.lasted_s)
         self._send(state)
-        self._over.set()
-        self._gate.set()
 
     def _one_goes_ahead(self) -> bool:
         """Let one of the waiting jobs begin; return whether the engine works for it."""

@@ -100,7 +100,7 @@ class LoadProcess:
         self._results: ZmqChannel | None = None
         self._refused = 0
         self._orders = OrderedReceiver()
-        self._told_soon: gevent.Greenlet[[], None] | None = None
+        self._confirm_soon: gevent.Greenlet[[], None] | None = None
         self._meter = LoopMeter()
         self._profiler: Profiler | None = None
         self._counter: gevent.Greenlet[[], None] | None = None
@@ -123,7 +123,7 @@ class LoadProcess:
         while not self._over.wait(STATUS_INTERVAL_S):
             self._report()
             self._resend()
-        for greenlet in (self._counter, self._told_soon):
+        for greenlet in (self._counter, self._confirm_soon):
             if greenlet is not None:
                 greenlet.kill()
         self._shut_down()
@@ -251,12 +251,12 @@ class LoadProcess:
                     log.warning("dropped a message on the lane (%d so far): %s", self._refused, error)
         if self._outbox is not None:
             self._outbox.taken = self._orders.taken
-        if self._told_soon is None:
-            self._told_soon = gevent.spawn_later(CONFIRM_S, self._confirm)
+        if self._confirm_soon is None:
+            self._confirm_soon = gevent.spawn_later(CONFIRM_S, self._confirm)
 
     def _confirm(self) -> None:
         """Have the agent's next heartbeat say what was taken, unless results have said so by now."""
-        self._told_soon = None
+        self._confirm_soon = None
         self._pipe.send(LaneTaken(self._orders.taken))
 
     def _on_message(self, message: MasterWorkMessage, executor: JobExecutor) -> None:

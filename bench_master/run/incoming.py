@@ -301,11 +301,11 @@ def _is_heard(kind: type[Message], epoch: int, receiver: Receiver) -> bool:
 
 
 def drop(
-    dropped: Counter[str], where: str, why: str, identity: str | None = None, trouble: Exception | None = None
+    dropped: Counter[str], where: str, why: str, identity: str | None = None, error: Exception | None = None
 ) -> None:
-    """Count a message that is dropped, and tell of some: whose key it came with, so that it can be revoked."""
+    """Count a message that is dropped, and log some of them, with whose key they came: it can be revoked."""
     dropped[where] += 1
     count = dropped[where]
     if count & (count - 1) == 0:  # the 1st, 2nd, 4th, 8th ...: a flood must not fill the log
         whose = f" from worker {identity}" if identity is not None else ""
-        log.warning("dropped a message on %s%s (%d so far): %s", where, whose, count, why, exc_info=trouble)
+        log.warning("dropped a message on %s%s (%d so far): %s", where, whose, count, why, exc_info=error)

@@ -10,7 +10,10 @@ from bench_common.directories import opened, own_directories, own_directory, run
 from bench_common.errors import InfrastructureError
 
 ME = os.geteuid()
-needs_root = pytest.mark.skipif(ME != 0, reason="only root can make what belongs to another user")
+# In continuous integration it runs as whoever it is, and fails: a test that silently did not run proves nothing.
+needs_root = pytest.mark.skipif(
+    ME != 0 and os.environ.get("CI") != "true", reason="only root can make what belongs to another user"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +46,7 @@ def test_a_private_directory_admits_its_user_only_whatever_the_umask(place):
     assert mode(runtime_directory("sockets")) == 0o700, "closed again"
 
 
-@pytest.mark.skipif(ME != 0, reason="root's directory is root's")
+@needs_root
 def test_root_uses_a_place_that_only_root_can_write_to(tmp_path, place, monkeypatch):
     """Nobody can be there first."""
     run = tmp_path / "rw"

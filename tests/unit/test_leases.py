@@ -11,7 +11,10 @@ from bench_common.errors import InfrastructureError
 from bench_worker.leases import RunLease, delete_records, live_runs, record_engine_use, recorded_uses
 
 ME = os.geteuid()
-needs_root = pytest.mark.skipif(ME != 0, reason="only root can make what belongs to another user")
+# In continuous integration it runs as whoever it is, and fails: a test that silently did not run proves nothing.
+needs_root = pytest.mark.skipif(
+    ME != 0 and os.environ.get("CI") != "true", reason="only root can make what belongs to another user"
+)
 
 
 @pytest.fixture(autouse=True)
