@@ -149,6 +149,8 @@ class _Watched:
         self.listeners: list[_socket.socket] = []
         self.left_by: dict[int, int] = {}
         """What closed connections have left to be read, by number, since the socket was last empty."""
+        self.ends: dict[int, int] = {}
+        """What `Traffic.consumed` is, by number, once all of the closed connections has been read."""
         self.emptied = 0
         self.shut = False
         """Whether the ports take no new connections."""
@@ -325,19 +327,26 @@ class ConnectionGuard:
             address = authority(host.removeprefix("::ffff:"), port)
         except OSError:
             address = "a closed connection"
-        base = one.traffic.consumed.get(fd, 0) + one.left_by.get(fd, 0)
-        one.traffic.names.pop(fd, None)
-        one.traffic.epochs.pop(fd, None)
+        # The loop may have read the first messages of this connection before this thread learns of it.
+        consumed, base = one.traffic.consumed.get(fd, 0), one.ends.get(fd, 0)
+        if consumed <= base:
+            one.traffic.names.pop(fd, None)
+            one.traffic.epochs.pop(fd, None)
+        if fd not in one.left_by:
+            base = min(base, consumed)  # a frame of a message that never ended is not read any more
         one.traffic.cut.discard(fd)
         one.connections[fd] = _Connection(fd, handle, address, monotonic(), base)
 
     def _end(self, one: _Watched, fd: int) -> None:
         connection = one.connections.pop(fd, None)
+        consumed = one.traffic.consumed.get(fd, 0)
         if connection is None:
+            one.ends[fd] = max(consumed, one.ends.get(fd, 0))
             return
         if not connection.cut:
             self._look(one, connection)
         connection.handle.close()
+        one.ends[fd] = max(consumed, connection.base) + connection.held
         if connection.held > 0:
             one.left_by[fd] = one.left_by.get(fd, 0) + connection.held
 

@@ -178,6 +178,8 @@ class DaemonSampler:
     def _is_own_shim(
         self, key: ProcessKey, members: Mapping[ProcessKey, ProcessStat], keys: Mapping[int, ProcessKey]
     ) -> bool:
+        if not self._words(key)[0]:
+            return False  # it has ended, and nobody has collected it yet: whose it was can not be told
         address = self._option(key, _ADDRESS_OPTION)
         if address is None:
             return True
@@ -208,7 +210,9 @@ class DaemonSampler:
     def _words(self, key: ProcessKey) -> tuple[str, ...]:
         """Return a process's command line; one empty word where there is none."""
         if key not in self._command_lines:
-            text = self._files.text(f"/proc/{key[0]}/cmdline") or ""
+            text = self._files.text(f"/proc/{key[0]}/cmdline")
+            if not text:
+                return ("",)  # not kept: one that is about to run its program has one soon
             self._command_lines = {old: words for old, words in self._command_lines.items() if old in self._seen}
             self._command_lines[key] = tuple(text.split("\0"))
         return self._command_lines[key]

@@ -105,6 +105,16 @@ def test_shims_of_another_engine_and_of_other_peoples_containers_are_not_counted
     assert sampler.sample()["processes"] == 3
 
 
+def test_a_shim_that_has_ended_is_nobodys_and_one_that_begins_has_a_command_line_soon(docker):
+    """Of a process that nobody has collected the command line is empty, and so it is before the program runs."""
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
+    docker.process(60, "containerd-shim", started=160)
+    docker.process(61, "containerd-shim", started=161)
+    assert sampler.sample()["processes"] == 2
+    shim(docker, 61)
+    assert sampler.sample()["processes"] == 3
+
+
 @pytest.mark.parametrize("told", ["dockerd --containerd=/c.sock", "dockerd --containerd /c.sock", "dockerd -H fd://"])
 def test_a_containerd_that_docker_did_not_start_is_its_companion(machine, told):
     """It is found at the socket that Docker was told, or at the usual one, and its shims with it."""
@@ -134,7 +144,7 @@ def test_monitors_without_a_daemon_are_counted(machine):
     sampler = machine.sampler(podman_daemon())
     assert not sampler.found
     assert sampler.sample() is None
-    machine.process(8, "conmon", rss=2)
+    machine.process(8, "conmon", rss=2, told="conmon --api-version 1")
     assert sampler.sample()["rss_bytes"] == 2 * PAGE
 
 
