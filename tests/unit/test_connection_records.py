@@ -27,7 +27,7 @@ def accepted():
 
 
 def test_a_worker_whose_first_message_was_read_early_is_no_stranger(watched, accepted):
-    """The loop may read the first message before the guard learns of the connection: it is a worker's all the same."""
+    """The loop may read its first message before the guard learns of the connection."""
     guard, one = watched
     line, _ = accepted
     one.traffic.consumed[line.fileno()], one.traffic.epochs[line.fileno()] = 900, 7
