@@ -1,8 +1,8 @@
 """When a run that goes on until its question is settled may look, and what it may conclude from a look.
 
-After each round the part of the error that may be spent so far is ``alpha (n / N) ** 1.5``, with N the last look, which
-is fixed before the first round. What the discrete test leaves unspent is carried on (Lan and DeMets 1983). The interval
-of a look is a repeated confidence interval (Jennison and Turnbull 1989): valid however the run ends.
+After each round the part of the error that may be spent so far is ``alpha (n / N) ** 1.5``, with N the last look,
+which is fixed before the first round. What the discrete test leaves unspent is carried on (Lan and DeMets 1983). The
+interval of a look is a repeated confidence interval (Jennison and Turnbull 1989): valid however the run ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEED: Final = 1945
 
 def spent(rounds: int, last: int, alpha: float) -> float:
     """Return how much of `alpha` may be spent by the look after `rounds` rounds of at most `last`."""
-    return alpha * min(1.0, rounds / last) ** EXPONENT
+    return alpha * float(min(1.0, rounds / last) ** EXPONENT)
 
 
 @lru_cache(maxsize=64)
@@ -57,8 +57,8 @@ def nominal_level(rounds: int, critical: int) -> float:
     return 0.0 if critical == NO_INTERVAL else 2.0 * float(null_distribution(rounds)[critical])
 
 
-def _signed_ranks(differences: Any) -> Ranks:
+def _signed_ranks(differences: np.ndarray[Any, Any]) -> Ranks:
     order = np.argsort(np.abs(differences), axis=1)
-    positive = np.take_along_axis(differences, order, axis=1) > 0.0
-    ranks: Ranks = positive @ np.arange(1, differences.shape[1] + 1)
+    positive: np.ndarray[Any, Any] = np.take_along_axis(differences, order, axis=1) > 0.0
+    ranks: Ranks = positive.astype(np.int64) @ np.arange(1, differences.shape[1] + 1)
     return ranks
