@@ -1,0 +1,148 @@
+"""Wilcoxon's signed rank on the rounds' differences: exact p, exact interval, Hodges-Lehmann estimate.
+
+Walsh averages are the means of all pairs of differences, each with itself as well. The number of those above zero is
+the signed rank statistic T (Tukey 1949), so test and interval follow from the same numbers, and what is shown is what
+was decided. Under "no difference" the drawn order makes each difference symmetric about zero: the level is exact,
+whatever the noise. Sources: Wilcoxon 1945; Hodges and Lehmann 1963.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from bench_master.verdicts.student import t_quantile
+
+Values: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+MAX_EXACT: Final = 300
+"""Above so many rounds the distribution of T is approximated by a normal one."""
+MIN_ROUNDS: Final = 6
+"""Fewer rounds have no interval at 95 %."""
+NO_INTERVAL: Final = -1
+"""The critical value where no interval has the level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An interval of the effect, a difference of logarithms; an end may be infinite."""
+
+    low: float
+    high: float
+
+    def excludes_zero(self) -> bool:
+        """Whether zero is outside."""
+        return self.low > 0.0 or self.high < 0.0
+
+    def is_within(self, margin: float) -> bool:
+        """Whether all of it lies between -`margin` and `margin`."""
+        return -margin < self.low and self.high < margin
+
+    def hull(self, other: Interval) -> Interval:
+        """Return the smallest interval that holds both."""
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+
+@lru_cache(maxsize=512)
+def null_distribution(rounds: int) -> Values:
+    """Return P(T <= t) for t = 0 ... rounds (rounds + 1) / 2 under "no difference"; at most `MAX_EXACT` rounds."""
+    chances = np.ones(1)
+    for rank in range(1, rounds + 1):
+        longer = np.zeros(len(chances) + rank)
+        longer[: len(chances)] += chances / 2.0
+        longer[rank:] += chances / 2.0
+        chances = longer
+    cumulated = np.cumsum(chances)
+    cumulated.setflags(write=False)
+    return cumulated
+
+
+@lru_cache(maxsize=4096)
+def critical_value(rounds: int, alpha: float) -> int:
+    """Return c, the largest t with P(T <= t) <= alpha / 2; `NO_INTERVAL` where there is none."""
+    if rounds > MAX_EXACT:
+        mean, sd = _moments(rounds)
+        return math.floor(mean + sd * NormalDist().inv_cdf(alpha / 2.0) - 0.5)
+    # A sum of doubles may be off in its last digits; the smallest step, 2^-300, is not in question.
+    return int(np.searchsorted(null_distribution(rounds), alpha / 2.0 * (1.0 + 1e-12), side="right")) - 1
+
+
+def walsh_averages(differences: Values) -> Values:
+    """Return the sorted means of all pairs of differences, each with itself as well."""
+    rows, columns = np.triu_indices(len(differences))
+    averages: Values = np.sort((differences[rows] + differences[columns]) / 2.0)
+    return averages
+
+
+def estimate(differences: Values) -> float:
+    """Return the Hodges-Lehmann estimate of the centre of symmetry: the median of the Walsh averages."""
+    return float(np.median(walsh_averages(differences)))
+
+
+def p_value(differences: Values) -> float:
+    """Return the two-sided p of "the centre is zero"; ties with zero count against a difference."""
+    averages = walsh_averages(differences)
+    zeros = int((averages == 0.0).sum())
+    fewer = min(int((averages > 0.0).sum()), int((averages < 0.0).sum())) + zeros
+    return min(1.0, 2.0 * _cumulated(len(differences), fewer))
+
+
+def exact_interval(low_differences: Values, high_differences: Values, alpha: float) -> Interval:
+    """Return the interval at level 1 - `alpha`; infinite where too few rounds are there for it.
+
+    The differences are known up to a band: the lower end comes from the lowest that they may be, the upper from the
+    highest. They are the same where there is no band.
+    """
+    c = critical_value(len(low_differences), alpha)
+    if c == NO_INTERVAL:
+        return Interval(-math.inf, math.inf)
+    low, high = walsh_averages(low_differences), walsh_averages(high_differences)
+    return Interval(float(low[c]), float(high[len(high) - 1 - c]))
+
+
+def student_interval(low_differences: Values, high_differences: Values, alpha: float) -> Interval:
+    """Return Student's interval of the mean at level 1 - `alpha`, with a band as in `exact_interval`."""
+    return Interval(_student_end(low_differences, alpha, -1.0), _student_end(high_differences, alpha, 1.0))
+
+
+def _student_end(differences: Values, alpha: float, side: float) -> float:
+    n = len(differences)
+    if n < 2 or not np.isfinite(differences).all():  # noqa: PLR2004  a spread takes two
+        return side * math.inf
+    spread = float(differences.std(ddof=1)) / math.sqrt(n)
+    return float(differences.mean()) + side * t_quantile(1.0 - alpha / 2.0, n - 1) * spread
+
+
+def family_interval(low_differences: Values, high_differences: Values, alpha: float, comparisons: int) -> Interval:
+    """Return the interval of one of `comparisons`, so that all of them hold together at level 1 - `alpha`.
+
+    The exact interval at ``alpha / comparisons`` needs ``log2(2 comparisons / alpha)`` rounds. With fewer it is the
+    hull of the exact interval at `alpha` and Student's at the corrected level. Which rule holds depends on the number
+    of rounds and comparisons alone, never on the data.
+    """
+    corrected = alpha / comparisons
+    if critical_value(len(low_differences), corrected) != NO_INTERVAL:
+        return exact_interval(low_differences, high_differences, corrected)
+    exact = exact_interval(low_differences, high_differences, alpha)
+    return exact.hull(student_interval(low_differences, high_differences, corrected))
+
+
+def min_rounds(alpha: float, comparisons: int) -> int:
+    """Return how many rounds an exact interval at the corrected level needs."""
+    return math.ceil(math.log2(2.0 * comparisons / alpha))
+
+
+def _cumulated(rounds: int, t: int) -> float:
+    if rounds <= MAX_EXACT:
+        return float(null_distribution(rounds)[t])
+    mean, sd = _moments(rounds)
+    return 0.5 * math.erfc(-(t + 0.5 - mean) / sd / math.sqrt(2.0))
+
+
+def _moments(rounds: int) -> tuple[float, float]:
+    return rounds * (rounds + 1) / 4.0, math.sqrt(rounds * (rounds + 1) * (2 * rounds + 1) / 24.0)

@@ -1,0 +1,261 @@
+"""The statistics of verdicts, against reference values, and against noise that was made with a known answer."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bench_master.verdicts.decision import Rules, TrialValues, compare
+from bench_master.verdicts.planning import rounds_for_difference, rounds_for_same, smallest_effect
+from bench_master.verdicts.signed_rank import (
+    NO_INTERVAL,
+    critical_value,
+    estimate,
+    exact_interval,
+    family_interval,
+    min_rounds,
+    null_distribution,
+    p_value,
+    walsh_averages,
+)
+from bench_master.verdicts.stopping import critical_values
+from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
+
+LOGS = np.array([0.031, 0.012, 0.055, -0.004, 0.027, 0.041, 0.018, 0.063, 0.009, 0.036])
+A = np.array([1.00, 1.02, 0.99, 1.10, 1.01, 0.98, 1.03, 1.05, 1.00, 1.04])
+B = np.array([1.06, 1.07, 1.04, 1.18, 1.05, 1.04, 1.07, 1.13, 1.08, 1.06])
+
+
+def exact(values):
+    return TrialValues.exact(values)
+
+
+def near(*values):
+    return pytest.approx(values, abs=5e-6)
+
+
+# -- distributions ------------------------------------------------------------------------------------------------
+
+
+def test_quantiles_and_tails():
+    """As tables and scipy have them."""
+    assert (t_quantile(0.975, 2), t_quantile(0.975, 9)) == pytest.approx((4.302652730, 2.262157163))
+    assert t_quantile(0.025, 9) == -t_quantile(0.975, 9)
+    assert t_two_sided(2.0, 7) == pytest.approx(0.08561932856297615, rel=1e-12)
+    assert [chi_squared_quantile(0.2, df) for df in (1, 5, 9)] == pytest.approx(
+        [0.0641847547, 2.3425343058, 5.3800532117]
+    )
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected", "at_thirty"),
+    [
+        (0.05, [-1, 0, 2, 3, 5, 8, 10, 13, 17, 21, 25, 29, 34, 40, 46, 52], 137),
+        (0.10, [0, 2, 3, 5, 8, 10, 13, 17, 21, 25, 30, 35, 41, 47, 53, 60], 151),
+    ],
+)
+def test_critical_values_of_the_signed_rank(alpha, expected, at_thirty):
+    """Those of published tables, for 5 to 20 rounds and for 30."""
+    assert [critical_value(rounds, alpha) for rounds in range(5, 21)] == expected
+    assert critical_value(30, alpha) == at_thirty
+
+
+def test_the_null_distribution_counts_sign_patterns():
+    """Of 64 for six rounds; and the approximation above 300 rounds continues the exact one."""
+    assert list(null_distribution(6)[:4] * 64) == [1, 2, 3, 5]
+    steps = [critical_value(rounds, 0.05) for rounds in (299, 300, 301, 302)]
+    assert np.ptp(np.diff(steps)) <= 3
+
+
+# -- one comparison -----------------------------------------------------------------------------------------------
+
+
+def test_interval_estimate_and_p():
+    """Ten differences, by hand and by scipy."""
+    interval = exact_interval(LOGS, LOGS, 0.05)
+    assert (interval.low, interval.high) == near(0.0135, 0.045)
+    assert estimate(LOGS) == pytest.approx(0.029)
+    assert p_value(LOGS) == 0.00390625
+
+
+def test_a_difference():
+    """With its size, interval, p and tipping point."""
+    verdict = compare(exact(np.ones(10)), exact(np.exp(LOGS)), Rules())
+    assert verdict.word == "slower"
+    assert (verdict.ratio, verdict.low, verdict.high) == pytest.approx((1.0294, 1.0136, 1.0460), abs=5e-5)
+    assert verdict.tipping_point == pytest.approx(0.0136, abs=5e-5)
+    assert compare(exact(np.ones(10)), exact(np.exp(LOGS)), Rules(lower_is_better=False)).word == "faster"
+
+
+def test_a_family_holds_together():
+    """Thirty comparisons have a wider interval each, by the rule for few rounds."""
+    alone, one_of_thirty = (compare(exact(A), exact(B), Rules(comparisons=k)) for k in (1, 30))
+    assert (alone.ratio, alone.low, alone.high) == near(1.055645, 1.039604, 1.068681)
+    assert alone.p == 1 / 512
+    assert (one_of_thirty.low, one_of_thirty.high) == near(1.028118, 1.081717)
+    assert [min_rounds(0.05, k) for k in (1, 3, 10, 25, 100, 1000)] == [6, 7, 9, 10, 12, 16]
+
+
+def test_too_few_comparisons_are_named():
+    """What one comparison shows and a hundred do not."""
+    few = slice(0, 7)
+    alone, of_many = (compare(exact(A[few]), exact(B[few]), Rules(comparisons=k, margin=0.001)) for k in (1, 5000))
+    assert alone.word == "slower"
+    assert (of_many.word, of_many.reason) == ("inconclusive", "not enough for 5000 comparisons together")
+
+
+def test_the_same_within_the_margin():
+    """Two one-sided tests; a difference that is real and below the margin is the same, too."""
+    factors = np.array([1.01, 0.99, 1.005, 0.995, 1, 1.002, 0.998, 1.01, 0.99, 1])
+    verdict = compare(exact(A), exact(A * factors), Rules())
+    assert verdict.word == "same"
+    assert (verdict.low, verdict.high) == near(0.994987, 1.004988)
+    small = compare(exact(A), exact(A * (1 + factors / 200)), Rules())
+    assert (small.word, small.reason) == ("same", "real, but below the margin")
+
+
+def test_what_is_not_known_exactly_decides():
+    """A late clock, and a round without a number: the interval takes the worst ends, and the reason says so."""
+    late = compare(exact(A), TrialValues(B, B - 0.06, B, "clock"), Rules())
+    assert (late.word, late.reason) == ("inconclusive", "it hangs on how exactly the clock was read")
+    assert (late.low, late.high) == near(0.980581, 1.068681)
+    one_lost = B.copy()
+    one_lost[3] = np.nan
+    lost = compare(exact(A), exact(one_lost), Rules())
+    assert (lost.word, lost.reason, lost.rounds) == ("inconclusive", "it hangs on what failed", 9)
+
+
+# -- few rounds ---------------------------------------------------------------------------------------------------
+
+
+def test_few_rounds_show_an_obvious_gap_only():
+    """And never sameness, or an interval: the range of the ratios has its true level."""
+    gap = compare(exact([1, 1.01, 0.99]), exact([2, 2.02, 2.01]), Rules())
+    assert (gap.word, gap.rounds, gap.confidence) == ("slower", 3, 0.75)
+    near_by = compare(exact(A[:5]), exact(B[:5]), Rules())
+    assert near_by.word == "inconclusive"
+    assert (near_by.ratio, near_by.low, near_by.high) == pytest.approx((1.0545, 1.0396, 1.0727), abs=5e-5)
+    assert near_by.confidence == 0.9375
+    equal = compare(exact([1, 1, 1]), exact([1, 1, 1]), Rules())
+    assert equal.word == "inconclusive"
+    for rounds in (0, 1, 2):
+        assert compare(exact([1.0] * rounds), exact([9.0] * rounds), Rules()).word == "inconclusive"
+
+
+# -- planning -----------------------------------------------------------------------------------------------------
+
+
+def test_rounds_that_an_answer_takes():
+    """As simulated for trials that vary by 1, 2 and 5 %."""
+    spreads = [math.sqrt(2) * share for share in (0.01, 0.02, 0.05)]
+    assert [rounds_for_difference(spread, math.log1p(0.03)) for spread in spreads] == [6, 10, 50]
+    assert [rounds_for_same(spread, 0.0, math.log1p(0.03)) for spread in spreads] == [6, 10, 53]
+    assert rounds_for_difference(1.0, 0.001) is None
+    assert rounds_for_same(0.01, 0.05, 0.03) is None
+    assert [round(smallest_effect(1.0, rounds), 2) for rounds in (6, 10, 20, 30)] == [1.79, 1.01, 0.67, 0.54]
+    assert smallest_effect(1.0, 5) == math.inf
+
+
+# -- noise with a known answer --------------------------------------------------------------------------------------
+
+
+def autocorrelated(generator, count, rho):
+    noise = generator.normal(size=count)
+    for place in range(1, count):
+        noise[place] = rho * noise[place - 1] + math.sqrt(1 - rho * rho) * noise[place]
+    return 0.03 * noise
+
+
+def phases(generator, count):
+    states = np.cumsum(generator.random(count) < 1 / 8) % 2
+    return math.log(1.6) * states + 0.03 * generator.normal(size=count)
+
+
+NOISES = {
+    "white": lambda generator, count: 0.03 * generator.normal(size=count),
+    "lognormal": lambda generator, count: 0.1 * np.exp(generator.normal(size=count)),
+    "ar .3": lambda generator, count: autocorrelated(generator, count, 0.3),
+    "ar .6": lambda generator, count: autocorrelated(generator, count, 0.6),
+    "ar .9": lambda generator, count: autocorrelated(generator, count, 0.9),
+    "drift": lambda generator, count: np.linspace(0, math.log(1.2), count) + 0.03 * generator.normal(size=count),
+    "phases": phases,
+    "outliers": lambda generator, count: (
+        0.03 * generator.normal(size=count)
+        + (generator.random(count) < 0.05) * np.log(generator.uniform(1.3, 3, count))
+    ),
+}
+RUNS = 2000
+
+
+def differences(generator, noise, rounds, *, blocked=False):
+    """Return the differences of two equal treatments, in a drawn order or one block after the other."""
+    series = noise(generator, 2 * rounds)
+    if blocked:
+        return series[rounds:] - series[:rounds]
+    pairs = series.reshape(rounds, 2)
+    swapped = generator.random(rounds) < 0.5
+    return np.where(swapped, pairs[:, 0] - pairs[:, 1], pairs[:, 1] - pairs[:, 0])
+
+
+def share_different(noise, rounds=10, effect=0.0, *, blocked=False):
+    """Return the shares of runs that exclude zero, and of those whose interval holds the effect."""
+    generator = np.random.default_rng(20140901)
+    different = covered = 0
+    for _ in range(RUNS):
+        found = differences(generator, noise, rounds, blocked=blocked) + effect
+        interval = exact_interval(found, found, 0.05)
+        different += interval.excludes_zero()
+        covered += interval.low <= effect <= interval.high
+    return different / RUNS, covered / RUNS
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_equal_treatments_differ_as_often_as_the_level_says(name):
+    """In a drawn order, whatever the noise; and the interval holds the truth."""
+    different, covered = share_different(NOISES[name], effect=0.0)
+    assert 0.03 <= different <= 0.07
+    assert covered >= 0.93
+
+
+def test_blocks_deceive():
+    """The same test on the same noise errs when one treatment runs after the other: the tests above can fail."""
+    assert share_different(NOISES["ar .9"], blocked=True)[0] > 0.2
+
+
+@pytest.mark.parametrize("comparisons", [3, 10])
+def test_a_family_errs_as_seldom_as_one(comparisons):
+    """Any wrong verdict among several treatments that equal the baseline."""
+    generator = np.random.default_rng(5)
+    wrong = 0
+    for _ in range(RUNS // 2):
+        trials = 0.03 * generator.normal(size=(comparisons + 1, 10))
+        found = [family_interval(row - trials[0], row - trials[0], 0.05, comparisons) for row in trials[1:]]
+        wrong += any(interval.excludes_zero() for interval in found)
+    assert wrong / (RUNS // 2) <= 0.06
+
+
+# -- runs that stop when their question is settled -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last", "first", "expected"),
+    [(10, 7, [0, 2, 4, 6]), (15, 7, [0, 0, 2, 4, 6, 8, 12, 15, 20])],
+)
+def test_critical_values_of_the_looks(last, first, expected):
+    """As the reference has them; before the first no conclusion is drawn."""
+    assert list(critical_values(last, 0.05)) == [NO_INTERVAL] * first + expected
+
+
+def test_looking_after_every_round_errs_no_more_often():
+    """Of runs without a difference; the same looks at 5 % each err three times as often."""
+    generator = np.random.default_rng(11)
+    looks = critical_values(15, 0.05)
+    by_spending = naive = 0
+    for _ in range(RUNS):
+        found = generator.normal(size=15)
+        ranks = [walsh_averages(found[:rounds]) for rounds in range(6, 16)]
+        smaller = [min(int((one > 0).sum()), int((one < 0).sum())) for one in ranks]
+        by_spending += any(t <= looks[n] for n, t in enumerate(smaller, 6))
+        naive += any(t <= critical_value(n, 0.05) for n, t in enumerate(smaller, 6))
+    assert by_spending / RUNS <= 0.06
+    assert naive / RUNS > 0.1
