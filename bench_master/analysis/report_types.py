@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from bench_master.analysis.treatment_types import INLINE, OMIT_NONE, SampleReport, TreatmentReport
+from bench_master.analysis.verdict_types import VerdictsReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +385,8 @@ class ReportDocument:
     """Published figures; None if the scenario names none."""
     thresholds: Sequence[ThresholdReport]
     """Verdicts on the scenario's thresholds."""
+    verdicts: VerdictsReport | None = None
+    """Verdicts on the differences between treatments; None where nothing can be compared."""
 
 
 def as_json(value: Any) -> Any:

@@ -1,0 +1,289 @@
+"""The verdicts of a report as declared types: what ``verdicts`` holds in the JSON report, ``weighbridge-verdicts``.
+
+Ratios are of `b` to `a`, the baseline: 1.05 is 5 % more. Shares are 0 to 1. None is a figure without a value; an end
+of an interval that is open is None, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from bench_master.verdicts.decision import Word
+
+VERDICTS_FORMAT: Final = "weighbridge-verdicts"
+VERDICTS_VERSION: Final = 1
+
+FlagLevel: TypeAlias = Literal["note", "warning", "refusal"]
+Grade: TypeAlias = Literal["A", "B", "C", "D"]
+Unit: TypeAlias = Literal["round", "host", "run"]
+DifferenceClass: TypeAlias = Literal["refusal", "warning", "treatment", "accepted"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagReport:
+    """Something that the diagnosis found."""
+
+    kind: str
+    """What it is, as ``--accept`` and other programs name it: ``drift``, ``step``, ``regimes`` ..."""
+    where: str
+    """The host, treatment or comparison that it was found in."""
+    level: FlagLevel
+    """``note``, ``warning``, or ``refusal`` of the words that depend on it."""
+    p: float | None
+    """How likely it is by chance; None for what is no test."""
+    size: float | None
+    """How large it is, mostly as a share; None for what has no size."""
+    text: str
+    """All of it in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class BandReport:
+    """The interval with what is not known exactly left out of it."""
+
+    low: float | None
+    """Its lower end as a ratio, as if all were known exactly."""
+    high: float | None
+    """Its upper end likewise."""
+    why: str
+    """What is not known exactly: ``clock``, ``quantised``, ``failed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileReport:
+    """The ratio at one quantile of the jobs of a trial (a point of the shift function)."""
+
+    q: float
+    """The quantile, 0 to 1."""
+    ratio: float | None
+    """The estimate; None if the trials have too few jobs for the quantile."""
+    low: float | None
+    """Lower end of its interval, which holds for all quantiles together."""
+    high: float | None
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEffectReport:
+    """The ratio on one of several hosts."""
+
+    host: str
+    """The host's name."""
+    ratio: float | None
+    """The estimate."""
+    low: float | None
+    """Lower end of its interval, which holds for all hosts together."""
+    high: float | None
+    """Upper end."""
+    rounds: int
+    """Rounds of this host."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """One comparison of a treatment with its baseline."""
+
+    a: str
+    """Title of the baseline."""
+    b: str
+    """Title of the treatment."""
+    name: str
+    """What tells the treatment from its baseline, such as ``podman``."""
+    group: str
+    """What both have in common, such as ``storage=volume``; empty if nothing tells groups apart."""
+    labels: Mapping[str, Any]
+    """Labels of the treatment."""
+    figure: str
+    """The primary figure: ``job.p50``, ``response.p95``, ``jobs_per_s``, or a metric's name."""
+    unit: str
+    """Its unit; ``s`` for times."""
+    direction: Literal["higher", "lower"]
+    """Which direction is better."""
+    verdict: Word
+    """``faster``, ``slower``, ``better``, ``worse``, ``same``, ``inconclusive`` or ``refused``."""
+    reason: str | None
+    """Why nothing was decided, or what limits the decision; None if there is nothing to say."""
+    ratio: float | None
+    """The estimate of b / a; with `scale` ``difference`` that of b - a."""
+    low: float | None
+    """Lower end of the interval; the range of the rounds' ratios if `confidence` is below 0.94."""
+    high: float | None
+    """Upper end."""
+    scale: Literal["ratio", "difference"]
+    """``difference`` (in the figure's unit) where a trial's figure is 0, so that there is no ratio."""
+    confidence: float
+    """Level of the interval, of the whole family together."""
+    rounds: int
+    """Rounds that have a value on both sides."""
+    lost: int
+    """Rounds that lack one."""
+    p: float | None
+    """Exact, two-sided, of this comparison alone; None without an interval."""
+    mde: float | None
+    """The smallest difference, as a share, that would have been seen four times in five (80 % power)."""
+    tipping: float | None
+    """How large a shift between the two, as a share, would explain the difference; 0 where there is none."""
+    more_rounds: int | None
+    """About how many more rounds would settle it; None if it is settled or out of reach."""
+    band: BandReport | None
+    """None if everything is known exactly."""
+    a_value: float | None
+    """Median of the baseline's trials, in `unit`; None where it gets no single number."""
+    b_value: float | None
+    """Median of the treatment's trials."""
+    jobs_per_trial: float | None
+    """Median number of jobs behind a trial's value."""
+    effective_jobs: float | None
+    """How many independent jobs those of a trial are worth."""
+    per_round: Sequence[float | None]
+    """The ratio of each round in order; None for a lost one."""
+    per_host: Sequence[HostEffectReport]
+    """The ratio on each host; empty for a single host."""
+    quantiles: Sequence[QuantileReport]
+    """The shift function; empty where the figure is no quantile of jobs."""
+    flags: Sequence[FlagReport]
+    """What the diagnosis found in this comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyReport:
+    """What is the same for all comparisons."""
+
+    alpha: float
+    """How often any of them may err."""
+    comparisons: int
+    """How many hold together."""
+    margin: float
+    """Smaller differences are *same*, as a share."""
+    control: str
+    """How the level is kept: ``bonferroni-interval``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingReport:
+    """How a run that went on until its verdicts were settled was stopped."""
+
+    last: int
+    """The last look, fixed before the first round."""
+    look: int
+    """The round after which it stopped."""
+    nominal: float
+    """Nominal level of that look."""
+    why: str
+    """``settled``, ``at-most``, ``budget`` or ``interrupted``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DesignReport:
+    """What the run's design allows."""
+
+    grade: Grade
+    """``A`` all words, ``B`` with a remark, ``C`` words about hosts or runs, ``D`` no words."""
+    reasons: Sequence[str]
+    """Why it is not A; empty if it is."""
+    order: str | None
+    """Order of the trials: ``interleaved``, ``as-written``, ``blocked``."""
+    seed: int | None
+    """The order's seed."""
+    rounds: int
+    """Measured rounds."""
+    scope: str
+    """What the words are about, such as ``on host blade-1, in this run``."""
+    unit: Unit
+    """What counts as one independent measurement."""
+    stopping: StoppingReport | None
+    """None if the number of rounds was fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyReport:
+    """A property in which two sides of a comparison, or two runs, differ."""
+
+    name: str
+    """Its name, as ``--accept`` takes it."""
+    values: Mapping[str, str]
+    """Its value on each side."""
+    level: DifferenceClass
+    """What follows from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunChecksReport:
+    """What the diagnosis looked for in the whole run."""
+
+    flags: Sequence[FlagReport]
+    """What it found, the gravest first."""
+    looked_for: Sequence[str]
+    """What it looked for and did not find."""
+    noise_floor: ComparisonReport | None
+    """A treatment against itself (``aa``); None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentReport:
+    """In what the two sides' environments differ."""
+
+    differences: Sequence[PropertyReport]
+    """Each property that differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """Earlier runs that a run is judged by."""
+
+    runs: int
+    """How many there are."""
+    sd: float | None
+    """Standard deviation of their levels, as a share."""
+    low: float | None
+    """Lower end of where the next run is expected (95 %), as a ratio to their mean."""
+    high: float | None
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """One condition that the exit code depends on."""
+
+    gate: str
+    """As it was given: ``--fail-on "slower by 5%"``."""
+    state: Literal["passed", "failed", "undecided"]
+    """``undecided`` where the data cannot tell; such a gate is not green."""
+    comparison: str
+    """The comparison it is about; empty for all."""
+    text: str
+    """The outcome in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictsReport:
+    """All verdicts of a run."""
+
+    format: str
+    """``weighbridge-verdicts``."""
+    version: int
+    """Version of the format."""
+    answer: str
+    """The most important verdict on one line, such as ``SLOWER podman +21.0 %``."""
+    question: str
+    """What was compared: ``Engines against docker: job time (p50 of a trial), margin 3 %``."""
+    family: FamilyReport
+    """What is the same for all comparisons."""
+    design: DesignReport
+    """What the design allows."""
+    comparisons: Sequence[ComparisonReport]
+    """Each comparison, in the order of the plan."""
+    runs: RunChecksReport
+    """What the diagnosis found in the whole run."""
+    environment: EnvironmentReport
+    """In what the sides' environments differ."""
+    archive: ArchiveReport | None
+    """Earlier runs; None if there are none."""
+    refused: Sequence[str]
+    """Why words were refused; empty if none was."""
+    gates: Sequence[GateReport]
+    """Each gate's outcome; empty without gates."""
+    exit_code: int
+    """What the gates alone make of it: 0, 1, 3 or 4."""
