@@ -7,7 +7,8 @@ of an interval that is open is None, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from bench_master.verdicts.decision import Word
@@ -19,6 +20,28 @@ FlagLevel: TypeAlias = Literal["note", "warning", "refusal"]
 Grade: TypeAlias = Literal["A", "B", "C", "D"]
 Unit: TypeAlias = Literal["round", "host", "run"]
 DifferenceClass: TypeAlias = Literal["refusal", "warning", "treatment", "accepted"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictOptions:
+    """What the command line says about verdicts; what it leaves open the scenario says."""
+
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the baseline; empty for the scenario's, or the first treatment."""
+    margin: float | None = None
+    """Smaller differences are *same*, as a share; None for the scenario's."""
+    accept: frozenset[str] = frozenset()
+    """Properties whose difference refuses no word."""
+    failures: Literal["worst", "at-random"] = "worst"
+    """Failed jobs count as 0 and as infinite, or are left out."""
+    fail_on: tuple[str, ...] = ()
+    """Gates that fail where they hold, such as ``slower by 5%``."""
+    require: tuple[str, ...] = ()
+    """Gates that fail, or are undecided, unless they hold, such as ``not slower by 5%``."""
+    require_verdict: bool = False
+    """Whether each comparison must have a word."""
+    earlier: tuple[Path, ...] = ()
+    """Stats files of earlier runs to compare with, or folders of them."""
 
 
 @dataclass(frozen=True, slots=True)
