@@ -7,6 +7,7 @@ does not exist, is a dash. `align_table` makes a plain table, `wrap_last_column`
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -29,19 +30,22 @@ def plural(number: int, noun: str) -> str:
 
 def format_seconds(value: float | None, digits: int = 4) -> str:
     """Return a duration with `digits` significant digits and its unit: ``1.234s``, ``51.20ms``, ``980ns``."""
-    if value is None:
-        return _DASH
+    return _DASH if value is None else "".join(_split_seconds(value, digits))
+
+
+def _split_seconds(value: float, digits: int) -> tuple[str, str]:
+    """Return the number and the unit of a duration."""
     if value == 0:
-        return "0s"
+        return "0", "s"
     size = abs(value)
     # What would be rounded up to 1000 of a unit is 1 of the next.
     scale, unit = next((pair for pair in _TIME if size >= pair[0] * (1 - 0.5 * 10**-digits)), _TIME[-1])
     number = value / scale
     # A nanosecond is the smallest there is: no invented decimals.
     if unit == "ns":
-        return f"{number:.0f}ns"
+        return f"{number:.0f}", unit
     power = int(f"{abs(number):.{digits - 1}e}".partition("e")[2])
-    return f"{number:.{max(0, digits - 1 - power)}f}{unit}"
+    return f"{number:.{max(0, digits - 1 - power)}f}", unit
 
 
 def format_span(value: float | None) -> str:
@@ -66,12 +70,15 @@ def format_elapsed(seconds: float | None) -> str:
 
 def format_bytes(value: float | None) -> str:
     """Return bytes with a binary unit: ``7.81GiB``."""
-    if value is None:
-        return _DASH
+    return _DASH if value is None else "".join(_split_bytes(value))
+
+
+def _split_bytes(value: float) -> tuple[str, str]:
+    """Return the number and the unit of an amount of bytes."""
     power = 0
     while abs(value) >= 1024 and power < len(_BINARY) - 1:  # noqa: PLR2004
         value, power = value / 1024, power + 1
-    return f"{value:.3g}{_BINARY[power]}" if abs(value) < 1000 else f"{value:.0f}{_BINARY[power]}"  # noqa: PLR2004
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}", _BINARY[power]  # noqa: PLR2004
 
 
 def format_percent(value: float | None) -> str:
@@ -106,6 +113,73 @@ def format_number(value: float) -> str:
         if value < limit:
             return f"{value:.{digits}f}"
     return f"{value:,.0f}"
+
+
+def format_value(value: float | None, unit: str, digits: int = 3) -> str:
+    """Return a figure in the unit that a person would use: ``3.86 ms``, ``1.5 GiB/s``, ``2,895/s``, ``42 events/s``.
+
+    Times come in seconds (``s``), sizes in bytes (``B``, ``bytes``, ``B/s`` ...).
+    """
+    if value is None or not math.isfinite(value):
+        return _DASH
+    if unit == "s":
+        return " ".join(_split_seconds(value, digits))
+    size, slash, per = unit.partition("/")
+    if size in ("B", "bytes"):
+        return " ".join(_split_bytes(value)) + slash + per
+    number = f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else format_significant(value)  # noqa: PLR2004
+    if unit in ("", "1"):
+        return number
+    return f"{number}/{per}" if size == "1" and slash else f"{number} {unit}"
+
+
+def format_change(ratio: float | None, *, sided: bool = False) -> str:
+    """Return a ratio as a change: in percent below twofold, else in times: ``+21.0 %``, ``79.6 times``.
+
+    With `sided` a word beside it says whether it is more or less: else it is ``79.6 times less``.
+    """
+    if ratio is None or not math.isfinite(ratio) or ratio <= 0:
+        return _DASH
+    if not _in_times(ratio):
+        return f"{_percent(ratio, 1)} %"
+    return f"{format_number(max(ratio, 1 / ratio))} times{'' if sided or ratio > 1 else ' less'}"
+
+
+def format_change_interval(low: float | None, high: float | None, ratio: float) -> str:
+    """Return the ends of a ratio's interval in the form of its change: ``[+18.2, +23.9]``, ``[172, open]``."""
+    ends = [end if end is not None and math.isfinite(end) and end > 0 else None for end in (low, high)]
+    if _in_times(ratio):
+        if ratio < 1:
+            ends = [None if end is None else 1 / end for end in reversed(ends)]
+        texts = [_OPEN if end is None else format_number(end) for end in ends]
+    else:
+        known = [end for end in ends if end is not None]
+        digits = 2 if len(known) == 2 and abs(known[1] - known[0]) < 0.002 else 1  # noqa: PLR2004  a tenth would hide it
+        texts = [_OPEN if end is None else _percent(end, digits) for end in ends]
+    return f"[{', '.join(texts)}]"
+
+
+_OPEN: Final = "open"
+"""An end of an interval that the data do not limit."""
+
+
+def _in_times(ratio: float) -> bool:
+    return ratio >= 2 or ratio <= 1 / 2  # noqa: PLR2004
+
+
+def _percent(ratio: float, digits: int) -> str:
+    change = 100 * (ratio - 1)
+    text = f"{change:+,.0f}" if abs(change) >= 100 else f"{change:+.{digits}f}"  # noqa: PLR2004
+    return text if text.strip("+-0.,") else text[1:]
+
+
+def format_share(value: float | None) -> str:
+    """Return a share (0..1) in percent, or in times from twofold on: ``1.4 %``, ``2.60 times``."""
+    if value is None or not math.isfinite(value):
+        return _DASH
+    if value >= 1:
+        return f"{format_number(1 + value)} times"
+    return f"{100 * value:.{1 if abs(value) < 0.1 else 0}f} %"  # noqa: PLR2004
 
 
 WIDTH: Final = 80

@@ -13,13 +13,17 @@ from bench_master.formatting import (
     Column,
     fit_table,
     format_bytes,
+    format_change,
+    format_change_interval,
     format_count,
     format_elapsed,
     format_number,
     format_percent,
     format_seconds,
+    format_share,
     format_significant,
     format_span,
+    format_value,
     plural,
 )
 
@@ -105,3 +109,52 @@ def test_a_table_gives_way_in_order():
     wide = fit_table(columns, [["long name " * 3, "1" * 60, "2" * 15]], indent=0)
     assert wide[0].split() == ["name", "a"]
     assert fit_table(columns, [["n" * 90, "1", "2"]], indent=0)[-1].split() == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.00386, "s", "3.86 ms"),
+        (0.372, "s", "372 ms"),
+        (0.0, "s", "0 s"),
+        (2895.3, "1/s", "2,895/s"),
+        (2895, "events/s", "2,895 events/s"),
+        (12345678.0, "1/s", "12.35M/s"),
+        (3.2e9, "B", "2.98 GiB"),
+        (3e8, "B/s", "286 MiB/s"),
+        (3, "1", "3"),
+        (45.4, "%", "45.4 %"),
+        (None, "s", "-"),
+        (float("inf"), "s", "-"),
+    ],
+)
+def test_a_figure_has_the_unit_that_a_person_would_use(value, unit, text):
+    """Times, sizes and rates are scaled, and number and unit stand apart."""
+    assert format_value(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "change", "interval"),
+    [
+        (1.21, 1.182, 1.239, "+21.0 %", "[+18.2, +23.9]"),
+        (0.977, 0.941, 1.013, "-2.3 %", "[-5.9, +1.3]"),
+        (1.0, 1.0, 1.0, "0.0 %", "[0.00, 0.00]"),
+        (0.864, 0.8639, 0.8641, "-13.6 %", "[-13.61, -13.59]"),
+        (79.6, 76.1, 83.0, "79.6 times", "[76.1, 83.0]"),
+        (1 / 79.6, 1 / 83.0, 1 / 76.1, "79.6 times less", "[76.1, 83.0]"),
+        (300.0, 172.0, None, "300 times", "[172, open]"),
+        (1.1, None, float("inf"), "+10.0 %", "[open, open]"),
+    ],
+)
+def test_a_ratio_is_shown_in_percent_below_twofold_and_in_times_above(ratio, low, high, change, interval):
+    """The interval has the form of its estimate, whatever its own ends would have."""
+    assert format_change(ratio) == change
+    assert format_change_interval(low, high, ratio) == interval
+    assert format_change(ratio, sided=True) == change.removesuffix(" less")
+
+
+def test_a_share_is_shown_in_percent():
+    """Small shares have a decimal; what cannot be known is a dash."""
+    assert [format_share(value) for value in (0.014, 0.136, 1.6, float("inf"), None)] == [
+        "1.4 %", "14 %", "2.60 times", "-", "-",
+    ]  # fmt: skip
