@@ -109,21 +109,17 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
     # A round without a number may have had any.
     low, high = np.where(known, low, -np.inf), np.where(known, high, np.inf)
     interval, narrow = _intervals(low, high, rules.comparisons, rules.alpha)
-    word = _word(interval, narrow, rules)
-    reason = None
+    word = word_of(interval, narrow, rules)
+    reason = limits_of(word, interval, rules.margin)
     if word == "inconclusive":
         reason = _why_inconclusive(point, low, high, band, rules)
-    elif word != "same" and _overlaps(interval, rules.margin):
-        reason = "may be less than the margin"
-    elif word == "same" and interval.excludes_zero():
-        reason = "real, but below the margin"
     spread = float(exact.std(ddof=1))
     return Verdict(
         word=word,
         reason=reason,
         ratio=math.exp(signed_rank.estimate(exact)),
         low=math.exp(interval.low),
-        high=math.exp(interval.high) if interval.high < 700 else math.inf,  # noqa: PLR2004  the largest exponent
+        high=ratio_of(interval.high),
         confidence=1.0 - rules.alpha,
         rounds=len(exact),
         p=signed_rank.p_value(exact),
@@ -140,12 +136,27 @@ def _intervals(low: Values, high: Values, comparisons: int, alpha: float) -> tup
     )
 
 
-def _word(interval: Interval, narrow: Interval, rules: Rules) -> Word:
+def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
+    """Return the word of two intervals of a difference: `narrow` is that of the two one-sided tests of *same*."""
     if narrow.is_within(math.log1p(rules.margin)):
         return "same"
     if not interval.excludes_zero():
         return "inconclusive"
     return rules.words[0] if (interval.low > 0.0) == rules.lower_is_better else rules.words[1]
+
+
+def limits_of(word: Word, interval: Interval, margin: float) -> str | None:
+    """Return what limits a word that was found; None if nothing does."""
+    if word not in ("same", "inconclusive") and _overlaps(interval, margin):
+        return "may be less than the margin"
+    if word == "same" and interval.excludes_zero():
+        return "real, but below the margin"
+    return None
+
+
+def ratio_of(difference: float) -> float:
+    """Return the ratio of a difference of logarithms; infinite above what a double can hold."""
+    return math.exp(difference) if difference < 700 else math.inf  # noqa: PLR2004  the largest exponent
 
 
 def _overlaps(interval: Interval, margin: float) -> bool:
@@ -155,11 +166,11 @@ def _overlaps(interval: Interval, margin: float) -> bool:
 def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> str:
     """Return what stands between the data and a word: the first thing whose absence would give one."""
     exact = point[np.isfinite(point)]
-    if _word(*_intervals(exact, exact, rules.comparisons, rules.alpha), rules) != "inconclusive":
+    if word_of(*_intervals(exact, exact, rules.comparisons, rules.alpha), rules) != "inconclusive":
         if band is not None:
             return _BAND_REASONS[band]
         return _BAND_REASONS["failed"]
-    if _word(*_intervals(low, high, 1, rules.alpha), rules) != "inconclusive":
+    if word_of(*_intervals(low, high, 1, rules.alpha), rules) != "inconclusive":
         return f"not enough for {rules.comparisons} comparisons together"
     return "neither a difference nor sameness is shown"
 

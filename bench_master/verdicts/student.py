@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 _TINY: Final = 1e-300
@@ -53,6 +54,7 @@ def t_two_sided(t: float, df: float) -> float:
     return regularized_beta(df / 2.0, 0.5, df / (df + t * t))
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
     """Return the `p` quantile, 0 < p < 1, with `df` degrees of freedom."""
     if p == 0.5:  # noqa: PLR2004  the centre

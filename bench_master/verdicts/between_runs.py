@@ -1,0 +1,349 @@
+"""Verdicts between runs: a run counts as one measurement, however many rounds it has.
+
+What is constant within a run (memory layout, placement, neighbours) differs from run to run, and no number of rounds
+shows by how much. So a run gives one level, ln of the median of its trials, and its unit is the run:
+
+- a new run against at least five earlier ones: Student's prediction interval;
+- runs of two builds in turns (A B A B ...): the signed rank on the pairs;
+- two groups of runs: the rank sum, from 4 against 4 on;
+- the history of a series of runs: split where the CUSUM of its ranks shows a step.
+
+Levels are logarithms, in the order of time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from bench_master.verdicts import decision
+from bench_master.verdicts.decision import Rules, TrialValues, Verdict
+from bench_master.verdicts.planning import POWER_QUANTILE
+from bench_master.verdicts.rank_cusum import largest_step
+from bench_master.verdicts.signed_rank import Interval, Values
+from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
+
+MIN_ARCHIVE: Final = 5
+"""Fewer earlier runs do not show how much runs differ."""
+MIN_PAIRS: Final = 6
+"""Fewer pairs have no interval at 95 %."""
+MIN_SPLITS: Final = 40
+"""In so many ways at least two groups must be divisible: with fewer no rank sum reaches 5 %."""
+MIN_SEGMENT: Final = 4
+"""Runs on either side of a step in the history."""
+TREND_P: Final = 0.001
+"""A step, and a newest run that stands out, must be less likely than this by chance: a history is looked at often."""
+NEWEST: Final = (1, 3)
+"""How many of the newest runs are held against those before them."""
+MAX_NEW_RUNS: Final = 50
+"""More new runs are no advice: a quieter machine is."""
+_MAX_EXACT: Final = 40
+"""Above so many runs in a group the distribution of the rank sum is approximated by a normal one."""
+_ANCHOR_P: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RunLevels:
+    """The level of each run, with what is not known exactly as a band."""
+
+    values: Values
+    low: Values
+    high: Values
+
+    @classmethod
+    def exact(cls, values: object) -> RunLevels:
+        """Return levels that are known exactly."""
+        array = np.atleast_1d(np.asarray(values, float))
+        return cls(array, array, array)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def part(self, first: int, last: int | None = None) -> RunLevels:
+        """Return the runs from `first` up to `last`, exclusive."""
+        return RunLevels(self.values[first:last], self.low[first:last], self.high[first:last])
+
+    def trials(self) -> TrialValues:
+        """Return the runs as if each were a trial."""
+        return TrialValues(np.exp(self.values), np.exp(self.low), np.exp(self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Where new runs lie against what earlier ones predict. Differences of logarithms."""
+
+    earlier: int
+    new: int
+    difference: float
+    """The mean of the new runs less that of the earlier ones."""
+    interval: Interval
+    """That of the difference; infinite where the earlier runs have no spread."""
+    p: float
+    """Of "the new runs are like the earlier ones", two-sided."""
+    spread: float
+    """Standard deviation of the earlier runs."""
+
+
+def predict(earlier: RunLevels, new: RunLevels, alpha: float = decision.ALPHA) -> Prediction:
+    """Return how the mean of the `new` runs lies against the `earlier` ones, of which there must be at least two.
+
+    Earlier runs that do not differ at all (a figure in coarse steps, say) predict nothing.
+    """
+    m, j = len(earlier), len(new)
+    spread = float(earlier.values.std(ddof=1))
+    difference = float(new.values.mean() - earlier.values.mean())
+    error = spread * math.sqrt(1.0 / j + 1.0 / m)
+    if not error > 1e-12:  # noqa: PLR2004  rounding of equal values
+        return Prediction(m, j, difference, Interval(-math.inf, math.inf), 1.0, 0.0)
+    reach = t_quantile(1.0 - alpha / 2.0, m - 1) * error
+    low = float(new.low.mean() - earlier.high.mean())
+    high = float(new.high.mean() - earlier.low.mean())
+    p = t_two_sided(abs(difference) / error, m - 1)
+    return Prediction(m, j, difference, Interval(low - reach, high + reach), p, spread)
+
+
+def next_run(earlier: RunLevels, alpha: float = decision.ALPHA) -> float:
+    """Return how far from their mean one more run like these is expected at most (as a difference of logarithms).
+
+    This is the noise floor of comparisons between runs, whatever the intervals within each run are.
+    """
+    m = len(earlier)
+    spread = float(earlier.values.std(ddof=1))
+    return t_quantile(1.0 - alpha / 2.0, m - 1) * spread * math.sqrt(1.0 + 1.0 / m)
+
+
+def smallest_effect(spread: float, earlier: int, new: int, alpha: float = decision.ALPHA) -> float:
+    """Return the smallest difference that `new` runs against `earlier` ones show with a power of 80 %."""
+    return (t_quantile(1.0 - alpha / 2.0, earlier - 1) + POWER_QUANTILE) * spread * math.sqrt(1 / new + 1 / earlier)
+
+
+def new_runs_needed(earlier: RunLevels, effect: float) -> int | None:
+    """Return how many new runs show an `effect` with a power of 80 %; None if no number does.
+
+    As the spread of few runs is itself uncertain, this takes the upper 80 % bound of it.
+    """
+    m = len(earlier)
+    spread = float(earlier.values.std(ddof=1)) * math.sqrt((m - 1) / chi_squared_quantile(0.2, m - 1))
+    enough = (j for j in range(1, MAX_NEW_RUNS + 1) if smallest_effect(spread, m, j) <= effect)
+    return next(enough, None)
+
+
+def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict:
+    """Return the verdict on the mean of the `new` runs against at least `MIN_ARCHIVE` earlier ones."""
+    alpha = rules.alpha / rules.comparisons
+    found, narrow = predict(earlier, new, alpha), predict(earlier, new, 2.0 * alpha)
+    exact = RunLevels.exact
+    verdict = _verdict(
+        found.interval,
+        narrow.interval,
+        predict(exact(earlier.values), exact(new.values), alpha).interval,
+        found.difference,
+        found.p,
+        rules,
+    )
+    reason = verdict.reason
+    if found.spread == 0.0:
+        reason = "the earlier runs do not differ at all, so they cannot say how much runs differ"
+    return replace(
+        verdict,
+        reason=reason,
+        rounds=found.earlier,
+        smallest_effect=math.expm1(smallest_effect(found.spread, found.earlier, found.new, alpha)),
+        more_rounds=_more_new(earlier, found.new, rules) if verdict.word == "inconclusive" and found.spread else None,
+    )
+
+
+def _more_new(earlier: RunLevels, new: int, rules: Rules) -> int | None:
+    needed = new_runs_needed(earlier, math.log1p(rules.margin))
+    return None if needed is None or needed <= new else needed - new
+
+
+def of_pairs(a: RunLevels, b: RunLevels, rules: Rules) -> Verdict:
+    """Return the verdict on pairs of runs that alternated, `MIN_PAIRS` at least: the signed rank, as for rounds."""
+    return decision.compare(a.trials(), b.trials(), rules)
+
+
+def can_rank(a: int, b: int) -> bool:
+    """Whether groups of so many runs (or hosts) are enough for a rank sum."""
+    return math.comb(a + b, a) >= MIN_SPLITS
+
+
+def of_groups(a: RunLevels, b: RunLevels, rules: Rules) -> Verdict:
+    """Return the verdict on two groups of runs, or of hosts, that `can_rank`: Wilcoxon's rank sum.
+
+    The interval holds the differences between all pairs; as within a run, what is shown is what was decided.
+    """
+    exact = b.values[:, None] - a.values[None, :]
+    alpha = rules.alpha / rules.comparisons
+    verdict = _verdict(
+        _rank_sum_interval(a, b, rules.alpha, rules.comparisons),
+        _rank_sum_interval(a, b, 2.0 * rules.alpha, rules.comparisons),
+        _rank_sum_interval(RunLevels.exact(a.values), RunLevels.exact(b.values), rules.alpha, rules.comparisons),
+        float(np.median(exact)),
+        rank_sum_p(a.values, b.values),
+        rules,
+    )
+    degrees = len(a) + len(b) - 2
+    pooled = float(((len(a) - 1) * a.values.var(ddof=1) + (len(b) - 1) * b.values.var(ddof=1)) / degrees)
+    quantile = t_quantile(1.0 - alpha / 2.0, degrees) + POWER_QUANTILE
+    effect = quantile * math.sqrt(pooled * (1 / len(a) + 1 / len(b)) / 0.95)
+    return replace(verdict, rounds=min(len(a), len(b)), smallest_effect=math.expm1(effect))
+
+
+def rank_sum_p(a: Values, b: Values) -> float:
+    """Return the two-sided p of "both groups are alike"; equal values count against a difference."""
+    differences = b[:, None] - a[None, :]
+    ties = int((differences == 0.0).sum())
+    fewer = min(int((differences > 0.0).sum()), int((differences < 0.0).sum())) + ties
+    return min(1.0, 2.0 * _rank_sum_cumulated(len(a), len(b), fewer))
+
+
+def _rank_sum_interval(a: RunLevels, b: RunLevels, alpha: float, comparisons: int) -> Interval:
+    corrected = alpha / comparisons
+    c = _rank_sum_critical(len(a), len(b), corrected)
+    if c < 0:
+        # As within a run: which rule holds depends on the numbers of runs and comparisons alone.
+        alone = _rank_sum_critical(len(a), len(b), alpha)
+        return _ends(a, b, alone).hull(_student(a, b, corrected)) if alone >= 0 else Interval(-math.inf, math.inf)
+    return _ends(a, b, c)
+
+
+def _ends(a: RunLevels, b: RunLevels, c: int) -> Interval:
+    low = np.sort((b.low[:, None] - a.high[None, :]).ravel())
+    high = np.sort((b.high[:, None] - a.low[None, :]).ravel())
+    return Interval(float(low[c]), float(high[len(high) - 1 - c]))
+
+
+def _student(a: RunLevels, b: RunLevels, alpha: float) -> Interval:
+    """Return Welch's interval of the difference of the means."""
+    parts = a.values.var(ddof=1) / len(a), b.values.var(ddof=1) / len(b)
+    error = math.sqrt(sum(parts))
+    if not error:
+        return Interval(math.inf, -math.inf)  # adds nothing to a hull
+    degrees = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    reach = t_quantile(1.0 - alpha / 2.0, float(degrees)) * error
+    return Interval(float(b.low.mean() - a.high.mean()) - reach, float(b.high.mean() - a.low.mean()) + reach)
+
+
+@lru_cache(maxsize=1024)
+def _rank_sum_critical(a: int, b: int, alpha: float) -> int:
+    """Return the largest u with P(U <= u) <= alpha / 2; -1 where there is none."""
+    if max(a, b) > _MAX_EXACT:
+        mean, sd = a * b / 2.0, math.sqrt(a * b * (a + b + 1) / 12.0)
+        return math.floor(mean + sd * NormalDist().inv_cdf(alpha / 2.0) - 0.5)
+    return int(np.searchsorted(_rank_sum_null(a, b), alpha / 2.0 * (1.0 + 1e-12), side="right")) - 1
+
+
+def _rank_sum_cumulated(a: int, b: int, u: int) -> float:
+    if max(a, b) <= _MAX_EXACT:
+        return float(_rank_sum_null(a, b)[u])
+    mean, sd = a * b / 2.0, math.sqrt(a * b * (a + b + 1) / 12.0)
+    return NormalDist(mean, sd).cdf(u + 0.5)
+
+
+@lru_cache(maxsize=256)
+def _rank_sum_null(a: int, b: int) -> Values:
+    """Return P(U <= u) for u = 0 ... a b under "both groups are alike" (Mann and Whitney 1947)."""
+    # ways[k, s]: how many choices of k of the ranks so far, each less its smallest, sum to s.
+    ways = np.zeros((a + 1, a * b + 1))
+    ways[0, 0] = 1.0
+    for rank in range(a + b):
+        for chosen in range(min(a, rank + 1), 0, -1):
+            shift = rank - (chosen - 1)
+            if shift <= b:
+                ways[chosen, shift:] += ways[chosen - 1, : a * b + 1 - shift]
+    cumulated: Values = np.cumsum(ways[a]) / math.comb(a + b, a)
+    cumulated.setflags(write=False)
+    return cumulated
+
+
+def _verdict(
+    interval: Interval, narrow: Interval, exact: Interval, estimate: float, p: float, rules: Rules
+) -> Verdict:
+    """Return the verdict of intervals of a difference; `exact` is the wide one as if all were known exactly."""
+    word = decision.word_of(interval, narrow, rules)
+    reason = decision.limits_of(word, interval, rules.margin)
+    if word == "inconclusive":
+        hangs = exact.excludes_zero()
+        reason = "it hangs on what failed" if hangs else "neither a difference nor sameness is shown"
+    return Verdict(
+        word=word,
+        reason=reason,
+        ratio=math.exp(estimate),
+        low=decision.ratio_of(interval.low),
+        high=decision.ratio_of(interval.high),
+        confidence=1.0 - rules.alpha,
+        rounds=0,
+        p=p,
+        smallest_effect=math.inf,
+        more_rounds=None,
+    )
+
+
+# -- history ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A step in the history of a series of runs."""
+
+    first: int
+    """The first run of the new level."""
+    difference: float
+    """Between the medians of the levels after and before it, up to the next steps."""
+    p: float
+
+
+def history(levels: Values, margin: float) -> list[Change]:
+    """Return the steps of a series that are above the `margin` (a share), in the order of time."""
+    found = sorted(_split(levels, 0, len(levels), math.log1p(margin)))
+    bounds = [0, *(place for place, _ in found), len(levels)]
+    medians = [float(np.median(levels[first:last])) for first, last in pairwise(bounds)]
+    return [Change(place, medians[n + 1] - medians[n], p) for n, (place, p) in enumerate(found)]
+
+
+def _split(levels: Values, first: int, last: int, least: float) -> list[tuple[int, float]]:
+    step = largest_step(levels[first:last], MIN_SEGMENT)
+    if step is None or step.p >= TREND_P:
+        return []
+    place = first + step.place
+    if abs(float(np.median(levels[place:last]) - np.median(levels[first:place]))) <= least:
+        return []
+    return [*_split(levels, first, place, least), (place, step.p), *_split(levels, place, last, least)]
+
+
+def newest(levels: RunLevels, since: int, count: int) -> Prediction | None:
+    """Return how the newest `count` runs lie against the regime before them; None if that has too few runs.
+
+    `since` is the regime's first run. A change is shown by ``p < TREND_P``.
+    """
+    before = len(levels) - count
+    if before - since < MIN_ARCHIVE:
+        return None
+    return predict(levels.part(since, before), levels.part(before), TREND_P)
+
+
+# -- anchor -------------------------------------------------------------------------------------------------------
+
+
+def anchor_helps(levels: Values, anchors: Values) -> bool:
+    """Whether the archive shows that ratios to an unchanged treatment differ less from run to run than the levels.
+
+    The test of Pitman and Morgan (1939) for the spreads of paired values, one-sided at 5 %. It takes an archive: a
+    ratio to something that varies on its own makes it worse.
+    """
+    if len(levels) < MIN_ARCHIVE:
+        return False
+    ratios = levels - anchors
+    total, difference = levels + ratios, levels - ratios
+    if not (total.std() > 0.0 and difference.std() > 0.0) or ratios.std() >= levels.std():
+        return False
+    r = min(1.0 - 1e-12, abs(float(np.corrcoef(total, difference)[0, 1])))
+    degrees = len(levels) - 2
+    return t_two_sided(r * math.sqrt(degrees / (1.0 - r * r)), degrees) < 2.0 * _ANCHOR_P
