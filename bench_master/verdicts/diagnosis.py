@@ -317,8 +317,8 @@ def warm_up_too_short(slowest_first: Sequence[bool]) -> bool:
 def design_effect(groups: Sequence[Any]) -> tuple[float, float] | None:
     """Return the intraclass correlation of groups of values above 0, and by how much it multiplies their variance.
 
-    One-way analysis of variance of the logarithms; a trial of n jobs is worth n / design effect independent ones. None for less than
-    two groups, for groups of one, and for constants.
+    One-way analysis of variance of the logarithms; a trial of n jobs is worth n / design effect independent ones.
+    None for less than two groups, for groups of one, and for constants.
     """
     arrays = [np.log(np.asarray(group, float)) for group in groups if len(group)]
     sizes = np.array([len(array) for array in arrays], float)
