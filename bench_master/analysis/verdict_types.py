@@ -168,6 +168,10 @@ class ComparisonReport:
     """The shift function; empty where the figure is no quantile of jobs."""
     flags: Sequence[FlagReport]
     """What the diagnosis found in this comparison."""
+    next_low: float | None = None
+    """Lower end of where the next run's ratio is expected (95 %), by earlier runs; None without them."""
+    next_high: float | None = None
+    """Upper end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +257,68 @@ class EnvironmentReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFileReport:
+    """One run that was compared, or that was left out."""
+
+    file: str
+    """The stats file."""
+    run_id: str | None
+    """The run's id; None if it cannot be read."""
+    created: str | None
+    """When it began (ISO 8601); None if unknown."""
+    why: str = ""
+    """Why it was left out; empty if it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloorReport:
+    """By how much runs of one treatment differ."""
+
+    name: str
+    """The treatment."""
+    figure: str
+    """Its figure."""
+    unit: str
+    """Its unit."""
+    runs: int
+    """Runs of the current regime, which have a value."""
+    sd: float | None
+    """Standard deviation of their levels, as a share."""
+    low: float | None
+    """Lower end of where the next run is expected (95 %), as a ratio to their mean."""
+    high: float | None
+    """Upper end."""
+    new_runs: int | None
+    """How many runs of a new build show a difference of the margin, four times in five; None if no number does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReport:
+    """A step in the history of a treatment, or its newest runs if they stand out."""
+
+    name: str
+    """The treatment."""
+    figure: str
+    """Its figure."""
+    kind: Literal["step", "newest"]
+    """``newest``: too new for a step."""
+    since: str
+    """The stats file of the first run after it."""
+    created: str | None
+    """When that run began."""
+    runs: int
+    """Runs after it, up to the next step."""
+    ratio: float
+    """The level after it to that before."""
+    p: float
+    """How likely it is by chance."""
+    word: Word
+    """``slower``, ``faster``, ``worse`` or ``better``."""
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """Earlier runs that a run is judged by."""
+    """Earlier runs that a run is judged by. With several treatments the figures are those of the noisiest."""
 
     runs: int
     """How many there are."""
@@ -264,6 +328,18 @@ class ArchiveReport:
     """Lower end of where the next run is expected (95 %), as a ratio to their mean."""
     high: float | None
     """Upper end."""
+    earlier: Sequence[RunFileReport] = ()
+    """The earlier runs, in the order of time."""
+    new: Sequence[RunFileReport] = ()
+    """The runs that are held against them."""
+    left_out: Sequence[RunFileReport] = ()
+    """Files that were named, or are in a folder that was, and do not count, with the reason."""
+    noise: Sequence[NoiseFloorReport] = ()
+    """By how much runs of each treatment differ."""
+    changes: Sequence[ChangeReport] = ()
+    """When the level of a treatment changed."""
+    comparisons: Sequence[ComparisonReport] = ()
+    """A run's treatments against themselves in earlier runs, where `VerdictsReport.comparisons` are those within."""
 
 
 @dataclass(frozen=True, slots=True)
