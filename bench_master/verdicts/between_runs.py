@@ -22,10 +22,9 @@ from typing import Final
 
 import numpy as np
 
-from bench_master.verdicts import decision
+from bench_master.verdicts import decision, diagnosis
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict
 from bench_master.verdicts.planning import POWER_QUANTILE
-from bench_master.verdicts.rank_cusum import largest_step
 from bench_master.verdicts.signed_rank import Interval, Values
 from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
 
@@ -309,12 +308,10 @@ def history(levels: Values, margin: float) -> list[Change]:
 
 
 def _split(levels: Values, first: int, last: int, least: float) -> list[tuple[int, float]]:
-    step = largest_step(levels[first:last], MIN_SEGMENT)
-    if step is None or step.p >= TREND_P:
+    step = diagnosis.step(levels[first:last], MIN_SEGMENT)
+    if step is None or step.p is None or step.at is None or step.p >= TREND_P or abs(step.size) <= least:
         return []
-    place = first + step.place
-    if abs(float(np.median(levels[place:last]) - np.median(levels[first:place]))) <= least:
-        return []
+    place = first + step.at
     return [*_split(levels, first, place, least), (place, step.p), *_split(levels, place, last, least)]
 
 

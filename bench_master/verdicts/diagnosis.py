@@ -120,30 +120,31 @@ def drift(values: Values) -> Finding | None:
 # -- steps -----------------------------------------------------------------------------------------------------------
 
 
-def step(values: Values) -> Finding | None:
+def step(values: Values, side: int = _STEP_SIDE) -> Finding | None:
     """Return where the level most likely changed: the largest standardised CUSUM of ranks; None for a constant.
 
-    Its p comes from a seeded table of permutations, so the same series always has the same p.
+    There are at least `side` values before and after it. Its p comes from a seeded table of permutations, so the same
+    series always has the same p.
     """
     n = len(values)
-    if n < 2 * _STEP_SIDE:
+    if n < 2 * side:
         return None
     centred = ranks(values) - (n + 1) / 2.0
     spread = math.sqrt(float((centred**2).mean()))
     if spread == 0.0:
         return None
-    sums = np.abs(np.cumsum(centred)[_STEP_SIDE - 1 : n - _STEP_SIDE]) / (_step_scale(n) * spread)
+    sums = np.abs(np.cumsum(centred)[side - 1 : n - side]) / (_step_scale(n, side) * spread)
     best = int(sums.argmax())
-    at = best + _STEP_SIDE
-    table = _step_table(_table_length(n))
+    at = best + side
+    table = _step_table(_table_length(n), side)
     # A value as large as one of the table counts as that one: rounding must not make it rarer.
     at_least = len(table) - int(np.searchsorted(table, float(sums[best]) - 1e-5))
     p = (1.0 + at_least) / (1.0 + len(table))
     return Finding("step", p, float(np.median(values[at:]) - np.median(values[:at])), at)
 
 
-def _step_scale(n: int) -> Values:
-    before = np.arange(_STEP_SIDE, n - _STEP_SIDE + 1, dtype=float)
+def _step_scale(n: int, side: int) -> Values:
+    before = np.arange(side, n - side + 1, dtype=float)
     return np.sqrt(before * (n - before) / (n - 1.0))
 
 
@@ -158,15 +159,15 @@ def _table_length(n: int) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _step_table(n: int) -> Values:
+def _step_table(n: int, side: int) -> Values:
     """Return the sorted statistics of seeded permutations of `n` ranks."""
     count = max(_FEWEST_PERMUTATIONS, min(_PERMUTATIONS, _TABLE_ENTRIES // n))
     draw = np.random.default_rng((_TABLE_SEED, n))
     centred = np.arange(1, n + 1, dtype=np.float32) - np.float32((n + 1) / 2)
     shuffled = draw.permuted(np.broadcast_to(centred, (count, n)), axis=1)
-    sums = np.abs(np.cumsum(shuffled, axis=1)[:, _STEP_SIDE - 1 : n - _STEP_SIDE])
+    sums = np.abs(np.cumsum(shuffled, axis=1)[:, side - 1 : n - side])
     spread = math.sqrt((n * n - 1) / 12.0)
-    return np.sort((sums / (_step_scale(n) * spread).astype(np.float32)).max(axis=1).astype(float))
+    return np.sort((sums / (_step_scale(n, side) * spread).astype(np.float32)).max(axis=1).astype(float))
 
 
 # -- neighbours ------------------------------------------------------------------------------------------------------
