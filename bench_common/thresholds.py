@@ -9,6 +9,14 @@
     overhead.rss_bytes.max < 300MiB
     jobs.failed == 0
 
+or on its own verdicts, in a grammar that ``--fail-on`` and ``--require`` share::
+
+    [KEY=VALUE[, KEY=VALUE]] [not] WORD [by N% | by N times]
+
+    not slower by 5%
+    engine=podman not slower by 5%
+    engine=native faster by 10 times
+
 PATH leads into one treatment of the JSON report: ``operations.NAME.FIELD``, ``metrics.NAME.FIELD``, ``jobs.FIELD``,
 ``jobs_per_s``, ``overhead.NAME.FIELD``, ``overhead.cpu_s``, ``overhead.relative.FIELD``. The grammar is here and not
 beside the report, because an impossible path is an error of the scenario.
@@ -20,7 +28,7 @@ import math
 import operator
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from bench_common.errors import did_you_mean
 from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
@@ -150,6 +158,7 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 _SYNTAX: Final = "PATH < NUMBER[unit] [where KEY=VALUE], such as 'operations.start.p95_s < 500ms where engine=docker'"
+_CONDITION_SYNTAX: Final = "[KEY=VALUE] [not] WORD [by N%], such as 'engine=podman not slower by 5%'"
 _SPLIT: Final = re.compile(
     r"\s*(?P<path>[^\s<>=!]+)\s*(?P<operator>[<>=!]+)\s*(?P<number>\S+)(?:\s+(?P<rest>.*\S))?\s*"
 )
@@ -178,7 +187,108 @@ class Threshold:
 
     def matches_labels(self, labels: Mapping[str, Any]) -> bool:
         """Return whether it applies to a treatment with these labels."""
-        return all(key in labels and label_equals(labels[key], value) for key, value in self.where)
+        return _labels_match(self.where, labels)
+
+
+def _labels_match(where: Iterable[tuple[str, str]], labels: Mapping[str, Any]) -> bool:
+    return all(key in labels and label_equals(labels[key], value) for key, value in where)
+
+
+VerdictWord: TypeAlias = Literal["slower", "faster", "worse", "better", "different", "same"]
+VERDICT_WORDS: Final[tuple[VerdictWord, ...]] = get_args(VerdictWord)
+"""What a condition may say of a comparison; ``slower`` and ``worse`` mean one thing, as do ``faster`` and ``better``."""
+
+_LABEL: Final = re.compile(r"\s*(?P<key>[^\s=,<>!]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s,=]+)(?P<end>\s*,|\s|$)")
+_SIZE: Final = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>%|times|x)")
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictCondition:
+    """A parsed condition on verdicts, such as ``engine=podman not slower by 5%``."""
+
+    text: str
+    """As it was written."""
+    word: VerdictWord
+    """What it says of a treatment, compared with the baseline."""
+    negated: bool = False
+    """Whether ``not`` precedes the word."""
+    factor: float | None = None
+    """How much, as a factor: 1.05 for ``by 5%``; None for the word of the verdict itself."""
+    where: tuple[tuple[str, str], ...] = ()
+    """Labels of the treatments that it applies to; empty for all."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def matches_labels(self, labels: Mapping[str, Any]) -> bool:
+        """Return whether it applies to a treatment with these labels."""
+        return _labels_match(self.where, labels)
+
+
+def parse_verdict_condition(text: str) -> VerdictCondition:
+    """Parse a condition on verdicts; raise `ValueError` with what is wrong and the nearest spelling."""
+    where, rest = _leading_labels(text)
+    words, _, conditions = rest.partition(" where ")
+    where += _conditions(f"where {conditions}" if conditions else "", text)
+    said, by, size = f"{words} ".partition(" by ")
+    negated, word = _split_word(said, text)
+    factor = _parse_factor(size.strip(), text) if by else None
+    if word == "same" and factor is not None:
+        raise ValueError(f"{text!r}: 'same' is within the margin of the run: leave 'by' out and set the margin")
+    return VerdictCondition(" ".join(text.split()), word, negated, factor, where)
+
+
+def _leading_labels(text: str) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Return the labels that a condition begins with, and the rest."""
+    found: list[tuple[str, str]] = []
+    position = 0
+    while match := _LABEL.match(text, position):
+        found.append((match["key"], match["value"].strip("'\"")))
+        position = match.end()
+    return tuple(found), text[position:].strip()
+
+
+def _split_word(said: str, text: str) -> tuple[bool, VerdictWord]:
+    words = said.split()
+    negated = words[:1] == ["not"]
+    rest = words[1:] if negated else words
+    if len(rest) == 1 and rest[0] in VERDICT_WORDS:
+        return negated, rest[0]
+    wrong = " ".join(rest)
+    if not wrong or set(rest) & set(VERDICT_WORDS):
+        raise ValueError(f"{text!r} is not of the form {_CONDITION_SYNTAX}")
+    raise ValueError(
+        f"{text!r}: unknown word {wrong!r}{did_you_mean(wrong, VERDICT_WORDS)}; one of: {', '.join(VERDICT_WORDS)}"
+    )
+
+
+def _parse_factor(size: str, text: str) -> float:
+    match = _SIZE.fullmatch(size)
+    number = float(match["number"]) if match else math.nan
+    factor = 1 + number / 100 if match and match["unit"] == "%" else number
+    if not 1 <= factor < math.inf:
+        raise ValueError(f"{text!r}: {size!r} is not a size such as 5% or '2 times'")
+    return factor
+
+
+def parse_condition(text: str) -> Threshold | VerdictCondition:
+    """Parse a threshold on figures or on verdicts; raise `ValueError` with what is wrong."""
+    if not _is_about_verdicts(text):
+        return parse_threshold(text)
+    try:
+        return parse_verdict_condition(text)
+    except ValueError as error:
+        raise ValueError(f"threshold {error}") from None
+
+
+def _is_about_verdicts(text: str) -> bool:
+    """Whether a threshold, maybe misspelt, is about verdicts: it has no operator, and a word of theirs."""
+    _, rest = _leading_labels(text)
+    said = rest.partition(" where ")[0]
+    words = said.split()
+    if not words or any(sign in said for sign in "<>!="):
+        return False
+    return words[0] == "not" or "by" in words or any(did_you_mean(word, VERDICT_WORDS) for word in words)
 
 
 def parse_threshold(text: str) -> Threshold:

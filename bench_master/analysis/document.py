@@ -19,7 +19,14 @@ from bench_common.errors import UsageError, did_you_mean
 from bench_common.histogram import nearest_rank
 from bench_common.records import OPERATION_DONE
 from bench_common.stats.reader import StatsFile
-from bench_common.thresholds import OPERATORS, Threshold, figure_unit, parse_threshold, required_percentiles
+from bench_common.thresholds import (
+    OPERATORS,
+    Threshold,
+    VerdictCondition,
+    figure_unit,
+    parse_condition,
+    required_percentiles,
+)
 from bench_common.units import unit_converter
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
@@ -476,15 +483,18 @@ def _errors(ledger: Aggregator) -> list[ErrorReport]:
 def evaluate_thresholds(treatments: Sequence[TreatmentReport], thresholds: Sequence[str]) -> list[ThresholdReport]:
     """Return a verdict for each threshold and treatment that it applies to; at least one for each threshold.
 
-    A threshold that applies to no treatment has failed. An optional treatment that was skipped is not judged.
+    A threshold that applies to no treatment has failed. An optional treatment that was skipped is not judged. Those
+    on verdicts are gates, see `bench_master.analysis.gates`.
     """
     verdicts: list[ThresholdReport] = []
     for text in thresholds:
         try:
-            threshold = parse_threshold(text)
+            threshold = parse_condition(text)
         except ValueError as error:
             verdicts.append(_failed(text, str(error)))
         else:
+            if isinstance(threshold, VerdictCondition):
+                continue
             verdicts.extend(_evaluate_threshold(threshold, treatments))
     return verdicts
 

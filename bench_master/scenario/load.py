@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
 from bench_common.messages import DefineTreatment, encode
-from bench_common.thresholds import Threshold, parse_threshold
+from bench_common.thresholds import Threshold, VerdictCondition, parse_condition
 from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
@@ -49,7 +49,7 @@ def check_thresholds(
     watched = overhead is not None and overhead.value is not None
     for one in given.value:
         try:
-            complaint = _unmatched_reason(parse_threshold(one.value), treatments, watched=watched)
+            complaint = _unmatched_reason(parse_condition(one.value), treatments, watched=watched)
         except ValueError as error:
             complaint = str(error)
         if complaint:
@@ -57,7 +57,9 @@ def check_thresholds(
     return tuple(one.value for one in given.value)
 
 
-def _unmatched_reason(threshold: Threshold, treatments: Sequence[Treatment], *, watched: bool) -> str:
+def _unmatched_reason(
+    threshold: Threshold | VerdictCondition, treatments: Sequence[Treatment], *, watched: bool
+) -> str:
     """Return why no treatment matches a threshold; empty if one does."""
     labels = {label for treatment in treatments for label in treatment.labels}
     for key, _ in threshold.where:
@@ -66,6 +68,9 @@ def _unmatched_reason(threshold: Threshold, treatments: Sequence[Treatment], *, 
     meant = [treatment for treatment in treatments if threshold.matches_labels(treatment.labels)]
     if treatments and not meant:
         return f"threshold '{threshold}': no treatment matches its labels"
+    if isinstance(threshold, VerdictCondition):
+        alone = len(treatments) == 1
+        return f"threshold '{threshold}': there is one treatment, so nothing to compare" if alone else ""
     if threshold.path[0] == "overhead" and not watched:
         return f"threshold '{threshold}': the scenario does not measure overhead; add 'overhead: true'"
     if threshold.path[0] not in {"operations", "metrics"}:
