@@ -37,6 +37,13 @@ class ExitCode(IntEnum):
     INCONCLUSIVE = 4
     INTERRUPTED = 130
 
+    @classmethod
+    def gravest(cls, codes: Iterable[int]) -> ExitCode:
+        """Return the code that takes precedence: 130, 2, 1, 3, 4, 0 in this order; 0 without any."""
+        given = {*codes, cls.OK}
+        order = (cls.INTERRUPTED, cls.USAGE, cls.THRESHOLD, cls.INFRASTRUCTURE, cls.INCONCLUSIVE, cls.OK)
+        return next(code for code in order if code in given)
+
 
 class WeighbridgeError(Exception):
     """Base of every error whose message is meant for the user; `exit_code` is the command's status.

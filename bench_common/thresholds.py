@@ -196,7 +196,7 @@ def _labels_match(where: Iterable[tuple[str, str]], labels: Mapping[str, Any]) -
 
 VerdictWord: TypeAlias = Literal["slower", "faster", "worse", "better", "different", "same"]
 VERDICT_WORDS: Final[tuple[VerdictWord, ...]] = get_args(VerdictWord)
-"""What a condition may say of a comparison; ``slower`` and ``worse`` mean one thing, as do ``faster`` and ``better``."""
+"""What a condition may say of a comparison; ``slower`` is ``worse``, and ``faster`` is ``better``."""
 
 _LABEL: Final = re.compile(r"\s*(?P<key>[^\s=,<>!]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s,=]+)(?P<end>\s*,|\s|$)")
 _SIZE: Final = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>%|times|x)")
@@ -212,13 +212,22 @@ class VerdictCondition:
     """What it says of a treatment, compared with the baseline."""
     negated: bool = False
     """Whether ``not`` precedes the word."""
-    factor: float | None = None
-    """How much, as a factor: 1.05 for ``by 5%``; None for the word of the verdict itself."""
+    size: str = ""
+    """How much, as it was written: ``5%``, ``2 times``; empty for the word of the verdict itself."""
     where: tuple[tuple[str, str], ...] = ()
     """Labels of the treatments that it applies to; empty for all."""
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def factor(self) -> float | None:
+        """Its limit as a factor: 1.05 for ``by 5%``; None for the word of the verdict itself."""
+        return _parse_factor(self.size, self.text) if self.size else None
+
+    def phrase(self, *, opposite: bool = False) -> str:
+        """Return what it says, or the opposite, without its labels: ``not slower by 5%``."""
+        return f"{'not ' if self.negated != opposite else ''}{self.word}{f' by {self.size}' if self.size else ''}"
 
     def matches_labels(self, labels: Mapping[str, Any]) -> bool:
         """Return whether it applies to a treatment with these labels."""
@@ -232,10 +241,12 @@ def parse_verdict_condition(text: str) -> VerdictCondition:
     where += _conditions(f"where {conditions}" if conditions else "", text)
     said, by, size = f"{words} ".partition(" by ")
     negated, word = _split_word(said, text)
-    factor = _parse_factor(size.strip(), text) if by else None
-    if word == "same" and factor is not None:
+    size = size.strip()
+    if by:
+        _parse_factor(size, text)
+    if word == "same" and size:
         raise ValueError(f"{text!r}: 'same' is within the margin of the run: leave 'by' out and set the margin")
-    return VerdictCondition(" ".join(text.split()), word, negated, factor, where)
+    return VerdictCondition(" ".join(text.split()), word, negated, size, where)
 
 
 def _leading_labels(text: str) -> tuple[tuple[tuple[str, str], ...], str]:

@@ -19,6 +19,7 @@ from bench_master.analysis.treatment_types import (
     TreatmentReport,
     TrialCounts,
 )
+from bench_master.analysis.verdict_types import BandReport, ComparisonReport
 from bench_master.reports import ReportSource, report_named
 
 MS = 1_000_000
@@ -256,3 +257,48 @@ def overhead_report(**known):
 def sample_report(unit="", n=1, mean=0.0, low=None, high=None):
     """Build mean and extremes of readings."""
     return SampleReport(unit=unit, n=n, mean=mean, min=low, max=high)
+
+
+def comparison_report(name="podman", verdict="slower", interval=(1.18, 1.21, 1.24), **given):
+    """Build a comparison with the baseline docker: its low end, ratio and high end are the interval."""
+    low, ratio, high = interval
+    values = {
+        "a": "engine=docker",
+        "b": f"engine={name}",
+        "name": name,
+        "group": "",
+        "labels": {"engine": name},
+        "figure": "job.p50",
+        "unit": "s",
+        "direction": "lower",
+        "verdict": verdict,
+        "reason": None,
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "scale": "ratio",
+        "confidence": 0.95,
+        "rounds": 10,
+        "lost": 0,
+        "p": 0.01,
+        "mde": 0.02,
+        "tipping": 0.0,
+        "more_rounds": None,
+        "band": None,
+        "a_value": 0.3,
+        "b_value": 0.36,
+        "jobs_per_trial": 30.0,
+        "effective_jobs": 3.0,
+        "per_round": [],
+        "per_host": [],
+        "quantiles": [],
+        "flags": [],
+    }
+    return ComparisonReport(**{**values, **given})
+
+
+def lost_rounds(lost=2, **given):
+    """Build a comparison that is undecided because rounds are missing."""
+    band = BandReport(1.1, 1.3, "failed")
+    reason = "it hangs on what failed"
+    return comparison_report(verdict="inconclusive", lost=lost, band=band, reason=reason, **given)

@@ -354,6 +354,8 @@ class GateReport:
     """The comparison it is about; empty for all."""
     text: str
     """The outcome in words."""
+    exit_code: int
+    """What it alone makes of the exit code: 0; 1 failed; 3 it hangs on rounds that are missing; 4 undecided."""
 
 
 @dataclass(frozen=True, slots=True)

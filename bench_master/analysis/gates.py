@@ -1,0 +1,230 @@
+"""Gates: conditions on verdicts that the exit code depends on.
+
+A gate compares the interval of each comparison with its limit: a statement is shown, its opposite is shown, or the
+data leave both open. What is refused cannot be judged, and such a gate is never green. Without a size the word of the
+verdict decides, so that a gate and the report cannot contradict each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bench_common.errors import ExitCode, UsageError, did_you_mean
+from bench_common.thresholds import VerdictCondition, parse_condition, parse_verdict_condition
+from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictOptions
+from bench_master.formatting import format_change, format_change_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WORSE: Final = ("slower", "worse")
+BETTER: Final = ("faster", "better")
+_LEAST_CONFIDENCE: Final = 0.94
+"""Below it the ends are the range of three to five rounds, and no interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One condition and what follows from it."""
+
+    name: str
+    """As it was given: ``--fail-on "slower by 5%"``."""
+    condition: VerdictCondition | None
+    """What it says; None for ``--require-verdict``: that anything is decided."""
+    forbids: bool = False
+    """Whether it fails where the condition is shown to hold, and not where it is not shown to hold."""
+    of_scenario: bool = False
+    """Whether it is a threshold of the scenario."""
+
+    def applies_to(self, labels: Mapping[str, Any]) -> bool:
+        """Return whether it is about a treatment with these labels."""
+        return self.condition is None or self.condition.matches_labels(labels)
+
+
+def requested_gates(options: VerdictOptions, thresholds: Iterable[str]) -> list[Gate]:
+    """Return the gates of a command line and of a scenario's thresholds; raise `UsageError` for a malformed one."""
+    gates = [
+        Gate(f"threshold {_quoted(str(condition))}", condition, of_scenario=True)
+        for condition in map(_parsed_threshold, thresholds)
+        if isinstance(condition, VerdictCondition)
+    ]
+    gates += [
+        Gate(f"--fail-on {_quoted(text)}", _option_condition("--fail-on", text), forbids=True)
+        for text in options.fail_on
+    ]
+    gates += [Gate(f"--require {_quoted(text)}", _option_condition("--require", text)) for text in options.require]
+    if options.require_verdict:
+        gates.append(Gate("--require-verdict", None))
+    return gates
+
+
+def _parsed_threshold(text: str) -> object:
+    try:
+        return parse_condition(text)
+    except ValueError:
+        return None  # the section of thresholds says so
+
+
+def _option_condition(option: str, text: str) -> VerdictCondition:
+    try:
+        return parse_verdict_condition(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if " " in text else text
+
+
+def check_gates(gates: Iterable[Gate], labels: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `UsageError` for a gate of the command line whose labels no treatment has."""
+    names = {name for each in labels for name in each}
+    for gate in gates:
+        if gate.condition is None or gate.of_scenario or any(map(gate.applies_to, labels)):
+            continue
+        for key, value in gate.condition.where:
+            if key not in names:
+                known = f"; the labels are: {', '.join(sorted(names))}" if names else ""
+                raise UsageError(f"{gate.name}: no treatment has a label {key!r}{did_you_mean(key, names)}{known}")
+            values = sorted({str(each[key]) for each in labels if key in each})
+            if value not in values:
+                hint = did_you_mean(value, values)
+                raise UsageError(f"{gate.name}: no treatment has {key}={value}{hint}; one of: {', '.join(values)}")
+        raise UsageError(f"{gate.name}: no treatment has all of these labels")
+
+
+def judge_gates(
+    gates: Iterable[Gate],
+    comparisons: Sequence[ComparisonReport],
+    skipped: Sequence[Mapping[str, Any]] = (),
+) -> list[GateReport]:
+    """Return the outcome of each gate for each comparison that it is about, at least one for each gate.
+
+    `skipped` are the labels of optional treatments that did not run: a threshold about them alone is not judged.
+    """
+    outcomes: list[GateReport] = []
+    for gate in gates:
+        meant = [each for each in comparisons if gate.applies_to(each.labels)]
+        outcomes += [_judge(gate, each) for each in meant]
+        if meant:
+            continue
+        if gate.of_scenario and any(map(gate.applies_to, skipped)):
+            outcomes.append(_outcome(gate, "", ExitCode.OK, "every treatment that it applies to was skipped"))
+        else:
+            why = "cannot be judged: it applies to no comparison" if comparisons else "there is nothing to compare"
+            outcomes.append(_outcome(gate, "", ExitCode.INCONCLUSIVE, why))
+    return outcomes
+
+
+def gates_exit_code(outcomes: Iterable[GateReport]) -> int:
+    """Return what the gates alone make of the exit code."""
+    return int(ExitCode.gravest(outcome.exit_code for outcome in outcomes))
+
+
+def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
+    title = _title(comparison)
+    why = f": {comparison.reason}" if comparison.reason else ""
+    if comparison.verdict == "refused":
+        return _outcome(gate, title, ExitCode.INCONCLUSIVE, f"{title} cannot be judged: the verdict is refused{why}")
+    undecided = comparison.verdict == "inconclusive"
+    if undecided and hangs_on_lost_rounds(comparison):
+        text = f"{title} cannot be judged: {comparison.lost} rounds are missing, and the verdict hangs on them"
+        return _outcome(gate, title, ExitCode.INFRASTRUCTURE, text)
+    condition = gate.condition
+    if condition is None:
+        code = ExitCode.INCONCLUSIVE if undecided else ExitCode.OK
+        return _outcome(gate, title, code, f"{title} is {comparison.verdict}{why if undecided else ''}")
+    truth = _truth(condition, comparison)
+    if truth is None and gate.forbids:
+        text = f"{title} is not shown to be {condition.phrase()}; {_possible(condition, comparison)}"
+        return _outcome(gate, title, ExitCode.OK, text)
+    if truth is None:
+        text = f"{title} is neither shown to be {condition.phrase()} nor the opposite: {_measured(comparison)}{why}"
+        return _outcome(gate, title, ExitCode.INCONCLUSIVE, text)
+    text = f"{title} is {condition.phrase(opposite=not truth)}: {_measured(comparison)}"
+    return _outcome(gate, title, ExitCode.OK if truth != gate.forbids else ExitCode.THRESHOLD, text)
+
+
+def _outcome(gate: Gate, comparison: str, code: ExitCode, text: str) -> GateReport:
+    state: Literal["passed", "failed", "undecided"] = "undecided"
+    if code in (ExitCode.OK, ExitCode.THRESHOLD):
+        state = "passed" if code is ExitCode.OK else "failed"
+    return GateReport(gate=gate.name, state=state, comparison=comparison, text=text, exit_code=int(code))
+
+
+def _title(comparison: ComparisonReport) -> str:
+    return f"{comparison.name} ({comparison.group})" if comparison.group else comparison.name
+
+
+def hangs_on_lost_rounds(comparison: ComparisonReport) -> bool:
+    """Return whether rounds without a value are what keeps a comparison from a word."""
+    return bool(comparison.lost) and comparison.band is not None and comparison.band.why == "failed"
+
+
+def _truth(condition: VerdictCondition, comparison: ComparisonReport) -> bool | None:
+    """Return whether a condition is shown to hold, or shown not to hold; None if the data leave it open."""
+    factor = condition.factor
+    shown = _said(condition.word, comparison) if factor is None else _beyond(condition.word, factor, comparison)
+    return shown if shown is None else shown != condition.negated
+
+
+def _said(word: str, comparison: ComparisonReport) -> bool | None:
+    """Return whether the word of the verdict is, or means, `word`."""
+    if comparison.verdict == "inconclusive":
+        return None
+    meant = WORSE if word in WORSE else BETTER if word in BETTER else ("same",)
+    return (comparison.verdict in meant) != (word == "different")
+
+
+def _beyond(word: str, factor: float, comparison: ComparisonReport) -> bool | None:
+    """Return whether the whole interval lies beyond the limit, or within it."""
+    low, high = _worse_interval(comparison)
+    if word == "different":
+        if low > factor or high < 1 / factor:
+            return True
+        return False if low > 1 / factor and high < factor else None
+    if word in BETTER:
+        low, high = 1 / high, _inverse(low)
+    return True if low > factor else False if high < factor else None
+
+
+def _worse_interval(comparison: ComparisonReport) -> tuple[float, float]:
+    """Return the interval of how many times worse the treatment is than its baseline."""
+    low, high = comparison.low or 0.0, math.inf if comparison.high is None else comparison.high
+    if comparison.scale == "difference":
+        return 0.0, math.inf  # of a figure that can be 0 there is no ratio
+    if comparison.confidence < _LEAST_CONFIDENCE:
+        if comparison.verdict == "inconclusive":
+            return 0.0, math.inf
+        # A clear gap keeps its distance from the limit, too: as far as the rounds' ratios spread.
+        low, high = low * low * _inverse(high), high * high * _inverse(low)
+    return (1 / high, _inverse(low)) if comparison.direction == "higher" else (low, high)
+
+
+def _inverse(value: float) -> float:
+    return 1 / value if value else math.inf
+
+
+def _measured(comparison: ComparisonReport) -> str:
+    if comparison.ratio is None or comparison.scale == "difference":
+        return f"the verdict is {comparison.verdict}"
+    change = format_change(comparison.ratio)
+    return f"{change} {format_change_interval(comparison.low, comparison.high, comparison.ratio)}"
+
+
+def _possible(condition: VerdictCondition, comparison: ComparisonReport) -> str:
+    """Return what the data leave possible, in words."""
+    if comparison.scale == "difference" or comparison.confidence < _LEAST_CONFIDENCE:
+        return f"what is possible is not known: {comparison.reason or 'there is no interval'}"
+    low, high = comparison.low or 0.0, comparison.high
+    upwards = (condition.word in WORSE) == (comparison.direction == "lower")
+    if condition.word in ("different", "same"):
+        return f"anything in {format_change_interval(low, high, comparison.ratio or 1.0)} is possible"
+    if condition.negated:
+        upwards = not upwards
+    if upwards:
+        return f"up to {format_change(high)} is possible" if high is not None else "any increase is possible"
+    return f"down to {format_change(low)} is possible" if low else "any decrease is possible"

@@ -1,0 +1,215 @@
+"""Gates: conditions on verdicts, and what they make of the exit code."""
+
+import pytest
+from builders import comparison_report, lost_rounds
+
+from bench_common.errors import ExitCode, UsageError
+from bench_common.thresholds import parse_condition, parse_verdict_condition
+from bench_master.analysis.gates import check_gates, gates_exit_code, judge_gates, requested_gates
+from bench_master.analysis.verdict_types import VerdictOptions
+
+SLOWER = comparison_report("podman", "slower", (1.182, 1.21, 1.239))
+SAME = comparison_report("crun", "same", (0.991, 1.005, 1.02))
+OPEN = comparison_report("runsc", "inconclusive", (0.941, 0.977, 1.039), reason="neither is shown")
+FASTER = comparison_report("native", "faster", (1 / 83.0, 1 / 79.6, 1 / 76.1))
+REFUSED = comparison_report("vm", "refused", (0.8, 0.86, 0.9), reason="not interleaved")
+GAP = comparison_report("slow", "slower", (1.98, 2.0, 2.02), confidence=0.75, rounds=3)
+
+
+def outcome(comparison, *, fail_on=(), require=(), require_verdict=False, thresholds=()):
+    options = VerdictOptions(fail_on=fail_on, require=require, require_verdict=require_verdict)
+    (found,) = judge_gates(requested_gates(options, thresholds), [comparison])
+    return found
+
+
+def code(comparisons, **given):
+    options = VerdictOptions(**{name: value for name, value in given.items() if name != "thresholds"})
+    return gates_exit_code(judge_gates(requested_gates(options, given.get("thresholds", ())), comparisons))
+
+
+# -- the grammar --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "phrase", "factor"),
+    [
+        ("slower", (), "slower", None),
+        ("not slower by 5%", (), "not slower by 5%", 1.05),
+        (" engine=docker   slower by 5 % ", (("engine", "docker"),), "slower by 5 %", 1.05),
+        (
+            "engine=a, note='b c' not faster by 10 times",
+            (("engine", "a"), ("note", "b c")),
+            "not faster by 10 times",
+            10,
+        ),
+        ("same where engine=podman", (("engine", "podman"),), "same", None),
+    ],
+)
+def test_a_condition_is_parsed(text, where, phrase, factor):
+    """Labels before or after it, a word, maybe negated, maybe a size."""
+    condition = parse_condition(text)
+    assert (condition.where, condition.phrase(), condition.factor) == (where, phrase, factor)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slowr", "'slowr': unknown word 'slowr' (did you mean 'slower'?); one of: slower, faster"),
+        ("engine=docker slowr by 5%", "unknown word 'slowr' (did you mean 'slower'?)"),
+        ("slower by 5", "'5' is not a size such as 5% or '2 times'"),
+        ("slower by -5%", "'-5%' is not a size"),
+        ("slower by 0.5 times", "'0.5 times' is not a size"),
+        ("slower 5%", "is not of the form [KEY=VALUE] [not] WORD [by N%]"),
+        ("same by 3%", "leave 'by' out and set the margin"),
+        ("engine=docker", "is not of the form"),
+        ("", "is not of the form"),
+    ],
+)
+def test_a_malformed_condition_is_refused(text, message):
+    """The message has the text, what is expected and the nearest spelling; for an option it has the option, too."""
+    with pytest.raises(ValueError, match=r"is not|unknown|margin") as refusal:
+        parse_verdict_condition(text)
+    assert message in str(refusal.value)
+    with pytest.raises(UsageError, match=r"^--require: '"):
+        requested_gates(VerdictOptions(require=(text,)), ())
+
+
+# -- one gate -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("comparison", "text", "state", "said"),
+    [
+        (SLOWER, "slower", "failed", "podman is slower: +21.0 % [+18.2, +23.9]"),
+        (SLOWER, "slower by 15%", "failed", "podman is slower by 15%"),
+        (SLOWER, "slower by 20%", "passed", "is not shown to be slower by 20%; up to +23.9 % is possible"),
+        (SLOWER, "slower by 30%", "passed", "podman is not slower by 30%"),
+        (SLOWER, "faster", "passed", "podman is not faster"),
+        (SLOWER, "different by 10%", "failed", "podman is different by 10%"),
+        (SAME, "slower", "passed", "crun is not slower: +0.5 % [-0.9, +2.0]"),
+        (SAME, "different", "passed", "crun is not different"),
+        (OPEN, "slower", "passed", "runsc is not shown to be slower; up to +3.9 % is possible"),
+        (OPEN, "faster", "passed", "runsc is not shown to be faster; down to -5.9 % is possible"),
+        (OPEN, "not faster", "passed", "is not shown to be not faster; up to +3.9 % is possible"),
+        (OPEN, "different", "passed", "anything in [-5.9, +3.9] is possible"),
+        (FASTER, "slower", "passed", "native is not slower: 79.6 times less [76.1, 83.0]"),
+        (GAP, "slower by 50%", "failed", "slow is slower by 50%"),
+        (GAP, "slower by 95%", "passed", "what is possible is not known"),
+        (REFUSED, "slower", "undecided", "vm cannot be judged: the verdict is refused: not interleaved"),
+        (REFUSED, "faster", "undecided", "vm cannot be judged"),
+    ],
+)
+def test_what_a_run_fails_on(comparison, text, state, said):
+    """Only what is shown fails; a green gate says what remains possible; what is refused is never green."""
+    found = outcome(comparison, fail_on=(text,))
+    assert (found.state, found.exit_code) == (state, {"passed": 0, "failed": 1, "undecided": 4}[state])
+    assert said in found.text
+
+
+@pytest.mark.parametrize(
+    ("comparison", "text", "state"),
+    [
+        (SLOWER, "not slower", "failed"),
+        (SLOWER, "not slower by 20%", "undecided"),
+        (SLOWER, "not slower by 25%", "passed"),
+        (SAME, "same", "passed"),
+        (SAME, "not slower", "passed"),
+        (SAME, "not slower by 1%", "undecided"),
+        (OPEN, "not slower", "undecided"),
+        (OPEN, "not slower by 5%", "passed"),
+        (OPEN, "not slower by 3%", "undecided"),
+        (OPEN, "same", "undecided"),
+        (FASTER, "faster by 10 times", "passed"),
+        (FASTER, "faster by 80 times", "undecided"),
+        (FASTER, "same", "failed"),
+        (GAP, "not slower", "failed"),
+        (REFUSED, "not slower by 50%", "undecided"),
+    ],
+)
+def test_what_a_run_requires(comparison, text, state):
+    """Only what is shown is green: not to be shown to be slower is not enough. A threshold says the same."""
+    for found in (outcome(comparison, require=(text,)), outcome(comparison, thresholds=[text])):
+        assert (found.state, found.exit_code) == (state, {"passed": 0, "failed": 1, "undecided": 4}[state])
+
+
+def test_rates_turn_the_interval_round():
+    """A figure that is better when it is higher is slower when it is lower, by the same factor."""
+    rate = comparison_report("vm", "slower", (0.88, 0.9, 0.92), direction="higher", figure="jobs_per_s", unit="1/s")
+    assert outcome(rate, fail_on=("slower by 5%",)).state == "failed"
+    assert outcome(rate, require=("not slower by 15%",)).state == "passed"
+    unsure = comparison_report("vm", "inconclusive", (0.95, 0.98, 1.02), direction="higher")
+    assert outcome(unsure, fail_on=("slower",)).text.endswith("down to -5.0 % is possible")
+
+
+def test_a_difference_without_a_ratio_knows_words_only():
+    """Of a figure that is 0 in some trials no share can be judged."""
+    found = comparison_report("podman", "slower", (0.1, 0.2, 0.3), scale="difference")
+    assert outcome(found, fail_on=("slower",)).state == "failed"
+    assert outcome(found, require=("not slower by 5%",)).state == "undecided"
+
+
+def test_an_open_end_is_beyond_every_limit():
+    """An interval without an upper end shows what its lower end shows."""
+    found = comparison_report("podman", "slower", (1.3, 2.0, None))
+    assert outcome(found, fail_on=("slower by 20%",)).state == "failed"
+    assert "any increase is possible" in outcome(found, fail_on=("slower by 50%",)).text
+
+
+def test_a_verdict_is_required():
+    """Any word will do, but none is 4."""
+    assert [outcome(each, require_verdict=True).exit_code for each in (SLOWER, SAME, GAP, OPEN, REFUSED)] == [
+        0,
+        0,
+        0,
+        4,
+        4,
+    ]
+    assert outcome(OPEN, require_verdict=True).text == "runsc is inconclusive: neither is shown"
+
+
+# -- all gates together -------------------------------------------------------------------------------------------
+
+
+def test_precedence():
+    """A failed gate before missing rounds, these before what cannot be judged; an interruption before all."""
+    assert code([SLOWER, SAME, REFUSED], fail_on=("slower",)) == 1
+    assert code([SLOWER, lost_rounds()], fail_on=("slower",)) == 1
+    assert code([SAME, lost_rounds(), REFUSED], fail_on=("slower",)) == 3
+    assert code([SAME, REFUSED], fail_on=("slower",)) == 4
+    assert code([SAME, OPEN], fail_on=("slower",)) == 0
+    assert code([SAME, OPEN], fail_on=("slower",), require=("same",)) == 4
+    assert code([REFUSED, lost_rounds()]) == 0
+    assert [int(ExitCode.gravest(codes)) for codes in ((), (0, 4), (4, 3), (3, 4, 1), (1, 2), (1, 130))] == [
+        0, 4, 3, 1, 2, 130,
+    ]  # fmt: skip
+
+
+def test_missing_rounds_are_named():
+    """A verdict that hangs on rounds that are missing is an incomplete run, and no undecided question."""
+    found = outcome(lost_rounds(lost=2), fail_on=("slower",))
+    assert (found.state, found.exit_code) == ("undecided", 3)
+    assert found.text == "podman cannot be judged: 2 rounds are missing, and the verdict hangs on them"
+
+
+def test_gates_that_are_about_some_treatments():
+    """Labels limit a gate; one that is about no comparison is never green, unless its treatment was skipped."""
+    assert code([SLOWER, SAME], fail_on=("engine=crun slower",)) == 0
+    assert code([SLOWER, SAME], thresholds=("engine=podman not slower by 30%", "jobs.failed == 0")) == 0
+    assert code([SLOWER], thresholds=("engine=crun same",)) == 4
+    assert code([], fail_on=("slower",)) == 4
+    (skipped,) = judge_gates(requested_gates(VerdictOptions(), ["engine=crun same"]), [SLOWER], [{"engine": "crun"}])
+    assert (skipped.state, skipped.comparison) == ("passed", "")
+
+
+def test_labels_that_no_treatment_has_are_refused():
+    """With the nearest spelling, before anything runs."""
+    labels = [{"engine": "docker", "memory": 512}, {"engine": "podman", "memory": 512}]
+
+    def check(text):
+        check_gates(requested_gates(VerdictOptions(fail_on=(text,)), ()), labels)
+
+    check("engine=podman, memory=512 slower")
+    with pytest.raises(UsageError, match=r"no treatment has engine=podmn \(did you mean 'podman'\?\); one of: d"):
+        check("engine=podmn slower")
+    with pytest.raises(UsageError, match=r"no treatment has a label 'engin' \(did you mean 'engine'\?\)"):
+        check("engin=podman slower")
