@@ -177,6 +177,9 @@ def test_truth_is_true_or_false(written, said):
             "no treatment has a label 'engin' (did you mean 'engine'?)",
         ),
         ("thresholds", "[jobs.failed == 0 where engine=docker]", "no treatment matches its labels"),
+        ("thresholds", "[engine=docker not slower by 5%]", "no treatment matches its labels"),
+        ("thresholds", "[not slowr by 5%]", "unknown word 'slowr' (did you mean 'slower'?)"),
+        ("thresholds", "[engine=native same]", "there is one treatment, so nothing to compare"),
     ],
 )
 def test_wrong_values_are_refused(key, written, said):
