@@ -56,6 +56,9 @@ class Rules:
     """How many comparisons hold together at the level."""
     margin: float = DEFAULT_MARGIN
     alpha: float = ALPHA
+    look: tuple[float, float] | None = None
+    """Levels of the intervals of a look, for a difference and for *same*; 0 where the look concludes nothing.
+    None for a run with a fixed number of rounds."""
     lower_is_better: bool = True
     words: tuple[Word, Word] = ("slower", "faster")
     """The words for `b` being worse and better than `a`."""
@@ -108,7 +111,7 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
     exact = point[known]
     # A round without a number may have had any.
     low, high = np.where(known, low, -np.inf), np.where(known, high, np.inf)
-    interval, narrow = _intervals(low, high, rules.comparisons, rules.alpha)
+    interval, narrow = _intervals(low, high, rules)
     word = word_of(interval, narrow, rules)
     reason = limits_of(word, interval, rules.margin)
     if word == "inconclusive":
@@ -128,11 +131,18 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
     )
 
 
-def _intervals(low: Values, high: Values, comparisons: int, alpha: float) -> tuple[Interval, Interval]:
+def _intervals(low: Values, high: Values, rules: Rules, comparisons: int | None = None) -> tuple[Interval, Interval]:
     """Return the interval that shows a difference, and the narrower one of the two one-sided tests of *same*."""
+    comparisons = comparisons or rules.comparisons
+    if rules.look is not None:
+        level, same_level = rules.look
+        return (
+            signed_rank.look_interval(low, high, level, comparisons),
+            signed_rank.look_interval(low, high, same_level, comparisons),
+        )
     return (
-        signed_rank.family_interval(low, high, alpha, comparisons),
-        signed_rank.family_interval(low, high, 2.0 * alpha, comparisons),
+        signed_rank.family_interval(low, high, rules.alpha, comparisons),
+        signed_rank.family_interval(low, high, 2.0 * rules.alpha, comparisons),
     )
 
 
@@ -166,11 +176,11 @@ def _overlaps(interval: Interval, margin: float) -> bool:
 def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> str:
     """Return what stands between the data and a word: the first thing whose absence would give one."""
     exact = point[np.isfinite(point)]
-    if word_of(*_intervals(exact, exact, rules.comparisons, rules.alpha), rules) != "inconclusive":
+    if word_of(*_intervals(exact, exact, rules), rules) != "inconclusive":
         if band is not None:
             return _BAND_REASONS[band]
         return _BAND_REASONS["failed"]
-    if word_of(*_intervals(low, high, 1, rules.alpha), rules) != "inconclusive":
+    if word_of(*_intervals(low, high, rules, 1), rules) != "inconclusive":
         return f"not enough for {rules.comparisons} comparisons together"
     return "neither a difference nor sameness is shown"
 

@@ -132,6 +132,20 @@ def family_interval(low_differences: Values, high_differences: Values, alpha: fl
     return exact.hull(student_interval(low_differences, high_differences, corrected))
 
 
+def look_interval(low_differences: Values, high_differences: Values, level: float, comparisons: int) -> Interval:
+    """Return the interval of one of `comparisons` at a look of nominal `level`, 0 for a look without one.
+
+    For several it is the hull of the exact interval at `level` and Student's at the corrected level: the early looks
+    have so small a level that no exact interval at a share of it exists.
+    """
+    if level <= 0.0:
+        return Interval(-math.inf, math.inf)
+    exact = exact_interval(low_differences, high_differences, level)
+    if comparisons == 1:
+        return exact
+    return exact.hull(student_interval(low_differences, high_differences, level / comparisons))
+
+
 def min_rounds(alpha: float, comparisons: int) -> int:
     """Return how many rounds an exact interval at the corrected level needs."""
     return math.ceil(math.log2(2.0 * comparisons / alpha))

@@ -8,7 +8,6 @@ import pytest
 from bench_master.verdicts.decision import Rules, TrialValues, compare
 from bench_master.verdicts.planning import rounds_for_difference, rounds_for_same, smallest_effect
 from bench_master.verdicts.signed_rank import (
-    NO_INTERVAL,
     critical_value,
     estimate,
     exact_interval,
@@ -16,9 +15,7 @@ from bench_master.verdicts.signed_rank import (
     min_rounds,
     null_distribution,
     p_value,
-    walsh_averages,
 )
-from bench_master.verdicts.stopping import critical_values
 from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
 
 LOGS = np.array([0.031, 0.012, 0.055, -0.004, 0.027, 0.041, 0.018, 0.063, 0.009, 0.036])
@@ -232,30 +229,3 @@ def test_a_family_errs_as_seldom_as_one(comparisons):
         found = [family_interval(row - trials[0], row - trials[0], 0.05, comparisons) for row in trials[1:]]
         wrong += any(interval.excludes_zero() for interval in found)
     assert wrong / (RUNS // 2) <= 0.06
-
-
-# -- runs that stop when their question is settled -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("last", "first", "expected"),
-    [(10, 7, [0, 2, 4, 6]), (15, 7, [0, 0, 2, 4, 6, 8, 12, 15, 20])],
-)
-def test_critical_values_of_the_looks(last, first, expected):
-    """As the reference has them; before the first no conclusion is drawn."""
-    assert list(critical_values(last, 0.05)) == [NO_INTERVAL] * first + expected
-
-
-def test_looking_after_every_round_errs_no_more_often():
-    """Of runs without a difference; the same looks at 5 % each err three times as often."""
-    generator = np.random.default_rng(11)
-    looks = critical_values(15, 0.05)
-    by_spending = naive = 0
-    for _ in range(RUNS):
-        found = generator.normal(size=15)
-        ranks = [walsh_averages(found[:rounds]) for rounds in range(6, 16)]
-        smaller = [min(int((one > 0).sum()), int((one < 0).sum())) for one in ranks]
-        by_spending += any(t <= looks[n] for n, t in enumerate(smaller, 6))
-        naive += any(t <= critical_value(n, 0.05) for n, t in enumerate(smaller, 6))
-    assert by_spending / RUNS <= 0.06
-    assert naive / RUNS > 0.1
