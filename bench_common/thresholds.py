@@ -20,6 +20,10 @@ or on its own verdicts, in a grammar that ``--fail-on`` and ``--require`` share:
 PATH leads into one treatment of the JSON report: ``operations.NAME.FIELD``, ``metrics.NAME.FIELD``, ``jobs.FIELD``,
 ``jobs_per_s``, ``overhead.NAME.FIELD``, ``overhead.cpu_s``, ``overhead.relative.FIELD``. The grammar is here and not
 beside the report, because an impossible path is an error of the scenario.
+
+Likewise the primary figure of a job, by which treatments are compared::
+
+    job.p50    response.p95    start.mean    events_per_second    jobs_per_s    containers
 """
 
 from __future__ import annotations
@@ -377,3 +381,81 @@ def required_percentiles(thresholds: Iterable[str]) -> frozenset[float]:
         if percentile is not None:
             wanted.add(percentile)
     return frozenset(wanted)
+
+
+JOB_SERIES: Final = "job"
+RESPONSE_SERIES: Final = "response"
+MEAN: Final = "mean"
+JOBS_PER_S: Final = "jobs_per_s"
+CONTAINERS: Final = "containers"
+_TIMES: Final = frozenset({*TIME_UNITS, "us", "min"})
+_QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)(?:_s)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Primary:
+    """The primary figure of a job: one number for each trial, by which treatments are compared."""
+
+    name: str
+    """As reports call it: ``job.p50``, ``jobs_per_s``, or the metric's name."""
+    kind: Literal["duration", "metric", "rate", "containers"]
+    """Of what it is made."""
+    unit: str
+    """Its unit; ``s`` for durations."""
+    direction: Literal["higher", "lower"]
+    """Which direction is better."""
+    series: str | None = None
+    """The operation whose durations it is of, ``job`` or ``response``; None for other figures."""
+    q: float | None = None
+    """The quantile (0..1) of a trial's durations; None for their mean."""
+
+    @property
+    def is_time_or_rate(self) -> bool:
+        """Whether *faster* and *slower* are the words for it."""
+        return self.unit in _TIMES or self.unit.endswith("/s")
+
+    @property
+    def title(self) -> str:
+        """It in words, such as ``job time (p50 of a trial)``."""
+        if self.kind == "rate":
+            return "jobs per second"
+        if self.series is None:
+            return self.name if self.kind == "containers" else f"{self.name} (mean of a trial)"
+        return f"{self.series} time ({self.name.partition('.')[2]} of a trial)"
+
+
+def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, Any]) -> Primary:
+    """Parse a primary figure of a job with these operations and metrics (each with unit and direction).
+
+    Raises `ValueError` with what was expected and the nearest valid spelling.
+    """
+    if text == JOBS_PER_S:
+        return Primary(text, "rate", "1/s", "higher")
+    if text == CONTAINERS:
+        return Primary(text, "containers", "1", "higher")
+    name = text.removeprefix("metrics.")
+    if name in metrics:
+        unit, better = str(metrics[name].get("unit", "")), metrics[name].get("direction")
+        return Primary(name, "metric", unit, better or ("higher" if unit.endswith("/s") else "lower"))
+    series, _, field = text.removeprefix("operations.").partition(".")
+    known = (*dict.fromkeys(operations), JOB_SERIES, RESPONSE_SERIES)
+    if series in known and field:
+        return _duration(text, series, field)
+    everything = [*(f"{one}.p50" for one in known), *metrics, JOBS_PER_S, CONTAINERS]
+    hint = did_you_mean(f"{series}.p50" if field else text, everything)
+    durations = ", ".join(f"{one}.pNN" for one in known)
+    others = ", ".join([*metrics, JOBS_PER_S])
+    raise ValueError(f"unknown figure {text!r}{hint}; one of: {durations} (or .mean instead of .pNN), {others}")
+
+
+def _duration(text: str, series: str, field: str) -> Primary:
+    quantile = _QUANTILE.fullmatch(field)
+    if quantile is not None and float(quantile[1]) > 0:
+        percent = float(quantile[1])
+        return Primary(f"{series}.p{percent:g}", "duration", "s", "lower", series, percent / 100.0)
+    if field in ("mean", "mean_s"):
+        return Primary(f"{series}.{MEAN}", "duration", "s", "lower", series)
+    hint = (
+        f" (did you mean '{series}.p50'?)" if field.startswith("med") else did_you_mean(field, ("p50", "p95", "mean"))
+    )
+    raise ValueError(f"{text!r}: {field!r} is no figure of a duration{hint}; expected pNN, such as p95, or mean")

@@ -289,8 +289,12 @@ class Aggregator:
 
     def metric(self, treatment: int, name: str) -> list[TrialMetric]:
         """Return the trials that have the metric, in order."""
-        trials = self._metrics.get((treatment, name), {})
+        trials = self.trial_metrics(treatment, name)
         return [trials[trial] for trial in sorted(trials)]
+
+    def trial_metrics(self, treatment: int, name: str) -> Mapping[int, TrialMetric]:
+        """Return the metric by trial."""
+        return self._metrics.get((treatment, name), {})
 
     def metric_names(self, treatment: int) -> list[str]:
         """Return the metrics of a treatment: the declared ones, then any others."""

@@ -29,6 +29,7 @@ from bench_common.thresholds import (
 )
 from bench_common.units import unit_converter
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
+from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
@@ -55,7 +56,9 @@ from bench_master.analysis.treatment_types import (
     TreatmentReport,
     TrialCounts,
 )
+from bench_master.analysis.trial_values import TrialCollector
 from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
+from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import plural
 
 FORMAT: Final = "weighbridge-report"
@@ -67,6 +70,7 @@ MIN_TAIL_SAMPLES: Final = 1000
 """With fewer values p99 depends on a handful of them, and is marked."""
 
 MASTER: Final = -1
+DEFAULT_OPTIONS: Final = VerdictOptions()
 
 
 def percentile_name(percentile: float) -> str:
@@ -74,11 +78,13 @@ def percentile_name(percentile: float) -> str:
     return f"p{percentile:g}"
 
 
-def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> ReportDocument:
+def build_document(
+    stats: StatsFile, pctile: float = DEFAULT_PERCENTILE, options: VerdictOptions = DEFAULT_OPTIONS
+) -> ReportDocument:
     """Read the file twice and return the report document; `pctile` (0..100, exclusive) is added to the usual ones.
 
     A damaged or unfinished file gives a report on the readable part, and `incomplete` and `damage` say so. Raises
-    `StatsFileError` if its header cannot be read, `UsageError` for an invalid percentile.
+    `StatsFileError` if its header cannot be read, `UsageError` for an invalid percentile or baseline.
     """
     if not 0 < pctile < 100:  # noqa: PLR2004
         raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
@@ -94,12 +100,14 @@ def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Repo
     spans = ledger.spans()
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
-    _second_pass(stats, ledger, spans, exact, costs, host_cpu)
+    trials = TrialCollector(header, options.failures)
+    _second_pass(stats, ledger, spans, exact, costs, host_cpu, trials)
     ledger.disturbances.settle(ledger.hosts, spans)
     treatments = _treatments(
         ledger, exact, percentiles, pctile, costs, host_cpu, whole=damage is None and ledger.footer is not None
     )
-    return _document(stats, ledger, damage, pctile, treatments)
+    verdicts = build_verdicts(header, ledger, trials.table(ledger), options) if trials.kinds else None
+    return _document(stats, ledger, damage, pctile, treatments, verdicts)
 
 
 def _second_pass(
@@ -109,8 +117,10 @@ def _second_pass(
     exact: ExactPercentiles,
     costs: EngineCosts,
     host_cpu: HostCpu,
+    trials: TrialCollector,
 ) -> None:
     kinds = {"metrics", "jobs", "operations"} if exact.needs_second_pass else {"metrics"}
+    kinds |= trials.kinds
     if ledger.packings or len(spans):
         kinds.add("samples")
     for block in stats.blocks(kinds, by_column=True):
@@ -121,19 +131,28 @@ def _second_pass(
             host_cpu.add(block.body)
             ledger.disturbances.add_samples(spans, block.body)
             ledger.packings.add(block.body)
+        elif block.kind == "event":
+            trials.add_event(block.body)
         elif block.kind == "jobs":
+            trials.add_jobs(block.body)
             for key, rows in ledger.measured_jobs(block.body):
                 exact.collect(key, rows["duration_ns"])
                 responses = ledger.response_times(key[0], rows)
                 if responses is not None:
                     exact.collect((key[0], RESPONSE), responses)
         else:
+            trials.add_operations(block.body)
             for key, rows in ledger.measured_operations(block.body):
                 exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
 
 
 def _document(
-    stats: StatsFile, ledger: Aggregator, damage: str | None, pctile: float, treatments: list[TreatmentReport]
+    stats: StatsFile,
+    ledger: Aggregator,
+    damage: str | None,
+    pctile: float,
+    treatments: list[TreatmentReport],
+    verdicts: VerdictsReport | None,
 ) -> ReportDocument:
     header, footer = stats.header, ledger.footer or {}
     scenario = header.get("scenario", {})
@@ -170,6 +189,7 @@ def _document(
         errors=_errors(ledger),
         published=published_section(header, treatments),
         thresholds=evaluate_thresholds(treatments, header.get("thresholds", ())),
+        verdicts=verdicts,
     )
 
 

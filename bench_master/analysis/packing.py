@@ -118,6 +118,13 @@ class PackingStats:
             used = 100.0 * columns["cpu_ns"] / columns["interval_ns"].clip(1)
             packed.add("engine_cpu_percent", "%", used, inside)
 
+    def containers(self) -> dict[int, float]:
+        """Return how many containers all workers held together, by trial."""
+        counts: dict[int, float] = {}
+        for packed in self._packed:
+            counts[packed.trial] = counts.get(packed.trial, 0.0) + packed.containers
+        return counts
+
     def report(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> PackingSummary | None:
         """Return a treatment's packings; None if it packs nothing. `workers` are the hosts by number."""
         own = [packed for packed in self._packed if packed.treatment == treatment]

@@ -17,7 +17,9 @@ from bench_common.cli import discard_output, escape_output, file_name, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
+from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.commands.run_options import ReportOptions, add_report_options
+from bench_master.commands.verdict_options import add_verdict_options
 from bench_master.formatting import plural
 from bench_master.reports import Report, ReportSource, report_named
 
@@ -42,6 +44,8 @@ class Options:
     """Where to write the report; None: standard output."""
     report: ReportOptions
     """How to show it."""
+    verdicts: VerdictOptions
+    """What to compare with what."""
     rps_histogram: Path | None
     """Where to write the jobs that ended in each second."""
 
@@ -65,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write the report to FILE (default: standard output)",
     )
     add_report_options(parser)
+    add_verdict_options(parser.add_argument_group("verdicts"))
     parser.add_argument(
         "-r", "--rps-histogram", type=file_name, metavar="FILE",
         help="also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas)",
@@ -77,7 +82,7 @@ def run(options: Options) -> int:
         if path.resolve() == options.stats_file.resolve():
             raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
     report = report_named(options.report.format)
-    source = ReportSource(StatsFile(options.stats_file), options.report.pctile)
+    source = ReportSource(StatsFile(options.stats_file), options.report.pctile, options.verdicts)
     # Without a header there is no report, and the file to write stays as it is.
     _ = source.stats.header
     if source.stats.header.get("imported"):

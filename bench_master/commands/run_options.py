@@ -1,17 +1,12 @@
-"""The options of `run-scenario`, in groups; `report-scenario` and `convert-scenario` share some of them.
-
-`restore_options` gives a resumed run the options that its stats file keeps.
-"""
+"""The options of `run-scenario`, in groups; `report-scenario` and `convert-scenario` share some of them."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -20,7 +15,8 @@ from bench_common.errors import UsageError
 from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
 from bench_common.units import format_duration, parse_duration, parse_rate
 from bench_master.analysis.document import DEFAULT_PERCENTILE
-from bench_master.bucketbench import DefinitionFlags, load_scenario_or_definition
+from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.bucketbench import DefinitionFlags
 from bench_master.bucketbench.schema import GRACE
 from bench_master.commands.fleet_options import (
     InventoryOptions,
@@ -31,16 +27,14 @@ from bench_master.commands.fleet_options import (
     add_start_options,
     parse_duration_option,
 )
+from bench_master.commands.verdict_options import add_verdict_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.trial_scheduler import MAX_LOOK_AHEAD
 from bench_master.progress import MODES
 from bench_master.reports import report_formats
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
-from bench_master.run.resume import ResumableRun
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
-from bench_master.scenario.load import parse_scenario
-from bench_master.scenario.yaml_tree import Source
 
 DEFAULT_DIRECTORY: Final = Path("weighbridge-results")
 """Where stats files go if the command line names none."""
@@ -487,6 +481,8 @@ class RunOptions:
     """What the run shows and saves."""
     report: ReportOptions
     """How the report is shown."""
+    verdicts: VerdictOptions
+    """What the report compares with what."""
     quiet: bool
     """Print only results and errors."""
     verbose: bool
@@ -520,6 +516,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_load_options(parser.add_argument_group("load (overrides the scenario)"))
     add_dispatch_options(parser.add_argument_group("dispatch"))
     add_output_options(parser.add_argument_group("results"))
+    add_verdict_options(parser.add_argument_group("verdicts"))
     network = parser.add_argument_group("network (for workers on other hosts)")
     add_timeout_options(network)
     add_listen_options(network, default_ip="none: workers of this user on this machine; with -i all", work=True)
@@ -543,54 +540,3 @@ def _add_resume_option(parser: argparse.ArgumentParser, scenario: argparse.Actio
         help="continue a killed or interrupted run from its stats file, which holds its plan and options (-f can be "
         "left out): run what is missing",
     )
-
-
-WORKER_OPTIONS: Final = ("local_workers", "expect", "environment")
-"""The fields of `WorkerOptions` that a resumed run keeps unless they are given again."""
-
-Group = TypeVar("Group", LoadOptions, TimeoutOptions)
-
-
-def stored_options(options: RunOptions) -> dict[str, Any]:
-    """Return the options that the header of the stats file keeps."""
-    workers = {name: getattr(options.workers, name) for name in WORKER_OPTIONS}
-    return asdict(options.load) | asdict(options.timeouts) | workers
-
-
-def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
-    """Return the options that the run started with; raise `UsageError` if others are given now."""
-    path = past.stats.path
-    stored = {**past.header.get("options", {}), "seed": past.header["seed"], "noop": bool(past.header["noop"])}
-    load = _restore_group(options.load, stored, path)
-    timeouts = _restore_group(options.timeouts, stored, path)
-    if options.set and options.file is None:
-        raise UsageError(f"--set {options.set[0]}: {path} continues with its own scenario: leave it out")
-    saved = options.output.stats_file
-    if saved is not None and saved.resolve() != path.resolve():
-        raise UsageError(f"--stats-file {saved}: a resumed run continues in {path}: leave it out")
-    workers = options.workers
-    if not workers.local_workers and workers.expect is None:
-        workers = replace(workers, local_workers=stored.get("local_workers") or 0, expect=stored.get("expect"))
-    if workers.environment is None:
-        workers = replace(workers, environment=stored.get("environment"))
-    definition = replace(options.definition, overhead=load.overhead)
-    return replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
-
-
-def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group:
-    """Return a group with the values in `stored`; raise `UsageError` for a given value that differs."""
-    values = {}
-    for field in fields(group):
-        values[field.name] = value = stored.get(field.name, field.default)
-        if getattr(group, field.name) not in (field.default, value):
-            flag = "--" + field.name.replace("_", "-")
-            raise UsageError(f"{flag}: {path} started with another value and continues with it: leave it out")
-    return replace(group, **values)
-
-
-def resumed_scenario(options: RunOptions, past: ResumableRun) -> Scenario:
-    """Return the given scenario, else the one that the stats file holds, overrides applied."""
-    if options.file is not None:
-        return load_scenario_or_definition(options.file, options.set, options.definition)
-    stored = past.header["scenario"]
-    return parse_scenario(Source(str(stored["path"]), json.dumps(stored["document"])))

@@ -21,7 +21,8 @@ from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
-from bench_master.commands.run_options import RunOptions, stored_options
+from bench_master.commands.resume_options import stored_options
+from bench_master.commands.run_options import RunOptions
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.formatting import plural

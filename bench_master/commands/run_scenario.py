@@ -21,10 +21,12 @@ from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
+from bench_master.analysis.comparisons import check_baseline_labels
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
 from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
+from bench_master.commands.resume_options import restore_options, resumed_scenario
 from bench_master.commands.run_options import (
     DEFAULT_DIRECTORY,
     LoadOptions,
@@ -33,8 +35,6 @@ from bench_master.commands.run_options import (
     add_run_options,
     apply_load_options,
     choose_seed,
-    restore_options,
-    resumed_scenario,
 )
 from bench_master.commands.run_plan import PlanRunner
 from bench_master.commands.run_signals import restore_signal_handlers
@@ -86,6 +86,7 @@ def run(options: RunOptions) -> int:
     plan = make_plan(scenario, seed)
     fleet_names = expected_worker_names(options.fleet)
     policy, slots = _policy(plan, options, fleet_names)
+    check_baseline_labels(options.verdicts.baseline, [treatment.labels for treatment in scenario.treatments])
     if options.dry_run:
         return print_plan(scenario, plan, options)
     if not options.quiet:
@@ -186,7 +187,7 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)
         raise InfrastructureError("the run did not start: " + "; ".join(result.reasons))
-    source = ReportSource(StatsFile(result.stats), options.report.pctile)
+    source = ReportSource(StatsFile(result.stats), options.report.pctile, options.verdicts)
     if not options.output.no_report:
         report_named(options.report.format).write(source, sys.stdout)
         sys.stdout.flush()

@@ -15,8 +15,9 @@ from bench_common.errors import InfrastructureError
 from bench_common.plugins import registered
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import DEFAULT_PERCENTILE, build_document
+from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
+from bench_master.analysis.verdict_types import VerdictOptions
 
 GROUP: Final = "weighbridge.reports"
 
@@ -24,14 +25,17 @@ GROUP: Final = "weighbridge.reports"
 class ReportSource:
     """One stats file to report on. The document is built once, when a report first asks for it."""
 
-    def __init__(self, stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> None:
+    def __init__(
+        self, stats: StatsFile, pctile: float = DEFAULT_PERCENTILE, options: VerdictOptions = DEFAULT_OPTIONS
+    ) -> None:
         self.stats = stats
         self.pctile = pctile
+        self.options = options
 
     @cached_property
     def document(self) -> ReportDocument:
         """The report document, see `bench_master.analysis.report_types`."""
-        return build_document(self.stats, self.pctile)
+        return build_document(self.stats, self.pctile, self.options)
 
     @property
     def incomplete_text(self) -> str:

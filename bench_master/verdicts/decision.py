@@ -7,7 +7,7 @@ the round: the difference of the logarithms of the two trials' numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -24,6 +24,8 @@ ALPHA: Final = 0.05
 """How often a family of comparisons may err."""
 MIN_GAP_ROUNDS: Final = 3
 """With fewer rounds nothing is decided."""
+MAX_UNITS: Final = 2000
+"""Of more rounds the means of neighbours are judged: the work grows with the square."""
 _GAP_FACTOR: Final = {3: 3.0, 4: 1.0, 5: 1.0}
 """How many times the wider side's range the gap between the sides must be, by the number of rounds."""
 
@@ -33,7 +35,7 @@ class TrialValues:
     """One treatment's number for each round, with what is not known exactly as a band."""
 
     values: Values
-    """The primary figure of each trial, above 0, in its unit; NaN where no job gave one."""
+    """The primary figure of each trial in its unit; NaN where no job gave one."""
     low: Values
     """The least that each may be."""
     high: Values
@@ -62,11 +64,13 @@ class Rules:
     lower_is_better: bool = True
     words: tuple[Word, Word] = ("slower", "faster")
     """The words for `b` being worse and better than `a`."""
+    differences: bool = False
+    """Whether b - a is judged, for figures that may be 0; then nothing is ever *same*."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may be said of b / a. Ratios, not logarithms."""
+    """What may be said of b / a, as ratios and not logarithms; or of b - a, if the rules say so."""
 
     word: Word
     reason: str | None
@@ -85,50 +89,109 @@ class Verdict:
     """The smallest difference that would have been seen four times in five, as a share; infinite below six rounds."""
     more_rounds: int | None
     """How many more rounds would most likely settle it; None if out of reach, or settled."""
+    differences: bool = False
+    """Whether all of it is of b - a."""
 
     @property
     def tipping_point(self) -> float:
-        """How large a shift between the two would explain a difference away, as a share; 0 where there is none."""
+        """How large a shift between the two would explain a difference away, as a share; 0 where there is none.
+
+        Of differences it is in the figure's unit.
+        """
+        if self.differences:
+            return max(self.low, -self.high, 0.0)
         if self.low <= 1.0 <= self.high:
             return 0.0
         return self.low - 1.0 if self.low > 1.0 else 1.0 / self.high - 1.0
 
 
+class _Side:
+    """One side's values on the scale on which sides are subtracted: logarithms, or for differences as they are."""
+
+    def __init__(self, side: TrialValues, rules: Rules) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scaled: list[Values] = [
+                each if rules.differences else np.log(each) for each in (side.values, side.low, side.high)
+            ]
+        self.values, self.low, self.high = scaled
+        self.band = side.band
+
+    @property
+    def width(self) -> float:
+        """The widest band; a round without a number may have had any."""
+        with np.errstate(invalid="ignore"):
+            widths = np.where(np.isfinite(self.values), self.high - self.low, np.inf)
+        return float(np.nanmax(widths, initial=0.0))
+
+
+def widest_band(a: TrialValues, b: TrialValues, rules: Rules) -> BandKind | None:
+    """Return why the values are not known exactly, of the side that is known less well; None if both are."""
+    return _wider(_Side(a, rules), _Side(b, rules)).band
+
+
+def _wider(a: _Side, b: _Side) -> _Side:
+    return max((a, b), key=lambda side: side.width if side.band else -1.0)
+
+
 def compare(a: TrialValues, b: TrialValues, rules: Rules) -> Verdict:
     """Return the verdict on `b` against `a`; the values of one round stand at the same place in both."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        point = np.log(b.values) - np.log(a.values)
-        low, high = np.log(b.low) - np.log(a.high), np.log(b.high) - np.log(a.low)
+    first, second = _Side(a, rules), _Side(b, rules)
+    point = second.values - first.values
     known = np.isfinite(point)
-    rounds = int(known.sum())
-    if rounds < MIN_ROUNDS:
-        return _by_gap(a, b, point[known], rules)
-    return _by_interval(point, low, high, b.band or a.band, rules)
+    if int(known.sum()) < MIN_ROUNDS:
+        return _by_gap(first, second, known, rules)
+    low, high = second.low - first.high, second.high - first.low
+    # A round without a number may have had any.
+    low, high = np.where(known, low, -np.inf), np.where(known, high, np.inf)
+    verdict = _by_interval(*_condensed(point, low, high), _wider(first, second).band, rules)
+    return replace(verdict, rounds=int(known.sum()))
+
+
+def _condensed(point: Values, *others: Values) -> tuple[Values, Values, Values]:
+    """Return the differences, of very many the means of so many neighbours that `MAX_UNITS` are left.
+
+    Means of differences that are symmetric about a centre are symmetric about it, too.
+    """
+    group = -(-len(point) // MAX_UNITS)
+    low, high = others
+    if group == 1:
+        return point, low, high
+    whole = len(point) // group * group
+    return tuple(each[:whole].reshape(-1, group).mean(axis=1) for each in (point, low, high))  # type: ignore[return-value]
 
 
 def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> Verdict:
-    known = np.isfinite(point)
-    exact = point[known]
-    # A round without a number may have had any.
-    low, high = np.where(known, low, -np.inf), np.where(known, high, np.inf)
+    exact = point[np.isfinite(point)]
     interval, narrow = _intervals(low, high, rules)
     word = word_of(interval, narrow, rules)
-    reason = limits_of(word, interval, rules.margin)
+    reason, more = limits_of(word, interval, 0.0 if rules.differences else rules.margin), None
     if word == "inconclusive":
         reason = _why_inconclusive(point, low, high, band, rules)
-    spread = float(exact.std(ddof=1))
+        # More rounds make no band narrower.
+        more = None if reason in _BAND_REASONS.values() else planning.more_rounds(exact, _margin(rules))
+    smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact))
     return Verdict(
         word=word,
         reason=reason,
-        ratio=math.exp(signed_rank.estimate(exact)),
-        low=math.exp(interval.low),
-        high=ratio_of(interval.high),
+        ratio=_shown(signed_rank.estimate(exact), rules),
+        low=_shown(interval.low, rules),
+        high=_shown(interval.high, rules),
         confidence=1.0 - rules.alpha,
         rounds=len(exact),
         p=signed_rank.p_value(exact),
-        smallest_effect=math.expm1(planning.smallest_effect(spread, len(exact))),
-        more_rounds=planning.more_rounds(exact, math.log1p(rules.margin)) if word == "inconclusive" else None,
+        smallest_effect=smallest if rules.differences else _shown(smallest, rules) - 1.0,
+        more_rounds=more,
+        differences=rules.differences,
     )
+
+
+def _margin(rules: Rules) -> float:
+    return 0.0 if rules.differences else math.log1p(rules.margin)
+
+
+def _shown(effect: float, rules: Rules) -> float:
+    """Return an effect as a ratio, or the difference that it is."""
+    return effect if rules.differences else ratio_of(effect)
 
 
 def _intervals(low: Values, high: Values, rules: Rules, comparisons: int | None = None) -> tuple[Interval, Interval]:
@@ -148,7 +211,7 @@ def _intervals(low: Values, high: Values, rules: Rules, comparisons: int | None 
 
 def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
     """Return the word of two intervals of a difference: `narrow` is that of the two one-sided tests of *same*."""
-    if narrow.is_within(math.log1p(rules.margin)):
+    if not rules.differences and narrow.is_within(_margin(rules)):
         return "same"
     if not interval.excludes_zero():
         return "inconclusive"
@@ -192,38 +255,43 @@ _BAND_REASONS: Final[dict[BandKind, str]] = {
 }
 
 
-def _by_gap(a: TrialValues, b: TrialValues, point: Values, rules: Rules) -> Verdict:
+def _by_gap(a: _Side, b: _Side, known: Any, rules: Rules) -> Verdict:
     """Return the verdict on three to five rounds: only a gap that leaves no doubt, and never an interval."""
-    rounds = len(point)
+    rounds, point = int(known.sum()), (b.values - a.values)[known]
     word: Word = "inconclusive"
     reason: str | None = f"{rounds} rounds are too few" if rounds != 1 else "1 round is too few"
-    if rounds >= MIN_GAP_ROUNDS:
-        both = np.isfinite(a.values) & np.isfinite(b.values)
-        gap = _gap(a, b, both)
-        widest = max(_range(a, both), _range(b, both))
-        if abs(gap) >= _GAP_FACTOR[rounds] * widest and abs(gap) > math.log1p(rules.margin):
-            word = rules.words[0] if (gap > 0.0) == rules.lower_is_better else rules.words[1]
-            reason = f"by a clear gap; {rounds} rounds are too few for an interval"
+    exact = _gap_word(a.values[known], a.values[known], b.values[known], b.values[known], rules)
+    if exact is not None:
+        banded = _gap_word(a.low[known], a.high[known], b.low[known], b.high[known], rules)
+        if not known.all():
+            # Rounds that failed may have had any value: what is left of them are survivors.
+            reason = _BAND_REASONS["failed"]
+        elif banded is None:
+            reason = _BAND_REASONS[b.band or a.band or "clock"]
+        else:
+            word, reason = banded, f"by a clear gap; {rounds} rounds are too few for an interval"
     return Verdict(
         word=word,
         reason=reason,
-        ratio=math.exp(signed_rank.estimate(point)) if rounds else math.nan,
-        low=math.exp(point.min()) if rounds else math.nan,
-        high=math.exp(point.max()) if rounds else math.nan,
+        ratio=_shown(signed_rank.estimate(point), rules) if rounds else math.nan,
+        low=_shown(float(point.min()), rules) if rounds else math.nan,
+        high=_shown(float(point.max()), rules) if rounds else math.nan,
         confidence=1.0 - 2.0 ** (1 - rounds) if rounds else 0.0,
         rounds=rounds,
         p=math.nan,
         smallest_effect=math.inf,
         more_rounds=MIN_ROUNDS - rounds if word == "inconclusive" else None,
+        differences=rules.differences,
     )
 
 
-def _gap(a: TrialValues, b: TrialValues, both: Any) -> float:
-    """Return by how much all trials of one side lie beyond all of the other, in logarithms; 0 where they overlap."""
-    above = float(np.log(b.low[both].min()) - np.log(a.high[both].max()))
-    below = float(np.log(a.low[both].min()) - np.log(b.high[both].max()))
-    return above if above > 0.0 else -below if below > 0.0 else 0.0
-
-
-def _range(side: TrialValues, both: Any) -> float:
-    return float(np.log(side.high[both].max()) - np.log(side.low[both].min()))
+def _gap_word(a_low: Values, a_high: Values, b_low: Values, b_high: Values, rules: Rules) -> Word | None:
+    """Return the word if all rounds of one side lie far enough beyond all of the other; else None."""
+    if len(a_low) < MIN_GAP_ROUNDS:
+        return None
+    above, below = float(b_low.min() - a_high.max()), float(a_low.min() - b_high.max())
+    gap = max(above, below)
+    widest = max(float(a_high.max() - a_low.min()), float(b_high.max() - b_low.min()))
+    if not gap > _margin(rules) or gap < _GAP_FACTOR[len(a_low)] * widest:
+        return None
+    return rules.words[0] if (above > below) == rules.lower_is_better else rules.words[1]

@@ -1,0 +1,426 @@
+"""The verdicts of a run: which treatments are compared, by which figure, and what may be said of each comparison.
+
+A treatment is compared with its counterpart: the treatment with the baseline's labels and otherwise its own. All
+comparisons of a report hold together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.errors import UsageError, did_you_mean
+from bench_common.thresholds import Primary, label_equals
+from bench_master.analysis.aggregate import Aggregator
+from bench_master.analysis.trial_values import TrialTable, enough_jobs
+from bench_master.analysis.verdict_types import (
+    VERDICTS_FORMAT,
+    VERDICTS_VERSION,
+    BandReport,
+    ComparisonReport,
+    DesignReport,
+    EnvironmentReport,
+    FamilyReport,
+    FlagReport,
+    Grade,
+    RunChecksReport,
+    VerdictOptions,
+    VerdictsReport,
+)
+from bench_master.formatting import format_change, format_value
+from bench_master.verdicts.decision import (
+    ALPHA,
+    DEFAULT_MARGIN,
+    Rules,
+    TrialValues,
+    Verdict,
+    Word,
+    compare,
+    widest_band,
+)
+from bench_master.verdicts.signed_rank import MIN_ROUNDS
+
+DECIDED: Final = frozenset({"faster", "slower", "better", "worse"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two treatments to compare, by index: `b` against its baseline `a`."""
+
+    a: int
+    b: int
+    name: str
+    """What tells `b` from `a`."""
+    group: str
+    """What both have in common, where that tells groups of comparisons apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What verdicts are made of."""
+
+    header: Mapping[str, Any]
+    """Header of the stats file."""
+    ledger: Aggregator
+    """All that the file says of hosts, trials, jobs and metrics."""
+    trials: TrialTable
+    """The value of each trial."""
+    options: VerdictOptions
+    """What the command line says."""
+    pairs: Sequence[Pair]
+    """The comparisons, which hold together."""
+    margin: float
+    """Smaller differences are *same*, as a share."""
+
+    def title(self, treatment: int) -> str:
+        """Return a treatment's title."""
+        return str(self.ledger.treatments[treatment].get("title"))
+
+
+def build_verdicts(
+    header: Mapping[str, Any], ledger: Aggregator, trials: TrialTable, options: VerdictOptions
+) -> VerdictsReport | None:
+    """Return the verdicts of a run; None where there are no two treatments to compare.
+
+    Raises `UsageError` for a baseline that no treatment has.
+    """
+    judged = [
+        index
+        for index in trials.figures
+        if not (ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"])
+    ]
+    stored = header.get("verdicts") or {}
+    wanted = options.baseline or stored.get("baseline") or {}
+    every = {index: dict(ledger.treatments[index].get("labels", {})) for index in trials.figures}
+    baseline = {key: _text(value) for key, value in wanted.items()}
+    check_baseline_labels(baseline, list(every.values()))
+    pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
+    if not pairs:
+        return None
+    margin = options.margin if options.margin is not None else stored.get("margin") or DEFAULT_MARGIN
+    evidence = Evidence(header, ledger, trials, options, pairs, margin)
+    design = judge_design(evidence)
+    comparisons = [_compare_pair(pair, evidence, design) for pair in pairs]
+    refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
+    figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
+    return VerdictsReport(
+        format=VERDICTS_FORMAT,
+        version=VERDICTS_VERSION,
+        answer=answer_line(comparisons),
+        question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
+        family=FamilyReport(alpha=ALPHA, comparisons=len(pairs), margin=margin, control="bonferroni-interval"),
+        design=design,
+        comparisons=comparisons,
+        runs=RunChecksReport(flags=[], looked_for=[], noise_floor=None),
+        environment=EnvironmentReport(differences=[]),
+        archive=None,
+        refused=list(refused),
+        gates=[],
+        exit_code=0,
+    )
+
+
+# -- which treatments are compared -----------------------------------------------------------------------------------
+
+
+def check_baseline_labels(baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `UsageError` where no treatment, of those with these labels, has the labels of the baseline."""
+    shown = ", ".join(f"{key}={value}" for key, value in baseline.items())
+    keys = list(dict.fromkeys(key for own in labels for key in own))
+    for key, value in baseline.items():
+        if key not in keys:
+            raise UsageError(
+                f"baseline {shown}: no treatment has a label '{key}'{did_you_mean(key, keys)}; the labels are: "
+                f"{', '.join(keys)}"
+            )
+        known = list(dict.fromkeys(_text(own[key]) for own in labels if key in own))
+        if not any(key in own and label_equals(own[key], value) for own in labels):
+            raise UsageError(
+                f"baseline {shown}: no treatment has {key}={value}{did_you_mean(value, known)}; {key} is one of: "
+                f"{', '.join(known)}"
+            )
+    if baseline and not any(_has(own, baseline) for own in labels):
+        raise UsageError(f"baseline {shown}: no treatment has all of these labels; give fewer of them")
+
+
+def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    return all(key in own and label_equals(own[key], value) for key, value in wanted.items())
+
+
+def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str] | None) -> tuple[list[Pair], str]:
+    """Return the comparisons of treatments with these labels, and what is compared with what in words.
+
+    Without a baseline the first label that varies among the treatments of a job decides, and the first treatment has
+    its baseline's value. Environments are compared last: they mostly are other hosts.
+    """
+    if baseline:
+        return _pairs_for(labels, baseline), _against(baseline)
+    jobs: dict[Any, list[int]] = {}
+    for index, own in labels.items():
+        jobs.setdefault(own.get("job"), []).append(index)
+    for key in _varying(jobs.values(), labels):
+        # Each job has a first treatment of its own.
+        found = [
+            (_pairs_for({index: labels[index] for index in members}, first), first)
+            for members in jobs.values()
+            if len(members) > 1 and key in labels[members[0]]
+            for first in [{key: _text(labels[members[0]][key])}]
+        ]
+        pairs = [pair for own, _ in found for pair in own]
+        if pairs:
+            against = {_against(first) for own, first in found if own}
+            return _named(pairs, labels, [key]), against.pop() if len(against) == 1 else _subject([key])
+    # No treatment differs from another in one label alone.
+    pairs = [
+        Pair(members[0], other, _own_labels(labels[other], labels[members[0]]), "")
+        for members in jobs.values()
+        for other in members[1:]
+    ]
+    return pairs, "Treatments against the first one"
+
+
+def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return the labels that vary among the treatments of a job, in their order; the environment last."""
+    found: dict[str, None] = {}
+    for members in jobs:
+        for key in labels[members[0]]:
+            if len({_text(labels[index].get(key)) for index in members}) > 1:
+                found[key] = None
+    return sorted(found, key=lambda key: key == "environment")
+
+
+def _pairs_for(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str]) -> list[Pair]:
+    def rest(index: int) -> tuple[tuple[str, str], ...]:
+        return tuple((key, _text(value)) for key, value in labels[index].items() if key not in baseline)
+
+    counterparts: dict[tuple[tuple[str, str], ...], int] = {}
+    for index, own in labels.items():
+        if _has(own, baseline):
+            counterparts.setdefault(rest(index), index)
+    pairs = [
+        Pair(counterparts[rest(index)], index, "", "")
+        for index, own in labels.items()
+        if not _has(own, baseline) and rest(index) in counterparts
+    ]
+    return _named(pairs, labels, list(baseline))
+
+
+def _named(pairs: Sequence[Pair], labels: Mapping[int, Mapping[str, Any]], keys: Sequence[str]) -> list[Pair]:
+    """Return the pairs with what tells each treatment from its baseline, and the groups from each other."""
+    others = [
+        key
+        for key in dict.fromkeys(key for pair in pairs for key in labels[pair.b])
+        if key not in keys and len({_text(labels[pair.b].get(key)) for pair in pairs}) > 1
+    ]
+    return [
+        Pair(
+            pair.a,
+            pair.b,
+            " ".join(_text(labels[pair.b][key]) for key in keys if key in labels[pair.b]),
+            " ".join(f"{key}={_text(labels[pair.b][key])}" for key in others if key in labels[pair.b]),
+        )
+        for pair in pairs
+    ]
+
+
+def _own_labels(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={_text(value)}" for key, value in own.items() if _text(base.get(key)) != _text(value))
+
+
+def _text(value: Any) -> str:
+    return (
+        {True: "true", False: "false", None: "null"}[value]
+        if value is None or value is True or value is False
+        else str(value)
+    )
+
+
+def _against(baseline: Mapping[str, str]) -> str:
+    return f"{_subject(list(baseline))} against {' '.join(baseline.values())}"
+
+
+def _subject(keys: Sequence[str]) -> str:
+    return f"{keys[0].replace('_', ' ').capitalize()}s" if len(keys) == 1 else "Treatments"
+
+
+# -- what the design allows ------------------------------------------------------------------------------------------
+
+
+def judge_design(evidence: Evidence) -> DesignReport:
+    """Return what the run's design allows: which words, about what."""
+    header, ledger, trials = evidence.header, evidence.ledger, evidence.trials
+    order = header.get("order")
+    grade: Grade = "A"
+    reasons: list[str] = []
+    if header.get("imported"):
+        grade, reasons = "D", ["the results were measured elsewhere, in an order that nobody drew"]
+    elif header.get("noop"):
+        grade, reasons = "D", ["a no-op run measures the harness"]
+    elif order == "blocked":
+        grade, reasons = "D", ["the trials were not interleaved (order: blocked)"]
+    elif order != "interleaved":
+        grade, reasons = "B", ["the order of the trials was not drawn"]
+    hosts = list(dict.fromkeys(str(host.get("host") or host.get("environment")) for host in ledger.hosts.values()))
+    where = f"on {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts)}, " if hosts else ""
+    return DesignReport(
+        grade=grade,
+        reasons=reasons,
+        order=order,
+        seed=header.get("seed"),
+        rounds=max((len(own) for own in trials.rounds.values()), default=0),
+        scope=f"{where}in this run",
+        unit="round",
+        stopping=None,
+    )
+
+
+def refusal(pair: Pair, evidence: Evidence, design: DesignReport) -> str | None:
+    """Return why no word can be said of a pair; None if one can."""
+    ledger, trials = evidence.ledger, evidence.trials
+    if design.grade == "D":
+        return "; ".join(design.reasons)
+    a, b = (ledger.treatments[index] for index in (pair.a, pair.b))
+    first, second = (trials.figures[index] for index in (pair.a, pair.b))
+    if (first.name, first.unit) != (second.name, second.unit):
+        return f"unlike figures: {first.name} in {first.unit or '1'} and {second.name} in {second.unit or '1'}"
+    if a.get("environment") != b.get("environment"):
+        return "each side ran on hosts of its own"
+    if first.q is not None:
+        fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
+        if fewest and not enough_jobs(fewest, first.q):
+            needed = math.ceil(1.0 / min(first.q, 1.0 - first.q) - 1e-9)
+            return f"{first.name} needs {needed} jobs in each trial; the smallest has {fewest}"
+    return None
+
+
+# -- one comparison --------------------------------------------------------------------------------------------------
+
+
+def _compare_pair(pair: Pair, evidence: Evidence, design: DesignReport) -> ComparisonReport:
+    trials, labels = evidence.trials, evidence.ledger.treatments[pair.b].get("labels", {})
+    figure = trials.figures[pair.b]
+    _, a, b = trials.sides(pair.a, pair.b)
+    differences = bool((a.values <= 0.0).any() or (b.values <= 0.0).any())
+    rules = Rules(
+        comparisons=len(evidence.pairs),
+        margin=evidence.margin,
+        lower_is_better=figure.direction == "lower",
+        words=words_of(figure),
+        differences=differences,
+    )
+    found = compare(a, b, rules)
+    refused = refusal(pair, evidence, design)
+    word: Word = "refused" if refused else found.word
+    return ComparisonReport(
+        a=evidence.title(pair.a),
+        b=evidence.title(pair.b),
+        name=pair.name,
+        group=pair.group,
+        labels=dict(labels),
+        figure=figure.name,
+        unit=figure.unit,
+        direction=figure.direction,
+        verdict=word,
+        reason=refused or found.reason,
+        ratio=_finite(found.ratio),
+        low=_finite(found.low),
+        high=_finite(found.high),
+        scale="difference" if differences else "ratio",
+        confidence=found.confidence,
+        rounds=found.rounds,
+        lost=len(a.values) - found.rounds,
+        p=_finite(found.p),
+        mde=None if differences else _finite(found.smallest_effect),
+        tipping=_tipping(found),
+        more_rounds=None if refused else found.more_rounds,
+        band=_band(a, b, rules),
+        a_value=_median(a),
+        b_value=_median(b),
+        jobs_per_trial=_jobs_per_trial(pair, trials),
+        effective_jobs=None,
+        per_round=_per_round(a, b, rules),
+        per_host=[],
+        quantiles=[],
+        flags=list(_failure_flags(pair, evidence)),
+    )
+
+
+def _tipping(found: Verdict) -> float | None:
+    return _finite(found.tipping_point) if found.rounds >= MIN_ROUNDS else None
+
+
+def _band(a: TrialValues, b: TrialValues, rules: Rules) -> BandReport | None:
+    """Return the interval without the band, if there is a band."""
+    why = widest_band(a, b, rules)
+    if why is None:
+        return None
+    known = np.isfinite(a.values) & np.isfinite(b.values)
+    exact = compare(TrialValues.exact(a.values[known]), TrialValues.exact(b.values[known]), rules)
+    return BandReport(_finite(exact.low), _finite(exact.high), why)
+
+
+def _per_round(a: TrialValues, b: TrialValues, rules: Rules) -> list[float | None]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = b.values - a.values if rules.differences else b.values / a.values
+    return [_finite(one) for one in each.tolist()]
+
+
+def _median(side: TrialValues) -> float | None:
+    known = side.values[np.isfinite(side.values)]
+    return float(np.median(known)) if len(known) else None
+
+
+def _jobs_per_trial(pair: Pair, trials: TrialTable) -> float | None:
+    jobs = [each.jobs for index in (pair.a, pair.b) for each in trials.rounds[index].values() if each.jobs]
+    return float(median(jobs)) if jobs else None
+
+
+def _failure_flags(pair: Pair, evidence: Evidence) -> Iterator[FlagReport]:
+    """Yield a warning for each side of which jobs failed."""
+    is_left_out = evidence.options.failures == "at-random"
+    how = "left out: those that succeeded are judged" if is_left_out else "counted as the worst both ways"
+    for index in (pair.a, pair.b):
+        own = evidence.trials.rounds[index].values()
+        failed, ran = sum(each.failed for each in own), sum(each.failed + each.jobs for each in own)
+        if failed:
+            where = evidence.title(index)
+            text = f"{where}: {failed} of {ran} jobs failed; {how}"
+            yield FlagReport(kind="failures", where=where, level="warning", p=None, size=failed / ran, text=text)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+_RANKS: Final = {"slower": 0, "worse": 0, "faster": 1, "better": 1, "same": 2, "inconclusive": 3, "refused": 4}
+"""How much a reader must know a word: what got worse comes first."""
+
+
+def answer_line(comparisons: Sequence[ComparisonReport]) -> str:
+    """Return the most important verdict on one line, such as ``SLOWER podman +21.0 %``."""
+
+    def importance(one: ComparisonReport) -> tuple[int, float]:
+        size = one.ratio if one.ratio is not None else 0.0
+        return _RANKS[one.verdict], -(abs(math.log(size)) if one.scale == "ratio" and size > 0.0 else abs(size))
+
+    first = min(comparisons, key=importance)
+    where = f" ({first.group})" if first.group and len({one.group for one in comparisons}) > 1 else ""
+    if first.scale == "difference":
+        effect = f"{'+' if (first.ratio or 0.0) > 0.0 else ''}{format_value(first.ratio, first.unit)}"
+    else:
+        # The word says in which direction.
+        effect = format_change(first.ratio, sided=first.verdict in DECIDED)
+    return f"{first.verdict.upper()} {first.name}{where} {effect}"
+
+
+def words_of(figure: Primary) -> tuple[Word, Word]:
+    """Return the words for a figure that got worse and better."""
+    return ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")

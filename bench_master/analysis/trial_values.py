@@ -1,0 +1,403 @@
+"""From the jobs of each trial to its one number, with what is not known exactly as a band.
+
+The jobs of one trial are in memory at a time: an event ``trial-end`` follows all rows of its trial. The number is the
+trial's primary figure: a quantile or mean of a duration, the mean of a metric, jobs per second, or containers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from bench_common.histogram import RELATIVE_ERROR, Histogram
+from bench_common.records import OPERATION_DONE, Outcome
+from bench_common.stats.rows import Columns
+from bench_common.thresholds import Primary, parse_primary
+from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator
+from bench_master.analysis.percentiles import group_positions
+from bench_master.plan import is_host_ceiling
+from bench_master.verdicts.decision import BandKind, TrialValues
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Failures: TypeAlias = Literal["worst", "at-random"]
+
+MAX_JOBS: Final = 5_000_000
+"""Of more jobs in one trial a histogram is kept, and its error goes into the band."""
+UNKNOWN_LATENESS_NS: Final = 4_294_967_295
+"""How the file says that an end may be stamped late by so much or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialValue:
+    """One trial's number."""
+
+    trial: int
+    """Index of the trial in the plan."""
+    value: float
+    """The figure in its unit; NaN where no job gave one."""
+    low: float
+    """The least that it may be."""
+    high: float
+    """The most that it may be."""
+    band: BandKind | None = None
+    """Why these differ: the larger reason."""
+    jobs: int = 0
+    """Jobs behind it."""
+    failed: int = 0
+    """Jobs that failed or were lost, or that gave no figure."""
+
+
+def type8_position(count: int, q: float) -> tuple[int, float]:
+    """Return where the median-unbiased quantile of `count` sorted values is: rank from 1, and the share of the next.
+
+    Hyndman and Fan 1996, type 8. A nearest rank lies systematically lower in trials with fewer jobs.
+    """
+    at = min(max((count + 1 / 3) * q + 1 / 3, 1.0), float(count))
+    rank = min(int(at), count)
+    return rank, at - rank
+
+
+def enough_jobs(count: int, q: float) -> bool:
+    """Whether a trial of `count` jobs has a job beyond the quantile. A median is unbiased of any number of jobs."""
+    return q == 0.5 or count * min(q, 1.0 - q) >= 1.0 - 1e-9  # noqa: PLR2004
+
+
+def quantile(values: Array, q: float, zeros: int = 0, infinite: int = 0) -> float:
+    """Return the quantile of `values` with so many zeros before them and so many infinite values behind."""
+    count = len(values) + zeros + infinite
+    if not count:
+        return math.nan
+    rank, share = type8_position(count, q)
+    places = [rank - 1 - zeros] + ([rank - zeros] if share else [])
+    inside = [place for place in places if 0 <= place < len(values)]
+    ordered = np.partition(values, inside) if inside else values
+    first, *second = (
+        0.0 if place < 0 else float(ordered[place]) if place < len(values) else math.inf for place in places
+    )
+    return first + share * (second[0] - first) if second and math.isfinite(first) else first
+
+
+@dataclass(slots=True)
+class _Durations:
+    """The durations of one series in one trial, and how late each may be stamped (ns)."""
+
+    exact: list[Array] = field(default_factory=list)
+    earliest: list[Array] = field(default_factory=list)
+    count: int = 0
+    histograms: tuple[Histogram, Histogram] | None = None
+    """Instead of the arrays, of very many jobs."""
+
+    def add(self, durations: Array, lateness: Array) -> None:
+        if not len(durations):
+            return
+        self.count += len(durations)
+        earliest = durations
+        if lateness.any():
+            earliest = np.where(lateness >= UNKNOWN_LATENESS_NS, 0, (durations - lateness).clip(0))
+        self.exact.append(durations)
+        self.earliest.append(earliest)
+        if self.count > MAX_JOBS:
+            self.histograms = self.histograms or (Histogram(), Histogram())
+            for histogram, held in zip(self.histograms, (self.exact, self.earliest), strict=True):
+                for each in held:
+                    histogram.record(each)
+                held.clear()
+
+    def value(self, q: float | None, failed: int, failures: Failures) -> tuple[float, float, float, BandKind | None]:
+        """Return the figure, the least and the most that it may be (ns), and why these differ."""
+        if not self.count:
+            return math.nan, math.nan, math.nan, "failed" if failed else None
+        if self.histograms is not None:
+            return self._approximate(*self.histograms, q, failed if failures == "worst" else 0)
+        exact = np.concatenate(self.exact)
+        is_late = any(late is not sure for sure, late in zip(self.exact, self.earliest, strict=True))
+        earliest = np.concatenate(self.earliest) if is_late else exact
+        of = _mean if q is None else lambda values, zeros=0, infinite=0: quantile(values, q, zeros, infinite)
+        value = of(exact)
+        low = of(earliest) if is_late else value
+        if not failed or failures == "at-random":
+            return value, low, value, "clock" if low < value else None
+        worst = of(exact, infinite=failed)
+        least = of(earliest, zeros=failed)
+        return value, least, worst, "failed" if worst - value + low - least > value - low else "clock"
+
+    def _approximate(
+        self, exact: Histogram, earliest: Histogram, q: float | None, failed: int
+    ) -> tuple[float, float, float, BandKind | None]:
+        if q is None:
+            value, low = exact.mean or 0.0, earliest.mean or 0.0
+            share = self.count / (self.count + failed)
+            return value, low * share, math.inf if failed else value, "failed" if failed else "clock"
+
+        def at(histogram: Histogram, zeros: int, infinite: int) -> float:
+            rank, _ = type8_position(self.count + zeros + infinite, q)
+            within = rank - zeros
+            if within < 1 or within > self.count:
+                return 0.0 if within < 1 else math.inf
+            return histogram.quantile(within / self.count) or 0.0
+
+        value = at(exact, 0, 0)
+        low = at(earliest, failed, 0) * (1.0 - RELATIVE_ERROR)
+        return value, low, at(exact, 0, failed) * (1.0 + RELATIVE_ERROR), "failed" if failed else "quantised"
+
+
+def _mean(values: Array, zeros: int = 0, infinite: int = 0) -> float:
+    return math.inf if infinite else float(values.sum()) / (len(values) + zeros)
+
+
+@dataclass(slots=True)
+class _OpenTrial:
+    """A trial whose rows are being read."""
+
+    durations: _Durations = field(default_factory=_Durations)
+    done: int = 0
+    failed: int = 0
+    aborted: int = 0
+    tickets: list[Array] = field(default_factory=list)
+    """Of the jobs, with `lateness`, where the figure is an operation's."""
+    lateness: list[Array] = field(default_factory=list)
+    operations: list[tuple[Array, Array]] = field(default_factory=list)
+    """Tickets and durations of the operation."""
+
+
+class TrialCollector:
+    """Takes the rows and events of a file in their order; `table` gives each trial's value."""
+
+    def __init__(self, header: Mapping[str, Any], failures: Failures) -> None:
+        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
+        self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
+        self._failures = failures
+        self._is_timed = not header.get("imported")
+        self.figures: dict[int, Primary] = {
+            index: primary_of(treatment)
+            for index, treatment in enumerate(self._treatments)
+            if not is_host_ceiling(treatment.get("labels", {}))
+        }
+        self._operations = {
+            index: list(self._treatments[index].get("operation_names", ())).index(figure.series)
+            for index, figure in self.figures.items()
+            if figure.series in self._treatments[index].get("operation_names", ())
+        }
+        """The operation whose durations are wanted, by treatment."""
+        self._wanted = [not warmup and treatment in self.figures for treatment, _, warmup in self._trials]
+        self._open: dict[int, _OpenTrial] = {}
+        self._ended: dict[int, TrialValue] = {}
+        self._counts: dict[int, _OpenTrial] = {}
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of blocks that it takes; none where there is nothing to compare."""
+        if len(self.figures) < 2:  # noqa: PLR2004  a comparison takes two
+            return frozenset()
+        return frozenset({"jobs", "event"} | ({"operations"} if self._operations else set()))
+
+    def add_jobs(self, rows: Columns) -> None:
+        """Add a block of jobs."""
+        for trial, where in group_positions(rows["trial"]):
+            if not self._is_wanted(trial):
+                continue
+            own = rows[where]
+            entry = self._entry(trial)
+            treatment, outcomes = self._trials[trial][0], own["outcome"]
+            done = outcomes == Outcome.DONE
+            if not done.all():
+                entry.failed += int(((outcomes == Outcome.FAILED) | (outcomes == Outcome.LOST)).sum())
+                entry.aborted += int((outcomes == Outcome.ABORTED).sum())
+                own = own[done]
+            entry.done += len(own)
+            series = self.figures[treatment].series
+            if not self._is_timed or not len(own) or series is None:
+                continue
+            if treatment in self._operations:
+                entry.tickets.append(own["ticket"])
+                entry.lateness.append(own["uncertainty_ns"])
+            else:
+                durations = own["duration_ns"]
+                entry.durations.add(
+                    durations + own["wait_ns"] if series == RESPONSE else durations, own["uncertainty_ns"]
+                )
+
+    def add_operations(self, rows: Columns) -> None:
+        """Add a block of operations."""
+        if not self._operations:
+            return
+        for trial, where in group_positions(rows["trial"]):
+            if not self._is_wanted(trial):
+                continue
+            operation = self._operations.get(self._trials[trial][0])
+            own = rows[where]
+            own = own[(own["operation"] == operation) & (own["ok"] == OPERATION_DONE)]
+            if len(own):
+                self._entry(trial).operations.append((own["ticket"], own["duration_ns"]))
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event: the end of a trial is the time to make its value."""
+        kind, trial = event.get("kind"), event.get("trial")
+        if kind not in ("trial-begin", "trial-end") or not isinstance(trial, int):
+            return
+        if trial < 0 or not self._is_wanted(trial):
+            return
+        entry = self._entry(trial)
+        if kind == "trial-end":
+            missing = event.get("not_started")
+            if isinstance(missing, int):
+                is_lost = event.get("not_started_outcome") in ("lost", int(Outcome.LOST))
+                entry.failed += missing if is_lost else 0
+                entry.aborted += 0 if is_lost else missing
+            self._end(trial)
+
+    def _is_wanted(self, trial: int) -> bool:
+        """Whether rows of a trial count: of one that has ended there are none."""
+        return trial < len(self._wanted) and self._wanted[trial] and trial not in self._counts
+
+    def _entry(self, trial: int) -> _OpenTrial:
+        return self._open.setdefault(trial, _OpenTrial())
+
+    def _end(self, trial: int) -> None:
+        """Make the value of a trial; what is left of it is counts."""
+        entry = self._open.pop(trial)
+        figure = self.figures[self._trials[trial][0]]
+        if entry.tickets:
+            self._join(entry)
+        value, low, high, band = entry.durations.value(figure.q, entry.failed, self._failures)
+        self._ended[trial] = TrialValue(trial, value / 1e9, low / 1e9, high / 1e9, band, entry.done, entry.failed)
+        entry.durations, entry.tickets, entry.lateness, entry.operations = _Durations(), [], [], []
+        self._counts[trial] = entry
+
+    @staticmethod
+    def _join(entry: _OpenTrial) -> None:
+        """Give the operations the lateness of their jobs; those of unsuccessful jobs have none and do not count."""
+        jobs, lateness = np.concatenate(entry.tickets), np.concatenate(entry.lateness)
+        order = np.argsort(jobs)
+        jobs, lateness = jobs[order], lateness[order]
+        for tickets, durations in entry.operations:
+            places = np.minimum(np.searchsorted(jobs, tickets), len(jobs) - 1)
+            own = jobs[places] == tickets
+            entry.durations.add(durations[own], lateness[places[own]])
+
+    def table(self, ledger: Aggregator) -> TrialTable:
+        """Return all values; `ledger` knows the metrics, the brackets and the packings of all trials."""
+        for trial in sorted(self._open):
+            self._end(trial)
+        spans = {span.trial: span.end_ns - span.begin_ns for span in ledger.spans()}
+        packed = ledger.packings.containers()
+        rounds: dict[int, dict[int, TrialValue]] = {index: {} for index in self.figures}
+        for trial, entry in self._counts.items():
+            # A trial that the end of the run cut short says nothing of its treatment.
+            if entry.aborted:
+                continue
+            treatment, block, _ = self._trials[trial]
+            figure, value = self.figures[treatment], self._ended[trial]
+            if figure.kind == "rate":
+                value = _rate(value, spans.get(trial))
+            elif figure.kind == "metric":
+                value = self._metric(value, ledger, treatment, figure.name)
+            elif figure.kind == "containers":
+                count = packed.get(trial, math.nan)
+                value = replace(value, value=count, low=count, high=count, band=None)
+            rounds[treatment][block] = value
+        return TrialTable(self.figures, rounds)
+
+    def _metric(self, trial: TrialValue, ledger: Aggregator, treatment: int, name: str) -> TrialValue:
+        found = ledger.trial_metrics(treatment, name).get(trial.trial)
+        if found is None:
+            return replace(trial, value=math.nan, low=math.nan, high=math.nan, band="failed")
+        mean, without = found.mean, trial.failed + max(0, trial.jobs - found.values)
+        if not without or self._failures == "at-random":
+            return replace(trial, value=mean, low=mean, high=mean, band=None, failed=without)
+        least = min(0.0, found.total) if found.total < 0 else found.total / (found.values + without)
+        return replace(trial, value=mean, low=least, high=math.inf, band="failed", failed=without)
+
+
+def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
+    """Return jobs per second: of those that failed none or all may have been done."""
+    if not span_ns:
+        return replace(trial, value=math.nan, low=math.nan, high=math.nan, band=None)
+    seconds = span_ns / 1e9
+    value, high = trial.jobs / seconds, (trial.jobs + trial.failed) / seconds
+    return replace(trial, value=value, low=value, high=high, band="failed" if trial.failed else None)
+
+
+def primary_of(treatment: Mapping[str, Any]) -> Primary:
+    """Return the primary figure of a treatment as the header has it: declared, or the default of its kind of job."""
+    declared = treatment.get("primary")
+    if isinstance(declared, str):
+        try:
+            return parse_primary(declared, treatment.get("operation_names", ()), treatment.get("metrics", {}))
+        except ValueError:
+            # What the scenario's check let pass fits; another program may have written the header.
+            pass
+    names, job = treatment.get("operation_names", ()), treatment.get("job")
+    metrics = treatment.get("metrics") or {}
+    if "hold" in names:
+        return parse_primary("containers", names, metrics)
+    is_guest = isinstance(job, Mapping) and job.get("kind") == "guest"
+    if metrics and (is_guest or not names):
+        return parse_primary(next(iter(metrics)), names, metrics)
+    if treatment.get("open_load"):
+        return parse_primary(f"{RESPONSE}.p95", names, metrics)
+    return parse_primary(f"{JOB}.p50", names, metrics)
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """The value of every measured trial that ran."""
+
+    figures: Mapping[int, Primary]
+    """The primary figure of each treatment, by index; host ceilings have none."""
+    rounds: Mapping[int, Mapping[int, TrialValue]]
+    """The trials of each treatment by round."""
+
+    def sides(self, a: int, b: int) -> tuple[list[int], TrialValues, TrialValues]:
+        """Return the rounds that ran on both sides, and the values of each side in these rounds."""
+        rounds = sorted(self.rounds[a].keys() & self.rounds[b].keys())
+        first, second = ([self.rounds[index][each] for each in rounds] for index in (a, b))
+        # What the harness reads from its own clock has steps of a nanosecond.
+        stepped = self.figures[a].kind in ("metric", "containers")
+        steps = (_step(first, second), _step(second, first)) if stepped else (0.0, 0.0)
+        return rounds, _as_values(first, steps[0]), _as_values(second, steps[1])
+
+    def fewest_jobs(self, treatment: int) -> int:
+        """Return the number of jobs of the smallest trial that has a value; 0 without any."""
+        return min((each.jobs for each in self.rounds[treatment].values() if each.jobs), default=0)
+
+
+def _as_values(trials: Sequence[TrialValue], step: float) -> TrialValues:
+    half = step / 2.0
+    values, low, high = (np.array([getattr(each, name) for each in trials]) for name in ("value", "low", "high"))
+    widths: dict[BandKind, float] = {"quantised": step} if step else {}
+    for each in trials:
+        if each.band is not None:
+            width = each.high - each.low if math.isfinite(each.value) else math.inf
+            widths[each.band] = max(width, widths.get(each.band, 0.0))
+    widest = max(widths, key=lambda kind: widths[kind], default=None)
+    low = np.where(values > 0.0, (low - half).clip(0.0), low - half)
+    return TrialValues(values, low, high + half, widest)
+
+
+def _step(side: Sequence[TrialValue], other: Sequence[TrialValue]) -> float:
+    """Return the step in which a side's values are given: above 0 if at most half of them are distinct."""
+    own = _distinct(side)
+    known = sum(math.isfinite(each.value) for each in side)
+    if known < 2 or len(own) > known / 2:  # noqa: PLR2004  one value alone has no step
+        return 0.0
+    if len(own) < 2:  # noqa: PLR2004
+        own = _distinct([*side, *other])
+    return float(np.diff(own).min()) if len(own) > 1 else _last_digit(own)
+
+
+def _distinct(trials: Iterable[TrialValue]) -> Array:
+    return np.unique([each.value for each in trials if math.isfinite(each.value)])
+
+
+def _last_digit(values: Array) -> float:
+    """Return the value of the last decimal digit of equal values."""
+    if not len(values) or not values[0]:
+        return 0.0
+    text = f"{abs(float(values[0])):.9g}"
+    digits = text.partition(".")[2]
+    return 10.0 ** -len(digits) if "e" not in text else 0.0

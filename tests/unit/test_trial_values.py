@@ -1,0 +1,307 @@
+"""From the rows of a stats file to one number with its band for each trial, and from those to verdicts."""
+
+import itertools
+import math
+from statistics import median
+
+import numpy as np
+import pytest
+from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
+
+from bench_common.errors import UsageError
+from bench_common.records import MetricRecord, Outcome, ticket_of
+from bench_common.stats.reader import StatsFile
+from bench_common.thresholds import parse_primary
+from bench_master.analysis import trial_values
+from bench_master.analysis.document import build_document
+from bench_master.analysis.trial_values import enough_jobs, quantile
+from bench_master.analysis.verdict_types import VerdictOptions
+
+A = (1.00, 1.02, 0.99, 1.10, 1.01, 0.98, 1.03, 1.05, 1.00, 1.04)
+B = (1.06, 1.07, 1.04, 1.18, 1.05, 1.04, 1.07, 1.13, 1.08, 1.06)
+RATE = {"events_per_second": {"unit": "1/s", "direction": "higher"}}
+
+
+class Rounds:
+    """Builds a stats file of rounds: each treatment's trials, given as lists of job times in seconds."""
+
+    def __init__(self, path, engines=("docker", "podman"), **changes):
+        self.engines = engines
+        self.labels = changes.pop("labels", [{"engine": engine} for engine in engines])
+        self.wire = changes.pop("wire", {})
+        self.path, self.changes = path, changes
+        self.jobs = {}
+
+    def write(self, *sides, lateness=None, failed=(), metrics=None, lost=()):
+        """Write trials of each side; `failed` are (side, round) of which one more job failed, `lost` all."""
+        rounds = len(sides[0])
+        treatments = [
+            treatment_wire(index, own, metrics=RATE if metrics else None) | self.wire
+            for index, own in enumerate(self.labels)
+        ]
+        trials = [(side, block, False) for block in range(rounds) for side in range(len(sides))]
+        builder = StatsBuilder(self.path, header(treatments, trials, **self.changes)).add("host", host())
+        now, job = 1001 * S, 0
+        for trial, (side, block, _) in enumerate(trials):
+            builder.add("event", {"at_ns": now, "kind": "trial-begin", "trial": trial, "workers": [0]})
+            times = np.atleast_1d(sides[side][block])
+            for place, seconds in enumerate([*times, *([0.5] if (side, block) in failed else [])]):
+                bad = place == len(times) or (side, block) in lost
+                took = int(seconds * S)
+                builder.add_jobs(
+                    {
+                        "ticket": ticket_of(job), "treatment": side, "trial": trial, "start_ns": now,
+                        "end_ns": now + took, "uncertainty_ns": int((lateness or [0] * len(sides))[side] * S),
+                        "outcome": Outcome.FAILED if bad else Outcome.DONE,
+                    }
+                )  # fmt: skip
+                if metrics and not bad:
+                    value = metrics[side][block]
+                    builder.writer.metrics([MetricRecord(ticket_of(job), side, trial, "events_per_second", value)])
+                now, job = now + took, job + 1
+            builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
+        self.path = builder.close(footer())
+        return self
+
+    def verdicts(self, **options):
+        """Return the verdicts of the report."""
+        return build_document(StatsFile(self.path), options=VerdictOptions(**options)).verdicts
+
+    def only(self, **options):
+        """Return the one comparison."""
+        (comparison,) = self.verdicts(**options).comparisons
+        return comparison
+
+
+@pytest.fixture
+def rounds(tmp_path):
+    count = itertools.count()
+    return lambda *args, **changes: Rounds(tmp_path / f"run{next(count)}.stats.gz", *args, **changes)
+
+
+def about(*values):
+    return pytest.approx(values, abs=6e-6)
+
+
+# -- the number of a trial ----------------------------------------------------------------------------------------
+
+
+def test_quantiles_of_a_trial_are_median_unbiased():
+    """Type 8 of Hyndman and Fan, as numpy has it; zeros and infinite values stand at the ends."""
+    values = np.array([7, 1, 5, 9, 2, 8])
+    for q in (0.05, 0.25, 0.5, 0.75, 0.95):
+        assert quantile(values, q) == pytest.approx(np.quantile(values, q, method="median_unbiased"))
+        assert quantile(values, q, zeros=2) == pytest.approx(
+            np.quantile([0, 0, *values], q, method="median_unbiased")
+        )
+    assert quantile(values, 0.95, infinite=1) == math.inf
+    assert quantile(values, 0.5, infinite=1) == 7.0
+    assert math.isnan(quantile(values[:0], 0.5))
+
+
+def test_a_quantile_needs_a_job_beyond_it():
+    """p95 takes 20 jobs, p99 and p1 100; a median takes one."""
+    assert [enough_jobs(19, 0.95), enough_jobs(20, 0.95), enough_jobs(20, 0.05)] == [False, True, True]
+    assert [enough_jobs(99, 0.99), enough_jobs(100, 0.99), enough_jobs(1, 0.5)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "unit", "direction"),
+    [
+        ("job.p50", "job.p50", "s", "lower"),
+        ("operations.start.p99.9_s", "start.p99.9", "s", "lower"),
+        ("response.mean", "response.mean", "s", "lower"),
+        ("metrics.events_per_second", "events_per_second", "1/s", "higher"),
+        ("jobs_per_s", "jobs_per_s", "1/s", "higher"),
+        ("containers", "containers", "1", "higher"),
+    ],
+)
+def test_primary_figures(text, name, unit, direction):
+    """Durations, metrics, rates and counts, also as thresholds write them."""
+    figure = parse_primary(text, ["start"], RATE)
+    assert (figure.name, figure.unit, figure.direction) == (name, unit, direction)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("jop.p50", "did you mean 'job.p50'?"),
+        ("event_per_second", "did you mean 'events_per_second'?"),
+        ("job.median", "did you mean 'job.p50'?"),
+        ("start.p0", "expected pNN"),
+        ("start", "did you mean 'start.p50'?"),
+    ],
+)
+def test_unknown_primary_figures(text, words):
+    """The error has the nearest spelling."""
+    with pytest.raises(ValueError, match=r"unknown figure|is no figure") as refused:
+        parse_primary(text, ["start"], RATE)
+    assert words in str(refused.value)
+
+
+# -- verdicts of a file -------------------------------------------------------------------------------------------
+
+
+def test_a_life_cycle_is_compared_by_its_median_job(rounds):
+    """The specification's example, with three jobs in each trial around its value."""
+    found = rounds().write(*([[t * 0.9, t, t * 1.3] for t in side] for side in (A, B))).only()
+    assert (found.verdict, found.figure, found.unit, found.name) == ("slower", "job.p50", "s", "podman")
+    assert (found.ratio, found.low, found.high) == about(1.055645, 1.039604, 1.068681)
+    assert (found.p, found.rounds, found.lost, found.confidence) == (1 / 512, 10, 0, 0.95)
+    assert found.tipping == pytest.approx(0.039604, abs=6e-6)
+    assert (found.a_value, found.b_value) == pytest.approx((median(A), median(B)))
+    assert found.per_round[0] == pytest.approx(1.06)
+    assert (found.jobs_per_trial, found.band) == (3.0, None)
+
+
+def test_the_answer_and_the_question(rounds):
+    """One line each; what got slower comes first."""
+    sides = [A, B, [each / 80 for each in A], A]
+    found = rounds(("docker", "podman", "native", "crun")).write(*sides).verdicts()
+    assert found.question == "Engines against docker: job time (p50 of a trial), margin 3 %"
+    assert found.answer == "SLOWER podman +5.6 %"
+    assert [each.verdict for each in found.comparisons] == ["slower", "faster", "same"]
+    assert (found.family.comparisons, found.design.grade, found.refused) == (3, "A", [])
+    faster = rounds(("docker", "native")).write(A, [each / 80 for each in A]).verdicts()
+    assert faster.answer == "FASTER native 80.0 times"
+
+
+def test_a_late_clock_is_a_band(rounds):
+    """A verdict that hangs on how exactly ends were stamped is none; the report has the interval without the band."""
+    found = rounds().write(A, B, lateness=(0.0, 0.06)).only()
+    assert (found.verdict, found.reason) == ("inconclusive", "it hangs on how exactly the clock was read")
+    assert (found.low, found.high) == about(0.980581, 1.068681)
+    assert (found.band.low, found.band.high) == about(1.039604, 1.068681)
+    assert found.band.why == "clock"
+    assert found.more_rounds is None
+
+
+def test_a_lost_trial_may_have_had_any_value(rounds):
+    """Ten rounds bear none; survivors alone are judged only where that is asked for."""
+    run = rounds().write(A, B, lost={(1, 3)})
+    found = run.only()
+    assert (found.verdict, found.reason) == ("inconclusive", "it hangs on what failed")
+    assert (found.rounds, found.lost, found.per_round[3], found.band.why) == (9, 1, None, "failed")
+    assert "1 of 10 jobs failed; counted as the worst both ways" in found.flags[0].text
+
+
+def test_failed_jobs_count_as_the_worst_both_ways(rounds):
+    """One of four jobs failed in each trial of one side: the median may be the next job's time on either side."""
+    sides = [[[t * 0.98, t, t * 1.02] for t in side] for side in (A, B)]
+    run = rounds().write(*sides, failed={(1, block) for block in range(10)})
+    found = run.only()
+    assert found.band.why == "failed"
+    assert found.low < found.band.low < found.band.high < found.high
+    survivors = run.only(failures="at-random")
+    assert (survivors.low, survivors.high) == about(1.039604, 1.068681)
+    assert "left out" in survivors.flags[0].text
+
+
+def test_metrics_have_their_own_direction(rounds):
+    """More events per second are faster; a figure in coarse steps has a band of half a step."""
+    metrics = ([100.0 + k for k in range(10)], [120.0 + k for k in range(10)])
+    found = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=metrics).only()
+    assert (found.verdict, found.figure, found.direction) == ("faster", "events_per_second", "higher")
+    coarse = ([0.4, 0.5] * 5, [0.5, 0.5] * 5)
+    stepped = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=coarse).only()
+    assert stepped.band.why == "quantised"
+
+
+def test_a_figure_of_zero_has_no_ratio(rounds):
+    """Differences are compared instead, in the figure's unit, and nothing is called the same."""
+    found = rounds().write([0.0, *A[1:]], [each + 0.5 for each in A]).only()
+    assert (found.scale, found.verdict) == ("difference", "slower")
+    assert (found.ratio, found.mde) == (pytest.approx(0.5), None)
+    assert rounds().write([0.0] * 10, [0.0] * 10).only().verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"order": "blocked"}, "not interleaved"),
+        ({"noop": True}, "no-op"),
+        ({"wire": {"primary": "job.p95"}}, "job.p95 needs 20 jobs in each trial; the smallest has 1"),
+        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "hosts of its own"),
+    ],
+)
+def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):
+    """Numbers and the tipping point are given, and no word."""
+    found = rounds(**changes).write(A, B).verdicts()
+    (only,) = found.comparisons
+    assert only.verdict == "refused"
+    assert reason in only.reason
+    assert only.tipping == pytest.approx(0.039604, abs=6e-6)
+    assert found.refused == [only.reason]
+    assert found.answer.startswith("REFUSED")
+
+
+def test_an_order_that_was_not_drawn_is_a_lower_grade(rounds):
+    """All words, with a remark."""
+    found = rounds(order="as-written").write(A, B).verdicts()
+    assert (found.design.grade, found.comparisons[0].verdict) == ("B", "slower")
+
+
+# -- what is compared with what -----------------------------------------------------------------------------------
+
+GRID = [{"engine": engine, "storage": storage} for engine in ("docker", "podman") for storage in ("image", "volume")]
+
+
+def test_the_first_label_that_varies_is_compared_per_level_of_the_others(rounds):
+    """Each group has its own baseline; the groups are named."""
+    found = rounds(labels=GRID).write(A, B, B, A).verdicts()
+    assert [(each.name, each.group, each.verdict) for each in found.comparisons] == [
+        ("podman", "storage=image", "slower"),
+        ("podman", "storage=volume", "faster"),
+    ]
+    assert found.answer == "SLOWER podman (storage=image) +5.6 %"
+
+
+def test_any_label_can_be_the_baseline(rounds):
+    """Of another factor, or of several: then the rest of the labels must agree."""
+    run = rounds(labels=GRID).write(A, B, B, A)
+    found = run.verdicts(baseline={"storage": "volume"})
+    assert [(each.name, each.group) for each in found.comparisons] == [
+        ("image", "engine=docker"),
+        ("image", "engine=podman"),
+    ]
+    both = run.verdicts(baseline={"engine": "podman", "storage": "volume"})
+    assert [each.name for each in both.comparisons] == ["docker image", "docker volume", "podman image"]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "words"),
+    [
+        ({"engin": "docker"}, "no treatment has a label 'engin' (did you mean 'engine'?)"),
+        ({"engine": "dokcer"}, "did you mean 'docker'?"),
+        ({"engine": "docker", "storage": "tmpfs"}, "storage is one of: image, volume"),
+    ],
+)
+def test_a_baseline_that_nothing_matches(rounds, baseline, words):
+    """One error with the nearest spelling."""
+    run = rounds(labels=GRID).write(A, B, B, A)
+    with pytest.raises(UsageError) as refused:
+        run.verdicts(baseline=baseline)
+    assert words in str(refused.value)
+
+
+def test_one_treatment_has_no_verdicts(rounds):
+    """There is nothing to compare it with."""
+    assert rounds(("docker",)).write(A).verdicts() is None
+
+
+def test_very_many_jobs_leave_a_histogram(rounds, monkeypatch):
+    """Its error of 0.2 % is in the band."""
+    monkeypatch.setattr(trial_values, "MAX_JOBS", 50)
+    draw = np.random.default_rng(7)
+    sides = [[t * draw.lognormal(0.0, 0.02, 100) for t in side] for side in (A[:6], B[:6])]
+    found = rounds().write(*sides).only()
+    assert found.band.why == "quantised"
+    exact = [np.quantile(trial, 0.5, method="median_unbiased") for trial in sides[0]]
+    assert found.a_value == pytest.approx(median(exact), rel=0.004)
+    assert found.low < found.band.low
+
+
+def test_a_trial_in_milliseconds_keeps_its_unit(rounds):
+    """Times are in seconds, whatever their size."""
+    found = rounds().write([3 * MS / S] * 6, [4 * MS / S] * 6).only()
+    assert (found.a_value, found.b_value, found.verdict) == (0.003, 0.004, "slower")
