@@ -44,6 +44,10 @@ PROGRAMS: Final = {"serve-webbench": "webbench/serve-webbench", "ready-webbench"
 
 
 _PARAM_PATTERNS: Final[Patterns] = {
+    "version": (r"This is ApacheBench, Version (\d{1,4}\.\d{1,4}).*", str),
+    "server": (r"Server Software: *(\S.*)", str),
+    "tls": (r"SSL/TLS Protocol: *([^\s,]+).*", str),
+    "document_bytes": (r"Document Length: +(\d{1,15}) bytes", int),
     "concurrency": (r"Concurrency Level: +(\d{1,9})", int),
     "path": (r"Document Path: +(\S+)", str),
     "keepalive": (r"Keep-Alive requests: +(\d{1,15})", lambda _: True),
@@ -143,7 +147,7 @@ class Ab(Workload):
         }
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return connections, the page's path and, of a run that ended, whether connections were used again."""
+        """Return version, server, page, connections and, of a run that ended, whether connections were used again."""
         stated = parse_stated_params(text, _PARAM_PATTERNS)
         return {"keepalive": False, **stated} if "concurrency" in stated else stated
 

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from workloads.line_reader import clean_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -159,8 +161,7 @@ class Workload(abc.ABC):
         begins = re.compile(self.run_start_pattern) if self.run_start_pattern else None
         if begins is None:
             return [0] if any(line.strip() for line in lines) else []
-        # A terminal's echo of a control character may precede the first line.
-        return [at for at, line in enumerate(lines) if begins.match(line.strip(" \t\r\0\ufeff").removeprefix("^@"))]
+        return [at for at, line in enumerate(lines) if begins.match(clean_line(line))]
 
     def progress(self, text: str) -> str:
         """Return the latest progress in what a step has printed so far, in a few words, or nothing."""

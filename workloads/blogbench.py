@@ -55,6 +55,7 @@ _READS: Final = re.compile(r"Final score for reads ?:[ \t]+(\d{1,18})")
 
 _KINDS: Final = ("writers", "rewriters", "commenters", "readers")
 _PARAM_PATTERNS: Final[Patterns] = {
+    "version": (_HELP_BEGINS.pattern, str),
     "sleep": (_HEADER[0].pattern, float),
     **{kind: (rf"Spawning (\d{{1,9}}) {kind}\.\.\.", int) for kind in _KINDS},
     "iterations": (_HEADER[_ITERATIONS].pattern, int),
@@ -110,7 +111,7 @@ class Blogbench(Workload):
         return _Output(text).scores()
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return the threads of each kind, and how long it was to run."""
+        """Return the threads of each kind, how long it was to run and, with the help in front, the version."""
         return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:

@@ -35,6 +35,14 @@ _RUN_START: Final = "|".join(r"\s+".join(re.escape(word) for word in head.split(
 _NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
 _ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
 _TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
+_ENGINE: Final = re.compile(r"create table \w+ .*\bengine=(\w{1,40}).*", re.IGNORECASE | re.ASCII)
+_WARNING: Final = re.compile(r"\S{1,400}:\d{1,9}: \w*Warning: .*")
+"""The first of the two lines of a warning of Python; the second is the line of the program."""
+_SERVER_LOG: Final = re.compile(
+    r"(?:\d{6} +\d{1,2}:\d\d:\d\d|\d{4}-\d\d-\d\d[ T]\d{1,2}:\d\d:\d\d\S*) +"
+    r"(?:\d+ )?(?:mysqld\w*|mariadbd\w*|\[(?:Note|Warning|System)\]|InnoDB:) .*"
+)
+"""What a server that was started beside the program prints about itself; not its errors."""
 _AFTER: Final = (
     r"(?:Insert|Delete| ?Query) rt: .*",
     r"Query thread: \d+ queries, .*",
@@ -117,8 +125,8 @@ class Iibench(Workload):
             raise ParseError(f"{metrics['rows']:.0f} of {params['max_rows']} rows were inserted")
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return which iibench it was, how many rows there were in the end, and whether there were queries."""
-        lines = [" ".join(line.split()) for line in text.lstrip("\ufeff\0").split("\n")]
+        """Return which iibench it was, its engine, its rows in the end and a report, and whether it queried."""
+        lines = [" ".join(line.text.split()) for line in read_lines(text)]
         header = next((line for line in lines if line in {HEADER, LATER_HEADER}), None)
         if header is None:
             return {}
@@ -126,6 +134,11 @@ class Iibench(Workload):
         rows = [line.split() for line in lines if _ROW.fullmatch(line) and len(line.split()) == len(columns)]
         last = dict(zip(columns, rows[-1], strict=True)) if rows else {}
         stated: dict[str, Scalar] = {"version": "2012" if header == HEADER else "later"}
+        engine = next((match[1] for line in lines if (match := _ENGINE.fullmatch(line))), None)
+        if engine is not None:
+            stated["storage_engine"] = engine.lower()
+        if rows and header == HEADER:
+            stated["rows_per_report"] = int(float(rows[0][0]))
         if _DONE in lines and last:
             count, queries = ("#rows", "#queries") if header == HEADER else ("t_ins", "t_query")
             stated |= {"max_rows": int(float(last[count])), "queries": float(last[queries]) > 0}
@@ -170,6 +183,19 @@ class _Output(LineReader):
             self.refuse(f"'{_DONE}'")
         self.advance()
 
+    def skip_warnings(self) -> None:
+        """Pass over what else may be printed before the first row: warnings, the server's log, the table's text."""
+        while self.accept(_TABLE) or self.accept(_SERVER_LOG) or self._skip_warning():
+            pass
+
+    def _skip_warning(self) -> bool:
+        if not self.accept(_WARNING):
+            return False
+        known = (_ROW, _TABLE, _WARNING, _SERVER_LOG, re.compile(re.escape(_DONE)))
+        if self.line and not any(pattern.fullmatch(self.line.text) for pattern in known):
+            self.advance()
+        return True
+
     def rows(self) -> list[tuple[OutputLine, list[float]]]:
         """Read the rows of the report."""
         columns = len(self.header.split())
@@ -199,7 +225,7 @@ class _Output(LineReader):
 
 
 def _classic(output: _Output) -> dict[str, float]:
-    output.accept(_TABLE)
+    output.skip_warnings()
     rows = output.rows()
     output.read_done()
     if not rows:
@@ -219,6 +245,7 @@ def _classic(output: _Output) -> dict[str, float]:
 
 
 def _later(output: _Output) -> dict[str, float]:
+    output.skip_warnings()
     rows = output.rows()
     output.skip(_AFTER)
     if not rows:

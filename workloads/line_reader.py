@@ -42,15 +42,23 @@ def match_line(pattern: str | re.Pattern[str], text: str) -> re.Match[str] | Non
     return (line_pattern(pattern) if isinstance(pattern, str) else pattern).fullmatch(text)
 
 
-def read_lines(text: str) -> list[OutputLine]:
-    """Split at LF only, as tools end their lines; drop blank lines and what a terminal or an editor adds.
+_TERMINAL_NOISE: Final = re.compile(r"(?:[ \t\r\0\ufeff]|\^[@M]|\x1b\[[0-9;?]{0,16}[A-Za-z])+")
 
-    That is the CR before the LF, NUL, a byte order mark, and a terminal's echo of a control character (``^@``) in
-    front of the first line.
+
+def clean_line(line: str) -> str:
+    """Return a line without the white space around it, and without what a terminal or an editor adds.
+
+    That is the CR before the LF, NUL and a byte order mark on both sides; and in front of it, in any mixture, the
+    echo of these characters (``^@``, ``^M``) and escape sequences such as those of a cleared screen.
     """
-    plain = text.lstrip("\ufeff\0").removeprefix("^@")
-    stripped = (line.strip(" \t\r\0\ufeff") for line in plain.split("\n"))
-    return [OutputLine(number, line) for number, line in enumerate(stripped, start=1) if line]
+    noise = _TERMINAL_NOISE.match(line)
+    return (line[noise.end() :] if noise else line).rstrip(" \t\r\0\ufeff")
+
+
+def read_lines(text: str) -> list[OutputLine]:
+    """Split at LF only, as tools end their lines; drop blank lines and what a terminal or an editor adds."""
+    cleaned = (clean_line(line) for line in text.split("\n"))
+    return [OutputLine(number, line) for number, line in enumerate(cleaned, start=1) if line]
 
 
 class LineReader:
@@ -129,7 +137,7 @@ def parse_stated_params(text: str, patterns: Patterns) -> dict[str, Scalar]:
     A parameter without such a line, or whose group cannot be read, is left out.
     """
     found: dict[str, Scalar] = {}
-    lines = [line.strip(" \t\r\0") for line in text.splitlines()]
+    lines = [clean_line(line) for line in text.splitlines()]
     for name, (pattern, read) in patterns.items():
         compiled = re.compile(pattern, re.ASCII)
         match = next((match for line in lines if (match := compiled.fullmatch(line))), None)

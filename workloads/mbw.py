@@ -19,8 +19,20 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import parse_stated_params
-from workloads.mbw_output import Labels, MethodRates, read_output, run_starts
+from workloads.line_reader import parse_stated_params, read_lines
+from workloads.mbw_output import (
+    OLD_HELP,
+    PROCESS,
+    STARTING,
+    VERSION_BEGINS,
+    WAITING,
+    Averages,
+    Labels,
+    MethodRates,
+    read_averages,
+    read_output,
+    run_starts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +52,6 @@ PROCESSES_SCRIPT: Final = (
 The script is fixed; the number and the parameters are arguments.
 """
 
-_PROCESS: Final = re.compile(r"process (\d{1,5}) of (\d{1,5})", re.ASCII)
-_CORES: Final = re.compile(r"Starting test on (\d{1,5}) cores", re.ASCII)
-_WAITING: Final = "Waiting for tests to finish"
 _SUM: Final = re.compile(r"(MEMCPY|DUMB|MCBLOCK) Total AVG: (\d{1,12}(?:\.\d{1,6})?) MiB/s", re.ASCII)
 
 
@@ -57,7 +66,7 @@ def read_processes(text: str, read: Callable[[str], dict[str, float]]) -> dict[s
     Raises `ParseError` if one of them failed, is missing or measured other things than the others.
     """
     lines = text.split("\n")
-    places = [(at, match) for at, line in enumerate(lines) if (match := _PROCESS.fullmatch(line.strip()))]
+    places = [(at, match) for at, line in enumerate(lines) if (match := PROCESS.fullmatch(line.strip()))]
     if not places:
         return _read_sums([line.strip() for line in lines])
     count = int(places[0][1][2])
@@ -97,14 +106,14 @@ def _combine_processes(metrics: list[dict[str, float]]) -> dict[str, float]:
 def _read_sums(lines: list[str]) -> dict[str, float] | None:
     """Return the metrics in the output of the study's own script: sums of averages, by label as printed."""
     numbered = [(number, line) for number, line in enumerate(lines, start=1) if line]
-    cores = _CORES.fullmatch(numbered[0][1]) if numbered else None
+    cores = STARTING.fullmatch(numbered[0][1]) if numbered else None
     if cores is None:
         return None
     count = int(cores[1])
     metrics: dict[str, float] = {"processes": float(count)}
-    for (number, line), expected in zip(numbered[1:], (_WAITING, "MEMCPY", "DUMB", "MCBLOCK"), strict=False):
+    for (number, line), expected in zip(numbered[1:], (WAITING, "MEMCPY", "DUMB", "MCBLOCK"), strict=False):
         match = _SUM.fullmatch(line)
-        if line == expected == _WAITING:
+        if line == expected == WAITING:
             continue
         if match is None or match[1] != expected or not count:
             raise ParseError(f"expected '{expected} ...'", line=number, text=line)
@@ -159,7 +168,13 @@ _KIND_OF: Final[dict[Labels, dict[str, str]]] = {
 
 
 _PARAM_PATTERNS: Final[Patterns] = {
-    "array_size": (r"\d{1,5}[\t ]+Method: .*[\t ]MiB: (\d{1,9}\.0+)[\t ].*", lambda text: int(float(text)) * MIB),
+    "version": (r"mbw memory benchmark v(\d{1,4}\.\d{1,4})\b.*", str),
+    "array_size": (
+        r"(?:\d{1,9}|AVG)[\t ]+Method: .*[\t ]MiB: (\d{1,9}\.0+)[\t ].*",
+        lambda text: int(float(text)) * MIB,
+    ),
+    "runs": (r"Getting down to business\.\.\. Doing (\d{1,9}) runs per test\.", int),
+    "block_size": (r"Using (\d{1,18}) bytes as blocks for memcpy block copy test\.", int),
     "processes": (r"(?:process 1 of|Starting test on) (\d{1,5})(?: cores)?", int),
 }
 
@@ -221,7 +236,10 @@ class Mbw(Workload):
         the version is unknown, so the metrics are named as labelled. For several mbw in parallel each rate is the
         mean of one, with the sum and the number of processes.
         """
-        together = read_processes(text, self._parse_one)
+        averages = read_averages(text)
+        if averages is not None:
+            return _values_of_averages(averages)
+        together = read_processes(text, self.parse)
         return self._parse_one(text) if together is None else together
 
     @staticmethod
@@ -235,8 +253,16 @@ class Mbw(Workload):
         return run_starts(lines)
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return the size of an array, and the number of processes if there were several."""
-        return parse_stated_params(text, _PARAM_PATTERNS)
+        """Return what the run states of arrays, blocks and copies, the version, and how many processes there were."""
+        stated = parse_stated_params(text, _PARAM_PATTERNS)
+        lines = [line.text for line in read_lines(text)]
+        if OLD_HELP in lines and not any(line.startswith(VERSION_BEGINS) for line in lines):
+            stated["version"] = "1.2.2 or older"
+        if "processes" not in stated:
+            averages = _averages_or_none(text)
+            if averages is not None and len(averages.rates["MEMCPY"]) > 1:
+                stated["processes"] = len(averages.rates["MEMCPY"])
+        return stated
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time of a slow machine for all copies, and for filling the arrays."""
@@ -244,6 +270,23 @@ class Mbw(Workload):
         # All processes share one memory; only the host knows the number of its CPUs.
         at_once = int(str(params["processes"])) or SLOW_MEMORIES
         return 1.0 + at_once * copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
+
+
+def _values_of_averages(averages: Averages) -> dict[str, float]:
+    """Return the mean of one process by method; with several, also their number and the sums."""
+    kinds = _KIND_OF[averages.labels]
+    each = [
+        {f"{kinds[label]}_mib_per_second": rate for label, rate in zip(averages.rates, rates, strict=True)}
+        for rates in zip(*averages.rates.values(), strict=True)
+    ]
+    return each[0] if len(each) == 1 else _combine_processes(each)
+
+
+def _averages_or_none(text: str) -> Averages | None:
+    try:
+        return read_averages(text)
+    except ParseError:
+        return None
 
 
 def _values(kind: str, table: MethodRates) -> tuple[tuple[str, float], ...]:

@@ -8,6 +8,9 @@ help before a run determines the labels; without it they are unknown.
 
 In a log of many runs, a run may begin with the help, with the line about its memory, or (``mbw -q``) with its first
 row; each of these may also be inside a run. The line above decides.
+
+Where only the averages were kept, the lines of several mbw that ran side by side are mixed: each prints its methods
+in their order, so as many of each method as there were processes are one run.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench_common.errors import ParseError
-from workloads.line_reader import LineReader, OutputLine, read_lines
+from workloads.line_reader import LineReader, OutputLine, clean_line, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +32,10 @@ METHODS: Final = ("MEMCPY", "DUMB", "MCBLOCK")
 
 _VERSION: Final = re.compile(r"mbw memory benchmark v(\d{1,4})\.(\d{1,4})[\w.-]*, .*", re.ASCII)
 _FIRST_RIGHT: Final = (1, 4)
-_HELP_BEGINS: Final = "Usage: mbw [options] array_size_in_MiB"
+VERSION_BEGINS: Final = "mbw memory benchmark v"
+OLD_HELP: Final = "Usage: mbw [options] array_size_in_MiB"
+"""How the help begins; up to 1.2.2 without the version above."""
+_HELP_BEGINS: Final = OLD_HELP
 _HELP_ENDS: Final = "The default is to run all tests available."
 _HELP: Final = re.compile(
     r"Options:|-[a-z]\d? ?:.*|-b <size>:.*|\(will then use two arrays.*\)|'Bandwidth' is amount of data.*", re.ASCII
@@ -201,15 +207,128 @@ class _Output(LineReader):
             self.fail(f"{size:g} MiB in {elapsed:g} s are not {rate:g} MiB/s", line)
 
 
+PROCESS: Final = re.compile(r"process (\d{1,5}) of (\d{1,5})", re.ASCII)
+"""What our own script prints before the output of each mbw."""
+STARTING: Final = re.compile(r"Starting test on (\d{1,5}) cores", re.ASCII)
+WAITING: Final = "Waiting for tests to finish"
+"""What the script of the study vm-docker-bench prints before the figures of all of its mbw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """The averages of several mbw that ran side by side, or of one: `labels`, the array, MiB/s by method."""
+
+    labels: Labels
+    array_mib: float
+    rates: dict[str, tuple[float, ...]]
+
+
+def read_averages(text: str) -> Averages | None:
+    """Return the averages of one run, with the help in front or without; None if the text has other rows, or none.
+
+    Raises `ParseError` where a method is missing, and where the lines may also be of runs one after the other.
+    """
+    return _AveragesOutput(text).output()
+
+
+class _AveragesOutput(_Output):
+    """The help or not, the number of processes or not, and lines of averages alone."""
+
+    def output(self) -> Averages | None:  # type: ignore[override]
+        rows = [row for line in self.lines if (row := _RUN.fullmatch(line.text))]
+        if (
+            not rows
+            or any(row[1] != "AVG" for row in rows)
+            or any(PROCESS.fullmatch(each.text) for each in self.lines)
+        ):
+            return None
+        labels = self._labels()
+        starting = self.accept(STARTING)
+        if starting:
+            self.accept(re.escape(WAITING))
+        if self._header()[0] is not None:
+            return None
+        rates: dict[str, list[float]] = {method: [] for method in METHODS}
+        order: list[str] = []
+        sizes: set[str] = set()
+        while self.line and (row := _RUN.fullmatch(self.line.text)):
+            self._check_rate(self.line, row)
+            rates[row[2]].append(float(row[5]))
+            order.append(row[2])
+            sizes.add(row[4])
+            self.advance()
+        self.expect_end("an average, or the end")
+        where = self.lines[-1]
+        counts = {len(values) for values in rates.values()}
+        if len(counts) != 1:
+            found = ", ".join(f"{len(values)} of {method}" for method, values in rates.items())
+            self.fail(f"each mbw prints an average of each method, and here are {found}: cut off", where)
+        if len(sizes) != 1:
+            raise ParseError(f"runs with arrays of different size: {', '.join(sorted(sizes))} MiB")
+        count = counts.pop()
+        if starting and int(starting[1]) != count:
+            self.fail(f"averages of {count} mbw, where {starting[1]} were started", where)
+        if not starting and len(_averages_cut(order)) > 1:
+            self.fail(
+                f"averages of {count} mbw, side by side or one after the other; where they ran side by side, put "
+                f"'Starting test on {count} cores' in front",
+                where,
+            )
+        return Averages(labels, float(sizes.pop()), {method: tuple(values) for method, values in rates.items()})
+
+
+def _averages_cut(order: Sequence[str]) -> list[int]:
+    """Return where runs begin among averages that follow one another: after as many of each method as of the others.
+
+    Cuts that would leave runs of different numbers of processes are none: then the first place is the only one.
+    """
+    starts, counts = [0], dict.fromkeys(METHODS, 0)
+    sizes = set()
+    for at, method in enumerate(order, start=1):
+        counts[method] += 1
+        if len(set(counts.values())) == 1:
+            sizes.add(counts[method])
+            starts.append(at)
+            counts = dict.fromkeys(METHODS, 0)
+    whole = not any(counts.values())
+    return [start for start in starts if start < len(order)] if whole and len(sizes) == 1 else [0]
+
+
+_AVERAGE: Final = re.compile(rf"AVG[\t ]+Method: ({'|'.join(METHODS)})[\t ].*", re.ASCII)
+_NUMBERED: Final = re.compile(rf"\d{{1,9}}[\t ]+Method: (?:{'|'.join(METHODS)})[\t ].*", re.ASCII)
+
+
+def _average_starts(lines: Sequence[str]) -> list[int]:
+    """Return the places of those averages that begin a run, in blocks without other rows."""
+    places: list[int] = []
+    block: list[tuple[int, str]] = []
+    above = before = ""
+    for at, line in enumerate([*lines, ""]):
+        text = clean_line(line)
+        average = _AVERAGE.fullmatch(text)
+        if average:
+            if not block:
+                before = above
+            block.append((at, average[1]))
+        elif block:
+            # Rows in front are of the same mbw, and what the script of the study says is of the same run.
+            if STARTING.fullmatch(before) or before in {WAITING, _HELP_ENDS} or _NUMBERED.fullmatch(before):
+                block = []
+            places += [block[start][0] for start in _averages_cut([method for _, method in block])] if block else []
+            block = []
+        above = text
+    return places
+
+
 _KINDS: Final = tuple(
     (kind, re.compile(pattern, re.ASCII))
     for kind, pattern in (
         ("version", r"mbw memory benchmark v\d.*"),
         ("usage", r"Usage: mbw \[.*"),
         ("helped", r"The default is to run all tests available\."),
-        ("process", r"process \d{1,5} of \d{1,5}"),
+        ("process", PROCESS.pattern),
         ("header", r"Long uses \d+ bytes\..*|Using \d+ bytes as blocks .*|Getting down to business\.\.\..*"),
-        ("sums", r"Starting test on \d{1,5} cores"),
+        ("sums", STARTING.pattern),
         ("row", rf"(?:\d{{1,9}}|AVG)[\t ]+Method: (?:{'|'.join(METHODS)})[\t ].*"),
     )
 )
@@ -236,7 +355,7 @@ def run_starts(lines: Sequence[str]) -> list[int]:
     places = []
     above, method_above = "", ""
     for at, line in enumerate(lines):
-        text = line.strip(" \t\r\0\ufeff")
+        text = clean_line(line)
         if not text:
             continue
         kind = next((kind for kind, pattern in _KINDS if pattern.fullmatch(text)), "")
@@ -245,7 +364,7 @@ def run_starts(lines: Sequence[str]) -> list[int]:
         if kind in _FIRST and _FIRST[kind].fullmatch(text) and not within:
             places.append(at)
         above, method_above = kind, method
-    return places
+    return sorted({*places, *_average_starts(lines)})
 
 
 def _follows(method: str, above: str) -> bool:

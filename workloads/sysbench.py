@@ -365,6 +365,9 @@ PARAM_PATTERNS: Final[Patterns] = {
 }
 """The parameters that the output of every test states."""
 
+RATE_PATTERN: Final = (r"Target transaction rate: (\d{1,15})/sec", int)
+"""The rate that a run was to keep, where it was given one."""
+
 PERCENTILE: Final = Parameter(
     "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)
 )

@@ -15,6 +15,7 @@ from workloads.line_reader import parse_stated_params
 from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
+    RATE_PATTERN,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     latest_report,
@@ -108,8 +109,9 @@ class SysbenchCpu(Workload):
         return {"events_per_second": rate, **summary_values(run)}
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return version, threads and limit."""
-        return parse_stated_params(text, {**PARAM_PATTERNS, "cpu_max_prime": (_FACTS["limit"], int)})
+        """Return version, threads, limit and, where one was given, the rate."""
+        own = {"cpu_max_prime": (_FACTS["limit"], int), "rate": RATE_PATTERN}
+        return parse_stated_params(text, {**PARAM_PATTERNS, **own})
 
     def progress(self, text: str) -> str:
         """Return the latest line of `report_interval`."""

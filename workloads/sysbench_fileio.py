@@ -73,12 +73,25 @@ _MODE_OF: Final = {
     "random write": "rndwr",
     "random r/w": "rndrw",
 }
+_IO_MODE_OF: Final = {
+    "synchronous": "sync",
+    "asynchronous": "async",
+    "fast mmaped": "mmap",
+    "slow mmaped": "mmap",
+}
+_EXTRA_FLAGS_OF: Final = {"0": "none", "(none)": "none", "directio": "direct", "sync": "sync", "dsync": "dsync"}
+"""Other numbers mean other things in 0.4 and 0.5, and are left out."""
 _PARAM_PATTERNS: Final[Patterns] = {
     **PARAM_PATTERNS,
     "mode": (r"Doing (.+) test", _MODE_OF.__getitem__),
     "file_num": (r"(\d{1,9}) files, \S+ each", int),
     "total_size": (r"(\S+) total file size", parse_tool_size),
     "block_size": (r"Block size (\S+)", parse_tool_size),
+    "io_mode": (r"Using (.+) I/O mode", _IO_MODE_OF.__getitem__),
+    "extra_flags": (r"Extra file open flags: (.*)", _EXTRA_FLAGS_OF.__getitem__),
+    "fsync_freq": (r"Periodic FSYNC enabled, calling fsync\(\) each (\d{1,9}) requests\.", int),
+    "rw_ratio": (r"Read/Write ratio for combined random IO test: (\d{1,9}[.,]\d{1,9})", number),
+    "events": (r"Number of (?:random requests for random IO|IO requests): (\d{1,15})", int),
 }
 _PASSING: Final = (
     r"Extra file open flags: .*",
@@ -231,8 +244,13 @@ class SysbenchFileio(Workload):
         return _of_mode(rates, facts["mode"]) | together | summary_values(run)
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return version, threads, mode and files."""
-        return parse_stated_params(text, _PARAM_PATTERNS)
+        """Return version, threads, mode, files and requests; the ratio only where reads and writes are mixed."""
+        stated = parse_stated_params(text, _PARAM_PATTERNS)
+        if stated.get("mode") != "rndrw":
+            stated.pop("rw_ratio", None)
+        if "io_mode" in stated:
+            stated.setdefault("fsync_freq", 0)
+        return stated
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""

@@ -17,6 +17,7 @@ from workloads.line_reader import parse_stated_params
 from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
+    RATE_PATTERN,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     SysbenchSummary,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
+    from workloads.line_reader import Patterns
 
 TESTS: Final = (
     "read_only",
@@ -81,6 +83,16 @@ _PASSING: Final = (
     r"Using \d+ test tables",
     r"\[ *\d+ ?s ?\] Intermediate results: \d+ threads, .*",
 )
+_PARAM_PATTERNS: Final[Patterns] = {
+    **PARAM_PATTERNS,
+    "rate": RATE_PATTERN,
+    "tables": (r"Using (\d{1,9}) test tables", int),
+    # 0.4 and 0.5 only
+    "distribution": (r"Using (Uniform|Gaussian|Special|Pareto) distribution.*", str.lower),
+    "events": (r"Maximum number of requests for OLTP test is limited to (\d{1,15})", int),
+    "read": (_FACTS["read"], int),
+    "write": (_FACTS["write"], int),
+}
 _IN_ALL: Final = ("heading", "performed", "read", "write", "other", "total", "transactions")
 _FACTS_OF: Final = {
     "0.4": (*_IN_ALL, "requests", "other_operations"),
@@ -240,10 +252,8 @@ class SysbenchOltp(Workload):
         }
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return version and threads, and whether there were reads, writes or both; the test is not printed."""
-        stated = parse_stated_params(
-            text, {**PARAM_PATTERNS, "read": (_FACTS["read"], int), "write": (_FACTS["write"], int)}
-        )
+        """Return what the run states of its load, and whether it read, wrote or both; the test is not printed."""
+        stated = parse_stated_params(text, _PARAM_PATTERNS)
         kinds = [kind for kind in ("read", "write") if stated.pop(kind, 0)]
         return {**stated, "queries": "+".join(kinds)} if kinds else stated
 

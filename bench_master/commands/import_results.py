@@ -41,7 +41,7 @@ class Options:
     stats_file: Path
     """The stats file to write."""
     metric: str | None
-    """The metric that a file of plain numbers holds."""
+    """The metric that a file of plain numbers holds, or by commas that of each column."""
     before_each: str | None
     """A file to prepend to each run."""
     label: tuple[str, ...]
@@ -55,8 +55,9 @@ class Options:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "A file holds one run or several, with other lines between them; or one number a line (--metric names what\n"
-        "it measures); or the log of a monitor of CPU, memory or disk. What the files do not say stays unknown."
+        "A file holds one run or several, with other lines between them; or numbers on each line (--metric names what\n"
+        "each column measures); or the log of a monitor of CPU, memory, disk or load average. What the files do not\n"
+        "say stays unknown; what they say is shown as labels."
     )
     parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads)")
     parser.add_argument(
@@ -67,7 +68,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-s", "--stats-file", type=file_name, required=True, metavar="FILE", help="stats file to write"
     )
-    parser.add_argument("--metric", metavar="NAME", help="metric that files of one number a line hold")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="metric that files of one number a line hold; of several, by commas the metric of each column (-: none)",
+    )
     parser.add_argument(
         "--before-each",
         metavar="FILE",

@@ -2,7 +2,8 @@
 
 The file has metrics, outputs and samples like any other, but no times, hosts, order or parameters, which a tool does
 not print. Its header says ``imported``, so that readers ignore its stamps. Runs with different stated parameters are
-separate treatments, never averaged; the parameters that differ become labels.
+separate treatments, never averaged. All that an output states is a label of its treatment, even where all runs of the
+import state the same: the next import may be of other runs, and the two must differ where they are laid side by side.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RunGroup:
     stated_params: Stated
     """These parameters."""
     labels: dict[str, Scalar] = field(default_factory=dict)
-    """The labels that distinguish the group."""
+    """The user's labels, and what the outputs state."""
     members: list[int] = field(default_factory=list)
     """The indexes of its runs among all runs."""
 
@@ -75,11 +76,10 @@ def group_runs(workload: Workload, runs: Sequence[ImportedRun], given: Mapping[s
             group = RunGroup(run.stated_params)
             groups.append(group)
         group.members.append(at)
-    varying = _varying(groups)
     for group in groups:
         shown = {key: _label_value(workload, key, value) for key, value in group.stated_params.items()}
         _check_given_labels(given, shown)
-        group.labels = {**given, **{key: shown[key] for key in varying if key in shown}}
+        group.labels = {**given, **shown}
     return sorted(groups, key=lambda group: min(group.members))
 
 
@@ -89,12 +89,6 @@ def _matching_group(run: ImportedRun, groups: Sequence[RunGroup]) -> RunGroup | 
     if run.error and not fitting:
         fitting = [one for one in groups if run.stated_params.items() <= one.stated_params.items()]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _varying(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the keys whose values differ between groups, in the order of their first use."""
-    keys = dict.fromkeys(key for group in groups for key in group.stated_params)
-    return [key for key in keys if len({group.stated_params.get(key) for group in groups}) > 1]
 
 
 def _check_given_labels(given: Mapping[str, Scalar], shown: Mapping[str, Scalar]) -> None:

@@ -5,7 +5,8 @@ to the parser; lines that it rejects after a complete run belong to something el
 run. Prefixes that log collectors add to each line (time, container name, syslog header) are removed.
 
 The study's monitors logged the kernel's counters once a second, or every 15 seconds, without a time stamp. So shares
-and amounts are computed, and rates only if the user states the interval.
+and amounts are computed, and rates only if the user states the interval. Logs of /proc/loadavg or ``uptime`` are read
+like them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bench_common.errors import NotARunOutput, ParseError, UsageError, did_you_m
 from bench_common.files import STDIN, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench_common.treatment import Scalar
     from workloads.base import Workload
@@ -76,20 +77,21 @@ class ImportedRun:
 def split_runs(workload: Workload, text: str, metric: str | None = None, before: str = "") -> list[ImportedRun]:
     """Return the runs in a text, in its order; none if no run begins in it.
 
-    `metric` names the metric of a text that has one number on each line and nothing else; without it such a text
-    raises `UsageError`. `before` is put in front of each run, such as the help of a tool that states its version
-    nowhere else.
+    `metric` names the metric of a text that has numbers on each line and nothing else, or by commas the metric of
+    each column, where ``-`` leaves a column out; without it such a text raises `UsageError`. `before` is put in
+    front of each run, such as the help of a tool that states its version nowhere else.
     """
     lines = text.splitlines()
     stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in enumerate(lines, start=1))
-    numbers = [(number, word) for number, word in stripped if word and not word.startswith("#")]
-    if numbers and all(_is_number(word) for _, word in numbers):
-        name = _metric_named(workload, metric)
-        return [ImportedRun(number, word, {name: float(word)}) for number, word in numbers]
+    rows = [(number, line, _COLUMN_END.split(line)) for number, line in stripped if line and not line.startswith("#")]
+    if rows and all(_is_number(word) for _, _, words in rows for word in words):
+        names = _metrics_named(workload, metric, len(rows[0][2]))
+        return [ImportedRun(number, line, _row_metrics(names, number, line, words)) for number, line, words in rows]
     if metric is not None:
-        place, wrong = next(((number, word) for number, word in numbers if not _is_number(word)), (1, ""))
+        wrong_rows = ((number, line) for number, line, words in rows if not all(map(_is_number, words)))
+        place, wrong = next(wrong_rows, (1, ""))
         raise UsageError(
-            f"line {place} is no number: {wrong[:80]!r}; --metric applies only to a text with one number on each line"
+            f"line {place} is no number: {wrong[:80]!r}; --metric applies only to a text with numbers on each line"
         )
     if not workload.run_starts(lines):
         lines = strip_prefixes(lines)
@@ -100,14 +102,39 @@ def _is_number(word: str) -> bool:
     return bool(_NUMBER.fullmatch(word)) and math.isfinite(float(word))
 
 
-def _metric_named(workload: Workload, metric: str | None) -> str:
-    names = [each.name for each in workload.metrics]
+_COLUMN_END: Final = re.compile(r"[ \t]*[,;][ \t]*|[ \t]+")
+_NO_METRIC: Final = "-"
+"""In place of a metric's name, leaves out its column."""
+
+
+def _metrics_named(workload: Workload, metric: str | None, columns: int) -> list[str]:
+    """Return the metric of each column, as ``--metric`` names them; raise `UsageError` for others or too few."""
+    known = [each.name for each in workload.metrics]
     if metric is None:
-        raise UsageError(f"these are plain numbers; name their metric with --metric, one of: {', '.join(names)}")
-    if metric not in names:
-        there = did_you_mean(metric, names) or f"; it has: {', '.join(names)}"
-        raise UsageError(f"{workload.name} has no metric {metric!r}{there}")
-    return metric
+        if columns == 1:
+            raise UsageError(f"these are plain numbers; name their metric with --metric, one of: {', '.join(known)}")
+        raise UsageError(
+            f"these are {columns} plain numbers on each line; name the metric of each column, with commas between, "
+            f"as in --metric {','.join(known[:columns])} (-: leave a column out); "
+            f"{workload.name} has: {', '.join(known)}"
+        )
+    names = [name.strip() for name in metric.split(",")]
+    for name in names:
+        if name not in known and not (name == _NO_METRIC and len(names) > 1):
+            there = did_you_mean(name, known) or f"; it has: {', '.join(known)}"
+            raise UsageError(f"{workload.name} has no metric {name!r}{there}")
+    wanted = [name for name in names if name != _NO_METRIC]
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise UsageError(f"--metric {metric}: name each metric once, and at least one")
+    if len(names) != columns:
+        raise UsageError(f"--metric {metric} names {len(names)} of {columns} columns; - leaves a column out")
+    return names
+
+
+def _row_metrics(names: Sequence[str], number: int, line: str, words: Sequence[str]) -> dict[str, float]:
+    if len(words) != len(names):
+        raise UsageError(f"line {number} has {len(words)} numbers, expected {len(names)}: {line[:80]!r}")
+    return {name: float(word) for name, word in zip(names, words, strict=True) if name != _NO_METRIC}
 
 
 def _runs(workload: Workload, lines: list[str], before: list[str]) -> Iterator[ImportedRun]:
@@ -210,6 +237,15 @@ SECTOR: Final = 512
 _CPU: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _MEMORY: Final = ("total", "used", "free", "shared", "buffers", "cached")
 _DISK: Final = ("major number", "minor number", "device name")
+_LOAD: Final = re.compile(r"(\d{1,6}\.\d\d) (\d{1,6}\.\d\d) (\d{1,6}\.\d\d) \d{1,9}/\d{1,9} \d{1,12}", re.ASCII)
+"""A line of /proc/loadavg (proc(5))."""
+_UPTIME: Final = re.compile(
+    r".{0,120}\bload averages?: (\d{1,6}[.,]\d\d),? (\d{1,6}[.,]\d\d),? (\d{1,6}[.,]\d\d)", re.ASCII
+)
+"""A line of ``uptime``, or the first of ``top`` and ``w``; some languages have a comma for the point."""
+_CPU_COUNTERS: Final = re.compile(r"cpu(?:,\d{1,20}){8,10}", re.ASCII)
+"""A line of /proc/stat, where the line that names the columns is missing."""
+_BLANK: Final = " \t\0\ufeff"
 _WHOLE: Final = re.compile(r"[0-9]{1,20}")
 _READ, _WRITTEN = 5, 9
 """The columns of /proc/diskstats with the sectors read and written."""
@@ -230,16 +266,18 @@ class MonitorLog:
 def read_monitor(text: str) -> MonitorLog | None:
     """Return the readings in a monitor's log; None if the text is no such log.
 
-    Raises `ParseError` for a line that does not fit the table that the first line announces.
+    The first line that is not empty says which table it is. Raises `ParseError` for a line that does not fit it.
     """
     lines = text.lstrip("\ufeff").splitlines()
+    above = next((at for at, line in enumerate(lines) if line.strip(_BLANK)), None)
+    if above is None:
+        return None
     try:
-        head = tuple(cell.strip().lower() for cell in next(csv.reader(lines), ()))
-        own = head[1:] if head[:1] == ("x",) else head
-        read = _cpu if own[:8] == _CPU else _memory if head == _MEMORY else _disk if head[:3] == _DISK else None
+        read, begin = _monitor_reader(lines[above].strip(_BLANK))
         if read is None:
             return None
-        rows = [(number, row) for number, row in enumerate(csv.reader(lines[1:]), start=2) if any(row)]
+        begin += above
+        rows = [(number, row) for number, row in enumerate(csv.reader(lines[begin:]), start=begin + 1) if any(row)]
     except csv.Error as error:
         raise ParseError(f"not a table: {error}") from error
     try:
@@ -251,6 +289,17 @@ def read_monitor(text: str) -> MonitorLog | None:
         monitor = read(rows[:-1])
         caveat = f"the last reading was cut off and is left out: {error.text!r}"
         return replace(monitor, caveats=(*monitor.caveats, caveat))
+
+
+def _monitor_reader(first: str) -> tuple[Callable[[Rows], MonitorLog] | None, int]:
+    """Return what reads the log that begins with this line, if anything does, and how many lines name its columns."""
+    if _LOAD.fullmatch(first) or _UPTIME.fullmatch(first):
+        return _load, 0
+    if _CPU_COUNTERS.fullmatch(first):
+        return _cpu, 0
+    head = tuple(cell.strip().lower() for cell in next(csv.reader([first]), ()))
+    own = head[1:] if head[:1] == ("x",) else head
+    return (_cpu if own[:8] == _CPU else _memory if head == _MEMORY else _disk if head[:3] == _DISK else None), 1
 
 
 def _cpu(rows: Rows) -> MonitorLog:
@@ -326,6 +375,19 @@ def _disk(rows: Rows) -> MonitorLog:
         ]
         columns[column] = [float(SECTOR * (now - before)) for before, now in itertools.pairwise(sums)]
     return MonitorLog(columns, dict.fromkeys(columns, "B"), caveats)
+
+
+def _load(rows: Rows) -> MonitorLog:
+    """Return the load averages of one, five and fifteen minutes, of /proc/loadavg or of ``uptime``."""
+    columns: dict[str, list[float]] = {"load1": [], "load5": [], "load15": []}
+    for number, row in rows:
+        line = ",".join(row).strip(_BLANK)
+        match = _LOAD.fullmatch(line) or _UPTIME.fullmatch(line)
+        if match is None:
+            raise ParseError("neither a line of /proc/loadavg nor of uptime", line=number, text=line)
+        for values, word in zip(columns.values(), match.groups(), strict=True):
+            values.append(float(word.replace(",", ".")))
+    return MonitorLog(columns, dict.fromkeys(columns, "1"))
 
 
 def _parse_int(cell: str, number: int, row: Sequence[str]) -> int:

@@ -62,7 +62,8 @@ def test_runs_are_trials_and_an_incomplete_run_is_failed(imported):
     """Each run counts once; its output is kept with it."""
     document = json.loads(report(imported, "json"))
     (entry,) = document["treatments"]
-    assert entry["treatment"] == {"environment": "control", "engine": "docker", "threads": 1}
+    stated = {"version": "1.0", "threads": 1, "cpu_max_prime": 20000}
+    assert entry["treatment"] == {"environment": "control", "engine": "docker", **stated}
     assert (entry["jobs"]["done"], entry["jobs"]["failed"], entry["trials"]["run"]) == (2, 1, 3)
     assert entry["metrics"]["events_per_second"]["n"] == 2
     assert "log.gz: line" in document["errors"][0]["message"]
@@ -203,7 +204,7 @@ def sysbench(threads, limit, text=GOOD):
 
 
 def test_runs_with_other_parameters_are_separate_treatments(tmp_path):
-    """Stated parameters separate runs, and become labels if they differ; an incomplete run joins its group."""
+    """Stated parameters separate runs, and are labels; an incomplete run joins its group."""
     log, stats = tmp_path / "log.txt", tmp_path / "o.stats.gz"
     broken = "\n".join(sysbench(1, 16000).splitlines()[:8])
     log.write_text("\n\n".join([sysbench(1, 4000), sysbench(1, 16000), sysbench(1, 4000), broken, ""]))
@@ -211,7 +212,7 @@ def test_runs_with_other_parameters_are_separate_treatments(tmp_path):
     assert run_command_line(argv) == 0
     document = json.loads(report(stats, "json"))
     rows = [(row["treatment"], row["jobs"]["done"], row["jobs"]["failed"]) for row in document["treatments"]]
-    place = {"environment": "e", "engine": "docker"}
+    place = {"environment": "e", "engine": "docker", "version": "1.0", "threads": 1}
     assert rows == [({**place, "cpu_max_prime": 4000}, 2, 0), ({**place, "cpu_max_prime": 16000}, 1, 1)]
     assert StatsFile(stats).header["treatments"][0]["job"]["params"]["threads"] == 1
     assert StatsFile(stats).header["trials"] == [[0, 0, False], [1, 0, False], [0, 1, False], [1, 1, False]]
