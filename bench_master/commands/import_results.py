@@ -56,8 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
         "A file holds one run or several, with other lines between them; or numbers on each line (--metric names\n"
-        "what each column measures); or the log of a monitor of CPU, memory, disk or load average. What the files do\n"
-        "not say stays unknown; what they say is shown as labels."
+        "what each column measures); or the log of a monitor of CPU, memory, disk or load average.\n"
+        "What the files do not say stays unknown; what they say is shown as labels."
     )
     parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads)")
     parser.add_argument(
