@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from bench_common.errors import InfrastructureError, ScenarioError, UsageError, did_you_mean
 from bench_common.plugins import registered
@@ -23,6 +23,7 @@ from bench_master.fleet.launchers.base import (
     QueryResults,
     WorkerOutcome,
 )
+from bench_master.verdicts.confounds import PER_ENVIRONMENT_FACTS, are_alike
 
 
 class Fleet:
@@ -116,12 +117,6 @@ def started_workers(outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:
     return [outcome for outcome in outcomes if outcome.state in (STARTED, RUNNING)]
 
 
-SIMILARITY_TOLERANCE: Final = 0.02
-"""Relative difference up to which two numbers of bytes or Hz count as equal."""
-PER_ENVIRONMENT_FACTS: Final = frozenset({"hypervisor", "container"})
-"""Facts in which environments differ by definition: not a confounder between them."""
-
-
 @dataclass(frozen=True, slots=True)
 class FleetHostReport:
     """What the doctor found out about one host."""
@@ -205,19 +200,12 @@ def _group_by_value(
     groups: list[tuple[Any, str, list[FleetHostReport]]] = []
     for report, value, shown in values:
         for other, _, members in groups:
-            if _similar(value, other):
+            if are_alike(value, other):
                 members.append(report)
                 break
         else:
             groups.append((value, "unknown" if value is None and not shown else str(shown or value), [report]))
     return [(text, members) for _, text, members in groups]
-
-
-def _similar(one: Any, other: Any) -> bool:
-    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other))
-    if numbers and max(abs(one), abs(other)) > 1e6:  # noqa: PLR2004  bytes and Hz, not small counts and settings
-        return bool(abs(one - other) <= SIMILARITY_TOLERANCE * max(abs(one), abs(other)))
-    return bool(one == other)
 
 
 def _difference(

@@ -1,0 +1,142 @@
+"""What differs between two sides besides the treatment, and what a run's design allows."""
+
+import pytest
+
+from bench_master.verdicts import confounds
+from bench_master.verdicts.design import RunDesign, grade_run, grade_sides
+
+HOST = {
+    "hostname": "one",
+    "machine_id": "a1",
+    "cpu_model": "Xeon",
+    "memory": 8_000_000_000,
+    "kernel": "6.1",
+    "kernel_build": "#1",
+    "swappiness": 60,
+    "hypervisor": "none",
+    "package_pyzmq": "26.0",
+}
+
+
+def treatment(engine="docker", labels=None, **settings):
+    job = settings.pop("job", {"kind": "guest", "workload": "sysbench_cpu", "params": {"threads": 2}})
+    return {
+        "labels": {"environment": "local", "engine": engine, **(labels or {})},
+        "engine": engine,
+        "environment": None,
+        "job": job,
+        "concurrency": 1,
+        "iterations": 3,
+        "container": {"image": "sysbench:1", "memory_bytes": None},
+        **settings,
+    }
+
+
+def names(differences):
+    return [(one.name, one.effect) for one in differences]
+
+
+def test_unlike_parameters_refuse():
+    """Whatever makes one side do other work than the other: parameters, load, settings of the container."""
+    other = treatment(
+        "podman",
+        job={"kind": "guest", "workload": "sysbench_cpu", "params": {"threads": 4}},
+        concurrency=8,
+        container={"image": "sysbench:2"},
+        open_load={"rate_per_s": 100.0, "process": "poisson"},
+    )
+    found = confounds.parameter_differences(treatment(), other)
+    assert {one.name for one in found} == {"params.threads", "concurrency", "container.image", "rate", "arrivals"}
+    assert {one.effect for one in found} == {"refusal"}
+    assert ("2", "4") in [(one.a, one.b) for one in found]
+    assert not confounds.parameter_differences(treatment(), treatment("podman"))
+
+
+def test_what_is_compared_is_no_confound():
+    """A treatment that is named for its concurrency differs in it on purpose; two environments do not."""
+    more = treatment(labels={"concurrency": 8}, concurrency=8)
+    assert not confounds.parameter_differences(treatment(labels={"concurrency": 1}), more)
+    there = treatment(concurrency=4)
+    there["labels"]["environment"] = "hypervisor"
+    assert names(confounds.parameter_differences(treatment(concurrency=100), there)) == [("concurrency", "refusal")]
+
+
+def test_operations_and_units_are_parameters():
+    """Another command in the same place is another measurement, and so is another unit."""
+    jobs = [
+        {"kind": "lifecycle", "operations": [{"kind": "run", "name": "run", "argv": [word], "timed": True}]}
+        for word in ("true", "false")
+    ]
+    first, second = (treatment(job=job) for job in jobs)
+    assert names(confounds.parameter_differences(first, second)) == [("operations", "refusal")]
+    units = [treatment(metrics={"speed": {"unit": unit}}) for unit in ("MiB/s", "MB/s")]
+    assert names(confounds.parameter_differences(*units)) == [("unit of speed", "refusal")]
+
+
+def test_hosts():
+    """Some properties refuse, others are mentioned; names, packages, and memory within two per cent are neither."""
+    other = HOST | {
+        "hostname": "two",
+        "machine_id": "b2",
+        "cpu_model": "EPYC",
+        "memory": 8_100_000_000,
+        "kernel_build": "#2",
+        "hypervisor": "kvm",
+        "package_pyzmq": "27.0",
+    }
+    expected = [("cpu_model", "refusal"), ("hypervisor", "refusal"), ("kernel_build", "warning")]
+    assert names(confounds.host_differences(HOST, other)) == expected
+    assert ("hypervisor", "refusal") not in names(confounds.host_differences(HOST, other, between_environments=True))
+    assert confounds.host_differences(HOST, {"memory": 9_000_000_000})[0].name == "memory"
+    assert not confounds.host_differences(HOST, {})
+
+
+def test_engines_and_machines():
+    """Versions differ where both sides have one; a machine is known by its digest alone."""
+    found = confounds.engine_differences({"docker": "29.1", "podman": "5"}, {"docker": "28.0", "runc": "1"})
+    assert [(one.name, one.a, one.b) for one in found] == [("engine docker", "29.1", "28.0")]
+    assert not confounds.engine_differences({"docker": "1"}, {"docker": "2"}, engines=["podman"])
+    assert [confounds.same_machine(HOST, {"machine_id": one}) for one in ("a1", "b2", None)] == [True, False, None]
+
+
+def test_names_that_accept_takes():
+    """Those of the lists, and those of the runs at hand."""
+    keys = confounds.known_keys([{"treatments": [treatment()]}], [HOST])
+    assert {"cpu_governor", "params.threads", "container.image", "engine docker", "swappiness"} <= set(keys)
+    assert len(keys) == len(set(keys))
+
+
+# -- designs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("run", "grade", "reason"),
+    [
+        (RunDesign("interleaved"), "A", None),
+        (RunDesign("as-written"), "B", "the order of the trials was not drawn (order: as-written)"),
+        (RunDesign("interleaved", split_rounds=2), "B", "2 rounds were split by an interruption and left out"),
+        (RunDesign("blocked"), "D", "not interleaved (order: blocked)"),
+        (RunDesign(None), "D", "nobody knows the order of the trials"),
+        (RunDesign("interleaved", noop=True), "D", "a no-op run measures the harness"),
+        (RunDesign(None, imported=True), "D", "the results were measured elsewhere, one treatment after the other"),
+    ],
+)
+def test_grades(run, grade, reason):
+    """What a run's design allows, and why it is not the best one."""
+    design = grade_run(run)
+    assert (design.grade, *design.reasons) == ((grade,) if reason is None else (grade, reason))
+    assert design.allows_words == (grade != "D")
+
+
+def test_sides_on_other_hosts():
+    """One host each can say nothing about environments; four each can; a shared host is no group of its own."""
+    run = grade_run(RunDesign("interleaved"))
+    blades = ["h1", "h2", "h3", "h4"]
+    assert grade_sides(run, blades, list(reversed(blades))).grade == "A"
+    assert grade_sides(run, ["h1"], ["h2"]).reasons[-1].startswith("the sides ran on different hosts (one host each)")
+    assert grade_sides(run, blades, ["v1", "v2", "v3"]).grade == "D"
+    assert grade_sides(run, blades, ["v1", "v2", "v3", "v4"]).grade == "C"
+    assert grade_sides(run, ["h1", "h2"], ["h2", "h3"]).grade == "D"
+    assert grade_sides(grade_run(RunDesign("blocked")), blades, ["v1"]).reasons == (
+        "not interleaved (order: blocked)",
+    )
