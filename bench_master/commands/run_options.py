@@ -93,7 +93,7 @@ def add_load_options(group: argparse._ActionsContainer) -> None:
     )
     size = group.add_mutually_exclusive_group()
     size.add_argument("-o", "--operation-count", type=int_range(1), metavar="N", help="jobs in each trial")
-    size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
+    size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, not of the run: 90, 15m")
     group.add_argument(
         "--rate",
         metavar="RATE",

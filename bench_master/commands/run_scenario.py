@@ -21,6 +21,7 @@ from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
+from bench_common.units import format_duration
 from bench_master.analysis.comparisons import check_baseline_labels
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
@@ -90,6 +91,8 @@ def run(options: RunOptions) -> int:
     if options.dry_run:
         return print_plan(scenario, plan, options)
     if not options.quiet:
+        if options.load.run_seconds is not None:
+            tell(describe_run_seconds(plan))
         for note in scenario.notes:
             tell(f"note: {note}")
     stats = options.output.stats_file or default_path(scenario, noop=options.load.noop)
@@ -105,6 +108,14 @@ def run(options: RunOptions) -> int:
     if result.status == "refused" and scenario.dialect:
         result.reasons.append("to run only the other drivers of the definition: --drivers A,B")
     return finish_run(result, options)
+
+
+def describe_run_seconds(plan: Plan) -> str:
+    """Return what `-r` means for a plan: the length of each trial, not of the run, as in other tools."""
+    length_s = plan.treatments[0].run_seconds or 0.0
+    trials, each = len(plan.trials), format_duration(length_s)
+    together = f"{plural(trials, 'trial')}, together at least {format_duration(length_s * trials)}"
+    return f"-r {each} is the length of each trial, not of the run: {together}"
 
 
 def _resume(options: RunOptions) -> int:

@@ -118,8 +118,10 @@ def test_user_count_and_operation_count_replace_the_sizes(workspace):
 
 @pytest.mark.alone
 def test_run_seconds_replace_the_sizes(workspace):
-    """-r says how long each trial goes on, after which what runs is finished."""
+    """-r says how long each trial goes on, after which what runs is finished; the first line says so."""
     run = workspace.run(workspace.scenario(iterations=50, repeats=2, concurrency=2), "-r", "600ms")
+    first = "-r 600ms is the length of each trial, not of the run: 2 trials, together at least 1.2s"
+    assert run.err.splitlines()[0] == first
     for trial in (0, 1):
         jobs = of_trial(run, trial)
         starts = [start for start, _ in spans(jobs)]

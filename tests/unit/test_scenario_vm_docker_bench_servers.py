@@ -24,9 +24,20 @@ def published():
         (
             "oltp",
             100,
-            {"test": "read_only", "table_size": 1_000_000, "threads": 8, "time": 60.0, "prepare": "each-job"},
+            {
+                "test": "read_only",
+                "table_size": 1_000_000,
+                "threads": 8,
+                "time": 60.0,
+                "prepare": "each-job",
+                "connection": "socket",
+            },
         ),
-        ("iibench", 25, {"max_rows": 1_000_000, "rows_per_report": 100_000, "query_threads": 1}),
+        (
+            "iibench",
+            25,
+            {"max_rows": 1_000_000, "rows_per_report": 100_000, "query_threads": 1, "connection": "socket"},
+        ),
         ("ab", 15, {"requests": 1_000_000}),
     ],
 )
