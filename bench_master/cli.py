@@ -79,8 +79,8 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only results and errors")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show all of a report; log more to stderr")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only verdicts, results and errors")
     add_debug_flag(parser)
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
     for command in all_commands() if only is None else [only]:

@@ -179,7 +179,7 @@ def format_share(value: float | None) -> str:
         return _DASH
     if value >= 1:
         return f"{format_number(1 + value)} times"
-    return f"{100 * value:.{1 if abs(value) < 0.1 else 0}f} %"  # noqa: PLR2004
+    return f"{100 * value:.1f} %"
 
 
 WIDTH: Final = 80

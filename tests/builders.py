@@ -204,9 +204,9 @@ def lifecycle_run(path, *, head=None, foot=None, flush=False):
     return builder.close(foot if foot is not None else footer(counts=counts))
 
 
-def write_report(path, out, name="text", pctile=95.0):
-    """Write a report of a stats file to `out`; return its source."""
-    source = ReportSource(StatsFile(path), pctile)
+def write_report(path, out, name="text", pctile=95.0, detail="full"):
+    """Write a report of a stats file to `out`, with all details; return its source."""
+    source = ReportSource(StatsFile(path), pctile, detail=detail)
     report_named(name).write(source, out)
     return source
 

@@ -18,7 +18,7 @@ from bench_common.errors import ExitCode, UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.verdict_types import VerdictOptions
-from bench_master.commands.run_options import ReportOptions, add_report_options
+from bench_master.commands.report_options import ReportOptions, add_report_options
 from bench_master.commands.verdict_options import add_verdict_options
 from bench_master.formatting import plural
 from bench_master.reports import Report, ReportSource, report_named
@@ -82,7 +82,9 @@ def run(options: Options) -> int:
         if path.resolve() == options.stats_file.resolve():
             raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
     report = report_named(options.report.format)
-    source = ReportSource(StatsFile(options.stats_file), options.report.pctile, options.verdicts)
+    source = ReportSource(
+        StatsFile(options.stats_file), options.report.pctile, options.verdicts, options.report.detail
+    )
     # Without a header there is no report, and the file to write stays as it is.
     _ = source.stats.header
     if source.stats.header.get("imported"):

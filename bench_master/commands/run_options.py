@@ -14,7 +14,6 @@ from bench_common.cli import MAX_SEED, InvalidValue, file_name, int_range, name
 from bench_common.errors import UsageError
 from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
 from bench_common.units import format_duration, parse_duration, parse_rate
-from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.bucketbench import DefinitionFlags
 from bench_master.bucketbench.schema import GRACE
@@ -27,11 +26,11 @@ from bench_master.commands.fleet_options import (
     add_start_options,
     parse_duration_option,
 )
+from bench_master.commands.report_options import ReportOptions, add_report_options
 from bench_master.commands.verdict_options import add_verdict_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.trial_scheduler import MAX_LOOK_AHEAD
 from bench_master.progress import MODES
-from bench_master.reports import report_formats
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
@@ -314,43 +313,6 @@ def add_worker_options(group: argparse._ActionsContainer) -> None:
         action="store_true",
         help="let the scenario switch swap off on this host while a job runs; needs root",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """How a report is shown."""
-
-    format: str = "text"
-    """The name of the report format."""
-    pctile: float = DEFAULT_PERCENTILE
-    """The percentile to show beside the median."""
-
-
-def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the options of `ReportOptions`."""
-    formats = parser.add_mutually_exclusive_group()
-    formats.add_argument(
-        "--format", default="text", choices=sorted(report_formats()), help="format of the report (default: text)"
-    )
-    formats.add_argument("--csv", action="store_const", const="csv", dest="format", help="same as --format csv")
-    parser.add_argument(
-        "--pctile",
-        type=percentile,
-        default=DEFAULT_PERCENTILE,
-        metavar="P",
-        help=f"percentile to show, above 0 and below 100 (default: {DEFAULT_PERCENTILE:g})",
-    )
-
-
-def percentile(text: str) -> float:
-    """Return `text` as a percentile: a type of arguments."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 100:  # noqa: PLR2004
-        raise InvalidValue(f"{text!r}: expected a number above 0 and below 100, such as 95 or 99.9")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

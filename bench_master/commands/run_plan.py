@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import sys
 from collections.abc import Sequence
@@ -69,8 +68,7 @@ class PlanRunner:
     ) -> None:
         self._scenario = scenario
         self._plan = plan
-        # A no-op run measures the harness, not a host.
-        self._policy = dataclasses.replace(policy, speed_probe=scenario.speed_probe and not options.load.noop)
+        self._policy = policy
         self._options = options
         self._slots = slots
         self._stats = stats

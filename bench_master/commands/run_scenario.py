@@ -198,7 +198,7 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)
         raise InfrastructureError("the run did not start: " + "; ".join(result.reasons))
-    source = ReportSource(StatsFile(result.stats), options.report.pctile, options.verdicts)
+    source = ReportSource(StatsFile(result.stats), options.report.pctile, options.verdicts, options.report.detail)
     if not options.output.no_report:
         report_named(options.report.format).write(source, sys.stdout)
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib.metadata import EntryPoint
-from typing import Final, Protocol, TextIO, runtime_checkable
+from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
 
 from bench_common.cli import check_choice
 from bench_common.errors import InfrastructureError
@@ -21,16 +21,24 @@ from bench_master.analysis.verdict_types import VerdictOptions
 
 GROUP: Final = "weighbridge.reports"
 
+Detail: TypeAlias = Literal["verdicts", "page", "full"]
+"""How much a report for people shows: the verdicts alone (``-q``), a page, or all there is (``-v``)."""
+
 
 class ReportSource:
     """One stats file to report on. The document is built once, when a report first asks for it."""
 
     def __init__(
-        self, stats: StatsFile, pctile: float = DEFAULT_PERCENTILE, options: VerdictOptions = DEFAULT_OPTIONS
+        self,
+        stats: StatsFile,
+        pctile: float = DEFAULT_PERCENTILE,
+        options: VerdictOptions = DEFAULT_OPTIONS,
+        detail: Detail = "page",
     ) -> None:
         self.stats = stats
         self.pctile = pctile
         self.options = options
+        self.detail = detail
 
     @cached_property
     def document(self) -> ReportDocument:

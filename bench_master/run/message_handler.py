@@ -30,7 +30,6 @@ from bench_common.messages import (
     Samples,
     ServiceRequest,
     ServiceResult,
-    SpeedMeasured,
     Stop,
     WorkerControlMessage,
     WorkerDied,
@@ -104,7 +103,6 @@ MemberMessage: TypeAlias = (
     | RunWarning
     | EngineOutage
     | CpuContention
-    | SpeedMeasured
     | Progress
     | ServiceRequest
     | ServiceResult
@@ -218,9 +216,6 @@ class MessageHandler:
                 self._on_engine_outage(member, host, message)
             case CpuContention():
                 self._recorder.contention(member.number, message)
-            case SpeedMeasured():
-                self._recorder.speed(member.number, message)
-                self._run.handle(ev.SpeedMeasured(message.epoch, message.trial))
             case Progress():
                 host.status_text = message.text
             case ServiceRequest():

@@ -182,7 +182,6 @@ def parse_scenario(
         thresholds=thresholds,
         notes=tuple(findings.notes),
         overhead=overhead,
-        speed_probe="speed_probe" not in read or read["speed_probe"].value,
         host_ceiling="host_ceiling" in read and read["host_ceiling"].value,
         profiles=tuple(document.get(PROFILES, ())),
         scale=scale,

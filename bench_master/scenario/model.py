@@ -38,8 +38,6 @@ class Scenario:
     notes: tuple[str, ...] = ()
     """Notes for the user."""
     overhead: OverheadSampling | None = None
-    speed_probe: bool = True
-    """Whether each host measures its speed before each trial."""
     host_ceiling: bool = False
     """Whether to measure the host ceiling before the treatments."""
     dialect: str = ""

@@ -77,7 +77,7 @@ def test_treatments_differ_by_their_runtime(workspace, engine, name):
     for entry in treatments.values():
         assert {operation["n"] for operation in entry["operations"].values()} == {2}
         assert entry["operations"].keys() == {"job", "create", "start", "exec", "pause", "unpause", "kill", "remove"}
-    assert all(f"runtime={runtime}" in run.out for runtime in RUNTIMES)
+    assert all(f"runtime={runtime}" in run.details for runtime in RUNTIMES)
     client = docker.APIClient(base_url=daemon.address, timeout=30)
     try:
         assert containers_of(client, run.run_id) == []

@@ -93,8 +93,8 @@ def test_one_scenario_on_two_blades(master, testbed):
         "blade-1",
         "blade-2",
     ]
-    assert "environment=bare-metal" in run.out
-    assert "environment=hypervisor" in run.out
+    assert "bare-metal" in run.details
+    assert "hypervisor" in run.details
     trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})
     changes = sum(one[1] != other[1] for one, other in itertools.pairwise(trials))
     assert changes > 2, f"one environment after the other: {trials}"

@@ -31,7 +31,7 @@ def test_ab_on_one_blade_and_its_web_server_on_the_other(master, testbed):  # no
         assert job["metrics"]["requests"] == 200
         assert f"Server Hostname:        {testbed.address(2)}".encode() in outputs[job["id"], "run"].stdout
     text = f"webbench of jobs on worker blade-1 ran on worker blade-2 (hypervisor), reached at {testbed.address(2)}"
-    assert text in " ".join(run.out.split())
+    assert text in run.details
     for number in (1, 2):
         assert not [*testbed.home(number).parent.glob("**/weighbridge-native-0/wb-*")]
 

@@ -73,7 +73,7 @@ def test_packing(workspace, client):
     assert packed["steady"]["memory_used_bytes"]["n"] >= 2
     assert packed["steady"]["engine_rss_bytes"]["n"] >= 2
     assert packed["memory_per_container_bytes"] is not None
-    assert "stopped because: as many as asked for" in run.out
+    assert "stopped because: as many as asked for" in run.details
     # As many as in the study, so that what it published of its hosts' CPUs stands beside what was sampled of ours.
     tables = {table["metric"]: table for table in run.document["published"]["tables"]}
     assert list(tables) == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]
@@ -81,7 +81,7 @@ def test_packing(workspace, client):
         assert table["ours"]["n"] == entry["host_cpu"][name]["n"] >= 4
         assert [row["where"] for row in table["published"]] == ["bare-metal", "hypervisor", "control"]
     assert tables["host_cpu_user"]["ours"]["max"] > 0
-    assert "This run was at scale small" in " ".join(run.out.split())
+    assert "This run was at scale small" in run.details
 
 
 @pytest.mark.slow

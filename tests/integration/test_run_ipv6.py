@@ -88,7 +88,7 @@ def test_services_are_lent_at_an_ipv6_address(workspace, wire, open_folder):  # 
             message = outputs[job["id"], "run"].stdout
             if "requests" in job["metrics"]:
                 assert b"Server Hostname:        ::1" in message
-        assert "ran on worker lender (remote), reached at ::1" in " ".join(run.out.split())
+        assert "ran on worker lender (remote), reached at ::1" in run.details
         assert left_behind(client, workspace, run) == []
         assert [*next(open_folder.glob("weighbridge-native-*")).iterdir()] == []
     finally:
@@ -147,7 +147,7 @@ def test_a_fleet_over_ipv6_lends_services_at_the_hosts_addresses(master, testbed
     run = master.run_fleet(scenario)
     assert run.outcomes() == {"done": 1}
     assert f"Server Hostname:        {sixth.address(2)}".encode() in outputs_of(run)[0, "run"].stdout
-    assert f"reached at {sixth.address(2)}" in " ".join(run.out.split())
+    assert f"reached at {sixth.address(2)}" in run.details
     master.inventory = sixth.inventory(master.folder / "four.yaml", blade_2={"services_address": testbed.address(2)})
     again = master.run_fleet(scenario)
     assert again.outcomes() == {"done": 1}

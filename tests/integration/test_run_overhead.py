@@ -43,7 +43,7 @@ def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(workspa
     assert docker["cpu_s"] > 0
     assert 0 < docker["cpu_percent"]["mean"] < 100 * 64
     assert docker["relative"]["cpu_factor"] == 1.0
-    assert "Engine overhead" in run.out
+    assert "Engine overhead" in run.details
     samples = [block for block in run.blocks("samples") if block.source == "engine:docker"]
     assert {"time_ns", "rss_bytes", "pss_bytes", "cpu_ns"} <= samples[0].columns.keys()
 

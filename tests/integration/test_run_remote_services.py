@@ -38,7 +38,7 @@ def test_a_remote_web_server_in_containers_and_natively(workspace, client, open_
         assert job["metrics"]["requests"] == 300
         assert b"Content-Length: 12" in outputs[job["id"], "webbench-ready"].stdout
         assert b"Server Hostname:        127.0.0.1" not in outputs[job["id"], "run"].stdout
-    assert "docker: webbench of jobs on worker local-0 ran on worker local-1 (local)" in " ".join(run.out.split())
+    assert "docker: webbench of jobs on worker local-0 ran on worker local-1 (local)" in run.details
     assert left_behind(client, workspace, run) == []
     assert [*next(open_folder.glob("weighbridge-native-*")).iterdir()] == []
 

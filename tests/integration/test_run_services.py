@@ -187,7 +187,7 @@ def test_requests_in_containers_and_natively(workspace, client, open_folder):
     scenario = workspace.scenario(engines=["docker", "native"], job={"workload": "ab", "params": params})
     run = workspace.run(scenario)
     assert run.outcomes() == {"done": 2}
-    assert "ab: a closed model" in run.out
+    assert "ab: a closed model" in run.details
     outputs = outputs_of(run)
     for job in run.jobs:
         assert set(job["operations"]) == {"create", "start", "warmup", "run", "remove"}

@@ -35,5 +35,5 @@ def test_a_study_s_small_profile_runs_and_prints_its_table(workspace, name):
     assert tables
     skipped = {row["title"] for row in document["treatments"] if row["skipped"]}
     assert all(table["ours"] or table["treatment"] in skipped for table in tables)
-    assert "Published figures\n-----------------\n" in run.out
-    assert "This run was at scale small" in " ".join(run.out.split())
+    assert "Published figures ----------------- " in run.details
+    assert "This run was at scale small" in run.details

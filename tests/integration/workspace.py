@@ -188,7 +188,7 @@ class Run(Completed):
     @property
     def jobs(self):
         """The jobs, each a mapping, in the order in which they ended; each id once."""
-        rows = [json.loads(line) for line in self.report("jsonl").splitlines()[1:]]
+        rows = [row for row in map(json.loads, self.report("jsonl").splitlines()) if "id" in row]
         ids = sorted(row["id"] for row in rows)
         assert len(set(ids)) == len(ids), "jobs doubled"
         # A master that was killed leaves out what was under way, wherever that was in the order.
@@ -201,10 +201,15 @@ class Run(Completed):
         names = [row["outcome"] for row in self.jobs]
         return {name: names.count(name) for name in sorted(set(names))}
 
+    @property
+    def details(self):
+        """The text report with all details, its lines joined."""
+        return " ".join(self.report("text").split())
+
     def report(self, name):
-        """Return a report of the stats file."""
+        """Return a report of the stats file, with all details."""
         text = io.StringIO()
-        report_named(name).write(ReportSource(StatsFile(self.stats), 95.0), text)
+        report_named(name).write(ReportSource(StatsFile(self.stats), 95.0, detail="full"), text)
         return text.getvalue()
 
 

@@ -156,5 +156,5 @@ def test_a_ratio_is_shown_in_percent_below_twofold_and_in_times_above(ratio, low
 def test_a_share_is_shown_in_percent():
     """Small shares have a decimal; what cannot be known is a dash."""
     assert [format_share(value) for value in (0.014, 0.136, 1.6, float("inf"), None)] == [
-        "1.4 %", "14 %", "2.60 times", "-", "-",
+        "1.4 %", "13.6 %", "2.60 times", "-", "-",
     ]  # fmt: skip

@@ -14,9 +14,9 @@ def path(tmp_path):
     return tmp_path / "run.stats.gz"
 
 
-def text_of(path, pctile=95.0):
+def text_of(path, pctile=95.0, detail="full"):
     out = io.StringIO()
-    write_report(path, out, "text", pctile)
+    write_report(path, out, "text", pctile, detail)
     return out.getvalue()
 
 
@@ -24,6 +24,25 @@ GOLDEN = """\
 Weighbridge report: quickstart
 ==============================
 
+Engines against docker: job time (p50 of a trial), margin 3 %
+
+  Inconclusive against docker: native.
+
+  engine  verdict       job p50       difference  95 % interval  rounds
+  native  INCONCLUSIVE  10.5 ms  9.90 times less  -                   2
+      2 rounds are too few; about 4 more rounds would settle it; 1 round lost
+  docker  the baseline   103 ms
+
+  On host blade1, in this run. 3 rounds in drawn order (seed 7).
+  ! engine=docker: 1 of 3 jobs failed; counted as the worst both ways
+
+Errors
+------
+  1 x exec: exit-code (engine=docker), such as job 6:
+      exit code 3: no such table
+
+Run
+---
 Life cycle and CPU
 
   run        20260102-030405-abcdef, 2026-01-02 03:04:05 UTC, took 1m
@@ -39,6 +58,18 @@ In every treatment: environment=bare-metal
 treatment      done  failed  jobs/s  job p50  job p95  events_per_second
 engine=docker     2       1   6.349  102.0ms  104.0ms       503 events/s
 engine=native     3       0   86.96  10.50ms  10.70ms       505 events/s
+
+Side by side
+------------
+                           docker        native
+  start p50               52.0 ms       5.25 ms
+  exec p50                25.5 ms       2.62 ms
+  remove p50              26.0 ms       2.62 ms
+  job p50                  102 ms       10.5 ms
+  job p95                  104 ms       10.7 ms
+  events_per_second  503 events/s  505 events/s
+  jobs/s                    6.349         86.96
+  failed                   1 of 3        0 of 3
 
 engine=docker
 -------------
@@ -70,11 +101,6 @@ engine=native
   metric             unit        n  min  mean  stddev  median  p95  max  worst
   events_per_second  events/s +  3  503   505       2     505  507  507      3
 
-Errors
-------
-  1 x exec: exit-code (engine=docker), such as job 6:
-      exit code 3: no such table
-
 Harness
 -------
   process  readings  busy mean  busy max  lag p99  lag max
@@ -92,10 +118,49 @@ Notes
   n of a metric counts trials. + means higher is better, - lower is better.
 """
 
+PAGE = """\
+Weighbridge report: quickstart
+==============================
+
+Engines against docker: job time (p50 of a trial), margin 3 %
+
+  Inconclusive against docker: native.
+
+  engine  verdict       job p50       difference  95 % interval  rounds
+  native  INCONCLUSIVE  10.5 ms  9.90 times less  -                   2
+      2 rounds are too few; about 4 more rounds would settle it; 1 round lost
+  docker  the baseline   103 ms
+
+  On host blade1, in this run. 3 rounds in drawn order (seed 7).
+  ! engine=docker: 1 of 3 jobs failed; counted as the worst both ways
+
+Errors
+------
+  1 x exec: exit-code (engine=docker), such as job 6:
+      exit code 3: no such table
+
+Side by side
+------------
+                           docker        native
+  start p50               52.0 ms       5.25 ms
+  exec p50                25.5 ms       2.62 ms
+  remove p50              26.0 ms       2.62 ms
+  job p50                  102 ms       10.5 ms
+  job p95                  104 ms       10.7 ms
+  events_per_second  503 events/s  505 events/s
+  jobs/s                    6.349         86.96
+  failed                   1 of 3        0 of 3
+
+  run        20260102-030405-abcdef, 2026-01-02 03:04:05 UTC, took 1m
+  jobs       5 done, 1 failed; 2 in warm-up, excluded from all figures
+More with -v: each treatment, hosts, harness, notes.
+"""
+
 
 def test_the_report_of_a_good_run_reads_like_this(path):
-    """The complete report of a small run, word for word."""
+    """The complete report of a small run, word for word, and its first page."""
     assert text_of(lifecycle_run(path)) == GOLDEN
+    assert text_of(path, detail="page") == PAGE
 
 
 def extreme_run(path):
@@ -176,13 +241,17 @@ def test_no_line_is_longer_than_the_page(path):
 
 
 def test_problems_are_shown_first(path):
-    """No-op, incomplete and warnings are above the first figure, with every reason."""
-    head = text_of(extreme_run(path)).partition("  run ")[0]
+    """No-op and incomplete are above the first figure, with every reason; the verdicts alone begin with it, too."""
+    text = text_of(extreme_run(path))
+    head = text.partition("engine=native")[0]
     assert "*** NO-OP: nothing was executed. The figures show" in head
     assert "*** INCOMPLETE" in head
     for reason in ("- the run was interrupted", "- 1 of the jobs lost", "- 1000000000 more never started"):
         assert reason in head.replace(",", "")
-    assert "*** WARNING" in head
+    assert "\nWarnings\n--------\n  ! w" in text
+    brief = text_of(path, detail="verdicts")
+    assert brief.startswith("INCOMPLETE the run was interrupted; 1 of the jobs lost; ")
+    assert brief.splitlines()[1:] == ["REFUSED podman -"]
 
 
 def test_no_message_can_control_the_terminal(path):

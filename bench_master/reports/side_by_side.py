@@ -1,0 +1,239 @@
+"""Tables that put treatments side by side: a row for each figure, a column for each treatment.
+
+Operations and metrics of treatments that are compared, and how treatments scale that differ in the jobs in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench_common.safe_text import one_line
+from bench_master.analysis.aggregate import JOB
+from bench_master.analysis.document import percentile_name
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
+from bench_master.formatting import (
+    WIDTH,
+    Column,
+    fit_table,
+    format_count,
+    format_seconds,
+    format_significant,
+    format_value,
+    paragraph,
+)
+
+_DIGITS: Final = 3
+"""Seven times of three digits fit a line; the overview and the other formats have more."""
+
+
+def common_labels(document: ReportDocument) -> dict[str, Any]:
+    """Return the labels that all treatments share; none for a single treatment."""
+    treatments = document.treatments
+    if len(treatments) < 2:  # noqa: PLR2004
+        return {}
+    first = treatments[0].treatment
+    others = [entry.treatment for entry in treatments[1:]]
+    return {
+        key: value for key, value in first.items() if all(key in other and other[key] == value for other in others)
+    }
+
+
+def treatment_names(document: ReportDocument) -> list[str]:
+    """Return the labels that distinguish each treatment from the others."""
+    common = common_labels(document)
+    found = []
+    for entry in document.treatments:
+        own = {key: value for key, value in entry.treatment.items() if key not in common}
+        found.append(format_labels(own) or one_line(str(entry.title)))
+    return found
+
+
+def format_labels(labels: Mapping[str, Any]) -> str:
+    """Return labels as ``engine=docker job=cpu``."""
+    return one_line(" ".join(f"{key}={value}" for key, value in labels.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class SideTable:
+    """Treatments side by side."""
+
+    caption: str
+    """What they have in common; empty if nothing tells tables apart."""
+    titles: Sequence[str]
+    """What the rows are, then each treatment."""
+    rows: Sequence[Sequence[str]]
+    """The cells of each figure."""
+
+
+_TITLE: Final = 24
+"""Characters of a column's title at most."""
+
+
+def side_tables(document: ReportDocument) -> list[SideTable]:
+    """Return a table for each set of treatments that are compared with each other, or have the same job.
+
+    Rows are the medians of operations and metrics, and rates; empty for a single treatment.
+    """
+    groups = [group for group in _compared(document) if len(group) > 1]
+    every = [entry for group in groups for entry in group]
+    return [
+        SideTable(_common_text(group, every), ["", *_titles(group)], _figures(group, document.pctile))
+        for group in groups
+    ]
+
+
+def _compared(document: ReportDocument) -> list[list[TreatmentReport]]:
+    by_title = {str(entry.title): entry for entry in document.treatments}
+    groups: dict[Any, list[TreatmentReport]] = {}
+    if document.verdicts is not None:
+        for each in document.verdicts.comparisons:
+            sides = [by_title[title] for title in (each.a, each.b) if title in by_title]
+            found = groups.setdefault((each.group, each.a), [])
+            found += [side for side in sides if side not in found]
+    if not groups:
+        for entry in document.treatments:
+            groups.setdefault(entry.treatment.get("job"), []).append(entry)
+    # Each treatment once, whatever it is compared with.
+    place = {id(entry): number for number, entry in enumerate(document.treatments)}
+    return [sorted(group, key=lambda entry: place[id(entry)]) for group in groups.values()]
+
+
+def _common_text(group: Sequence[TreatmentReport], every: Sequence[TreatmentReport]) -> str:
+    """Return the labels that a group's treatments share and that not all treatments have."""
+    if len(group) == len(every):
+        return ""
+    first = group[0].treatment
+    shared = {
+        key: value
+        for key, value in first.items()
+        if all(entry.treatment.get(key) == value for entry in group)
+        and any(entry.treatment.get(key) != value for entry in every)
+    }
+    return one_line(" ".join(f"{key}={value}" for key, value in shared.items()))
+
+
+def _titles(group: Sequence[TreatmentReport]) -> list[str]:
+    names = dict.fromkeys(key for entry in group for key in entry.treatment)
+    own = [key for key in names if len({repr(entry.treatment.get(key)) for entry in group}) > 1]
+    texts = [one_line(" ".join(str(entry.treatment.get(key, "-")) for key in own)) or "-" for entry in group]
+    return [text if len(text) <= _TITLE else f"{text[: _TITLE - 4]} ..." for text in texts]
+
+
+def _figures(group: Sequence[TreatmentReport], pctile: float) -> list[list[str]]:
+    chosen = percentile_name(pctile)
+    operations = list(dict.fromkeys(name for entry in group for name in entry.operations))
+    shown = [(name, "p50") for name in sorted(operations, key=lambda name: name == JOB)]
+    shown += [(JOB, chosen)] if JOB in operations and chosen != "p50" else []
+    rows = [
+        [f"{name} {figure}", *(_spaced(one.operations.get(name), figure) for one in group)] for name, figure in shown
+    ]
+    metrics = list(dict.fromkeys(name for entry in group for name, metric in entry.metrics.items() if metric.n))
+    for name in metrics:
+        found = [entry.metrics.get(name) for entry in group]
+        rows.append([name, *("-" if one is None else format_value(one.median, one.unit, 4) for one in found)])
+    rows.append(["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)])
+    if any(entry.jobs.failed for entry in group):
+        rows.append(["failed", *(f"{entry.jobs.failed:,} of {entry.jobs.total:,}" for entry in group)])
+    return [row for row in rows if any(cell != "-" for cell in row[1:])]
+
+
+def _spaced(operation: OperationReport | None, percentile: str) -> str:
+    return format_value(None if operation is None else operation.percentiles_s[percentile], "s", _DIGITS)
+
+
+def side_lines(document: ReportDocument) -> Iterator[str]:
+    """Yield the tables of `side_tables` in text, each with as many treatments as the page has room for."""
+    for number, table in enumerate(side_tables(document)):
+        if number:
+            yield ""
+        if table.caption:
+            yield from paragraph(table.caption, indent=2, hanging=4)
+        names = [row[0] for row in table.rows]
+        columns = list(zip(table.titles[1:], *(row[1:] for row in table.rows), strict=True))
+        for start, end in _pages(names, columns):
+            shown = [Column("", left=True), *(Column(column[0]) for column in columns[start:end])]
+            rows = [[name, *(column[place + 1] for column in columns[start:end])] for place, name in enumerate(names)]
+            yield from fit_table(shown, rows)
+
+
+def _pages(names: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last but one of the columns that fit the page together."""
+    room = WIDTH - 2 - max(map(len, names), default=0)
+    start, used = 0, 0
+    for place, column in enumerate(columns):
+        width = 2 + max(map(len, column))
+        if place > start and used + width > room:
+            yield start, place
+            start, used = place, 0
+        used += width
+    yield start, len(columns)
+
+
+CONCURRENCY: Final = "concurrency"
+"""The label of a matrix that varies the jobs in flight."""
+
+
+_COLUMNS: Final = 7
+"""Columns per table; more than that continue in another table."""
+
+
+def scaling_tables(document: ReportDocument, common: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table for each set of treatments that differ only in the jobs in flight.
+
+    Labels in `common` are not repeated. Yields nothing if the concurrency does not vary.
+    """
+    first = True
+    for labels, entries in _series(document.treatments):
+        if not first:
+            yield ""
+        first = False
+        spelled = one_line(" ".join(f"{key}={value}" for key, value in labels if key not in common))
+        if spelled:
+            yield from paragraph(spelled, indent=2, hanging=4)
+        for start in range(0, len(entries), _COLUMNS):
+            yield from _table(entries[start : start + _COLUMNS], entries[0], document.pctile)
+
+
+def _series(treatments: Sequence[TreatmentReport]) -> list[tuple[tuple[tuple[str, Any], ...], list[TreatmentReport]]]:
+    """Return groups of treatments that differ only in concurrency, by their other labels, lowest first."""
+    found: dict[tuple[tuple[str, Any], ...], list[TreatmentReport]] = {}
+    for entry in treatments:
+        labels = entry.treatment
+        # A benchmark may have a parameter of that name with another meaning.
+        if CONCURRENCY in labels and labels[CONCURRENCY] == entry.concurrency:
+            rest = tuple((key, value) for key, value in labels.items() if key != CONCURRENCY)
+            found.setdefault(rest, []).append(entry)
+    return [
+        (rest, sorted(entries, key=lambda entry: int(entry.treatment[CONCURRENCY])))
+        for rest, entries in found.items()
+        if len(entries) > 1
+    ]
+
+
+def _table(entries: Sequence[TreatmentReport], base: TreatmentReport, pctile: float) -> list[str]:
+    columns = [Column("jobs in flight", left=True)]
+    columns += [Column(str(entry.treatment[CONCURRENCY])) for entry in entries]
+    rates = [entry.jobs_per_s for entry in entries]
+    rows = [["jobs/s", *("-" if rate is None else format_significant(rate) for rate in rates)]]
+    rows.append([f"x that of {base.treatment[CONCURRENCY]}", *(_ratio(rate, base.jobs_per_s) for rate in rates)])
+    failed = [entry.jobs.failed for entry in entries]
+    if any(failed):
+        rows.append(["failed", *map(format_count, failed)])
+    names = list(dict.fromkeys(name for entry in entries for name in entry.operations))
+    rows += [
+        [f"{name} {figure}", *(_time(entry.operations.get(name), figure) for entry in entries)]
+        for name in sorted(names, key=lambda name: name != JOB)
+        for figure in dict.fromkeys(("p50", percentile_name(pctile)))
+    ]
+    return fit_table(columns, rows)
+
+
+def _ratio(rate: float | None, base: float | None) -> str:
+    return "-" if rate is None or not base else f"{rate / base:.2f}"
+
+
+def _time(operation: OperationReport | None, percentile: str) -> str:
+    return format_seconds(None if operation is None else operation.percentiles_s[percentile], _DIGITS)

@@ -1,0 +1,376 @@
+"""The verdicts as tables, sentences and short lines: what every report for people says of them.
+
+A row is a treatment, the best first, with its baseline among them. What limits a verdict is a remark under its row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench_common.safe_text import one_line
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.verdict_types import ComparisonReport, DesignReport, FlagLevel, VerdictsReport
+from bench_master.formatting import (
+    Column,
+    format_change,
+    format_change_interval,
+    format_percent,
+    format_share,
+    format_value,
+    plural,
+)
+from bench_master.reports.side_by_side import treatment_names
+
+_SIDED: Final = frozenset({"faster", "slower", "better", "worse"})
+"""Words that say in which direction a change goes."""
+_IMPORTANCE: Final = ("slower", "worse", "faster", "better", "inconclusive", "refused", "same")
+_FULL_INTERVAL: Final = 0.94
+"""Below this confidence an interval is the range of a few rounds."""
+_FEWEST_ROUNDS: Final = 3
+"""Fewer have no range worth showing."""
+_NAMES: Final = 4
+"""Names after one word of the answer; the table has all."""
+_PROPERTIES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    """A treatment's row."""
+
+    cells: Sequence[str]
+    remark: str
+    """What limits its verdict; empty if nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictTable:
+    """The verdicts on one figure."""
+
+    caption: str
+    """The figure; empty if all verdicts are on the same one."""
+    columns: Sequence[Column]
+    """Labels that vary, then verdict, value, difference, interval and rounds."""
+    rows: Sequence[VerdictRow]
+    """The best of a group first."""
+    remark: str
+    """What limits every verdict of the table alike; empty if nothing does."""
+
+
+def verdict_word(comparison: ComparisonReport) -> str:
+    """Return the word of a verdict as it is printed."""
+    return comparison.verdict.upper()
+
+
+def change_text(comparison: ComparisonReport) -> str:
+    """Return by how much a treatment differs from its baseline: ``+21.0 %``, ``79.6 times``, ``+1.20 ms``."""
+    if comparison.scale == "difference":
+        return _signed_value(comparison.ratio, comparison.unit)
+    return format_change(comparison.ratio, sided=comparison.verdict in _SIDED)
+
+
+def interval_text(comparison: ComparisonReport) -> str:
+    """Return the interval of the difference; a dash without one."""
+    ends = (comparison.low, comparison.high)
+    if comparison.ratio is None or ends == (None, None) or comparison.rounds < _FEWEST_ROUNDS:
+        return "-"
+    if comparison.scale == "difference":
+        return "[" + ", ".join(_signed_value(end, comparison.unit) for end in ends) + "]"
+    return format_change_interval(comparison.low, comparison.high, comparison.ratio)
+
+
+def _signed_value(value: float | None, unit: str) -> str:
+    text = format_value(value, unit)
+    return f"+{text}" if value and value > 0 and math.isfinite(value) else text
+
+
+def verdict_line(comparison: ComparisonReport, *, groups: bool = False) -> str:
+    """Return a verdict on one line, with what the treatments have in common if there are several groups."""
+    group = f" ({comparison.group})" if groups and comparison.group else ""
+    return one_line(f"{verdict_word(comparison)} {comparison.name}{group} {change_text(comparison)}")
+
+
+def verdict_lines(verdicts: VerdictsReport) -> list[str]:
+    """Return a line for each comparison, the most important first."""
+    groups = len({each.group for each in verdicts.comparisons}) > 1
+    ranked = sorted(verdicts.comparisons, key=lambda each: _IMPORTANCE.index(each.verdict))
+    return [verdict_line(each, groups=groups) for each in ranked]
+
+
+def answer_text(document: ReportDocument) -> str:
+    """Return all verdicts as a sentence for each word: ``Faster than docker: native (79.6 times). Same: crun.``."""
+    verdicts = document.verdicts
+    if verdicts is None or not verdicts.comparisons:
+        return ""
+    labels = _labels_by_title(document)
+    against = {_baseline_name(each, labels) for each in verdicts.comparisons}
+    baseline = against.pop() if len(against) == 1 else ""
+    groups = len({each.group for each in verdicts.comparisons}) > 1
+    margin = _share(verdicts.family.margin)
+    sentences: list[str] = []
+    for word in ("faster", "slower", "better", "worse", "same", "inconclusive", "refused"):
+        found = _best_first([each for each in verdicts.comparisons if each.verdict == word])
+        if not found:
+            continue
+        shown = [_named(each, groups=groups) for each in found[:_NAMES]]
+        rest = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
+        title = f"Same within {margin}" if word == "same" else word.capitalize()
+        if baseline and not sentences:
+            join = "as" if word == "same" else "than" if word in _SIDED else "against"
+            title = f"{title} {join} {baseline}"
+        sentences.append(f"{title}: {', '.join(shown)}{rest}.")
+    return one_line(" ".join(sentences))
+
+
+def _named(comparison: ComparisonReport, *, groups: bool) -> str:
+    facts = [comparison.group] if groups and comparison.group else []
+    if comparison.verdict in _SIDED:
+        facts.append(change_text(comparison))
+    return f"{comparison.name} ({', '.join(facts)})" if facts else comparison.name
+
+
+def _best_first(comparisons: Iterable[ComparisonReport]) -> list[ComparisonReport]:
+    return sorted(comparisons, key=_badness)
+
+
+def _badness(comparison: ComparisonReport) -> float:
+    """Return a number that is smaller the better a treatment is; what has no value comes last."""
+    if comparison.ratio is None or not math.isfinite(comparison.ratio):
+        return math.inf
+    return comparison.ratio if comparison.direction == "lower" else -comparison.ratio
+
+
+def _labels_by_title(document: ReportDocument) -> dict[str, Mapping[str, Any]]:
+    return {str(entry.title): entry.treatment for entry in document.treatments}
+
+
+def _baseline_name(comparison: ComparisonReport, labels: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what tells a baseline from the treatment that is compared with it; its title if no label does."""
+    base = labels.get(comparison.a, {})
+    own = [str(value) for key, value in base.items() if comparison.labels.get(key) != value]
+    return one_line(" ".join(own) or comparison.a)
+
+
+def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
+    """Return a table for each figure that treatments are compared by."""
+    verdicts = document.verdicts
+    if verdicts is None:
+        return []
+    figures: dict[tuple[str, str, str], list[ComparisonReport]] = {}
+    for each in verdicts.comparisons:
+        figures.setdefault((each.figure, each.unit, each.direction), []).append(each)
+    labels = _labels_by_title(document)
+    confidence = 1 - verdicts.family.alpha
+    return [_table(found, labels, confidence, captioned=len(figures) > 1) for found in figures.values()]
+
+
+def _table(
+    comparisons: Sequence[ComparisonReport],
+    labels: Mapping[str, Mapping[str, Any]],
+    confidence: float,
+    *,
+    captioned: bool,
+) -> VerdictTable:
+    names = _varying_labels(comparisons, labels)
+    figure = figure_text(comparisons[0].figure)
+    columns = [Column(name, left=True) for name in names] or [Column("treatment", left=True)]
+    columns += [Column("verdict", left=True), Column(figure if len(figure) <= _LONG else "value")]
+    columns += [Column("difference"), Column(f"{100 * confidence:.0f} % interval", left=True), Column("rounds")]
+    rows: list[VerdictRow] = []
+    for group in dict.fromkeys((each.group, each.a) for each in comparisons):
+        rows += _group_rows([each for each in comparisons if (each.group, each.a) == group], names, labels)
+    remarks = {row.remark for row in rows if row.cells[len(names) or 1] != _BASELINE}
+    alike = remarks.pop() if len(remarks) == 1 and len(rows) > 2 else ""  # noqa: PLR2004  two: the only comparison
+    if alike:
+        rows = [VerdictRow(row.cells, "") for row in rows]
+    return VerdictTable(_caption(comparisons) if captioned else "", columns, rows, alike)
+
+
+_BASELINE: Final = "the baseline"
+_LONG: Final = 12
+
+
+def _caption(comparisons: Sequence[ComparisonReport]) -> str:
+    first = comparisons[0]
+    groups = list(dict.fromkeys(each.group for each in comparisons))
+    where = f"{groups[0]}: " if len(groups) == 1 and groups[0] else ""
+    better = ", higher is better" if first.direction == "higher" else ""
+    return one_line(f"{where}{figure_text(first.figure)}{better}")
+
+
+def figure_text(figure: str) -> str:
+    """Return a figure's name as people read it: ``job.p50`` is ``job p50``."""
+    return one_line(figure.replace(".", " ", 1) if figure.rpartition(".")[2].startswith("p") else figure)
+
+
+def _varying_labels(comparisons: Sequence[ComparisonReport], labels: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the labels that tell the treatments of a table apart, in their order; none if a baseline has none."""
+    sides = [labels.get(each.a) for each in comparisons]
+    if any(side is None for side in sides):
+        return []
+    every = [*(side for side in sides if side is not None), *(each.labels for each in comparisons)]
+    names = dict.fromkeys(name for side in every for name in side)
+    return [name for name in names if len({repr(side.get(name)) for side in every}) > 1]
+
+
+def _group_rows(
+    comparisons: Sequence[ComparisonReport], names: Sequence[str], labels: Mapping[str, Mapping[str, Any]]
+) -> list[VerdictRow]:
+    """Return the rows of a group, with its baseline where it belongs by its value."""
+    first = comparisons[0]
+    base = labels.get(first.a, {})
+    own = [_cell(base.get(name)) for name in names] or [one_line(first.a)]
+    values = [each.a_value for each in comparisons if each.a_value is not None]
+    value = format_value(values[0] if values else None, first.unit)
+    even = 0.0 if first.scale == "difference" else 1.0 if first.direction == "lower" else -1.0
+    ranked = [(even, VerdictRow([*own, _BASELINE, value, "", "", ""], ""))]
+    for each in comparisons:
+        cells = [_cell(each.labels.get(name)) for name in names] or [one_line(each.name)]
+        cells += [verdict_word(each), format_value(each.b_value, each.unit), change_text(each)]
+        cells += [interval_text(each), f"{each.rounds}"]
+        ranked.append((_badness(each), VerdictRow(cells, remark_text(each))))
+    return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else one_line(str(value))
+
+
+def remark_text(comparison: ComparisonReport) -> str:
+    """Return what limits a verdict, and what would settle it; empty if nothing does."""
+    parts = [comparison.reason] if comparison.reason else []
+    if comparison.verdict == "refused":
+        text = "; ".join(parts)
+        if comparison.tipping:
+            text += f"{'. ' if text else ''}A shift of {_share(comparison.tipping)} would explain it all."
+        return one_line(text)
+    if comparison.more_rounds:
+        parts.append(f"about {comparison.more_rounds} more rounds would settle it")
+    if comparison.confidence < _FULL_INTERVAL and interval_text(comparison) != "-":
+        parts.append(
+            f"the interval is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})"
+        )
+    if comparison.lost:
+        parts.append(f"{plural(comparison.lost, 'round')} lost")
+    return one_line("; ".join(parts))
+
+
+def trust_sentences(verdicts: VerdictsReport) -> list[str]:
+    """Return how far the verdicts can be trusted: what they are about, and how it was measured."""
+    design, comparisons = verdicts.design, verdicts.comparisons
+    sentences = [f"{design.scope[:1].upper()}{design.scope[1:]}."] if design.scope else []
+    decided = [each for each in comparisons if each.verdict != "refused"]
+    level = f"{100 * (1 - verdicts.family.alpha):.0f} %"
+    if decided:
+        together = verdicts.family.comparisons
+        sentences.append(f"All {together} intervals hold together at {level}." if together > 1 else "")
+    sentences.append(_rounds_text(design, comparisons))
+    if design.stopping is not None:
+        stopping = design.stopping
+        sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {stopping.why}.")
+    if text := _smallest(decided):
+        sentences.append(f"Differences below {text} could not have been seen (80 % power).")
+    floor = verdicts.runs.noise_floor
+    if floor is not None:
+        sentences.append(f"{floor.name} against itself: {change_text(floor)} {interval_text(floor)}.")
+    archive = verdicts.archive
+    if archive is not None:
+        spread = "" if archive.sd is None else f", which differ by {_share(archive.sd)} (sd)"
+        sentences.append(f"Judged by {plural(archive.runs, 'earlier run')}{spread}.")
+        if archive.low is not None and archive.high is not None:
+            sentences.append(
+                f"The next is expected within {format_change_interval(archive.low, archive.high, 1.0)} %."
+            )
+    return [one_line(sentence) for sentence in sentences if sentence]
+
+
+_ORDERS: Final = {
+    "interleaved": "in drawn order",
+    "as-written": "in the order of the scenario",
+    "sequential": "one treatment after the other",
+    "blocked": "one treatment after the other",
+}
+
+
+def _rounds_text(design: DesignReport, comparisons: Sequence[ComparisonReport]) -> str:
+    order = _ORDERS.get(str(design.order), "in unknown order")
+    seed = f" (seed {design.seed})" if design.seed is not None and design.order == "interleaved" else ""
+    text = f"{plural(design.rounds, 'round')} {order}{seed}"
+    jobs = _range(each.jobs_per_trial for each in comparisons)
+    if jobs and jobs != "1":
+        text += f"; a trial has {jobs} jobs"
+        worth = _range(each.effective_jobs for each in comparisons)
+        text += f", worth {worth} independent ones" if worth else ""
+    return f"{text}."
+
+
+def _range(values: Iterable[float | None]) -> str:
+    known = sorted(value for value in values if value is not None and math.isfinite(value))
+    if not known:
+        return ""
+    ends = list(dict.fromkeys(_plain(value) for value in (known[0], known[-1])))
+    return " to ".join(ends)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.1f}"  # noqa: PLR2004
+
+
+def _smallest(comparisons: Sequence[ComparisonReport]) -> str:
+    known = sorted(each.mde for each in comparisons if each.mde is not None and math.isfinite(each.mde))
+    return " to ".join(dict.fromkeys(_share(value) for value in (known[0], known[-1]))) if known else ""
+
+
+def _share(value: float) -> str:
+    return format_share(value).replace(".0 %", " %")
+
+
+def doubts(document: ReportDocument) -> Iterator[str]:
+    """Yield what to be careful about, the gravest first: the diagnosis, the design, what else differs."""
+    verdicts = document.verdicts
+    if verdicts is None:
+        return
+    if verdicts.design.grade != "A":
+        for reason in verdicts.design.reasons:
+            yield one_line(f"design {verdicts.design.grade}: {reason}")
+    for level in ("refusal", "warning"):
+        yield from _flag_texts(document, verdicts, level)
+    differing = [each for each in verdicts.environment.differences if each.level in ("refusal", "warning")]
+    if differing:
+        names = ", ".join(each.name for each in differing[:_PROPERTIES])
+        rest = ", ..." if len(differing) > _PROPERTIES else ""
+        noun = "1 property differs" if len(differing) == 1 else f"{len(differing)} properties differ"
+        yield one_line(f"{noun} besides the treatment: {names}{rest}")
+
+
+def _flag_texts(document: ReportDocument, verdicts: VerdictsReport, level: FlagLevel) -> Iterator[str]:
+    """Yield each finding of a level once; treatments have their short names."""
+    names = zip(document.treatments, treatment_names(document), strict=True)
+    short = sorted(((str(entry.title), name) for entry, name in names), key=lambda pair: -len(pair[0]))
+    texts = []
+    for flag in (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags)):
+        if flag.level == level:
+            text = flag.text if not flag.where or flag.where in flag.text else f"{flag.where}: {flag.text}"
+            for title, name in short:
+                text = text.replace(title, name) if title else text
+            texts.append(one_line(text))
+    yield from dict.fromkeys(texts)
+
+
+def notes(document: ReportDocument) -> Iterator[str]:
+    """Yield what is only a note: what was found without harm, and each property that differs with its values."""
+    verdicts = document.verdicts
+    if verdicts is None:
+        return
+    yield from _flag_texts(document, verdicts, "note")
+    for each in verdicts.environment.differences:
+        values = "; ".join(f"{side}: {value}" for side, value in each.values.items())
+        yield one_line(f"{each.name} differs ({each.level}): {values}")
+
+
+def looked_for(verdicts: VerdictsReport) -> str:
+    """Return what the diagnosis looked for and did not find; empty if it found all or looked for nothing."""
+    found = verdicts.runs.looked_for
+    return one_line(f"looked for and not found: {', '.join(found)}") if found else ""

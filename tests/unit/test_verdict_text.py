@@ -1,0 +1,204 @@
+"""The first page of the text report: verdicts in words and numbers that a person reads at a glance."""
+
+from dataclasses import replace
+
+import pytest
+from builders import MS, StatsBuilder, footer, header, host, treatment_wire
+from verdict_builders import comparison, engine_verdicts, flag, refused_verdicts
+
+from bench_common.stats.reader import StatsFile
+from bench_master.analysis.document import build_document
+from bench_master.analysis.verdict_types import GateReport, StoppingReport
+from bench_master.formatting import WIDTH
+from bench_master.reports.text import PAGE, brief_lines, lines
+from bench_master.reports.verdict_text import answer_text, verdict_tables
+
+ENGINES = ("docker", "podman", "crun", "native", "runsc")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    """The document of a run of five engines, without verdicts."""
+    names = ("create", "start", "remove")
+    treatments = [
+        treatment_wire(place, {"environment": "local", "engine": engine, "job": "lifecycle"}, names)
+        for place, engine in enumerate(ENGINES)
+    ]
+    path = tmp_path_factory.mktemp("engines") / "run.stats.gz"
+    builder = StatsBuilder(path, header(treatments, [(place, 0, False) for place in range(5)]))
+    builder.add("host", host(0))
+    for place in range(5):
+        builder.add_jobs({"ticket": place, "treatment": place, "trial": place, "end_ns": 300 * MS})
+        ours = {"ticket": place, "treatment": place, "trial": place}
+        builder.add_operations(*(ours | {"operation": at, "duration_ns": 10 * MS * (at + 1)} for at in range(3)))
+    return build_document(StatsFile(builder.close(footer(counts={"done": 5, "planned": 5}))))
+
+
+PAGE_OF_ENGINES = """\
+Weighbridge report: quickstart
+==============================
+
+Engines against docker: job time (p50 of a trial), margin 3 %
+
+  Faster than docker: native (79.6 times). Slower: podman (+21.0 %). Same within
+    3 %: crun. Inconclusive: runsc.
+
+  engine  verdict       job p50  difference  95 % interval   rounds
+  native  FASTER        3.86 ms  79.6 times  [76.1, 83.0]        20
+  runsc   INCONCLUSIVE   300 ms      -2.3 %  [-5.9, +1.3]        20
+      neither a difference nor sameness is shown; about 14 more rounds would
+      settle it
+  docker  the baseline   307 ms
+  crun    SAME           309 ms      +0.5 %  [-0.9, +2.0]        20
+  podman  SLOWER         371 ms     +21.0 %  [+18.2, +23.9]      20
+
+  On host blade-1, in this run. All 4 intervals hold together at 95 %. 20 rounds
+  in drawn order (seed 932375141); a trial has 30 jobs, worth 2.3 independent
+  ones. Differences below 1.4 % could not have been seen (80 % power). docker
+  against itself: -0.2 % [-1.5, +1.1].
+  ! the machine changed speed (two regimes, 1.21x apart, 7 switches): rounds
+    cancel it, the times in ms above do not hold.
+  ! podman: 2 of 600 jobs failed; counted as the worst both ways, the verdict
+    stands.
+  looked for and not found: drift, steps, carry-over, late clock, other kernel
+    or engine versions
+
+Side by side
+------------
+               docker   podman     crun   native    runsc
+  create p50  10.0 ms  10.0 ms  10.0 ms  10.0 ms  10.0 ms
+  start p50   20.0 ms  20.0 ms  20.0 ms  20.0 ms  20.0 ms
+  remove p50  30.0 ms  30.0 ms  30.0 ms  30.0 ms  30.0 ms
+  job p50      300 ms   300 ms   300 ms   300 ms   300 ms
+  job p95      300 ms   300 ms   300 ms   300 ms   300 ms
+  jobs/s        3.333    3.333    3.333    3.333    3.333
+
+  run        20260102-030405-abcdef, 2026-01-02 03:04:05 UTC, took 1m
+  jobs       5 done, 0 failed
+More with -v: each treatment, hosts, harness, notes.
+"""
+
+
+def page(document, verdicts, *, full=False):
+    return "".join(f"{line}\n" for line in lines(replace(document, verdicts=verdicts), full=full))
+
+
+def test_the_first_page_reads_like_this(document):
+    """The answer, the table, how far to trust it, and what there is room for: on one screen, without colours."""
+    text = page(document, engine_verdicts())
+    assert text == PAGE_OF_ENGINES
+
+
+def test_the_first_page_fits_a_screen_whatever_was_found(document):
+    """Many flags and gates leave no room for more tables; only the remark of each verdict may lengthen the page."""
+    flags = tuple(flag(f"strange thing number {number} happened", where="podman") for number in range(30))
+    verdicts = engine_verdicts()
+    verdicts = replace(verdicts, runs=replace(verdicts.runs, flags=flags))
+    text = page(document, verdicts)
+    assert len(text.splitlines()) <= PAGE
+    assert "! 26 more with -v" in text
+    assert "side by side, each treatment" in text
+    assert "strange thing number 29" in page(document, verdicts, full=True)
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_the_verdicts_alone_are_one_on_each_line(document):
+    """The first line is the most important verdict."""
+    found = list(brief_lines(replace(document, verdicts=engine_verdicts())))
+    assert found == [
+        "SLOWER podman +21.0 %", "FASTER native 79.6 times", "INCONCLUSIVE runsc -2.3 %", "SAME crun +0.5 %",
+    ]  # fmt: skip
+
+
+def test_a_refusal_says_why_and_what_would_explain_it(document):
+    """A refused comparison has its number, the reason, the tipping point, and no claim of an interval that holds."""
+    text = " ".join(page(document, refused_verdicts()).split())
+    assert "REFUSED 1,728/s -13.6 % [-13.61, -13.59]" in text
+    assert "besides the treatment (cpu_governor ...). A shift of 13.6 % would explain it all." in text
+    assert "hold together" not in text
+    assert "! 1 property differs besides the treatment: cpu_governor" in text
+    assert 'UNDECIDED --fail-on "slower by 5%": refused: it cannot be judged' in text
+    full = " ".join(page(document, refused_verdicts(), full=True).split())
+    assert "- cpu_governor differs (refusal): bare-metal: performance; hypervisor: powersave" in full
+
+
+def test_a_reason_that_all_share_is_said_once(document):
+    """Four refusals with one reason have it under the table, not under each row."""
+    found = [replace(each, verdict="refused", reason="not interleaved") for each in engine_verdicts().comparisons]
+    text = page(document, engine_verdicts(comparisons=found))
+    assert text.count("not interleaved") == 1
+
+
+def test_each_figure_has_its_table_and_each_group_its_baseline(document):
+    """Jobs with different figures are different tables; labels that vary are columns."""
+    treatments = [
+        replace(entry, treatment={**entry.treatment, "storage": storage}, title=f"{entry.title} storage={storage}")
+        for entry in document.treatments[:2]
+        for storage in ("tmpfs", "volume")
+    ]
+    several = replace(document, treatments=treatments)
+    found = [
+        comparison(
+            "podman", "slower", 1.1, 1.05, 1.15, group=f"storage={storage}",
+            a=f"environment=local engine=docker job=lifecycle storage={storage}",
+            labels={"environment": "local", "engine": "podman", "job": "lifecycle", "storage": storage},
+        )
+        for storage in ("tmpfs", "volume")
+    ]  # fmt: skip
+    found.append(replace(found[0], figure="events_per_second", unit="1/s", direction="higher", a_value=2000.0,
+                         b_value=2200.0, verdict="faster"))  # fmt: skip
+    verdicts = replace(several, verdicts=engine_verdicts(comparisons=found))
+    first, second = verdict_tables(verdicts)
+    assert [column.title for column in first.columns][:4] == ["engine", "storage", "verdict", "job p50"]
+    assert [row.cells[:3] for row in first.rows] == [
+        ["docker", "tmpfs", "the baseline"], ["podman", "tmpfs", "SLOWER"],
+        ["docker", "volume", "the baseline"], ["podman", "volume", "SLOWER"],
+    ]  # fmt: skip
+    assert second.caption == "storage=tmpfs: events_per_second, higher is better"
+    assert [row.cells[0] for row in second.rows] == ["podman", "docker"], "the best is first"
+    assert answer_text(verdicts) == (
+        "Faster than docker: podman (storage=tmpfs, +10.0 %). Slower: podman (storage=tmpfs, +10.0 %), "
+        "podman (storage=volume, +10.0 %)."
+    )
+    assert "SLOWER podman (storage=tmpfs) +10.0 %" in brief_lines(verdicts)
+
+
+def test_what_limits_an_interval_is_said(document):
+    """The range of a few rounds, lost rounds, an open end, a difference in the figure's unit."""
+    found = [
+        comparison("podman", "slower", 2.5, 2.2, 2.9, confidence=0.75, rounds=3, mde=None,
+                   reason="by a clear gap; 3 rounds are too few for an interval"),
+        comparison("crun", "slower", 300.0, 172.0, None, lost=2),
+        comparison("runsc", "slower", 0.0012, 0.001, 0.0015, scale="difference"),
+    ]  # fmt: skip
+    verdicts = engine_verdicts(comparisons=found)
+    stopping = StoppingReport(last=30, look=12, nominal=0.01, why="settled")
+    verdicts = replace(verdicts, design=replace(verdicts.design, stopping=stopping))
+    verdicts = replace(verdicts, gates=(GateReport("--require-verdict", "passed", "", "each has a word", 0),))
+    text = " ".join(page(document, verdicts).split())
+    assert "2.50 times [2.20, 2.90] 3" in text
+    assert "too few for an interval; the interval is the range of 3 rounds (75.0%)" in text
+    assert "300 times [172, open] 20 2 rounds lost" in text
+    assert "+1.20 ms [+1.00 ms, +1.50 ms]" in text
+    assert "Stopped after round 12 of at most 30: settled." in text
+    assert "passed --require-verdict: each has a word" in text
+
+
+def test_many_comparisons_are_cut_at_a_screen(document):
+    """A run of hundreds of treatments shows the first rows, how many more there are, and all of them with -v."""
+    many = [comparison(f"e{number}", "same", 1.0, 0.99, 1.01) for number in range(300)]
+    verdicts = engine_verdicts(comparisons=many)
+    text = page(document, verdicts)
+    assert "... and 281 more with -v" in text
+    assert "and 296 more" in text
+    assert "e299" in page(document, verdicts, full=True)
+
+
+def test_hostile_names_stay_on_their_line(document):
+    """What a scenario calls a treatment can neither steer a terminal nor pass for a line of the report."""
+    evil = "x\x1b[2J\nSLOWER y"
+    one = comparison(evil, "faster", 0.9, 0.8, 0.95, reason=evil, labels={"engine": evil})
+    verdicts = engine_verdicts(comparisons=(one,), answer=f"FASTER {evil}", question=evil)
+    for text in (page(document, verdicts), "\n".join(brief_lines(replace(document, verdicts=verdicts)))):
+        assert "\x1b" not in text
+        assert not any(line.startswith("SLOWER") for line in text.splitlines())

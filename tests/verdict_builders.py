@@ -1,0 +1,90 @@
+"""Builders of verdicts, for tests of what is made of them."""
+
+from dataclasses import replace
+
+from bench_master.analysis.verdict_types import (
+    ComparisonReport,
+    DesignReport,
+    EnvironmentReport,
+    FamilyReport,
+    FlagReport,
+    GateReport,
+    PropertyReport,
+    RunChecksReport,
+    VerdictsReport,
+)
+
+LOOKED_FOR = ("drift", "steps", "carry-over", "late clock", "other kernel or engine versions")
+
+
+def comparison(name, verdict, ratio, low, high, **known):
+    """Build the verdict on an engine against docker; what is not given is as in a good run of 20 rounds."""
+    labels = known.pop("labels", {"environment": "local", "engine": name, "job": "lifecycle"})
+    base = ComparisonReport(
+        a="environment=local engine=docker job=lifecycle",
+        b=" ".join(f"{key}={value}" for key, value in labels.items()),
+        name=name, group="", labels=labels, figure="job.p50", unit="s", direction="lower", verdict=verdict,
+        reason=None, ratio=ratio, low=low, high=high, scale="ratio", confidence=0.95, rounds=20, lost=0, p=0.004,
+        mde=0.014, tipping=0.0, more_rounds=None, band=None, a_value=0.307,
+        b_value=None if ratio is None else 0.307 * ratio, jobs_per_trial=30.0, effective_jobs=2.3, per_round=(),
+        per_host=(), quantiles=(), flags=(),
+    )  # fmt: skip
+    return replace(base, **known)
+
+
+def flag(text, level="warning", where="", kind="regimes"):
+    """Build what the diagnosis found."""
+    return FlagReport(kind=kind, where=where, level=level, p=0.001, size=0.21, text=text)
+
+
+def engine_verdicts(**known):
+    """Build the verdicts on four engines against docker, as the specification shows them."""
+    found = (
+        comparison("podman", "slower", 1.21, 1.182, 1.239, flags=(
+            flag("2 of 600 jobs failed; counted as the worst both ways, the verdict stands.", where="podman"),
+        )),
+        comparison("crun", "same", 1.005, 0.991, 1.02),
+        comparison("native", "faster", 1 / 79.6, 1 / 83.0, 1 / 76.1),
+        comparison("runsc", "inconclusive", 0.977, 0.941, 1.013, more_rounds=14,
+                   reason="neither a difference nor sameness is shown"),
+    )  # fmt: skip
+    base = VerdictsReport(
+        format="weighbridge-verdicts", version=1, answer="SLOWER podman +21.0 %",
+        question="Engines against docker: job time (p50 of a trial), margin 3 %",
+        family=FamilyReport(alpha=0.05, comparisons=4, margin=0.03, control="bonferroni-interval"),
+        design=DesignReport(
+            grade="A", reasons=(), order="interleaved", seed=932375141, rounds=20,
+            scope="on host blade-1, in this run", unit="round", stopping=None,
+        ),
+        comparisons=found,
+        runs=RunChecksReport(
+            flags=(flag("the machine changed speed (two regimes, 1.21x apart, 7 switches): rounds cancel it, the "
+                        "times in ms above do not hold."),),
+            looked_for=LOOKED_FOR, noise_floor=comparison("docker", "same", 0.998, 0.985, 1.011),
+        ),
+        environment=EnvironmentReport(differences=()), archive=None, refused=(), gates=(), exit_code=0,
+    )  # fmt: skip
+    return replace(base, **known)
+
+
+def refused_verdicts():
+    """Build the refusal of a study whose two sides ran on different machines, one after the other."""
+    labels = {"environment": "hypervisor", "engine": "native", "job": "cpu"}
+    one = comparison(
+        "hypervisor", "refused", 0.864, 0.8639, 0.8641, labels=labels, figure="events_per_second", unit="1/s",
+        direction="higher", a="environment=bare-metal engine=native job=cpu", tipping=0.136, a_value=2000.0,
+        b_value=1728.0, reason="not interleaved; 6 properties differ besides the treatment (cpu_governor ...)",
+    )  # fmt: skip
+    return engine_verdicts(
+        comparisons=(one,), answer="REFUSED hypervisor -13.6 %", refused=("not interleaved",),
+        question="Environments against bare-metal: events per second, margin 3 %",
+        design=DesignReport(
+            grade="D", reasons=("not interleaved",), order="blocked", seed=None, rounds=25,
+            scope="on hosts a and b, in this run", unit="round", stopping=None,
+        ),
+        environment=EnvironmentReport(differences=(
+            PropertyReport("cpu_governor", {"bare-metal": "performance", "hypervisor": "powersave"}, "refusal"),
+        )),
+        gates=(GateReport('--fail-on "slower by 5%"', "undecided", "", "refused: it cannot be judged", 4),),
+        exit_code=4,
+    )  # fmt: skip
