@@ -167,7 +167,9 @@ class _OpenTrial:
 class TrialCollector:
     """Takes the rows and events of a file in their order; `table` gives each trial's value."""
 
-    def __init__(self, header: Mapping[str, Any], failures: Failures) -> None:
+    def __init__(self, header: Mapping[str, Any], failures: Failures, *, alone: bool = False) -> None:
+        self._fewest = 1 if alone else 2
+        """Treatments that it takes: a comparison within a run takes two."""
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
         self._failures = failures
@@ -191,7 +193,7 @@ class TrialCollector:
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of blocks that it takes; none where there is nothing to compare."""
-        if len(self.figures) < 2:  # noqa: PLR2004  a comparison takes two
+        if len(self.figures) < self._fewest:
             return frozenset()
         return frozenset({"jobs", "event"} | ({"operations"} if self._operations else set()))
 
@@ -360,6 +362,12 @@ class TrialTable:
         stepped = self.figures[a].kind in ("metric", "containers")
         steps = (_step(first, second), _step(second, first)) if stepped else (0.0, 0.0)
         return rounds, _as_values(first, steps[0]), _as_values(second, steps[1])
+
+    def values(self, treatment: int) -> TrialValues:
+        """Return the values of all trials of a treatment, by round."""
+        trials = [self.rounds[treatment][each] for each in sorted(self.rounds[treatment])]
+        stepped = self.figures[treatment].kind in ("metric", "containers")
+        return _as_values(trials, _step(trials, trials) if stepped else 0.0)
 
     def fewest_jobs(self, treatment: int) -> int:
         """Return the number of jobs of the smallest trial that has a value; 0 without any."""

@@ -302,6 +302,8 @@ class Change:
 def history(levels: Values, margin: float) -> list[Change]:
     """Return the steps of a series that are above the `margin` (a share), in the order of time."""
     found = sorted(_split(levels, 0, len(levels), math.log1p(margin)))
+    if not found:
+        return []
     bounds = [0, *(place for place, _ in found), len(levels)]
     medians = [float(np.median(levels[first:last])) for first, last in pairwise(bounds)]
     return [Change(place, medians[n + 1] - medians[n], p) for n, (place, p) in enumerate(found)]

@@ -1,0 +1,164 @@
+"""`bench-master compare`: what may be said of several runs, or since when a series of runs has changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final, Literal
+
+from bench_common.cli import file_name, tell
+from bench_common.errors import ExitCode, UsageError
+from bench_common.stats.reader import StatsFile
+from bench_master.analysis.between import choose_runs, compare_runs
+from bench_master.analysis.run_summary import RunSummary, find_files, read_runs, summarize
+from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
+from bench_master.commands.verdict_options import FAILURES, baseline_labels, margin
+from bench_master.reports.comparison import WRITERS, answer_lines, write_text
+
+NAME = "compare"
+HELP = "compare runs with each other: two builds, a run with earlier ones, or the history of a folder"
+
+EPILOG = """\
+The last one is the new run, those before it are the earlier ones; a folder stands for all stats files in it.
+
+  bench-master compare A.stats.gz B.stats.gz        ratios and what would explain them: two runs carry no word
+  bench-master compare results/ B.stats.gz          B against at least five earlier runs
+  bench-master compare results/ --new B1 B2 B3      the mean of three new runs: finds smaller differences
+  bench-master compare A1 A2 ... A6 --new B1 ... B6 two builds; runs in turns (A1 B1 A2 B2 ...) count as pairs
+  bench-master compare results/                     since when? steps in the history of the runs
+
+Runs of another host, scenario or version are left out and named; --accept PROPERTY keeps them.
+
+Exit codes: 0 ok, 2 usage error or no stats file, 3 the new run is incomplete or its file is damaged.
+"""
+
+PROGRESS_INTERVAL_S: Final = 2.0
+"""How often a long reading says how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `compare`."""
+
+    runs: tuple[Path, ...]
+    """The earlier runs, and the new one unless `new` has it."""
+    new: tuple[Path, ...]
+    """The new runs; empty: the last of `runs`."""
+    anchor: Mapping[str, str]
+    """Labels of a treatment that is the same in all runs."""
+    margin: float | None
+    """Smaller differences are *same*."""
+    accept: tuple[str, ...]
+    """Properties whose difference refuses no word."""
+    failures: Literal["worst", "at-random"]
+    """What failed jobs count as."""
+    format: str
+    """Format of the output."""
+    quiet: bool
+    """Print the verdicts only, one line each."""
+    verbose: bool
+    """Name every run and property."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = EPILOG
+    parser.add_argument("runs", nargs="+", type=file_name, metavar="RUN", help="stats file, or a folder of them")
+    parser.add_argument(
+        "--new", nargs="+", action="extend", type=file_name, default=[], metavar="RUN", help="the new runs"
+    )
+    parser.add_argument(
+        "--margin", type=margin, metavar="M", help="differences below this count as same, such as 3%% (the default)"
+    )
+    parser.add_argument(
+        "--anchor",
+        type=baseline_labels,
+        default={},
+        metavar="LABEL=VALUE[,LABEL=VALUE]",
+        help="a treatment that is the same in all runs, such as engine=native: others are compared relative to it "
+        "where the earlier runs show that this varies less",
+    )
+    parser.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="PROPERTY",
+        help="compare although this property differs, such as kernel; repeatable",
+    )
+    parser.add_argument(
+        "--failures",
+        choices=FAILURES,
+        default="worst",
+        help="count failed jobs as the worst both ways, or leave them out (default: worst)",
+    )
+    parser.add_argument(
+        "--format", choices=("text", *WRITERS), default="text", help="format of the output (default: text)"
+    )
+
+
+def run(options: Options) -> int:
+    """Write the comparison; return the exit code."""
+    earlier, new = _sides(options)
+    verdicts_options = VerdictOptions(
+        margin=options.margin, accept=frozenset(options.accept), failures=options.failures
+    )
+    progress = _progress(quiet=options.quiet)
+    fresh, unreadable = _read(new, options, progress)
+    past, more = _read(earlier, options, progress)
+    sides = choose_runs(past, fresh, [*unreadable, *more], verdicts_options)
+    verdicts = compare_runs(sides, anchor=options.anchor)
+    _write(verdicts, options)
+    broken = [run for run in fresh if run.incomplete]
+    for run_ in broken:
+        tell(f"bench-master: {run_.file}: {run_.problem or 'the run is incomplete'}")
+    return int(ExitCode.INFRASTRUCTURE if broken else ExitCode.OK)
+
+
+def _sides(options: Options) -> tuple[Sequence[Path], Sequence[Path]]:
+    runs, new = options.runs, options.new
+    if new:
+        return runs, new
+    if len(runs) > 1:
+        return runs[:-1], runs[-1:]
+    if not runs[0].is_dir():
+        raise UsageError(f"{runs[0]}: one run has nothing to be compared with; name another run, or a folder of runs")
+    return runs, ()
+
+
+def _read(
+    paths: Sequence[Path], options: Options, progress: Callable[[int, int], None]
+) -> tuple[list[RunSummary], list[tuple[str, str]]]:
+    """Read runs: a file that is named must be readable, one of a folder is left out if it is not."""
+    folders = [path for path in paths if path.is_dir()]
+    named = find_files(path for path in paths if not path.is_dir())
+    runs = [summarize(StatsFile(path), options.failures) for path in named]
+    known = {path.resolve() for path in named}
+    found = [file for file in find_files(folders) if file.resolve() not in known]
+    more, unreadable = read_runs(found, options.failures, progress)
+    return [*runs, *more], unreadable
+
+
+def _progress(*, quiet: bool) -> Callable[[int, int], None]:
+    last_s = monotonic()
+
+    def show(read: int, of: int) -> None:
+        nonlocal last_s
+        now_s = monotonic()
+        if not quiet and read < of and now_s - last_s >= PROGRESS_INTERVAL_S:
+            last_s = now_s
+            tell(f"read {read:,} of {of:,} runs")
+
+    return show
+
+
+def _write(verdicts: VerdictsReport, options: Options) -> None:
+    if options.format != "text":
+        WRITERS[options.format](verdicts, sys.stdout)
+    elif options.quiet:
+        sys.stdout.write("".join(f"{line}\n" for line in answer_lines(verdicts)))
+    else:
+        write_text(verdicts, sys.stdout, verbose=options.verbose)

@@ -1,0 +1,309 @@
+"""Verdicts between runs as text, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Final, TextIO
+
+from bench_common.safe_text import one_line
+from bench_master.analysis.between import ADVICE
+from bench_master.analysis.report_types import as_json
+from bench_master.analysis.verdict_types import (
+    ArchiveReport,
+    ChangeReport,
+    ComparisonReport,
+    NoiseFloorReport,
+    RunFileReport,
+    VerdictsReport,
+)
+from bench_master.formatting import (
+    Column,
+    fit_table,
+    format_change,
+    format_change_interval,
+    format_share,
+    format_value,
+    paragraph,
+    plural,
+)
+
+SHOWN: Final = 5
+"""Runs and properties that are named without ``-v``."""
+_SIDED: Final = frozenset({"faster", "slower", "better", "worse"})
+CSV_FIELDS: Final = (
+    "treatment", "figure", "unit", "verdict", "reason", "ratio", "low", "high", "p", "earlier_value", "new_value",
+    "earlier_runs", "new_runs", "tipping", "mde", "more_runs", "runs_low", "runs_high",
+)  # fmt: skip
+"""The columns of the CSV report."""
+
+
+def change(comparison: ComparisonReport) -> str:
+    """Return a difference as a person reads it."""
+    return format_change(comparison.ratio, sided=comparison.verdict in _SIDED)
+
+
+def interval(comparison: ComparisonReport) -> str:
+    """Return the ends of an interval; a dash without one."""
+    if comparison.ratio is None or (comparison.low is None and comparison.high is None):
+        return "-"
+    return format_change_interval(comparison.low, comparison.high, comparison.ratio)
+
+
+def answer_lines(verdicts: VerdictsReport) -> list[str]:
+    """Return one line for each verdict, or for the history."""
+    if not verdicts.comparisons:
+        return [one_line(verdicts.answer)]
+    return [one_line(f"{each.verdict.upper()} {each.name} {change(each)}") for each in verdicts.comparisons]
+
+
+def _is_single(verdicts: VerdictsReport) -> bool:
+    archive = verdicts.archive
+    return archive is not None and len(archive.earlier) == len(archive.new) == 1
+
+
+# -- text -----------------------------------------------------------------------------------------------------------
+
+
+def write_text(verdicts: VerdictsReport, out: TextIO, *, verbose: bool = False) -> None:
+    """Write the answer, the table, and how far to trust it; with `verbose` every run and property."""
+    out.writelines(f"{line}\n" for line in text_lines(verdicts, verbose=verbose))
+
+
+def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines of the text report."""
+    yield from paragraph(one_line(verdicts.question))
+    yield ""
+    if verdicts.comparisons:
+        yield from _table(verdicts)
+        yield ""
+        yield from _remarks(verdicts)
+    archive = verdicts.archive
+    if archive is not None:
+        if not archive.new:
+            yield from _history(archive)
+        yield from _trust(verdicts, archive)
+    yield from _warnings(verdicts, verbose=verbose)
+    if archive is not None:
+        yield from _runs(archive, verbose=verbose)
+
+
+def _table(verdicts: VerdictsReport) -> Iterator[str]:
+    single = _is_single(verdicts)
+    columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
+    columns += [Column("difference"), Column("within the runs" if single else "95 % interval", left=True)]
+    figures = {each.figure for each in verdicts.comparisons}
+    if len(figures) > 1:
+        columns.append(Column("figure", left=True, droppable=True))
+    rows = []
+    for each in verdicts.comparisons:
+        cells = [one_line(each.name), each.verdict.upper()]
+        cells += [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
+        rows.append([*cells, change(each), interval(each), *([each.figure] if len(figures) > 1 else [])])
+    if len(figures) == 1:
+        yield from paragraph(f"Figure: {one_line(figures.pop())} (median of the trials of a run)", indent=2)
+    yield from fit_table(columns, rows)
+
+
+def _remarks(verdicts: VerdictsReport) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for each in verdicts.comparisons:
+        if each.reason:
+            reasons.setdefault(each.reason, []).append(one_line(each.name))
+    for reason, names in reasons.items():
+        everyone = len(names) == len(verdicts.comparisons)
+        text = _sentence(reason) if everyone else f"{', '.join(names)}: {reason}"
+        yield from paragraph(one_line(f"{text}."), indent=2, hanging=4)
+    refused = [each for each in verdicts.comparisons if each.verdict == "refused" and each.tipping is not None]
+    for each in refused:
+        which = f"{each.name}: " if len(refused) > 1 else ""
+        if each.tipping:
+            text = f"{which}A shift of {format_share(each.tipping)} between the runs would explain it all."
+        else:
+            text = f"{which}The intervals within the runs show no difference that would need an explanation."
+        yield from paragraph(one_line(text), indent=2, hanging=4)
+    more = [each for each in verdicts.comparisons if each.more_rounds]
+    for each in more:
+        text = f"{each.name}: about {plural(each.more_rounds or 0, 'more run')} of the new build would settle it."
+        yield from paragraph(one_line(text), indent=2, hanging=4)
+    if _is_single(verdicts):
+        text = (
+            f"An interval within the runs does not say by how much runs differ. To decide, {ADVICE}; "
+            "`run-scenario --rerun-baseline` does so for an earlier run."
+        )
+        yield from paragraph(text, indent=2, hanging=4)
+
+
+def _trust(verdicts: VerdictsReport, archive: ArchiveReport) -> Iterator[str]:
+    together = len([each for each in verdicts.comparisons if each.verdict != "refused"])
+    text = _sentence(verdicts.design.scope)
+    if not _is_single(verdicts):
+        text += f"; {'; '.join(verdicts.design.reasons)}"
+    text += "."
+    if together > 1:
+        text += f" All {together} verdicts hold together at 95 %."
+    yield from paragraph(one_line(text), indent=2, hanging=4)
+    if archive.noise:
+        yield from _noise(archive.noise, verdicts.family.margin)
+
+
+def _noise(noise: Sequence[NoiseFloorReport], margin: float) -> Iterator[str]:
+    for each in noise:
+        reach = None if each.high is None else each.high - 1.0
+        needed = (
+            f"a gate at {_margin(margin)} needs {plural(each.new_runs, 'run')} of the new build"
+            if each.new_runs
+            else f"no number of new runs carries a gate at {_margin(margin)}: it takes more earlier runs, or a "
+            "quieter machine"
+        )
+        which = f"{each.name}: runs" if len(noise) > 1 else "Runs"
+        text = f"{which} of this differ by {format_share(reach)} (95 %, {each.runs} runs); {needed}."
+        yield from paragraph(one_line(text), indent=2, hanging=4)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _margin(margin: float) -> str:
+    return f"{100 * margin:.3g} %"
+
+
+def _history(archive: ArchiveReport) -> Iterator[str]:
+    if not archive.changes:
+        yield from paragraph(f"No change in {plural(archive.runs, 'run')}.", indent=2)
+        yield ""
+        return
+    columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
+    columns += [Column("runs"), Column("since", left=True), Column("first file", left=True, droppable=True)]
+    rows = [
+        [
+            one_line(each.name),
+            each.word.upper(),
+            format_change(each.ratio, sided=True),
+            str(each.runs),
+            _when(each),
+            one_line(PurePath(each.since).name),
+        ]
+        for each in archive.changes
+    ]
+    yield from fit_table(columns, rows)
+    if any(each.kind == "newest" for each in archive.changes):
+        yield from paragraph("* the newest runs stand out; too few yet to be a step of the history.", indent=2)
+    yield ""
+
+
+def _when(change_: ChangeReport) -> str:
+    created = (change_.created or "unknown")[:16].replace("T", " ")
+    return f"{created}{' *' if change_.kind == 'newest' else ''}"
+
+
+def _warnings(verdicts: VerdictsReport, *, verbose: bool) -> Iterator[str]:
+    for flag in verdicts.runs.flags:
+        yield from paragraph(one_line(f"! {flag.text}"), indent=2, hanging=4)
+    found = verdicts.environment.differences
+    if not found:
+        return
+    yield from paragraph("The sides differ in:", indent=2)
+    for each in found if verbose else found[:SHOWN]:
+        values = " -> ".join(each.values.values())
+        yield from paragraph(one_line(f"{each.name}: {values} ({each.level})"), indent=4, hanging=6)
+    if not verbose and len(found) > SHOWN:
+        yield f"    and {len(found) - SHOWN} more (-v)"
+
+
+def _runs(archive: ArchiveReport, *, verbose: bool) -> Iterator[str]:
+    left_out = archive.left_out
+    if left_out:
+        yield f"  Left out: {plural(len(left_out), 'file')}"
+        for each in left_out if verbose else left_out[:SHOWN]:
+            yield one_line(f"    {each.file}")
+            yield from paragraph(one_line(each.why), indent=6)
+        if not verbose and len(left_out) > SHOWN:
+            yield f"    and {len(left_out) - SHOWN} more (-v)"
+    if verbose:
+        for name, runs in (("Earlier", archive.earlier), ("New", archive.new)):
+            yield from _run_list(name, runs)
+
+
+def _run_list(name: str, runs: Sequence[RunFileReport]) -> Iterator[str]:
+    if runs:
+        yield f"  {name} runs:"
+        for each in runs:
+            yield one_line(f"    {each.created or 'time unknown'}  {each.file}")
+
+
+# -- other formats --------------------------------------------------------------------------------------------------
+
+
+def write_json(verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write ``weighbridge-verdicts``, as the JSON report has it under ``verdicts``."""
+    json.dump(as_json(verdicts), out, indent=2, ensure_ascii=False, allow_nan=False)
+    out.write("\n")
+
+
+def write_csv(verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write one row for each comparison."""
+    archive = verdicts.archive
+    noise = {each.name: each for each in archive.noise} if archive is not None else {}
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_FIELDS)
+    runs = (archive.runs, len(archive.new)) if archive is not None else (None, None)
+    for each in verdicts.comparisons:
+        floor = noise.get(each.name)
+        ends = (floor.low, floor.high) if floor is not None else (None, None)
+        row = [each.name, each.figure, each.unit, each.verdict, each.reason, each.ratio, each.low, each.high, each.p]
+        row += [each.a_value, each.b_value, *runs, each.tipping, each.mde, each.more_rounds, *ends]
+        writer.writerow(["" if cell is None else cell for cell in row])
+
+
+def write_markdown(verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write a table that can be pasted into an issue, and the remarks below it."""
+    out.write(f"**{_escape(verdicts.question)}**\n\n")
+    if verdicts.comparisons:
+        within = "within the runs" if _is_single(verdicts) else "95 % interval"
+        out.write(f"| treatment | verdict | earlier | new | difference | {within} |\n|---|---|--:|--:|--:|---|\n")
+        for each in verdicts.comparisons:
+            values = [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
+            cells = [each.name, f"**{each.verdict.upper()}**", *values, change(each), interval(each)]
+            out.write(f"| {' | '.join(_escape(cell) for cell in cells)} |\n")
+    elif verdicts.archive is not None and verdicts.archive.changes:
+        out.write("| treatment | verdict | difference | runs | since |\n|---|---|--:|--:|---|\n")
+        for step in verdicts.archive.changes:
+            cells = [step.name, f"**{step.word.upper()}**", format_change(step.ratio, sided=True)]
+            out.write(f"| {' | '.join(_escape(cell) for cell in [*cells, str(step.runs), _when(step)])} |\n")
+    else:
+        out.write(f"{_escape(verdicts.answer)}\n")
+    lines = [" ".join(line.split()) for line in _below(verdicts)]
+    if lines:
+        out.write("\n" + "\n".join(f"- {_escape(line)}" for line in lines) + "\n")
+
+
+def _below(verdicts: VerdictsReport) -> Iterator[str]:
+    """Yield what stands below the table, each remark on one line."""
+    for block in (_remarks(verdicts), *([_trust(verdicts, verdicts.archive)] if verdicts.archive else [])):
+        text: list[str] = []
+        for line in block:
+            if text and not line.startswith("    "):
+                yield " ".join(text)
+                text = []
+            text.append(line.strip())
+        if text:
+            yield " ".join(text)
+    for flag in verdicts.runs.flags:
+        yield flag.text
+
+
+def _escape(text: str) -> str:
+    """Return text that a Markdown table shows as it is."""
+    return one_line(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+WRITERS: Final[Mapping[str, Callable[[VerdictsReport, TextIO], None]]] = {
+    "csv": write_csv,
+    "json": write_json,
+    "markdown": write_markdown,
+}
+"""The formats besides text."""

@@ -1,0 +1,294 @@
+"""`compare`: two runs, an archive, pairs, groups and the history of a folder, from stats files with known levels."""
+
+import csv
+import io
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
+
+from bench_common.records import ticket_of
+from bench_master.cli import run_command_line
+
+ROUNDS = 6
+
+
+def a_run(path, level_ms, *, number=0, engines=("docker",), spread=0.01, jobs=1, head=None, on=None, foot=True):
+    """Write a run whose trials take about `level_ms`, ten times that for the second engine ...; return its path."""
+    generator = np.random.default_rng([7, number])
+    treatments = [
+        treatment_wire(index, {"engine": engine}, ("run",)) | {"jobs_per_trial": jobs}
+        for index, engine in enumerate(engines)
+    ]
+    trials = [(index, block, False) for block in range(ROUNDS) for index in range(len(engines))]
+    about = {"run_id": f"run-{number}", "created": f"2026-01-{1 + number // 24:02}T{number % 24:02}:00:00+00:00"}
+    builder = StatsBuilder(path, header(treatments, trials, **about, **(head or {}))).add(
+        "host", host(0, **(on or {}))
+    )
+    clock, job = 1001 * S, 0
+    for trial, (treatment, _, _) in enumerate(trials):
+        builder.add("event", {"at_ns": clock, "kind": "trial-begin", "trial": trial})
+        for _ in range(jobs):
+            took = int(level_ms * 10**treatment * MS * math.exp(spread * generator.normal()))
+            row = {"ticket": ticket_of(job), "treatment": treatment, "trial": trial}
+            builder.add_jobs(row | {"start_ns": clock, "end_ns": clock + took})
+            clock, job = clock + took, job + 1
+        builder.add("event", {"at_ns": clock, "kind": "trial-end", "trial": trial})
+    return builder.close(footer() if foot else None)
+
+
+def archive(folder, levels_ms, **more):
+    folder.mkdir(exist_ok=True)
+    return [
+        a_run(folder / f"{number:03}.stats.gz", level, number=number, **more)
+        for number, level in enumerate(levels_ms)
+    ]
+
+
+def compare(capsys, *arguments, expected=0):
+    """Return what `compare` prints; a list if it is JSON."""
+    status = run_command_line(["compare", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert status == expected, printed.err
+    return printed
+
+
+def report(capsys, *arguments):
+    return json.loads(compare(capsys, *arguments, "--format", "json").out)
+
+
+LEVELS = (100, 101, 99.5, 100.5, 99, 100.2)
+
+
+def test_two_runs_carry_no_word(tmp_path, capsys):
+    """But their ratio, the interval within them, labelled so, what would explain it, and what to do."""
+    a, b = a_run(tmp_path / "a.stats.gz", 100), a_run(tmp_path / "b.stats.gz", 110, number=1)
+    text = compare(capsys, a, b).out
+    for part in (
+        "REFUSED",
+        "within the runs",
+        "One run each: how much runs differ cannot be known from one",
+        "A shift of",
+        "make both builds treatments of one scenario",
+    ):
+        assert part in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+    found = report(capsys, a, b)
+    assert (found["format"], found["design"]["grade"], found["design"]["unit"]) == (
+        "weighbridge-verdicts",
+        "D",
+        "run",
+    )
+    (comparison,) = found["comparisons"]
+    assert comparison["verdict"] == "refused"
+    assert comparison["ratio"] == pytest.approx(1.1, rel=0.02)
+    assert comparison["low"] < 1.1 < comparison["high"]
+    assert comparison["tipping"] == pytest.approx(comparison["low"] - 1)
+    assert (comparison["a_value"], comparison["b_value"]) == pytest.approx((0.1, 0.11), rel=0.02)
+
+
+def test_a_new_run_against_an_archive(tmp_path, capsys):
+    """Ten percent more are found; the noise floor and the size of a gate are said."""
+    archive(tmp_path / "old", LEVELS, engines=("docker", "native"), spread=0.001)
+    new = a_run(tmp_path / "new.stats.gz", 110, number=30, engines=("docker",), spread=0.001)
+    found = report(capsys, tmp_path / "old", new)
+    (comparison,) = found["comparisons"]
+    assert (comparison["verdict"], comparison["rounds"], found["design"]["grade"]) == ("slower", 6, "C")
+    assert comparison["low"] > 1.05
+    assert found["archive"]["runs"] == 6
+    (floor,) = found["archive"]["noise"]
+    assert floor["sd"] == pytest.approx(0.007, abs=0.003)
+    assert floor["new_runs"] in (1, 2)
+    assert found["answer"].startswith("SLOWER engine=docker +10")
+    text = " ".join(compare(capsys, tmp_path / "old", new).out.split())
+    assert "Runs of this differ by" in text
+    assert "a gate at 3 % needs" in text
+    assert compare(capsys, "-q", tmp_path / "old", new).out.startswith("SLOWER engine=docker +10")
+
+
+def test_equal_runs_are_the_same(tmp_path, capsys):
+    """With three new runs, which are judged by their mean, and a quiet archive."""
+    quiet = archive(tmp_path / "old", [100 + (level - 100) / 10 for level in LEVELS], spread=0.001)
+    new = [a_run(tmp_path / f"new{n}.stats.gz", 100, number=40 + n, spread=0.001) for n in range(3)]
+    found = report(capsys, *quiet, "--new", *new)
+    assert found["comparisons"][0]["verdict"] == "same"
+    assert len(found["archive"]["new"]) == 3
+
+
+def test_four_earlier_runs_are_too_few(tmp_path, capsys):
+    """For a single new one; four against four count as groups."""
+    old = archive(tmp_path / "old", LEVELS[:4])
+    new = [a_run(tmp_path / f"new{n}.stats.gz", 120 + n, number=50 + n) for n in range(4)]
+    few = report(capsys, *old, new[0])
+    assert few["comparisons"][0]["verdict"] == "refused"
+    assert "too few runs" in few["refused"][0]
+    groups = report(capsys, *old, "--new", *new)
+    assert groups["comparisons"][0]["verdict"] == "slower"
+    assert "came before all of the other" in groups["runs"]["flags"][0]["text"]
+
+
+def test_runs_in_turns_are_pairs(tmp_path, capsys):
+    """The drift that both runs of a pair share does not count."""
+    old = [a_run(tmp_path / f"a{n}.stats.gz", 100 * 1.1**n, number=2 * n, spread=0.001) for n in range(6)]
+    new = [a_run(tmp_path / f"b{n}.stats.gz", 106 * 1.1**n, number=2 * n + 1, spread=0.001) for n in range(6)]
+    found = report(capsys, *old, "--new", *new)
+    assert (found["comparisons"][0]["verdict"], found["comparisons"][0]["p"]) == ("slower", 2 / 64)
+    assert "6 pairs of runs in turns" in found["question"]
+
+
+def test_runs_of_another_kind_are_left_out(tmp_path, capsys):
+    """And named, with the reason; what is accepted stays in."""
+    old = archive(tmp_path / "old", LEVELS)
+    facts = host(0)["fingerprint"]
+    folder = tmp_path / "old"
+    a_run(folder / "kernel.stats.gz", 200, number=20, on={"fingerprint": {**facts, "kernel": "7.0"}})
+    a_run(folder / "elsewhere.stats.gz", 200, number=21, on={"host": "blade2"})
+    a_run(folder / "noop.stats.gz", 200, number=22, head={"noop": True})
+    a_run(folder / "killed.stats.gz", 200, number=23, foot=False)
+    a_run(folder / "other.stats.gz", 200, number=24, engines=("podman",))
+    (folder / "again.stats.gz").write_bytes(old[0].read_bytes())
+    (folder / "text.stats.gz").write_text("no stats file")
+    (folder / "cut.stats.gz").write_bytes(old[0].read_bytes()[:9])
+    (folder / "notes.txt").write_text("ignored")
+    os.mkfifo(folder / "pipe.stats.gz")
+    new = a_run(tmp_path / "new.stats.gz", 100, number=30)
+    found = report(capsys, folder, new)
+    left_out = {Path(each["file"]).name.partition(".")[0]: each["why"] for each in found["archive"]["left_out"]}
+    assert found["archive"]["runs"] == 6
+    assert left_out.keys() - {"again", "000"} == {
+        "kernel",
+        "elsewhere",
+        "noop",
+        "killed",
+        "other",
+        "text",
+        "cut",
+        "pipe",
+    }
+    assert len(left_out) == 9
+    assert left_out["kernel"] == "differs in kernel (7.0 against 6.1.0-18-amd64)"
+    assert "host (blade2 against blade1)" in left_out["elsewhere"]
+    assert "no treatment in common" in left_out["other"]
+    assert "killed or is still running" in left_out["killed"]
+    assert "not a regular file" in left_out["pipe"]
+    assert report(capsys, folder, new, "--accept", "kernel")["archive"]["runs"] == 7
+    text = compare(capsys, folder, new).out
+    assert "Left out: 9 files" in text
+    assert "and 4 more (-v)" in text
+    assert "elsewhere.stats.gz" in compare(capsys, "-v", folder, new).out
+
+
+def test_an_archive_that_differs_as_a_whole(tmp_path, capsys):
+    """The numbers are there, the word is refused, and the reason says how to accept it."""
+    archive(tmp_path / "old", LEVELS, on={"engines": {"docker": "27.0"}})
+    new = a_run(tmp_path / "new.stats.gz", 110, number=30)
+    (comparison,) = report(capsys, tmp_path / "old", new)["comparisons"]
+    assert (comparison["verdict"], comparison["ratio"]) == ("refused", pytest.approx(1.1, rel=0.02))
+    assert comparison["reason"] == (
+        "the sides differ in engine docker (27.0 against 20.10.24); --accept 'engine docker' if that is what you "
+        "compare"
+    )
+    accepted = report(capsys, tmp_path / "old", new, "--accept", "engine docker")
+    assert accepted["comparisons"][0]["verdict"] == "slower"
+    assert accepted["environment"]["differences"][0]["level"] == "accepted"
+
+
+def test_other_parameters_do_not_compare(tmp_path, capsys):
+    """A treatment of the same name with another setting is another treatment."""
+    archive(tmp_path / "old", LEVELS)
+    wire = treatment_wire(0, {"engine": "docker"}, ("run",)) | {"jobs_per_trial": 1, "concurrency": 8}
+    builder = StatsBuilder(tmp_path / "b.stats.gz", header([wire], [(0, 0, False)], run_id="b")).add("host", host(0))
+    builder.add_jobs({"ticket": ticket_of(0), "start_ns": 1001 * S, "end_ns": 1002 * S})
+    (comparison,) = report(capsys, tmp_path / "old", builder.close(footer()))["comparisons"]
+    assert comparison["verdict"] == "refused"
+    assert "other parameters: concurrency 2 -> 8" in comparison["reason"]
+
+
+def test_since_when(tmp_path, capsys):
+    """The history of a folder names the first run of a new level; a quiet one says that nothing changed."""
+    levels = [*LEVELS * 2, *(1.1 * level for level in LEVELS * 2)]
+    archive(tmp_path / "runs", levels)
+    found = report(capsys, tmp_path / "runs")
+    (step,) = found["archive"]["changes"]
+    assert (step["kind"], step["word"], step["runs"]) == ("step", "slower", 12)
+    assert step["since"].endswith("012.stats.gz")
+    assert step["ratio"] == pytest.approx(1.1, rel=0.01)
+    assert found["archive"]["noise"][0]["runs"] == 12
+    assert "SLOWER" in compare(capsys, tmp_path / "runs").out
+    archive(tmp_path / "quiet", LEVELS * 2)
+    assert "No change in 12 runs." in compare(capsys, tmp_path / "quiet").out
+    archive(tmp_path / "fresh", [*LEVELS * 2, 140])
+    newest = report(capsys, tmp_path / "fresh")["archive"]["changes"]
+    assert [(one["kind"], one["runs"]) for one in newest] == [("newest", 1)]
+
+
+def test_only_the_current_regime_predicts(tmp_path, capsys):
+    """A run that equals the level since the last step is the same, however fast older ones were."""
+    archive(tmp_path / "old", [*(1.3 * level for level in LEVELS), *LEVELS, *LEVELS], spread=0.001)
+    new = a_run(tmp_path / "new.stats.gz", 100, number=60, spread=0.001)
+    found = report(capsys, tmp_path / "old", new)
+    assert (found["comparisons"][0]["rounds"], found["archive"]["noise"][0]["runs"]) == (12, 12)
+    assert abs(found["comparisons"][0]["ratio"] - 1) < 0.01
+
+
+def test_an_anchor_takes_out_what_runs_share(tmp_path, capsys):
+    """A treatment that is the same in all runs, where the earlier runs show that ratios to it vary less."""
+    shared = [100, 130, 90, 115, 80, 105, 120, 95]
+    archive(tmp_path / "old", shared, engines=("native", "docker"), spread=0.002)
+    new = a_run(tmp_path / "new.stats.gz", 140, number=60, engines=("native", "docker"), spread=0.002)
+    plain = report(capsys, tmp_path / "old", new)
+    assert {each["verdict"] for each in plain["comparisons"]} == {"inconclusive"}
+    (anchored,) = report(capsys, tmp_path / "old", new, "--anchor", "engine=native")["comparisons"]
+    assert (anchored["verdict"], anchored["name"]) == ("same", "engine=docker")
+    assert "relative to engine=native" in anchored["reason"]
+    refused = compare(capsys, tmp_path / "old", new, "--anchor", "engine=natve", expected=2)
+    assert "did you mean 'engine=native'?" in refused.err
+
+
+def test_the_other_formats(tmp_path, capsys):
+    """A row for each comparison, and a table that can be pasted."""
+    archive(tmp_path / "old", LEVELS, engines=("docker", "native"), spread=0.001)
+    new = a_run(tmp_path / "new.stats.gz", 110, number=30, engines=("docker", "native"), spread=0.001)
+    rows = list(csv.DictReader(io.StringIO(compare(capsys, tmp_path / "old", new, "--format", "csv").out)))
+    assert [(row["treatment"], row["verdict"], row["earlier_runs"]) for row in rows] == [
+        ("engine=docker", "slower", "6"),
+        ("engine=native", "slower", "6"),
+    ]
+    markdown = compare(capsys, tmp_path / "old", new, "--format", "markdown").out
+    assert "| engine=docker | **SLOWER** | 100 ms | 110 ms | +" in markdown
+    assert "- engine=native: runs of this differ by" in markdown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["one.stats.gz"], 2, "one run has nothing to be compared with"),
+        (["gone.stats.gz", "one.stats.gz"], 2, "gone.stats.gz: No such file"),
+        (["one.stats.gz", "empty"], 2, "empty: has no stats files"),
+        (["text.stats.gz", "one.stats.gz"], 2, "is not a stats file"),
+        (["one.stats.gz", "killed.stats.gz"], 3, "the run was killed or is still running"),
+        (["cut.stats.gz", "one.stats.gz"], 3, "cut.stats.gz: nothing to read"),
+        (["one.stats.gz", "one.stats.gz"], 2, "is the same run as one.stats.gz"),
+        (["one.stats.gz", "x", "--margin", "3"], 2, "did you mean '3%'?"),
+    ],
+)
+def test_what_cannot_be_compared(tmp_path, capsys, monkeypatch, arguments, status, message):
+    """Is named, with the exit code of other commands for it."""
+    monkeypatch.chdir(tmp_path)
+    one = a_run(tmp_path / "one.stats.gz", 100)
+    a_run(tmp_path / "killed.stats.gz", 100, number=1, foot=False)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.stats.gz").write_text("no stats file")
+    (tmp_path / "cut.stats.gz").write_bytes(one.read_bytes()[:40])
+    try:
+        code = run_command_line(["compare", *arguments])
+    except SystemExit as stopped:
+        code = stopped.code
+    printed = capsys.readouterr()
+    assert code == status, printed
+    assert message in printed.err
+    assert "Traceback" not in printed.err
