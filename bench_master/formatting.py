@@ -24,8 +24,8 @@ _DASH: Final = "-"
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 trial`` or ``6 trials``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return a number with its noun, such as ``1 trial``, ``6 trials`` or ``2 processes``."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"
 
 
 def format_seconds(value: float | None, digits: int = 4) -> str:
