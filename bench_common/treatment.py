@@ -234,6 +234,10 @@ SecurityOption: TypeAlias = Annotated[str, _one_of(SECURITY_OPTIONS)]
 GrantableCapability: TypeAlias = Annotated[str, _one_of(GRANTABLE_CAPABILITIES)]
 DroppableCapability: TypeAlias = Annotated[str, _one_of(DROPPABLE_CAPABILITIES)]
 OperationKind: TypeAlias = Annotated[str, _one_of(OPERATIONS)]
+OutputStream = Literal["stdout", "stderr"]
+OUTPUT_STREAMS: Final[tuple[OutputStream, ...]] = ("stdout", "stderr")
+MatchChoice = Literal["only", "first", "last"]
+MATCH_CHOICES: Final[tuple[MatchChoice, ...]] = ("only", "first", "last")
 MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
 SwapState = Literal["as-is", "off"]
@@ -309,6 +313,44 @@ class ContainerSettings(_Declared, frozen=True):
         return frozenset(name for name in CONTAINER_SETTINGS if getattr(self, name) != getattr(blank, name))
 
 
+class MetricSource(_Declared, frozen=True):
+    """A metric of the user's own, and where a command prints it: what `regex` captures, or what is at `json`."""
+
+    name: str
+    """Its name in reports and thresholds."""
+    regex: str = ""
+    """A regular expression whose one group captures the number; empty: see `json`."""
+    json: str = ""
+    """A path into a JSON document, such as ``$.latency.p95``; empty: see `regex`."""
+    unit: str = "1"
+    """Its unit, such as ``1/s``; ``1`` is a plain number."""
+    better: Literal["higher", "lower", ""] = ""
+    """Which direction is better; empty: neither."""
+    stream: OutputStream = "stdout"
+    """Where the command prints it."""
+    take: MatchChoice = "only"
+    """Which match counts where `regex` matches several times; `only`: several are an error."""
+
+
+OWN_COMMAND: Final = "command"
+"""The workload that runs a command of the user's own."""
+
+
+class OwnCommand(_Declared, frozen=True):
+    """What the workload ``command`` runs: the user's own commands, and the metrics that they print."""
+
+    command: tuple[str, ...]
+    """The measured command."""
+    setup: tuple[str, ...] = ()
+    """Runs before the first job."""
+    prepare: tuple[str, ...] = ()
+    """Runs before `command` in each job, untimed."""
+    cleanup: tuple[str, ...] = ()
+    """Runs after `command` in each job, untimed."""
+    metrics: tuple[MetricSource, ...] = ()
+    """What `command` prints."""
+
+
 class Operation(_Declared, frozen=True):
     """One step of a life-cycle job.
 
@@ -317,7 +359,7 @@ class Operation(_Declared, frozen=True):
     `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once), and
     about how long a guest's step takes where it says so; `signal` that of `kill`; `fresh` says that `pull` takes away
     beforehand what is there of the image. One that is not `timed` prepares or tidies up: it has a row of its own, and
-    its time is none of the job's.
+    its time is none of the job's. `metrics` are the numbers in the output of `exec`.
     """
 
     kind: OperationKind
@@ -327,6 +369,7 @@ class Operation(_Declared, frozen=True):
     signal: str | None = None
     timed: bool = True
     fresh: bool = False
+    metrics: tuple[MetricSource, ...] = ()
 
 
 class Lifecycle(_Declared, frozen=True, tag_field="kind", tag="lifecycle"):
@@ -336,10 +379,14 @@ class Lifecycle(_Declared, frozen=True, tag_field="kind", tag="lifecycle"):
 
 
 class Guest(_Declared, frozen=True, tag_field="kind", tag="guest"):
-    """A guest job: a registered workload with parameters within its schema (base units, see the workload)."""
+    """A guest job: a registered workload with parameters within its schema (base units, see the workload).
+
+    `own` is what the workload ``command`` runs.
+    """
 
     workload: str
     params: Mapping[str, Scalar] = field(default_factory=dict)
+    own: OwnCommand | None = None
 
 
 class OpenLoad(_Declared, frozen=True):

@@ -42,8 +42,8 @@ from bench_worker.pipe_channel import RunContext
 from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests, SendOutcome, SendRequest
 from bench_worker.service_pool import ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
-from workloads.registry import workload
-from workloads.script import job_limit_s, job_script
+from workloads.registry import workload_of
+from workloads.script import job_limit_s, job_script, preparation_script
 
 log = logging.getLogger(__name__)
 
@@ -463,13 +463,13 @@ class JobExecutor:
     def _runner_for(self, treatment: Treatment) -> Callable[[int], JobReport]:
         """Return a function that runs a job of a treatment; work common to all of its jobs is done here."""
         work, noop = treatment.job, self._run_context.noop
-        guest = workload(work.workload) if isinstance(work, Guest) else None
+        guest = workload_of(work) if isinstance(work, Guest) else None
         engine = self._engine(treatment)
         runner = OperationRunner(engine, treatment, guest, free=noop, report_progress=self._report_progress)
         if not treatment.pulls_image:
             engine.prepare(runner.settings)
         run = partial(self._run_packed, runner) if treatment.is_packing and not noop else self._plain_runner(runner)
-        if guest is not None and guest.services and not noop:
+        if guest is not None and (guest.services or preparation_script(treatment)) and not noop:
             pool = ServicePool(
                 engine,
                 treatment,

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import gevent
 from gevent import sleep as gevent_sleep
 from gevent.event import AsyncResult
+from gevent.lock import BoundedSemaphore
 from msgspec.structs import replace
 
 from bench_common.errors import ParseError, WeighbridgeError
@@ -24,6 +25,7 @@ from bench_common.treatment import ContainerSettings, Guest, Operation, Treatmen
 from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.job import Failure, Script
 from workloads.base import Workload
+from workloads.metric_sources import read_metrics
 from workloads.script import (
     CLEANUP_S,
     COMMIT_BYTES,
@@ -159,6 +161,9 @@ STATS_GRACE_S: Final = 1.0
 
 NO_OUTPUT: Final = OperationResult(0, 0)
 
+_searching: Final = BoundedSemaphore(1)
+"""Held by the job whose output is searched with the user's own expressions."""
+
 
 class PreparedOperation(NamedTuple):
     """One operation of a script, ready to run."""
@@ -228,7 +233,8 @@ class OperationRunner:
                 self._step_progress = StepProgress(engine, workload, every_s, report_progress)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         self._guest_step = [
-            bool(operation.argv) and workload is not None and not free for operation in self.script.operations
+            bool(operation.metrics or (operation.argv and workload is not None)) and not free
+            for operation in self.script.operations
         ]
         self.steps = [
             PreparedOperation(
@@ -393,24 +399,38 @@ class OperationRunner:
             # For a workload's own fixed command, 127 means that the shell did not find the tool.
             kind = "command-not-found" if code == NOT_FOUND and kind == "exit-code" else kind
             return Failure(kind, text, *stamps, outputs=(output,))
-        if operation.name not in self._parsed or self._workload is None:
+        if not operation.metrics and (operation.name not in self._parsed or self._workload is None):
             report.outputs = [*(report.outputs or ()), output]
             return None
         if printed.truncated:
             text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes and was cut"
             return Failure("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
-            parsed = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
-            # A number that no message can carry would block every later result.
-            metrics = {name: float(value) for name, value in parsed.items()}
-            self._workload.verify(self._params, metrics)
+            metrics = self._read_metrics(operation, printed)
         except ParseError as error:
-            line = _error_line(printed)
+            line = "" if operation.metrics else _error_line(printed)
             text = f"{error} (the tool printed: {line})" if line else str(error)
             return Failure("parse-error", text[:MAX_MESSAGE_CHARS], *stamps, operation_ok=True, outputs=(output,))
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}
         return None
+
+    def _read_metrics(self, operation: Operation, printed: OperationResult) -> dict[str, float]:
+        """Return the metrics in a step's output; raise `ParseError`."""
+        if operation.metrics:
+            # An expression of the user's can take its whole time limit: it must stop neither the other jobs nor,
+            # with several at a time, whatever else needs a native thread.
+            with _searching:
+                found: dict[str, float] = gevent.get_hub().threadpool.apply(
+                    read_metrics, (operation.metrics, printed.stdout, printed.stderr)
+                )
+            return found
+        assert self._workload is not None
+        parsed = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
+        # A number that no message can carry would block every later result.
+        metrics = {name: float(value) for name, value in parsed.items()}
+        self._workload.verify(self._params, metrics)
+        return metrics
 
 
 def _with_timeout(verb: Any, limit_s: float) -> Callable[[Container], OperationResult]:

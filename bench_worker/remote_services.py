@@ -49,7 +49,7 @@ from bench_worker.services import (
 )
 from bench_worker.slots import JobAborted
 from workloads.base import Service
-from workloads.registry import workload
+from workloads.registry import workload_of
 from workloads.script import CLEANUP_S, remote_service_limit_s
 
 log = logging.getLogger(__name__)
@@ -334,7 +334,7 @@ class RemoteServiceHost:
 
     def _make(self, treatment: Treatment, name: str, ticket: int) -> ServiceSet:
         assert isinstance(treatment.job, Guest)
-        guest = workload(treatment.job.workload)
+        guest = workload_of(treatment.job)
         return ServiceSet(
             self._engine_for(treatment),
             treatment,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TypeAlias
 
+from gevent.lock import BoundedSemaphore
+
 from bench_common.records import JobReport, Outcome
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
@@ -28,6 +30,8 @@ RunScript: TypeAlias = Callable[[OperationRunner, str, Callable[[], None]], JobR
 
 class ServicePool:
     """The services of one treatment: one set for each concurrent job. With `keep`, none is removed.
+
+    What a workload prepares once it prepares in each set; one without services prepares once for all jobs.
 
     `on_unreachable` gets the failure of a service for which the engine did not answer.
     """
@@ -52,6 +56,7 @@ class ServicePool:
         self._keep = keep
         self._preparation = preparation_script(treatment)
         self._idle: list[_JobServices] = []
+        self._shared = None if workload.services else self._new("", 0)
 
     def run_job(self, ticket: int, name: str, perform: RunScript, wait: InterruptibleWait) -> JobReport:
         """Run one job with its services; return its report.
@@ -59,7 +64,7 @@ class ServicePool:
         `perform(runner, name, check)` runs a script in a container of that name; before each operation it calls
         `check`, which raises `JobAborted` if a service is lost.
         """
-        services = self._idle.pop() if self._idle else self._new(name, ticket)
+        services = self._shared or (self._idle.pop() if self._idle else self._new(name, ticket))
         try:
             report = self._run_with_started(services, name, perform, wait)
         except ServiceFailed as failure:
@@ -75,6 +80,8 @@ class ServicePool:
                 services.remove()
             raise
         services.record_loss(report)
+        if services is self._shared:
+            return report
         if report.outcome == Outcome.DONE and self._preparation and services.stop() is None:
             self._idle.append(services)
         elif not self._keep:
@@ -101,18 +108,31 @@ class ServicePool:
     ) -> JobReport:
         outputs = services.start(wait)
         if self._preparation and not services.prepared:
-            prepared = perform(self._performer(services, self._preparation), f"{name}-once", services.check)
+            prepared = self._prepare_once(services, name, perform, wait)
             if prepared.outcome != Outcome.DONE:
                 services.explain_failure(prepared)
                 prepared.stamps, prepared.failed_at = [], -1
                 return prepared
-            services.prepared = True
             outputs += tuple(prepared.outputs or ())
         report = perform(self._performer(services, None), name, services.check)
         report.outputs = [*outputs, *(report.outputs or ())]
         if report.outcome == Outcome.FAILED:
             services.explain_failure(report)
         return report
+
+    def _prepare_once(
+        self, services: _JobServices, name: str, perform: RunScript, wait: InterruptibleWait
+    ) -> JobReport:
+        """Prepare the services, unless another job has done so meanwhile; return the report of the preparation."""
+        wait(services.preparing.acquire)
+        try:
+            if services.prepared:
+                return JobReport()
+            report = perform(self._performer(services, self._preparation), f"{name}-once", services.check)
+            services.prepared = report.outcome == Outcome.DONE
+            return report
+        finally:
+            services.preparing.release()
 
     def _performer(self, services: _JobServices, operations: tuple[Operation, ...] | None) -> OperationRunner:
         return OperationRunner(
@@ -129,13 +149,15 @@ class ServicePool:
 class _JobServices:
     """All services of one job, on this worker and on others.
 
-    `words` are their addresses since their latest start; `prepared` says whether the one-time preparation is done.
+    `words` are their addresses since their latest start; `prepared` says whether the one-time preparation is done;
+    who is at it holds `preparing`.
     """
 
     def __init__(self, here: ServiceSet, away: Sequence[RemoteServiceClient]) -> None:
         self._local = here
         self._remote = away
         self.prepared = False
+        self.preparing = BoundedSemaphore(1)
 
     @property
     def words(self) -> dict[str, str]:

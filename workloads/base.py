@@ -17,9 +17,9 @@ from workloads.line_reader import clean_line
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_common.treatment import Scalar
+    from bench_common.treatment import Guest, MetricSource, Scalar
 
-Direction = Literal["higher", "lower"]
+Direction = Literal["higher", "lower", ""]
 ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "text"]
 
 
@@ -54,7 +54,7 @@ class Metric:
     unit: str
     """Its unit, such as ``1/s``."""
     direction: Direction
-    """Whether higher or lower is better."""
+    """Whether higher or lower is better; empty: neither."""
     help: str
     """One line for ``list-workloads``."""
 
@@ -75,6 +75,8 @@ class Step:
     """Run before the first job of a treatment only, to prepare the services; they keep what it prepared."""
     expected_s: float | None = None
     """About how long it takes (s); without it, as long as the job may take."""
+    metrics: tuple[MetricSource, ...] = ()
+    """What to find in its output in place of what `parse` of the workload returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ class Workload(abc.ABC):
     """Regular expression for lines that only a run prints: where the parser refuses one, the run is incomplete."""
     install_hint: ClassVar[str] = ""
     """How to get the binary where no package has its name."""
+    description: ClassVar[str] = ""
+    """What ``list-workloads NAME`` says below its tables."""
     caveat: ClassVar[str] = ""
     """What a reader of its numbers must know, in a few words."""
 
@@ -155,6 +159,11 @@ class Workload(abc.ABC):
         Pure: no clock, file or process. Raises `ParseError`, with the offending line, on text that is not a complete,
         successful run of a supported version; `NotARunOutput` where the text is no run of this test at all.
         """
+
+    def for_job(self, job: Guest) -> Workload:
+        """Return the workload as `job` configures it, for one whose metrics or services are not always the same."""
+        del job
+        return self
 
     def run_starts(self, lines: Sequence[str]) -> list[int]:
         """Return the places of those lines of a log, from 0, that a run can begin with."""

@@ -19,6 +19,8 @@ from workloads.base import Workload
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from bench_common.treatment import Guest
+
 GROUP: Final = "weighbridge.workloads"
 
 _ATTRIBUTES: Final = ("name", "summary", "image", "binary", "parameters", "metrics")
@@ -46,6 +48,11 @@ def workload(name: str) -> Workload:
     known = ", ".join(usable) or "(none is installed)"
     why = "".join(f"; {complaint}" for complaint in broken if f"'{name}'" in complaint)
     raise UsageError(f"unknown workload {name!r}{did_you_mean(name, usable)}; one of: {known}{why}")
+
+
+def workload_of(job: Guest) -> Workload:
+    """Return the workload of `job`, as the job configures it; raise `UsageError` as `workload` does."""
+    return workload(job.workload).for_job(job)
 
 
 @cache

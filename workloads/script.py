@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bench_common.treatment import Guest, Operation, Treatment
 from workloads.base import Service, Step
-from workloads.registry import workload
+from workloads.registry import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def job_script(treatment: Treatment) -> tuple[Operation, ...]:
     job = treatment.job
     if not isinstance(job, Guest):
         return job.operations
-    steps = [step for step in workload(job.workload).steps(job.params) if not step.once]
+    steps = [step for step in workload_of(job).steps(job.params) if not step.once]
     if len(steps) == 1:
         return (_CREATE, _START, replace(_exec_operation(steps[0]), kind="wait"), _REMOVE)
     return (_CREATE, _START, *(_exec_operation(step) for step in steps), _REMOVE)
@@ -60,22 +60,28 @@ def job_script(treatment: Treatment) -> tuple[Operation, ...]:
 def preparation_script(treatment: Treatment) -> tuple[Operation, ...]:
     """Return what is done once before the first job of `treatment`, in order; nothing where nothing is."""
     job = treatment.job
-    steps = workload(job.workload).steps(job.params) if isinstance(job, Guest) else ()
+    steps = workload_of(job).steps(job.params) if isinstance(job, Guest) else ()
     once = [_exec_operation(step) for step in steps if step.once]
     return (_CREATE, _START, *once, _REMOVE) if once else ()
 
 
 def _exec_operation(step: Step) -> Operation:
-    return Operation("exec", step.name, argv=step.argv, seconds=step.expected_s, timed=step.timed)
+    return Operation(
+        "exec", step.name, argv=step.argv, seconds=step.expected_s, timed=step.timed, metrics=step.metrics
+    )
 
 
 def job_metrics(treatment: Treatment) -> dict[str, dict[str, str]]:
     """Return unit and direction (empty: neither way is better) of what jobs of `treatment` give beside times."""
     job = treatment.job
     if isinstance(job, Guest):
-        metrics = workload(job.workload).metrics
+        metrics = workload_of(job).metrics
         return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}
-    found = {}
+    found = {
+        source.name: {"unit": source.unit, "direction": source.better}
+        for operation in job.operations
+        for source in operation.metrics
+    }
     if any(operation.kind == "commit" for operation in job.operations):
         found[COMMIT_BYTES] = {"unit": "B", "direction": "lower"}
     if any(operation.kind == "stats" and operation.seconds is not None for operation in job.operations):
@@ -84,12 +90,15 @@ def job_metrics(treatment: Treatment) -> dict[str, dict[str, str]]:
 
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
-    """Return how long an operation may take, in seconds, before it counts as failed."""
+    """Return how long an operation may take, in seconds, before it counts as failed.
+
+    A benchmark of unknown duration gets long enough for any; a command of the user's own has the user's own timeout.
+    """
     if operation.kind in ("sleep", "hold"):
         return (operation.seconds or 0.0) + treatment.timeout_s
     if operation.kind == "stop":
         return (operation.seconds or 0.0) + treatment.timeout_s
-    if isinstance(treatment.job, Guest) and operation.argv:
+    if isinstance(treatment.job, Guest) and operation.argv and treatment.job.own is None:
         expected = step_seconds(operation, treatment.job)
         if expected is None:
             return max(UNKNOWN_DURATION_S, treatment.timeout_s)
@@ -99,7 +108,7 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
 
 def step_seconds(operation: Operation, job: Guest) -> float | None:
     """Return about how long a guest's step takes, in seconds; None if unknown."""
-    return workload(job.workload).expected_seconds(job.params) if operation.seconds is None else operation.seconds
+    return workload_of(job).expected_seconds(job.params) if operation.seconds is None else operation.seconds
 
 
 def job_limit_s(treatment: Treatment) -> float:
@@ -127,7 +136,7 @@ def service_limit_s(treatment: Treatment, service: Service) -> float:
 
 
 def _services(treatment: Treatment) -> tuple[Service, ...]:
-    return workload(treatment.job.workload).services if isinstance(treatment.job, Guest) else ()
+    return workload_of(treatment.job).services if isinstance(treatment.job, Guest) else ()
 
 
 def fill_placeholders(argv: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from bench_master.formatting import choose_format, tab_separated, wrap_last_colu
 from workloads.registry import workload, workload_classes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workloads.base import Parameter, Workload
 
 NAME = "list-workloads"
@@ -55,7 +57,7 @@ def _list_all(chosen: str) -> list[str]:
     classes = workload_classes()
     if chosen == "json":
         return [json.dumps([_describe(each) for each in classes.values()], indent=2)]
-    rows = [(name, each.image, each.summary) for name, each in classes.items()]
+    rows = [(name, each.image or "yours", each.summary) for name, each in classes.items()]
     return wrap_last_column(COLUMNS, rows) if chosen == "table" else tab_separated([COLUMNS, *rows])
 
 
@@ -70,14 +72,18 @@ def _describe_one(chosen_workload: Workload, chosen: str) -> list[str]:
     if chosen == "tsv":
         marked = [("parameter", *row) for row in parameter_rows] + [("metric", *row) for row in metric_rows]
         return tab_separated([("KIND", "NAME", "TYPE OR UNIT", "DEFAULT OR DIRECTION", "DESCRIPTION"), *marked])
+    needs = f"image {kind.image}; native runs need {kind.binary} on PATH"
+    if not kind.image:
+        needs = "image: yours, as container.image; native runs need your command on PATH"
+    tables: list[tuple[Sequence[str], Sequence[Sequence[str]]]]
+    tables = [(PARAMETER_COLUMNS, parameter_rows), (METRIC_COLUMNS, metric_rows)]
     return [
         f"{kind.name}: {kind.summary}",
-        f"image {kind.image}; native runs need {kind.binary} on PATH",
+        needs,
         *(f"service {one.name}: image {one.image}; native runs need {one.binary} on PATH" for one in kind.services),
-        "",
-        *wrap_last_column(PARAMETER_COLUMNS, parameter_rows),
-        "",
-        *wrap_last_column(METRIC_COLUMNS, metric_rows),
+        *(line for columns, rows in tables if rows for line in ("", *wrap_last_column(columns, rows))),
+        *([""] if kind.description else []),
+        *kind.description.splitlines(),
     ]
 
 

@@ -13,6 +13,7 @@ from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.engine_traits import default_engine, engine_names
 from bench_common.treatment import ARRIVAL_PROCESSES, SWAP_STATES
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
+from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS, KeysOfOwnCommand
 from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
 from bench_master.scenario.keys_run import (
     FULL,
@@ -103,6 +104,7 @@ def scenario_format() -> ScenarioFormat:
             MapOf("parameters of the workload by name", "^.+$", ParamShape()),
             "the parameters of the workload",
         ),
+        *COMMAND_FIELDS,
         Field(
             "swap",
             Choice("state of swap", SWAP_STATES),
@@ -122,6 +124,7 @@ def scenario_format() -> ScenarioFormat:
         "job",
         (*own, *settings, engines, matrix_field),
         (
+            KeysOfOwnCommand(),
             AtMostOneOf(("operations", "workload"), required=True),
             RequiresKey("params", "workload"),
             AtMostOneOf(TRIAL_SIZE_KEYS),
@@ -248,6 +251,7 @@ def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Recor
         field.name: field.shape for field in settings if field.name not in {"container", "services"}
     }
     keys["operations"] = OperationsShape()
+    keys |= {field.name: field.shape for field in STEP_FIELDS}
     keys["params."] = ParamShape()
     records = {"container": container} | {f"services.{one.name}": one.shape for one in services.fields}
     for prefix, record in records.items():

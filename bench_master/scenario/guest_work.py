@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
-from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Operation
+from bench_common.treatment import OWN_COMMAND, ContainerSettings, Guest, Lifecycle, Operation
 from bench_master.scenario.guest import PARAMS
 from bench_master.scenario.inheritance import list_values
+from bench_master.scenario.keys_command import own_command
 from bench_master.scenario.keys_container import CONTAINER_FIELDS
 from bench_master.scenario.types import INVALID, ListOf, MapOf
 
@@ -192,7 +193,8 @@ class GuestJob:
         if container.command is not None:
             name = f"job {self.label}" if self.label else "the job"
             findings.note(f"{name}: 'container.command' is ignored: the workload has its own commands")
-        container = replace(container, image=container.image or self.workload.image, command=None)
+        self._check_image(container, settings, findings)
+        container = replace(container, image=container.image or self.workload.image or None, command=None)
         params = guest.params if guest is not None else self.workload().defaults()
         services = service_settings(self.workload, params, settings, findings)
         placement = service_placement(services or {}, settings)
@@ -208,12 +210,28 @@ class GuestJob:
         """Return the guest job with every parameter; None where the workload rejects their combination."""
         params = self.workload().defaults()
         params |= {key.removeprefix(PARAMS): one.value for key, one in settings.items() if key.startswith(PARAMS)}
+        if self.workload.name == OWN_COMMAND:
+            own = own_command(settings)
+            if own is None and not findings.is_misspelt("command"):
+                message = "'command' is missing: workload command runs a command of yours, such as [mytool, --all]"
+                findings.add(self.place, message, deep=True)
+            return None if own is None else Guest(OWN_COMMAND, {}, own)
         try:
             self.workload().steps(params)
         except (ValueError, WeighbridgeError) as error:
             findings.add(self.place, f"workload {self.workload.name} rejects its parameters: {error}", deep=True)
             return None
         return Guest(self.workload.name, params)
+
+    def _check_image(self, container: ContainerSettings, settings: Settings, findings: Diagnostics) -> None:
+        """Report a job without an image whose workload has none, where the engine needs one."""
+        given = self.workload.image or container.image or container.rootfs or "container" in settings
+        if not given and engine_traits(self.engine).has_images and not findings.is_misspelt("image"):
+            message = (
+                f"'container.image' is missing: workload {self.workload.name} has no image of its own, and engine "
+                f"{self.engine} needs one, such as weighbridge/base"
+            )
+            findings.add(self.place, message, deep=True)
 
     def _with_service_network(
         self, services: Mapping[str, ContainerSettings], container: ContainerSettings, findings: Diagnostics

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from bench_common.errors import did_you_mean
 from bench_common.treatment import OPERATIONS, SYNTAX, Operation, parse_stop_condition
 from bench_master.scenario.diagnostics import Diagnostics, Located
+from bench_master.scenario.keys_command import MetricsShape
 from bench_master.scenario.types import (
     DURATION,
     INVALID,
@@ -82,6 +83,13 @@ _OPTIONS: Final[dict[str, Field]] = {
     "kill": Field("signal", Choice("signal", SIGNALS), "the signal to send", default=DEFAULT_SIGNAL),
 }
 """The one option of each operation that has one."""
+_METRICS: Final = Field("metrics", MetricsShape(), "the metrics that the command prints, by name")
+"""A second option of `exec`, for its long form."""
+
+
+def _record(kind: str, field: Field) -> Record:
+    """Return the long form of an operation's option."""
+    return Record(f"operation '{kind}'", (field, _METRICS) if kind == "exec" else (field,))
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,8 @@ class OperationShape(Shape):
             findings.add(place, f"unknown operation '{kind}'{hint}; one of: {', '.join(OPERATIONS)}")
             return INVALID
         value = self._option(kind, option, place, findings)
-        if value is INVALID:
+        metrics = self._metrics(option) if kind == "exec" else ()
+        if INVALID in (value, metrics):
             return INVALID
         if kind == "stop":
             return Operation(kind, kind, seconds=DEFAULT_GRACE_S if value is None else value)
@@ -118,7 +127,7 @@ class OperationShape(Shape):
         return (
             Operation(kind, kind, seconds=value)
             if kind in {"sleep", "stats", "hold"}
-            else Operation(kind, kind, argv=value or ())
+            else Operation(kind, kind, argv=value or (), metrics=metrics)
         )
 
     def _option(self, kind: str, node: Node | None, place: SourceLocation, findings: Diagnostics) -> Any:
@@ -136,11 +145,17 @@ class OperationShape(Shape):
             findings.add(node.place, f"'{kind}' takes no option: write '{kind}' alone, not {quote_node(node)}")
             return INVALID
         if isinstance(node, MappingNode):
-            read = Record(f"operation '{kind}'", (field,)).read(node, findings)
+            read = _record(kind, field).read(node, findings)
             if field.name in read:
                 return read[field.name].value
             return INVALID if field.required else None
         return field.shape.read(node, findings)
+
+    @staticmethod
+    def _metrics(option: Node | None) -> Any:
+        """Return the metrics of an `exec` in its long form, whose problems are already reported."""
+        given = option.values.get(_METRICS.name) if isinstance(option, MappingNode) else None
+        return () if given is None else _METRICS.shape.read(given, Diagnostics())
 
     def schema(self) -> dict[str, Any]:
         alone = [kind for kind in OPERATIONS if kind not in _OPTIONS or not _OPTIONS[kind].required]
@@ -152,7 +167,7 @@ class OperationShape(Shape):
         field = _OPTIONS.get(kind)
         value: dict[str, Any] = {"type": "null"}
         if field is not None:
-            forms = [field.shape.schema(), Record(f"operation '{kind}'", (field,)).schema()]
+            forms = [field.shape.schema(), _record(kind, field).schema()]
             value = {"anyOf": [*forms, value] if not field.required else forms}
         return {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
 
@@ -175,7 +190,7 @@ class OperationsShape(Shape):
         if any(operation is INVALID for operation, _ in read):
             return INVALID
         given = [Located(operation, place) for operation, place in read]
-        complaints = list(invalid_operations(given))
+        complaints = [*invalid_operations(given), *_repeated_metrics(given)]
         for place, message in complaints:
             findings.add(place, message, deep=True)
         return INVALID if complaints else with_unique_names([one.value for one in given])
@@ -185,6 +200,18 @@ class OperationsShape(Shape):
 
     def label(self, value: Any) -> Scalar:
         return truncate_label("+".join(operation.name for operation in value))
+
+
+def _repeated_metrics(operations: Sequence[Located[Operation]]) -> Iterator[tuple[SourceLocation, str]]:
+    """Yield the place of each operation with a metric that an earlier one of the job has, and the reason."""
+    owners: dict[str, SourceLocation] = {}
+    for given in operations:
+        for source in given.value.metrics:
+            first = owners.setdefault(source.name, given.place)
+            if first is not given.place:
+                where = f"on line {first.line}" if first.line else "before"
+                text = f"metric '{source.name}' is in the job twice (first in the operation {where}): rename one"
+                yield given.place, text
 
 
 def with_unique_names(operations: Sequence[Operation]) -> tuple[Operation, ...]:

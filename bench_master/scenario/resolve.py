@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bench_common.engine_traits import default_engine
-from bench_common.treatment import Lifecycle, OpenLoad, Scalar, Treatment
+from bench_common.treatment import OWN_COMMAND, Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
 from bench_master.scenario.guest import PARAMS, find_parameter, parameter_shape, parse_param
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
 from bench_master.scenario.inheritance import flatten, list_values, merge_settings
+from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS
 from bench_master.scenario.matrix import (
     MAX_TREATMENTS,
     Matrix,
@@ -119,8 +120,10 @@ class Resolver:
         settings = merge_settings(flatten(scenario, fields), flatten(own, (*fields, *self._format.job_fields)))
         if workload is None:
             settings["operations"] = own["operations"]
-        elif "params" in own:
-            settings |= _parse_own_params(workload, own["params"])
+        else:
+            settings |= {field.name: own[field.name] for field in COMMAND_FIELDS if field.name in own}
+            if "params" in own:
+                settings |= _parse_own_params(workload, own["params"])
         understood = self._parse_matrix_params(matrix.value, workload)
         measured = list_values(engines) or (default_engine(),)
         return _InheritedJob(label, settings, workload, measured, understood, given.place)
@@ -243,6 +246,11 @@ class Resolver:
 
     def _matrix_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
         """Return whether the keys that the matrix varies apply to this job."""
+        steps = [field.name for field in STEP_FIELDS if field.name in cell.settings]
+        if steps and (job.workload is None or job.workload.name != OWN_COMMAND):
+            message = f"'{steps[0]}' varies here, but this job does not run the workload {OWN_COMMAND}"
+            self._findings.add(cell.settings[steps[0]].place, f"{message}; give it a matrix of its own", deep=True)
+            return False
         if job.workload is not None and "operations" in cell.settings:
             message = f"'operations' varies here, but this job runs the workload {job.workload.name}"
             self._findings.add(

@@ -120,7 +120,8 @@ def _tools() -> Mapping[str, Sequence[str]]:
     needed: dict[str, list[str]] = {}
     for name, workload in workload_classes().items():
         for binary in dict.fromkeys((workload.binary, *(service.binary for service in workload.services))):
-            needed.setdefault(binary, []).append(name)
+            if binary:
+                needed.setdefault(binary, []).append(name)
     return needed
 
 
