@@ -264,7 +264,10 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
         return sum(outcome[name] for outcome in ledger.outcomes.values())
 
     footer = ledger.footer or {}
-    done, failed, lost, aborted = count("done"), count("failed"), count("lost"), count("aborted")
+    left_out = sum(
+        outcome["failed"] for index, outcome in ledger.outcomes.items() if _skip_reason(ledger, index) is not None
+    )
+    done, failed, lost, aborted = count("done"), count("failed") - left_out, count("lost"), count("aborted")
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
     planned = footer.get("counts", {}).get("planned", ledger.plan.jobs())
     ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
@@ -275,6 +278,7 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
         jobs=done + failed + lost + aborted,
         done=done,
         failed=failed,
+        left_out=left_out,
         lost=lost,
         aborted=aborted,
         # The footer also counts the jobs of trials that never began.
@@ -372,7 +376,12 @@ def _treatments(
                 concurrency=treatment.get("concurrency"),
                 skipped=_skip_reason(ledger, index),
                 trials=TrialCounts(planned=planned, run=ran),
-                jobs=_jobs(ledger.outcomes[index], ledger.plan.jobs(index), whole=whole),
+                jobs=_jobs(
+                    ledger.outcomes[index],
+                    ledger.plan.jobs(index),
+                    whole=whole,
+                    skipped=_skip_reason(ledger, index) is not None,
+                ),
                 busy_s=busy_s,
                 jobs_per_s=ledger.outcomes[index]["done"] / busy_s if busy_s else None,
                 timing_error_p99_s=p99_s,
@@ -392,18 +401,21 @@ def _treatments(
     return compare_to_baseline(found, ledger.baseline)
 
 
-def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool) -> JobCounts:
+def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool, skipped: bool) -> JobCounts:
     done, failed, lost, aborted = (counts[name] for name in ("done", "failed", "lost", "aborted"))
+    # The jobs of an optional treatment did not fail for want of its image: they are left out.
+    left_out, failed = (failed, 0) if skipped else (0, failed)
     return JobCounts(
         total=done + failed + lost + aborted,
         done=done,
         failed=failed,
+        left_out=left_out,
         lost=lost,
         aborted=aborted,
         not_started=counts["not_started"] if whole else None,
         warmup=counts["warmup"],
         planned=planned,
-        missing=None if planned is None else max(0, planned - done - failed),
+        missing=None if planned is None else max(0, planned - done - failed - left_out),
     )
 
 

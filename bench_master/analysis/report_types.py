@@ -207,6 +207,8 @@ class TotalsReport:
     """Measured jobs that were done."""
     failed: int
     """Measured jobs that failed."""
+    left_out: int
+    """Measured jobs of optional treatments that were skipped; they are in no other count."""
     lost: int
     """Measured jobs that were lost with their worker."""
     aborted: int

@@ -48,6 +48,8 @@ class JobCounts:
     """Jobs that were done."""
     failed: int
     """Jobs that failed."""
+    left_out: int
+    """Jobs of an optional treatment that was skipped; they are in no other count."""
     lost: int
     """Jobs that were lost with their worker."""
     aborted: int

@@ -356,6 +356,8 @@ def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> 
     """Return the number of jobs by outcome, each counted once."""
     among = sum(entry.jobs.not_started or 0 for entry in treatments)
     parts = [f"{totals.done:,} done", f"{totals.failed:,} failed"]
+    if totals.left_out:
+        parts.append(f"{totals.left_out:,} left out (optional)")
     if totals.lost:
         parts.append(f"{totals.lost:,} lost")
     if totals.aborted:

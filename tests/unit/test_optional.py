@@ -19,6 +19,7 @@ MISSING = "No such image: weighbridge/blogbench:latest"
 
 def written(tmp_path, *errors, optional=True, done=0):
     """Write a run of one treatment whose jobs failed with these errors, after some that were done."""
+    tmp_path.mkdir(exist_ok=True)
     path = tmp_path / "a.stats.gz"
     writer = StatsWriter(path)
     treatment = treatment_wire(0, {"engine": "docker"}, ["create"], {"m": {"unit": "1", "direction": "higher"}})
@@ -51,6 +52,24 @@ def test_a_missing_requirement_skips_the_treatment(tmp_path, kind):
         write_report(path, out, name)
         assert MISSING in out.getvalue().replace("\n    ", " ")
     assert StatsFile(path).header["treatments"][0]["optional"] is True
+
+
+def test_jobs_that_are_left_out_did_not_fail(tmp_path):
+    """They have a count of their own, of the treatment and of the run, and none of them is missing."""
+    path = written(tmp_path, ("image-missing", MISSING), ("image-missing", MISSING))
+    document, text = io.StringIO(), io.StringIO()
+    write_report(path, document, "json")
+    write_report(path, text, "text")
+    report = json.loads(document.getvalue())
+    for counts in (report["totals"], report["treatments"][0]["jobs"]):
+        assert (counts["failed"], counts["left_out"], counts["done"]) == (0, 2, 0)
+    assert report["totals"]["missing"] == 0
+    assert report["run_state"] == "complete"
+    assert "0 done, 0 failed, 2 left out (optional)" in text.getvalue()
+    failed = io.StringIO()
+    write_report(written(tmp_path / "other", ("exit-code", "exit code 1")), failed, "json")
+    totals = json.loads(failed.getvalue())["totals"]
+    assert (totals["failed"], totals["left_out"]) == (1, 0)
 
 
 @pytest.mark.parametrize(

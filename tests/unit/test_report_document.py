@@ -47,7 +47,7 @@ def test_the_document_has_figures_by_treatment(path):
     """Outcomes, rate, operations, the whole job and metrics are those of the run's rows."""
     docker, native = report_of(lifecycle_run(path))["treatments"]
     assert docker["jobs"] == {
-        "total": 3, "done": 2, "failed": 1, "lost": 0, "aborted": 0, "not_started": 0, "warmup": 1,
+        "total": 3, "done": 2, "failed": 1, "left_out": 0, "lost": 0, "aborted": 0, "not_started": 0, "warmup": 1,
         "planned": 3, "missing": 0,
     }  # fmt: skip
     start = docker["operations"]["start"]
@@ -374,7 +374,7 @@ def test_every_reason_for_an_incomplete_run_is_listed(path):
     builder.add("event", {"at_ns": S, "kind": "worker-lost", "worker": 0, "reason": "no heartbeat for 10 s"})
     report = report_of(builder.close(footer(status="interrupted", not_started=9)))
     assert report["treatments"][0]["jobs"] == {
-        "total": 6, "done": 1, "failed": 0, "lost": 3, "aborted": 2, "not_started": 4, "warmup": 0,
+        "total": 6, "done": 1, "failed": 0, "left_out": 0, "lost": 3, "aborted": 2, "not_started": 4, "warmup": 0,
         "planned": None, "missing": None,
     }  # fmt: skip
     assert report["incomplete"] == [
