@@ -52,6 +52,9 @@ _RATE_UNITS: Final = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute
 RATE_PATTERN: Final = rf"^{_NUMBER}(?: ?/ ?(?:{'|'.join(sorted(_RATE_UNITS, key=len, reverse=True))}))?$"
 """What `parse_rate` accepts, as a regular expression that ECMA-262 and Python read alike."""
 
+PERCENT_PATTERN: Final = rf"^{_NUMBER} ?%$"
+"""What `parse_percent` accepts, as a regular expression that ECMA-262 and Python read alike."""
+
 SIZE_EXPECTED: Final = "a size such as 512MiB, 2GB or a whole number of bytes"
 RATE_EXPECTED: Final = "a rate such as 200/s, 30/min or a number a second"
 DURATION_EXPECTED: Final = "a duration such as 500ms, 90s, 1h30m or a number of seconds"
@@ -120,6 +123,20 @@ def parse_rate(text: str) -> float:
         hint = did_you_mean(unit, _RATE_UNITS)
         raise ValueError(f"unknown unit of time {unit!r}{hint}; expected {RATE_EXPECTED}")
     return float(Decimal(number) / _RATE_UNITS[unit or "s"])
+
+
+def parse_percent(text: str) -> float:
+    """Return the share that a percentage such as ``3%`` stands for: 0.03. Raises `ValueError`."""
+    match = re.fullmatch(rf"({_NUMBER}) ?(%?)", text)
+    if match is None or not match[2]:
+        hint = f" (did you mean '{text}%'?)" if match else ""
+        raise ValueError(f"expected a percentage such as 3%{hint}")
+    return float(Decimal(match[1]) / 100)
+
+
+def format_share(share: float) -> str:
+    """Return a share as a percentage: ``3%``."""
+    return f"{100.0 * share:.12g}%"
 
 
 def format_rate(per_second: float) -> str:

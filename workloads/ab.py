@@ -128,6 +128,11 @@ class Ab(Workload):
         if metrics["requests"] != params["requests"]:
             raise ParseError(f"{metrics['requests']:.0f} of {params['requests']} requests were answered")
 
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return the number of requests."""
+        del params
+        return {"requests": "requests"}
+
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run by ab 2.3 in which every request was answered as it should be.
 

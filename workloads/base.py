@@ -122,6 +122,8 @@ class Workload(abc.ABC):
     """What a scenario may set."""
     metrics: ClassVar[tuple[Metric, ...]]
     """What `parse` may return."""
+    headline: ClassVar[str] = ""
+    """The metric by which treatments are compared unless a scenario says otherwise; empty: the first one."""
     tool_option_names: ClassVar[Mapping[str, str]] = {}
     """By the tool's own name of an option, now or in old versions: the parameter. Scenarios may use these names."""
     services: ClassVar[tuple[Service, ...]] = ()
@@ -185,6 +187,14 @@ class Workload(abc.ABC):
         """Return about how long one job takes on an idle machine, in seconds; None if unknown."""
         del params
         return None
+
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return the figures whose values `params` fix, each with the parameter; ``job`` is the run's duration.
+
+        Such a figure tells no treatments apart.
+        """
+        del params
+        return {}
 
     def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
         """Raise `ParseError` where `metrics` show that a job with `params` did less than it should."""

@@ -103,6 +103,11 @@ class Blogbench(Workload):
         )
         return (Step("run", ("sh", "-c", SCRIPT, "blogbench", *argv)),)
 
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return the run time."""
+        del params
+        return {"job": "iterations"}
+
     def parse(self, text: str) -> dict[str, float]:
         """Return the two scores of one complete run by blogbench 1.x, under the name of its version.
 

@@ -104,6 +104,11 @@ class Blogload(Workload):
         )
         return (Step("run", (self.binary, "-c", program(), *argv)),)
 
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return the run time."""
+        del params
+        return {"job": "time", "total_time_s": "time"}
+
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run."""
         lines = LineReader("blogload", read_lines(text))

@@ -110,6 +110,11 @@ class Iibench(Workload):
         )
         return (Step("run", argv),)
 
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return the number of rows."""
+        del params
+        return {"rows": "max_rows"}
+
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run: of our program, of iibench of 2012, or of its successor.
 

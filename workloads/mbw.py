@@ -229,6 +229,11 @@ class Mbw(Workload):
             return (Step("run", ("sh", "-c", SCRIPT, "mbw", *argv)),)
         return (Step("run", ("sh", "-c", PROCESSES_SCRIPT, "mbw", str(params["processes"]), *argv)),)
 
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return the number of processes."""
+        del params
+        return {"processes": "processes"}
+
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run by mbw 1.x or 2.x.
 

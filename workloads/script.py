@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from bench_common.thresholds import CONTAINERS, JOB_SERIES, RESPONSE_SERIES, Primary
 from bench_common.treatment import Guest, Operation, Treatment
 from workloads.base import Service, Step
 from workloads.registry import workload_of
@@ -87,6 +88,42 @@ def job_metrics(treatment: Treatment) -> dict[str, dict[str, str]]:
     if any(operation.kind == "stats" and operation.seconds is not None for operation in job.operations):
         found[STATS_READINGS] = {"unit": "1", "direction": ""}
     return found
+
+
+def default_primary(treatment: Treatment) -> str:
+    """Return the figure by which treatments of this kind of job are compared unless the scenario names one."""
+    if treatment.is_packing:
+        return CONTAINERS
+    if isinstance(treatment.job, Guest):
+        its = workload_of(treatment.job)
+        fixed = its.fixed_figures(treatment.job.params)
+        judged = [metric.name for metric in its.metrics if metric.direction]
+        names = dict.fromkeys((*([its.headline] if its.headline else []), *judged))
+        return next((name for name in names if name not in fixed), f"{JOB_SERIES}.p50")
+    return f"{RESPONSE_SERIES}.p95" if treatment.open_load is not None else f"{JOB_SERIES}.p50"
+
+
+def fixed_reason(treatment: Treatment, figure: Primary) -> str | None:
+    """Return why a figure has the same value whatever the treatment, or none at all; None if it may differ."""
+    if figure.kind == "containers":
+        return None if treatment.is_packing else "the job packs no containers ('hold')"
+    if figure.series == RESPONSE_SERIES and treatment.open_load is None:
+        return "only jobs that arrive at a 'rate' have a response time"
+    if figure.kind == "rate" and treatment.open_load is not None:
+        return "the scenario says at which 'rate' jobs arrive"
+    if figure.kind == "rate" and treatment.is_packing:
+        return "the scenario says how long containers are held"
+    script = {operation.name: operation for operation in job_script(treatment)}
+    held = [name for name, operation in script.items() if operation.kind in ("hold", "sleep")]
+    if figure.series in held or (figure.series == JOB_SERIES and treatment.is_packing):
+        return f"the scenario says how long '{figure.series if figure.series in held else held[0]}' lasts"
+    if not isinstance(treatment.job, Guest):
+        return None
+    fixed = workload_of(treatment.job).fixed_figures(treatment.job.params)
+    step = script.get(figure.series or "")
+    lasts = figure.kind == "rate" or figure.series in (JOB_SERIES, RESPONSE_SERIES)
+    name = JOB_SERIES if lasts or (step is not None and (step.argv or step.kind == "wait")) else figure.name
+    return f"the parameter '{fixed[name]}' fixes it" if name in fixed else None
 
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:

@@ -387,6 +387,21 @@ SUMMARY_METRICS: Final = (
 )
 
 
+def figures_fixed_by_end(params: Mapping[str, Scalar], amount: str = "events", rate_of: str = "") -> dict[str, str]:
+    """Return the figures that the end of a run fixes: times if only `time` ends it, counts if only `amount` does.
+
+    With a `rate` the metric `rate_of` is fixed as well, and so are counts.
+    """
+    if params.get("rate"):
+        counts = dict.fromkeys(("total_events", "thread_events_avg", rate_of), "rate")
+        return counts | figures_fixed_by_end({**params, "rate": 0}, amount)
+    if params.get("time") and not params.get(amount):
+        return dict.fromkeys(("job", "total_time_s", "latency_sum_ms", "thread_time_avg_s"), "time")
+    if params.get(amount) and not params.get("time"):
+        return dict.fromkeys(("total_events", "thread_events_avg"), amount)
+    return {}
+
+
 def summary_values(run: SysbenchLatencies) -> dict[str, float]:
     """Return the values of the `SUMMARY_METRICS` that the run has, by name.
 

@@ -18,6 +18,7 @@ from workloads.sysbench import (
     RATE_PATTERN,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
+    figures_fixed_by_end,
     latest_report,
     number,
     read_run,
@@ -116,6 +117,10 @@ class SysbenchCpu(Workload):
     def progress(self, text: str) -> str:
         """Return the latest line of `report_interval`."""
         return latest_report(text)
+
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return what the end of the run and its rate fix."""
+        return figures_fixed_by_end(params, rate_of="events_per_second")
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the number of events ends the run."""

@@ -20,6 +20,7 @@ from workloads.sysbench import (
     SUMMARY_METRICS,
     SysbenchLatencies,
     SysbenchSummary,
+    figures_fixed_by_end,
     number,
     read_run_of_files,
     summary_values,
@@ -152,6 +153,7 @@ class SysbenchFileio(Workload):
         Parameter("events", "int", 0, "end after this many requests; 0 is without limit", minimum=0),
         PERCENTILE,
     )
+    headline: ClassVar[str] = "mib_per_second"
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("reads_per_second", "1/s", "higher", "read requests a second, all threads together"),
         Metric("writes_per_second", "1/s", "higher", "write requests a second, all threads together"),
@@ -251,6 +253,10 @@ class SysbenchFileio(Workload):
         if "io_mode" in stated:
             stated.setdefault("fsync_freq", 0)
         return stated
+
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return what the end of the run fixes."""
+        return figures_fixed_by_end(params)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""

@@ -20,6 +20,7 @@ from workloads.sysbench import (
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     SysbenchSummary,
+    figures_fixed_by_end,
     number,
     read_run,
     summary_values,
@@ -150,6 +151,12 @@ class SysbenchMemory(Workload):
     def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return version, threads, block, amount and what is done; 0.5 says no more than the first two."""
         return parse_stated_params(text, _PARAM_PATTERNS)
+
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return what the end of the run fixes."""
+        return figures_fixed_by_end(params, "total_size") | (
+            {} if params["time"] else {"transferred_mib": "total_size"}
+        )
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the amount of data ends the run."""

@@ -21,6 +21,7 @@ from workloads.sysbench import (
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     SysbenchSummary,
+    figures_fixed_by_end,
     latest_report,
     number,
     read_run,
@@ -268,6 +269,10 @@ class SysbenchOltp(Workload):
     def progress(self, text: str) -> str:
         """Return the latest line of `report_interval`."""
         return latest_report(text)
+
+    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+        """Return what the end of the run and its rate fix."""
+        return figures_fixed_by_end(params, rate_of="transactions_per_second")
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the warm-up, the time limit and what making the tables takes; None where only `events` ends it."""

@@ -122,6 +122,7 @@ class _Treatment(TypedDict, total=False):
     concurrency: Count | None
     iterations: Count | None
     jobs_per_trial: Count | None
+    primary: Text | None
     optional: bool
     open_load: _OpenLoad | None
 
@@ -166,6 +167,11 @@ class _Baseline(TypedDict, total=False):
     baseline: Labels
 
 
+class _Verdicts(TypedDict, total=False):
+    baseline: Labels
+    margin: Annotated[float, Meta(gt=0, le=1)] | None
+
+
 class _Header(TypedDict, total=False):
     run_id: Text | None
     created: Text | None
@@ -174,6 +180,7 @@ class _Header(TypedDict, total=False):
     scenario: _Scenario
     published: _Published | None
     thresholds: TextList
+    verdicts: _Verdicts | None
     order: Text | None
     seed: Number | None
     argv: TextList

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.errors import UsageError, did_you_mean
+from bench_common.errors import UsageError
 from bench_common.thresholds import Primary, label_equals
 from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.trial_values import TrialTable, enough_jobs
@@ -33,6 +33,7 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
 )
 from bench_master.formatting import format_change, format_value
+from bench_master.scenario.keys_run import label_text, unmatched_labels
 from bench_master.verdicts.decision import (
     ALPHA,
     DEFAULT_MARGIN,
@@ -97,7 +98,7 @@ def build_verdicts(
     stored = header.get("verdicts") or {}
     wanted = options.baseline or stored.get("baseline") or {}
     every = {index: dict(ledger.treatments[index].get("labels", {})) for index in trials.figures}
-    baseline = {key: _text(value) for key, value in wanted.items()}
+    baseline = {key: label_text(value) for key, value in wanted.items()}
     check_baseline_labels(baseline, list(every.values()))
     pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
     if not pairs:
@@ -130,22 +131,9 @@ def build_verdicts(
 
 def check_baseline_labels(baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]]) -> None:
     """Raise `UsageError` where no treatment, of those with these labels, has the labels of the baseline."""
-    shown = ", ".join(f"{key}={value}" for key, value in baseline.items())
-    keys = list(dict.fromkeys(key for own in labels for key in own))
-    for key, value in baseline.items():
-        if key not in keys:
-            raise UsageError(
-                f"baseline {shown}: no treatment has a label '{key}'{did_you_mean(key, keys)}; the labels are: "
-                f"{', '.join(keys)}"
-            )
-        known = list(dict.fromkeys(_text(own[key]) for own in labels if key in own))
-        if not any(key in own and label_equals(own[key], value) for own in labels):
-            raise UsageError(
-                f"baseline {shown}: no treatment has {key}={value}{did_you_mean(value, known)}; {key} is one of: "
-                f"{', '.join(known)}"
-            )
-    if baseline and not any(_has(own, baseline) for own in labels):
-        raise UsageError(f"baseline {shown}: no treatment has all of these labels; give fewer of them")
+    problem = unmatched_labels(baseline, labels)
+    if problem:
+        raise UsageError(problem)
 
 
 def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
@@ -169,7 +157,7 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
             (_pairs_for({index: labels[index] for index in members}, first), first)
             for members in jobs.values()
             if len(members) > 1 and key in labels[members[0]]
-            for first in [{key: _text(labels[members[0]][key])}]
+            for first in [{key: label_text(labels[members[0]][key])}]
         ]
         pairs = [pair for own, _ in found for pair in own]
         if pairs:
@@ -189,14 +177,14 @@ def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, An
     found: dict[str, None] = {}
     for members in jobs:
         for key in labels[members[0]]:
-            if len({_text(labels[index].get(key)) for index in members}) > 1:
+            if len({label_text(labels[index].get(key)) for index in members}) > 1:
                 found[key] = None
     return sorted(found, key=lambda key: key == "environment")
 
 
 def _pairs_for(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str]) -> list[Pair]:
     def rest(index: int) -> tuple[tuple[str, str], ...]:
-        return tuple((key, _text(value)) for key, value in labels[index].items() if key not in baseline)
+        return tuple((key, label_text(value)) for key, value in labels[index].items() if key not in baseline)
 
     counterparts: dict[tuple[tuple[str, str], ...], int] = {}
     for index, own in labels.items():
@@ -215,28 +203,22 @@ def _named(pairs: Sequence[Pair], labels: Mapping[int, Mapping[str, Any]], keys:
     others = [
         key
         for key in dict.fromkeys(key for pair in pairs for key in labels[pair.b])
-        if key not in keys and len({_text(labels[pair.b].get(key)) for pair in pairs}) > 1
+        if key not in keys and len({label_text(labels[pair.b].get(key)) for pair in pairs}) > 1
     ]
     return [
         Pair(
             pair.a,
             pair.b,
-            " ".join(_text(labels[pair.b][key]) for key in keys if key in labels[pair.b]),
-            " ".join(f"{key}={_text(labels[pair.b][key])}" for key in others if key in labels[pair.b]),
+            " ".join(label_text(labels[pair.b][key]) for key in keys if key in labels[pair.b]),
+            " ".join(f"{key}={label_text(labels[pair.b][key])}" for key in others if key in labels[pair.b]),
         )
         for pair in pairs
     ]
 
 
 def _own_labels(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={_text(value)}" for key, value in own.items() if _text(base.get(key)) != _text(value))
-
-
-def _text(value: Any) -> str:
-    return (
-        {True: "true", False: "false", None: "null"}[value]
-        if value is None or value is True or value is False
-        else str(value)
+    return " ".join(
+        f"{key}={label_text(value)}" for key, value in own.items() if label_text(base.get(key)) != label_text(value)
     )
 
 
@@ -304,7 +286,8 @@ def refusal(pair: Pair, evidence: Evidence, design: DesignReport) -> str | None:
 def _compare_pair(pair: Pair, evidence: Evidence, design: DesignReport) -> ComparisonReport:
     trials, labels = evidence.trials, evidence.ledger.treatments[pair.b].get("labels", {})
     figure = trials.figures[pair.b]
-    _, a, b = trials.sides(pair.a, pair.b)
+    sides = trials.sides(pair.a, pair.b)
+    a, b = sides.a, sides.b
     differences = bool((a.values <= 0.0).any() or (b.values <= 0.0).any())
     rules = Rules(
         comparisons=len(evidence.pairs),
@@ -315,6 +298,10 @@ def _compare_pair(pair: Pair, evidence: Evidence, design: DesignReport) -> Compa
     )
     found = compare(a, b, rules)
     refused = refusal(pair, evidence, design)
+    flags = [*_failure_flags(pair, evidence)]
+    if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
+        flags.append(_margin_flag(pair, evidence, sides.least_margin))
+        refused = refused or (flags[-1].text if found.word == "same" else None)
     word: Word = "refused" if refused else found.word
     return ComparisonReport(
         a=evidence.title(pair.a),
@@ -346,7 +333,7 @@ def _compare_pair(pair: Pair, evidence: Evidence, design: DesignReport) -> Compa
         per_round=_per_round(a, b, rules),
         per_host=[],
         quantiles=[],
-        flags=list(_failure_flags(pair, evidence)),
+        flags=flags,
     )
 
 
@@ -378,6 +365,18 @@ def _median(side: TrialValues) -> float | None:
 def _jobs_per_trial(pair: Pair, trials: TrialTable) -> float | None:
     jobs = [each.jobs for index in (pair.a, pair.b) for each in trials.rounds[index].values() if each.jobs]
     return float(median(jobs)) if jobs else None
+
+
+def _margin_flag(pair: Pair, evidence: Evidence, least: float) -> FlagReport:
+    """Return the refusal of a margin that is smaller than what the figure can tell."""
+    # Rounded up: what is printed must pass.
+    sensible = math.ceil(1000.0 * least) / 10.0
+    figure = evidence.trials.figures[pair.b].name
+    text = (
+        f"a margin of {100.0 * evidence.margin:.4g} % is less than {figure} can tell here: "
+        f"the least sensible one is {sensible:.4g} %"
+    )
+    return FlagReport(kind="margin", where=evidence.title(pair.b), level="refusal", p=None, size=least, text=text)
 
 
 def _failure_flags(pair: Pair, evidence: Evidence) -> Iterator[FlagReport]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +28,8 @@ Failures: TypeAlias = Literal["worst", "at-random"]
 
 MAX_JOBS: Final = 5_000_000
 """Of more jobs in one trial a histogram is kept, and its error goes into the band."""
+RESOLUTIONS_PER_MARGIN: Final = 5
+"""A margin is at least so many steps of the figure."""
 UNKNOWN_LATENESS_NS: Final = 4_294_967_295
 """How the file says that an end may be stamped late by so much or more."""
 
@@ -285,6 +288,7 @@ class TrialCollector:
         """Return all values; `ledger` knows the metrics, the brackets and the packings of all trials."""
         for trial in sorted(self._open):
             self._end(trial)
+        self._choose_measured_metrics(ledger)
         spans = {span.trial: span.end_ns - span.begin_ns for span in ledger.spans()}
         packed = ledger.packings.containers()
         rounds: dict[int, dict[int, TrialValue]] = {index: {} for index in self.figures}
@@ -303,6 +307,21 @@ class TrialCollector:
                 value = replace(value, value=count, low=count, high=count, band=None)
             rounds[treatment][block] = value
         return TrialTable(self.figures, rounds)
+
+    def _choose_measured_metrics(self, ledger: Aggregator) -> None:
+        """Put the first metric that was measured in the place of one that no treatment of the job has."""
+        groups: dict[Primary, list[int]] = {}
+        for treatment, figure in self.figures.items():
+            if figure.kind == "metric":
+                groups.setdefault(figure, []).append(treatment)
+        for figure, members in groups.items():
+            if any(ledger.trial_metrics(treatment, figure.name) for treatment in members):
+                continue
+            declared = self._treatments[members[0]].get("metrics") or {}
+            measured = (one for one in declared if any(ledger.trial_metrics(each, one) for each in members))
+            instead = next(measured, None)
+            if instead is not None:
+                self.figures.update(dict.fromkeys(members, parse_primary(instead, (), declared)))
 
     def _metric(self, trial: TrialValue, ledger: Aggregator, treatment: int, name: str) -> TrialValue:
         found = ledger.trial_metrics(treatment, name).get(trial.trial)
@@ -345,6 +364,20 @@ def primary_of(treatment: Mapping[str, Any]) -> Primary:
     return parse_primary(f"{JOB}.p50", names, metrics)
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both sides of a comparison."""
+
+    rounds: Sequence[int]
+    """The rounds that ran on both."""
+    a: TrialValues
+    """The baseline's values in these rounds."""
+    b: TrialValues
+    """The treatment's values."""
+    least_margin: float
+    """What a margin must not be below, as a share: five steps of the figure, or how late ends may be stamped."""
+
+
 @dataclass(frozen=True)
 class TrialTable:
     """The value of every measured trial that ran."""
@@ -354,14 +387,19 @@ class TrialTable:
     rounds: Mapping[int, Mapping[int, TrialValue]]
     """The trials of each treatment by round."""
 
-    def sides(self, a: int, b: int) -> tuple[list[int], TrialValues, TrialValues]:
-        """Return the rounds that ran on both sides, and the values of each side in these rounds."""
+    def sides(self, a: int, b: int) -> Sides:
+        """Return the values of both sides in the rounds that ran on both."""
         rounds = sorted(self.rounds[a].keys() & self.rounds[b].keys())
         first, second = ([self.rounds[index][each] for each in rounds] for index in (a, b))
         # What the harness reads from its own clock has steps of a nanosecond.
         stepped = self.figures[a].kind in ("metric", "containers")
         steps = (_step(first, second), _step(second, first)) if stepped else (0.0, 0.0)
-        return rounds, _as_values(first, steps[0]), _as_values(second, steps[1])
+        return Sides(
+            rounds,
+            _as_values(first, steps[0]),
+            _as_values(second, steps[1]),
+            max(_least_margin(first, steps[0]), _least_margin(second, steps[1])),
+        )
 
     def values(self, treatment: int) -> TrialValues:
         """Return the values of all trials of a treatment, by round."""
@@ -385,6 +423,15 @@ def _as_values(trials: Sequence[TrialValue], step: float) -> TrialValues:
     widest = max(widths, key=lambda kind: widths[kind], default=None)
     low = np.where(values > 0.0, (low - half).clip(0.0), low - half)
     return TrialValues(values, low, high + half, widest)
+
+
+def _least_margin(trials: Sequence[TrialValue], step: float) -> float:
+    """Return the smallest share that the values of a side can tell from none."""
+    positive = [each for each in trials if each.value > 0.0]
+    if not positive:
+        return 0.0
+    late = [1.0 - each.low / each.value if each.band == "clock" else 0.0 for each in positive]
+    return max(RESOLUTIONS_PER_MARGIN * step / median(each.value for each in positive), median(late))
 
 
 def _step(side: Sequence[TrialValue], other: Sequence[TrialValue]) -> float:

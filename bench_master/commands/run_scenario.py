@@ -22,7 +22,6 @@ from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
 from bench_common.units import format_duration
-from bench_master.analysis.comparisons import check_baseline_labels
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
@@ -39,6 +38,7 @@ from bench_master.commands.run_options import (
 )
 from bench_master.commands.run_plan import PlanRunner
 from bench_master.commands.run_signals import restore_signal_handlers
+from bench_master.commands.verdict_options import apply_verdict_options
 from bench_master.coordinator import Policy
 from bench_master.formatting import plural
 from bench_master.plan import Plan, make_plan
@@ -83,11 +83,11 @@ def run(options: RunOptions) -> int:
     scenario = apply_load_options(
         load_scenario_or_definition(options.file, options.set, options.definition), options.load
     )
+    scenario = apply_verdict_options(scenario, options.verdicts)
     seed = choose_seed(scenario, options.load)
     plan = make_plan(scenario, seed)
     fleet_names = expected_worker_names(options.fleet)
     policy, slots = _policy(plan, options, fleet_names)
-    check_baseline_labels(options.verdicts.baseline, [treatment.labels for treatment in scenario.treatments])
     if options.dry_run:
         return print_plan(scenario, plan, options)
     if not options.quiet:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
+from dataclasses import replace
 from typing import Final
 
 from bench_common.cli import InvalidValue
+from bench_common.units import format_share, parse_percent
+from bench_master.analysis.comparisons import check_baseline_labels
+from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.scenario import Scenario
+from bench_master.scenario.format import MAX_MARGIN
 
-MAX_MARGIN_PERCENT: Final = 100.0
 FAILURES: Final = ("worst", "at-random")
 
 
@@ -36,6 +40,16 @@ def add_verdict_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def apply_verdict_options(scenario: Scenario, options: VerdictOptions) -> Scenario:
+    """Return the scenario with the baseline and margin of the command line, so that its stats file has them."""
+    check_baseline_labels(options.baseline, [treatment.labels for treatment in scenario.treatments])
+    return replace(
+        scenario,
+        baseline=options.baseline or scenario.baseline,
+        margin=options.margin if options.margin is not None else scenario.margin,
+    )
+
+
 def baseline_labels(text: str) -> dict[str, str]:
     """Return ``LABEL=VALUE[,LABEL=VALUE]`` as labels: a type of arguments."""
     labels: dict[str, str] = {}
@@ -51,10 +65,10 @@ def baseline_labels(text: str) -> dict[str, str]:
 
 def margin(text: str) -> float:
     """Return ``3%`` as a share: a type of arguments."""
-    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*(%?)\s*", text)
-    if match is None or not match[2]:
-        hint = f" (did you mean '{text.strip()}%'?)" if match else ""
-        raise InvalidValue(f"{text!r}: expected a percentage such as 3%{hint}")
-    if not 0.0 < float(match[1]) < MAX_MARGIN_PERCENT:
-        raise InvalidValue(f"{text!r}: expected more than 0% and less than {MAX_MARGIN_PERCENT:g}%")
-    return float(match[1]) / 100.0
+    try:
+        share = parse_percent(text.strip())
+    except ValueError as error:
+        raise InvalidValue(f"{text!r}: {error}") from error
+    if not 0.0 < share <= MAX_MARGIN:
+        raise InvalidValue(f"{text!r}: expected more than 0% and at most {format_share(MAX_MARGIN)}")
+    return share

@@ -189,6 +189,7 @@ def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
         "operation_names": [],
         "jobs_per_trial": 1,
         "metrics": {name: metric for name, metric in metrics.items() if name in given},
+        "primary": next((name for name in (what.workload.headline, *metrics) if name in given), None),
     }
 
 

@@ -12,6 +12,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, Final
 
 import gevent
@@ -216,6 +217,7 @@ def build_header(
         },
         "published": scenario.published,
         "thresholds": list(scenario.thresholds),
+        "verdicts": {"baseline": dict(scenario.baseline), "margin": scenario.margin},
         "order": plan.order,
         "seed": plan.seed,
         "argv": list(argv),
@@ -225,8 +227,8 @@ def build_header(
         "sampling_interval_s": scenario.sampling_interval_s,
         "overhead": None if scenario.overhead is None or noop else scenario.overhead.header_fields(),
         "treatments": [
-            _treatment(treatment, anywhere) | {"jobs_per_trial": jobs}
-            for treatment, jobs in zip(plan.treatments, trial_jobs, strict=True)
+            _treatment(treatment, anywhere) | {"jobs_per_trial": jobs, "primary": primary}
+            for treatment, jobs, primary in zip_longest(plan.treatments, trial_jobs, scenario.primary)
         ],
         "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
     }

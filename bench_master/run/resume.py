@@ -235,7 +235,9 @@ class ResumableRun:
 def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return a treatment as plain data, without what does not belong to the plan, such as the title and metrics."""
     plain = json.loads(json.dumps(wire))
-    kept = {key: value for key, value in plain.items() if key not in ("title", "metrics", "jobs_per_trial")}
+    kept = {
+        key: value for key, value in plain.items() if key not in ("title", "metrics", "jobs_per_trial", "primary")
+    }
     kept["labels"] = {key: value for key, value in kept["labels"].items() if key != "environment"}
     return kept
 

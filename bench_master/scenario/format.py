@@ -17,6 +17,8 @@ from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS, Keys
 from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
 from bench_master.scenario.keys_run import (
     FULL,
+    LABELS,
+    PRIMARY,
     PROFILE_PATTERN,
     PROFILES,
     SCALE,
@@ -30,6 +32,7 @@ from bench_master.scenario.operations import OperationsShape, UntilShape
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.types import (
     DURATION,
+    PERCENT,
     RATE,
     WHOLE,
     AtMostOneOf,
@@ -54,6 +57,8 @@ JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MAX_RATE_PER_S: Final = 1e6
 OPEN_CONCURRENCY: Final = 64
 """The jobs that a worker runs at once where jobs arrive at a rate and the scenario gives no ``concurrency``."""
+MAX_MARGIN: Final = 0.5
+"""The largest margin of verdicts, as a share."""
 _DAY_S: Final = 86400.0
 
 
@@ -151,6 +156,13 @@ def scenario_format() -> ScenarioFormat:
             ),
             *settings,
             matrix_field,
+            Field("baseline", LABELS, "labels of the treatments that the others are compared with"),
+            Field(
+                "margin",
+                Quantity(PERCENT, exclusive_minimum=0, maximum=MAX_MARGIN),
+                "smaller differences between treatments count as none",
+                "3%",
+            ),
             Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
             Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "seed of every random choice of the run"),
             Field(
@@ -240,6 +252,11 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             carried_as="timeout_s",
         ),
         Field(
+            PRIMARY,
+            Text("a figure such as job.p95, start.p50, events_per_second or jobs_per_s", unquoted_types=()),
+            "the figure by which the treatments of a job are compared",
+        ),
+        Field(
             "until", UntilShape(), "a condition that ends a packing before all containers are up", carried_as="until"
         ),
     )
@@ -248,7 +265,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
 def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Record) -> dict[str, Shape]:
     """Return the shapes of a matrix's keys; one that ends in a dot stands for every key with that prefix."""
     keys: dict[str, Shape] = {
-        field.name: field.shape for field in settings if field.name not in {"container", "services"}
+        field.name: field.shape for field in settings if field.name not in {"container", "services", PRIMARY}
     }
     keys["operations"] = OperationsShape()
     keys |= {field.name: field.shape for field in STEP_FIELDS}

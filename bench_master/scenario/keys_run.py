@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 # ruff: noqa: D102  the base class documents what each method of a shape or rule does
 
 
+PRIMARY: Final = "primary"
+LABELS: Final = MapOf("labels of a treatment such as {engine: docker}", "^.+$", Text("a label's value"), 1)
+
+
 @dataclass(frozen=True)
 class OverheadShape(Shape):
     """``true``, ``false`` or a mapping of settings; read as an `OverheadSampling`, or None."""
@@ -64,11 +68,7 @@ class OverheadShape(Shape):
                     "how often to read the engines' processes",
                     format_duration(INTERVAL_S),
                 ),
-                Field(
-                    "baseline",
-                    MapOf("labels of a treatment such as {engine: docker}", "^.+$", Text("a label's value"), 1),
-                    "labels of the treatment that the others are compared with",
-                ),
+                Field("baseline", LABELS, "labels of the treatment that the others are compared with"),
                 Field(
                     "cgroups",
                     MapOf("control groups by engine", f"^({names})$", group, 1),
@@ -107,17 +107,50 @@ def check_baseline(
     if given is None or given.value is INVALID or given.value is None:
         return None
     overhead: OverheadSampling = given.value
-    if not overhead.baseline or not treatments:
-        return overhead
-    for treatment in treatments:
-        labels = treatment.labels
-        if all(key in labels and label_equals(labels[key], value) for key, value in overhead.baseline.items()):
-            return overhead
-    wanted = ", ".join(f"{key}={value}" for key, value in overhead.baseline.items())
-    known = ", ".join(dict.fromkeys(key for treatment in treatments for key in treatment.labels))
-    message = f"no treatment matches the baseline {wanted}; the labels are: {known}"
-    findings.add(given.place, message, deep=True)
+    problem = unmatched_labels(overhead.baseline, [treatment.labels for treatment in treatments])
+    if problem:
+        findings.add(given.place, problem, deep=True)
     return overhead
+
+
+def check_verdict_baseline(
+    read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
+) -> Mapping[str, str]:
+    """Return the labels of the treatments that others are compared with; report those that match none."""
+    given = read.get("baseline")
+    if given is None or given.value is INVALID or INVALID in [one.value for one in given.value.values()]:
+        return {}
+    baseline = {key: one.value for key, one in given.value.items()}
+    problem = unmatched_labels(baseline, [treatment.labels for treatment in treatments])
+    if problem:
+        findings.add(given.place, problem, deep=True)
+    return baseline
+
+
+def unmatched_labels(baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]]) -> str:
+    """Return why no treatment, of those with these labels, has the labels of a baseline; empty if one has."""
+    if not labels or any(_has(own, baseline) for own in labels):
+        return ""
+    wanted = f"no treatment matches the baseline {', '.join(f'{key}={value}' for key, value in baseline.items())}"
+    keys = list(dict.fromkeys(key for own in labels for key in own))
+    for key, value in baseline.items():
+        if key not in keys:
+            return f"{wanted}: unknown label '{key}'{did_you_mean(key, keys)}; the labels are: {', '.join(keys)}"
+        if not any(_has(own, {key: value}) for own in labels):
+            known = list(dict.fromkeys(label_text(own[key]) for own in labels if key in own))
+            return f"{wanted}{did_you_mean(value, known)}; {key} is one of: {', '.join(known)}"
+    return f"{wanted}: none has all of these labels; give fewer of them"
+
+
+def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    return all(key in own and label_equals(own[key], value) for key, value in wanted.items())
+
+
+def label_text(value: Any) -> str:
+    """Return a label's value as a scenario has it."""
+    return (
+        {True: "true", False: "false"}[value] if isinstance(value, bool) else "null" if value is None else str(value)
+    )
 
 
 def _inner(given: Any) -> list[Any]:

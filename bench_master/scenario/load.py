@@ -15,7 +15,7 @@ from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
 from bench_master.scenario.format import scenario_format
-from bench_master.scenario.keys_run import PROFILES, SCALE, check_baseline
+from bench_master.scenario.keys_run import PROFILES, SCALE, check_baseline, check_verdict_baseline
 from bench_master.scenario.model import Scenario
 from bench_master.scenario.operations import leaves_container
 from bench_master.scenario.overrides import apply_all
@@ -160,6 +160,7 @@ def parse_scenario(
     resolved = Resolver(shapes, findings).resolve(read, root.place)
     thresholds = check_thresholds(read, resolved.treatments, findings)
     overhead = check_baseline(read, resolved.treatments, findings)
+    baseline = check_verdict_baseline(read, resolved.treatments, findings)
     published = _published(source, read, resolved.treatments, findings)
     _check_treatment_sizes(resolved.treatments, root, findings)
     if findings.deep:
@@ -181,6 +182,9 @@ def parse_scenario(
         sampling_interval_s=read["sampling_interval"].value if "sampling_interval" in read else 1.0,
         thresholds=thresholds,
         notes=tuple(findings.notes),
+        primary=resolved.primary,
+        baseline=baseline,
+        margin=read["margin"].value if "margin" in read else None,
         overhead=overhead,
         host_ceiling="host_ceiling" in read and read["host_ceiling"].value,
         profiles=tuple(document.get(PROFILES, ())),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ class Scenario:
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """Notes for the user."""
+    primary: tuple[str, ...] = ()
+    """The primary figure of each treatment, by its index."""
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the treatments that others are compared with; empty for the first one."""
+    margin: float | None = None
+    """Smaller differences count as none, as a share; None for the default."""
     overhead: OverheadSampling | None = None
     host_ceiling: bool = False
     """Whether to measure the host ceiling before the treatments."""

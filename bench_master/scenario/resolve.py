@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bench_common.engine_traits import default_engine
+from bench_common.thresholds import parse_primary
 from bench_common.treatment import OWN_COMMAND, Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
@@ -13,6 +14,7 @@ from bench_master.scenario.guest import PARAMS, find_parameter, parameter_shape,
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
 from bench_master.scenario.inheritance import flatten, list_values, merge_settings
 from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS
+from bench_master.scenario.keys_run import PRIMARY
 from bench_master.scenario.matrix import (
     MAX_TREATMENTS,
     Matrix,
@@ -27,6 +29,7 @@ from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS, check_packi
 from bench_master.scenario.types import INVALID, Shape
 from bench_master.scenario.yaml_tree import ScalarNode, SourceLocation
 from workloads.registry import workload_classes
+from workloads.script import default_primary, fixed_reason, job_metrics, job_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,6 +48,8 @@ class ResolvedScenario:
     """Trials of each treatment."""
     warmup: tuple[int, ...]
     """Warm-up trials of each treatment."""
+    primary: tuple[str, ...]
+    """The primary figure of each treatment."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Resolver:
         ]
         self._names = label_names(key for job in jobs for key in _varying_keys(job.matrix))
         environments: tuple[str | None, ...] = list_values(scenario.get("environments")) or (None,)
-        made: dict[tuple[tuple[str, Scalar], ...], tuple[Treatment, int, int]] = {}
+        made: dict[tuple[tuple[str, Scalar], ...], tuple[Treatment, int, int, str]] = {}
         for job in jobs:
             for cell in expand_matrix(job.matrix, environments, job.engines, self._findings, job.place):
                 settings = merge_settings(job.settings, cell.settings)
@@ -89,7 +94,8 @@ class Resolver:
                 if key in made:
                     where = cell.place or job.place
                     self._findings.add(where, f"duplicate treatment '{treatment.title}': remove one", deep=True)
-                made.setdefault(key, (treatment, self._value(settings, "repeats"), self._value(settings, "warmup")))
+                repeats, warmup = self._value(settings, "repeats"), self._value(settings, "warmup")
+                made.setdefault(key, (treatment, repeats, warmup, self._primary(treatment, settings)))
         if not made and not self._findings.deep:
             self._findings.add(place, "nothing left to run: 'exclude' removes every cell of the matrix", deep=True)
         if len(made) > MAX_TREATMENTS:
@@ -98,7 +104,7 @@ class Resolver:
         return (
             ResolvedScenario(*(tuple(column) for column in zip(*made.values(), strict=True)))
             if made
-            else ResolvedScenario((), (), ())
+            else ResolvedScenario((), (), (), ())
         )
 
     def _job(
@@ -193,6 +199,25 @@ class Resolver:
             placement=work.placement,
             **self._carried(settings),
         )
+
+    def _primary(self, treatment: Treatment, settings: Settings) -> str:
+        """Return the primary figure of a treatment: the given one, if it is one that can tell treatments apart."""
+        given = settings.get(PRIMARY)
+        if given is None:
+            return default_primary(treatment)
+        try:
+            figure = parse_primary(given.value, [one.name for one in job_script(treatment)], job_metrics(treatment))
+        except ValueError as error:
+            self._findings.add(given.place, f"'{PRIMARY}': {error}", deep=True)
+            return str(given.value)
+        reason = fixed_reason(treatment, figure)
+        if reason is not None:
+            instead = default_primary(treatment)
+            message = (
+                f"'{PRIMARY}': {figure.name} tells nothing apart: {reason}; use another figure, such as {instead}"
+            )
+            self._findings.add(given.place, message, deep=True)
+        return figure.name
 
     def _open_load(self, settings: Settings) -> OpenLoad | None:
         """Return how the jobs of a cell arrive; None in the closed model, or where the keys contradict each other.

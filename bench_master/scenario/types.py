@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.errors import closest_match, did_you_mean
 from bench_common.units import (
     DURATION_PATTERN,
+    PERCENT_PATTERN,
     RATE_PATTERN,
     SIZE_PATTERN,
     format_duration,
     format_rate,
+    format_share,
     format_size,
     parse_duration,
+    parse_percent,
     parse_rate,
     parse_size,
 )
@@ -183,6 +186,9 @@ SIZE: Final = NumberKind(
 )
 DURATION: Final = NumberKind(
     "a duration such as 90s or 1h30m", parse=parse_duration, pattern=DURATION_PATTERN, format=format_duration
+)
+PERCENT: Final = NumberKind(
+    "a percentage such as 3%", parse=parse_percent, pattern=PERCENT_PATTERN, format=format_share
 )
 RATE: Final = NumberKind("a rate such as 200/s or 30/min", parse=parse_rate, pattern=RATE_PATTERN, format=format_rate)
 

@@ -207,6 +207,25 @@ def test_metrics_have_their_own_direction(rounds):
     assert stepped.band.why == "quantised"
 
 
+def test_a_margin_below_what_the_figure_can_tell(rounds):
+    """A figure in steps of 20 % shows no sameness within 3 %; the least sensible margin is given."""
+    metrics = ([0.5, 0.5, 0.6] * 4, [0.5, 0.5, 0.6] * 4)
+    times = [1.0] * 12
+    run = rounds(wire={"job": {"kind": "guest"}}).write(times, times, metrics=metrics)
+    found = run.only()
+    assert found.verdict == "inconclusive"
+    assert "a margin of 3 % is less than events_per_second can tell here" in found.flags[0].text
+    assert found.flags[0].text.endswith("the least sensible one is 100 %")
+    assert "margin" not in [flag.kind for flag in rounds().write(A, A).only().flags]
+
+
+def test_a_metric_that_was_not_measured_gives_way(rounds):
+    """Of a tool whose version decides which of its metrics there are."""
+    wire = {"job": {"kind": "guest"}, "metrics": {"old_score": {"unit": "points", "direction": "higher"}, **RATE}}
+    run = rounds(wire=wire).write(A, B, metrics=([100.0 + k for k in range(10)], [50.0 + k for k in range(10)]))
+    assert (run.only().figure, run.only().verdict) == ("events_per_second", "slower")
+
+
 def test_a_figure_of_zero_has_no_ratio(rounds):
     """Differences are compared instead, in the figure's unit, and nothing is called the same."""
     found = rounds().write([0.0, *A[1:]], [each + 0.5 for each in A]).only()
@@ -271,7 +290,7 @@ def test_any_label_can_be_the_baseline(rounds):
 @pytest.mark.parametrize(
     ("baseline", "words"),
     [
-        ({"engin": "docker"}, "no treatment has a label 'engin' (did you mean 'engine'?)"),
+        ({"engin": "docker"}, "unknown label 'engin' (did you mean 'engine'?)"),
         ({"engine": "dokcer"}, "did you mean 'docker'?"),
         ({"engine": "docker", "storage": "tmpfs"}, "storage is one of: image, volume"),
     ],
