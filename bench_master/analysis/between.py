@@ -16,10 +16,11 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from bench_common.errors import UsageError, did_you_mean
+from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import label_equals
 from bench_master.analysis.run_differences import property_differences
 from bench_master.analysis.run_history import changes_of, current_regime, levels_of, noise_floor
-from bench_master.analysis.run_summary import RunSummary, TreatmentSummary
+from bench_master.analysis.run_summary import RunSummary, TreatmentSummary, read_paths, summarize
 from bench_master.analysis.verdict_types import (
     VERDICTS_FORMAT,
     VERDICTS_VERSION,
@@ -83,7 +84,10 @@ class Sides:
     @property
     def margin(self) -> float:
         """Smaller differences are *same*, as a share."""
-        return DEFAULT_MARGIN if self.options.margin is None else self.options.margin
+        if self.options.margin is not None:
+            return self.options.margin
+        last = self.new[-1:] or self.earlier[-1:]
+        return (last[0].margin if last else None) or DEFAULT_MARGIN
 
 
 def as_file(run: RunSummary, why: str = "") -> RunFileReport:
@@ -448,6 +452,46 @@ def _report(
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value > _LONG else None
+
+
+# -- a run's own report ---------------------------------------------------------------------------------------------
+
+
+def add_earlier_runs(verdicts: VerdictsReport | None, stats: StatsFile, options: VerdictOptions) -> VerdictsReport:
+    """Return the verdicts of a run with those against the earlier runs that the options name.
+
+    Raises `UsageError` and `StatsFileError` for files and folders that cannot be read.
+    """
+    earlier, unreadable = read_paths(options.earlier, options.failures)
+    if verdicts is not None and options.margin is None:
+        options = replace(options, margin=verdicts.family.margin)
+    sides = choose_runs(earlier, [summarize(stats, options.failures)], unreadable, options)
+    found = compare_runs(sides)
+    if verdicts is None:
+        return found
+    archive = found.archive
+    summary = None if archive is None else ArchiveReport(archive.runs, archive.sd, archive.low, archive.high)
+    comparisons = [_with_next_run(each, sides) for each in verdicts.comparisons]
+    return replace(verdicts, comparisons=comparisons, archive=summary, between=found)
+
+
+def _with_next_run(comparison: ComparisonReport, sides: Sides) -> ComparisonReport:
+    """Return a comparison within the run, with where earlier runs let the next run's ratio be expected."""
+    like = sides.new[-1].treatments if sides.new else {}
+    if comparison.scale != "ratio" or comparison.a not in like or comparison.b not in like:
+        return comparison
+    accept = sides.options.accept
+    ratios = []
+    for run in sides.earlier:
+        a, b = (levels_of([run], like[title], accept)[0].values for title in (comparison.a, comparison.b))
+        if len(a) and len(b):
+            ratios.append(float(b[0] - a[0]))
+    levels = RunLevels.exact(ratios)
+    regime = levels.part(current_regime(levels, sides.margin))
+    if len(regime) < MIN_ARCHIVE:
+        return comparison
+    mean, reach = float(regime.values.mean()), between_runs.next_run(regime)
+    return replace(comparison, next_low=math.exp(mean - reach), next_high=math.exp(mean + reach))
 
 
 # -- the archive --------------------------------------------------------------------------------------------------

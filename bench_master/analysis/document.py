@@ -29,6 +29,7 @@ from bench_common.thresholds import (
 )
 from bench_common.units import unit_converter
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
+from bench_master.analysis.between import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
@@ -107,6 +108,8 @@ def build_document(
         ledger, exact, percentiles, pctile, costs, host_cpu, whole=damage is None and ledger.footer is not None
     )
     verdicts = build_verdicts(header, ledger, trials.table(ledger), options) if trials.kinds else None
+    if options.earlier:
+        verdicts = add_earlier_runs(verdicts, stats, options)
     return _document(stats, ledger, damage, pctile, treatments, verdicts)
 
 

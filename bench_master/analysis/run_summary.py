@@ -96,6 +96,8 @@ class RunSummary:
     """Its hosts by name."""
     harness: str
     """The version of Weighbridge."""
+    margin: float | None
+    """The scenario's margin; None if it has none."""
     treatments: Mapping[str, TreatmentSummary]
     """Its treatments by title."""
     problem: str = ""
@@ -134,6 +136,7 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
             for body in ledger.hosts.values()
         },
         harness=str((header.get("versions") or {}).get("weighbridge")),
+        margin=(header.get("verdicts") or {}).get("margin"),
         treatments=treatments,
         problem=problem,
         incomplete=bool(damage) or status != "complete",
@@ -198,13 +201,33 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_runs(
+def check_earlier_runs(paths: Sequence[Path]) -> None:
+    """Raise `UsageError` or `StatsFileError` for a file or folder that cannot be read: before a run, not after it."""
+    find_files(paths)
+    for path in paths:
+        if not path.is_dir():
+            _ = StatsFile(path).header
+
+
+def read_paths(
+    paths: Sequence[Path], failures: Failures, progress: Callable[[int, int], None] = lambda *_: None
+) -> tuple[list[RunSummary], list[tuple[str, str]]]:
+    """Read the runs of files and folders; return them, and each file that cannot be read with the reason.
+
+    A file that is named must be readable: otherwise `StatsFileError` is raised. One of a folder need not be.
+    """
+    named = find_files(path for path in paths if not path.is_dir())
+    runs = [summarize(StatsFile(path), failures) for path in named]
+    known = {path.resolve() for path in named}
+    found = [file for file in find_files(path for path in paths if path.is_dir()) if file.resolve() not in known]
+    more, unreadable = _read_runs(found, failures, progress)
+    return [*runs, *more], unreadable
+
+
+def _read_runs(
     files: Sequence[Path], failures: Failures, progress: Callable[[int, int], None]
 ) -> tuple[list[RunSummary], list[tuple[str, str]]]:
-    """Read each file; return the runs, and each file that cannot be read with the reason.
-
-    `progress` is called with the number of files read and of all of them.
-    """
+    """Read each file; `progress` is called with the number of files read and of all of them."""
     runs: list[RunSummary] = []
     unreadable: list[tuple[str, str]] = []
     for number, file in enumerate(files, 1):

@@ -338,8 +338,6 @@ class ArchiveReport:
     """By how much runs of each treatment differ."""
     changes: Sequence[ChangeReport] = ()
     """When the level of a treatment changed."""
-    comparisons: Sequence[ComparisonReport] = ()
-    """A run's treatments against themselves in earlier runs, where `VerdictsReport.comparisons` are those within."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,3 +386,5 @@ class VerdictsReport:
     """Each gate's outcome; empty without gates."""
     exit_code: int
     """What the gates alone make of it: 0, 1, 3 or 4."""
+    between: VerdictsReport | None = None
+    """The run's treatments against themselves in earlier runs; None without them."""

@@ -12,9 +12,8 @@ from typing import Final, Literal
 
 from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, UsageError
-from bench_common.stats.reader import StatsFile
 from bench_master.analysis.between import choose_runs, compare_runs
-from bench_master.analysis.run_summary import RunSummary, find_files, read_runs, summarize
+from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.commands.verdict_options import FAILURES, baseline_labels, margin
 from bench_master.reports.comparison import WRITERS, answer_lines, write_text
@@ -107,8 +106,8 @@ def run(options: Options) -> int:
         margin=options.margin, accept=frozenset(options.accept), failures=options.failures
     )
     progress = _progress(quiet=options.quiet)
-    fresh, unreadable = _read(new, options, progress)
-    past, more = _read(earlier, options, progress)
+    fresh, unreadable = read_paths(new, options.failures, progress)
+    past, more = read_paths(earlier, options.failures, progress)
     sides = choose_runs(past, fresh, [*unreadable, *more], verdicts_options)
     verdicts = compare_runs(sides, anchor=options.anchor)
     _write(verdicts, options)
@@ -127,19 +126,6 @@ def _sides(options: Options) -> tuple[Sequence[Path], Sequence[Path]]:
     if not runs[0].is_dir():
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; name another run, or a folder of runs")
     return runs, ()
-
-
-def _read(
-    paths: Sequence[Path], options: Options, progress: Callable[[int, int], None]
-) -> tuple[list[RunSummary], list[tuple[str, str]]]:
-    """Read runs: a file that is named must be readable, one of a folder is left out if it is not."""
-    folders = [path for path in paths if path.is_dir()]
-    named = find_files(path for path in paths if not path.is_dir())
-    runs = [summarize(StatsFile(path), options.failures) for path in named]
-    known = {path.resolve() for path in named}
-    found = [file for file in find_files(folders) if file.resolve() not in known]
-    more, unreadable = read_runs(found, options.failures, progress)
-    return [*runs, *more], unreadable
 
 
 def _progress(*, quiet: bool) -> Callable[[int, int], None]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from bench_common.cli import InvalidValue
 from bench_common.units import format_share, parse_percent
 from bench_master.analysis.comparisons import check_baseline_labels
+from bench_master.analysis.run_summary import SUFFIX, check_earlier_runs
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_MARGIN
@@ -20,11 +22,12 @@ def add_verdict_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of `VerdictOptions`."""
     parser.add_argument(
         "--baseline",
-        type=baseline_labels,
+        action=_Baseline,
+        type=baseline,
         default={},
-        metavar="LABEL=VALUE[,LABEL=VALUE]",
+        metavar="LABEL=VALUE[,...]|RUN",
         help="compare with the treatments that have these labels, such as engine=docker (default: the scenario's, "
-        "else the first treatment)",
+        "else the first treatment), or with earlier runs: a stats file, or a folder of them; repeatable",
     )
     parser.add_argument(
         "--margin",
@@ -41,13 +44,39 @@ def add_verdict_options(parser: argparse._ActionsContainer) -> None:
 
 
 def apply_verdict_options(scenario: Scenario, options: VerdictOptions) -> Scenario:
-    """Return the scenario with the baseline and margin of the command line, so that its stats file has them."""
+    """Return the scenario with the baseline and margin of the command line, so that its stats file has them.
+
+    Raises `UsageError` or `StatsFileError` where no treatment has the labels, or an earlier run cannot be read.
+    """
     check_baseline_labels(options.baseline, [treatment.labels for treatment in scenario.treatments])
+    check_earlier_runs(options.earlier)
     return replace(
         scenario,
         baseline=options.baseline or scenario.baseline,
         margin=options.margin if options.margin is not None else scenario.margin,
     )
+
+
+class _Baseline(argparse.Action):
+    """Stores labels as `VerdictOptions.baseline`, and files and folders as `VerdictOptions.earlier`."""
+
+    def __call__(self, _parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
+        if isinstance(values, Path):
+            namespace.earlier = [*getattr(namespace, "earlier", ()), values]
+        else:
+            setattr(namespace, self.dest, {**getattr(namespace, self.dest), **values})
+
+
+def baseline(text: str) -> dict[str, str] | Path:
+    """Return labels, or the path of a stats file or a folder of them: a type of arguments."""
+    path = Path(text)
+    if text.endswith(SUFFIX) or (text and path.exists()):
+        return path
+    if "=" not in text:
+        raise InvalidValue(
+            f"{text!r}: expected labels such as engine=docker, or a stats file or folder, which must exist"
+        )
+    return baseline_labels(text)
 
 
 def baseline_labels(text: str) -> dict[str, str]:

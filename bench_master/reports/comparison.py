@@ -59,6 +59,13 @@ def answer_lines(verdicts: VerdictsReport) -> list[str]:
     return [one_line(f"{each.verdict.upper()} {each.name} {change(each)}") for each in verdicts.comparisons]
 
 
+def between_runs_of(verdicts: VerdictsReport | None) -> VerdictsReport | None:
+    """Return the verdicts against earlier runs that a run's verdicts hold, or are; None without them."""
+    if verdicts is None:
+        return None
+    return verdicts if verdicts.design.unit == "run" else verdicts.between
+
+
 def _is_single(verdicts: VerdictsReport) -> bool:
     archive = verdicts.archive
     return archive is not None and len(archive.earlier) == len(archive.new) == 1

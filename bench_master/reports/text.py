@@ -14,6 +14,7 @@ from bench_master.analysis.report_types import ReportDocument, TotalsReport
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import field, fit_table, format_span, format_value, heading, paragraph, plural
 from bench_master.reports import ReportSource
+from bench_master.reports.comparison import answer_lines, between_runs_of, text_lines
 from bench_master.reports.side_by_side import common_labels, scaling_tables, side_lines, treatment_names
 from bench_master.reports.text_details import (
     details,
@@ -66,8 +67,12 @@ def brief_lines(document: ReportDocument) -> Iterator[str]:
     if document.incomplete:
         yield one_line(f"INCOMPLETE {_missing(document.totals)}{'; '.join(document.incomplete)}")
     verdicts = document.verdicts
+    between = between_runs_of(verdicts)
     if verdicts is not None and verdicts.comparisons:
-        yield from verdict_lines(verdicts)
+        if verdicts is not between:
+            yield from verdict_lines(verdicts)
+        if between is not None:
+            yield from (f"against earlier runs: {line}" for line in answer_lines(between))
         return
     for entry, name in zip(document.treatments, treatment_names(document), strict=True):
         job = entry.operations.get("job")
@@ -100,10 +105,13 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     yield from heading(f"Weighbridge report: {one_line(str(document.scenario.name))}", "=")
     yield from _warning_banners(document)
     verdicts = document.verdicts
-    if verdicts is not None and verdicts.comparisons:
+    if verdicts is not None and verdicts.comparisons and verdicts.design.unit != "run":
         yield from _verdicts(document, verdicts, full=full)
     else:
         yield from _figures(document)
+    between = between_runs_of(verdicts)
+    if between is not None:
+        yield from section("Against earlier runs", text_lines(between, verbose=full))
     most = None if full else _ITEMS
     yield from section("Thresholds", _thresholds(document, full=full))
     yield from section("Gates", _gates(verdicts))

@@ -275,14 +275,6 @@ def trust_sentences(verdicts: VerdictsReport) -> list[str]:
     floor = verdicts.runs.noise_floor
     if floor is not None:
         sentences.append(f"{floor.name} against itself: {change_text(floor)} {interval_text(floor)}.")
-    archive = verdicts.archive
-    if archive is not None:
-        spread = "" if archive.sd is None else f", which differ by {_share(archive.sd)} (sd)"
-        sentences.append(f"Judged by {plural(archive.runs, 'earlier run')}{spread}.")
-        if archive.low is not None and archive.high is not None:
-            sentences.append(
-                f"The next is expected within {format_change_interval(archive.low, archive.high, 1.0)} %."
-            )
     return [one_line(sentence) for sentence in sentences if sentence]
 
 

@@ -292,3 +292,62 @@ def test_what_cannot_be_compared(tmp_path, capsys, monkeypatch, arguments, statu
     assert code == status, printed
     assert message in printed.err
     assert "Traceback" not in printed.err
+
+
+# -- the report of a run against earlier ones -----------------------------------------------------------------------
+
+
+def report_scenario(capsys, *arguments, expected=0):
+    status = run_command_line(["report-scenario", "-s", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert status == expected, printed.err
+    return printed.out
+
+
+def test_a_report_against_earlier_runs(tmp_path, capsys):
+    """--baseline takes runs as well as labels; the next run's ratio is expected beside this run's."""
+    engines = ("native", "docker")
+    archive(tmp_path / "old", LEVELS, engines=engines, spread=0.001)
+    new = a_run(tmp_path / "old" / "new.stats.gz", 110, number=30, engines=engines, spread=0.001)
+    arguments = (new, "--baseline", tmp_path / "old", "--baseline", "engine=native")
+    found = json.loads(report_scenario(capsys, *arguments, "--format", "json"))["verdicts"]
+    (within,) = found["comparisons"]
+    assert (within["verdict"], within["name"], within["a"]) == ("slower", "docker", "engine=native")
+    assert within["next_low"] < within["ratio"] < within["next_high"]
+    assert [each["verdict"] for each in found["between"]["comparisons"]] == ["slower", "slower"]
+    assert found["archive"]["runs"] == found["between"]["archive"]["runs"] == 6
+    text = report_scenario(capsys, *arguments)
+    assert "Against earlier runs" in text
+    assert "quickstart: 1 run against 6 earlier runs, margin 3 %" in text
+    assert "against earlier runs: SLOWER engine=docker +" in report_scenario(capsys, *arguments, "-q")
+
+
+def test_a_report_of_one_treatment_against_an_earlier_run(tmp_path, capsys):
+    """Where there is nothing to compare within the run, only the comparison with the other one is there."""
+    a, b = a_run(tmp_path / "a.stats.gz", 100), a_run(tmp_path / "b.stats.gz", 110, number=1)
+    found = json.loads(report_scenario(capsys, b, "--baseline", a, "--format", "json"))["verdicts"]
+    assert [each["verdict"] for each in found["comparisons"]] == ["refused"]
+    text = report_scenario(capsys, b, "--baseline", a)
+    assert "REFUSED" in text
+    assert "one run against another" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("gone.stats.gz", "gone.stats.gz: No such file"),
+        ("results", "expected labels such as engine=docker, or a stats file or folder, which must exist"),
+        ("empty", "empty: has no stats files"),
+    ],
+)
+def test_earlier_runs_that_cannot_be_read(tmp_path, capsys, monkeypatch, value, message):
+    """Are a usage error, of a run before it begins."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    a_run(tmp_path / "a.stats.gz", 100)
+    for command in (["report-scenario", "-s", "a.stats.gz"], ["run-scenario", "-f", "quickstart", "--workers", "1"]):
+        try:
+            status = run_command_line([*command, "--baseline", value])
+        except SystemExit as stopped:
+            status = stopped.code
+        assert (status, message in capsys.readouterr().err) == (2, True)
