@@ -21,6 +21,7 @@ from bench_common.records import (
     LOOP_FIELDS,
     OPERATION_DONE,
     OPERATION_FAILED,
+    SPEED_SOURCE,
     ErrorRecord,
     MetricRecord,
     Outcome,
@@ -74,6 +75,18 @@ class TrialMetric:
         return self.total / self.values
 
 
+@dataclass(frozen=True, slots=True)
+class SpeedReading:
+    """How fast a host was before a trial."""
+
+    trial: int
+    """Index of the trial."""
+    wall_ns: int
+    """How long the fixed amount of work took."""
+    cpu_ns: int
+    """How much CPU time it took."""
+
+
 class PlannedJobs:
     """The jobs and the measured trials of each treatment, by the plan in the header."""
 
@@ -105,7 +118,7 @@ class PlannedJobs:
 class Aggregator:
     """Takes block after block of one stats file; `summary` makes the report of it."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
+    def __init__(self, header: Mapping[str, Any]) -> None:  # noqa: PLR0915  one line for each thing that is counted
         self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
         self._timed = not header.get("imported")
@@ -145,6 +158,10 @@ class Aggregator:
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
         self.loads: dict[int, HostLoad] = {}
+        self.speeds: dict[int, list[SpeedReading]] = {}
+        """How fast the hosts were, by the worker that measured it, in order."""
+        self.resumed_ns: list[int] = []
+        """When the run was resumed."""
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
         self.disturbances = Disturbances(self.treatments, noop=bool(header.get("noop")))
@@ -190,6 +207,9 @@ class Aggregator:
         return int((known["operation"] >= self._operation_counts[known["treatment"]]).sum())
 
     def _add_samples(self, samples: SampleColumns) -> None:
+        if samples.source == SPEED_SOURCE:
+            self._add_speeds(samples)
+            return
         if samples.source != BATCH_SAMPLES_SOURCE or not samples.columns.keys() >= _BATCH_COLUMNS:
             self.loads.setdefault(samples.worker, HostLoad()).add(samples)
             self.open.watch(samples)
@@ -198,6 +218,22 @@ class Aggregator:
         for treatment, trial, *loop in zip(*columns, strict=True):
             if 0 <= treatment < len(self.loops) and not self.is_warmup(trial):
                 self.loops[treatment].add(*loop)
+
+    def _add_speeds(self, samples: SampleColumns) -> None:
+        columns = samples.columns
+        if columns.keys() >= {"trial", "wall_ns", "cpu_ns"}:
+            rows = zip(*(columns[name].tolist() for name in ("trial", "wall_ns", "cpu_ns")), strict=True)
+            own = self.speeds.setdefault(samples.worker, [])
+            own += [SpeedReading(int(trial), int(wall), int(cpu)) for trial, wall, cpu in rows if min(wall, cpu) > 0]
+
+    def split_blocks(self) -> frozenset[int]:
+        """Return the blocks of which a part ran before the run was interrupted and a part after it was resumed."""
+        parts: dict[int, set[int]] = {}
+        for trial, (begin, _) in self._trial_brackets.items():
+            if begin is not None and not self.is_warmup(trial):
+                part = sum(at_ns <= begin for at_ns in self.resumed_ns)
+                parts.setdefault(int(self._trials[trial][1]), set()).add(part)
+        return frozenset(block for block, own in parts.items() if len(own) > 1)
 
     def is_warmup(self, trial: int) -> bool:
         """Return whether a trial is warm-up; one that the header does not list is not."""
@@ -326,6 +362,8 @@ class Aggregator:
         self.disturbances.add_event(event)
         if kind == RESUMED:
             self.footer = None
+            if isinstance(event.get("at_ns"), int):
+                self.resumed_ns.append(event["at_ns"])
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")

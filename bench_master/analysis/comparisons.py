@@ -17,6 +17,8 @@ import numpy as np
 from bench_common.errors import UsageError
 from bench_common.thresholds import Primary, label_equals
 from bench_master.analysis.aggregate import Aggregator
+from bench_master.analysis.run_checks import RunChecks
+from bench_master.analysis.side_differences import SideDifferences, check_accepted
 from bench_master.analysis.trial_values import TrialTable, enough_jobs
 from bench_master.analysis.verdict_types import (
     VERDICTS_FORMAT,
@@ -27,7 +29,6 @@ from bench_master.analysis.verdict_types import (
     EnvironmentReport,
     FamilyReport,
     FlagReport,
-    Grade,
     RunChecksReport,
     VerdictOptions,
     VerdictsReport,
@@ -44,6 +45,7 @@ from bench_master.verdicts.decision import (
     compare,
     widest_band,
 )
+from bench_master.verdicts.design import Design, RunDesign, grade_run, grade_sides
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 
 DECIDED: Final = frozenset({"faster", "slower", "better", "worse"})
@@ -104,9 +106,19 @@ def build_verdicts(
     if not pairs:
         return None
     margin = options.margin if options.margin is not None else stored.get("margin") or DEFAULT_MARGIN
+    check_accepted(options.accept, header, list(ledger.hosts.values()))
+    split = ledger.split_blocks()
+    trials = trials.without(split)
+    design = grade_run(
+        RunDesign(header.get("order"), bool(header.get("imported")), bool(header.get("noop")), len(split))
+    )
     evidence = Evidence(header, ledger, trials, options, pairs, margin)
-    design = judge_design(evidence)
-    comparisons = [_compare_pair(pair, evidence, design) for pair in pairs]
+    sides = SideDifferences(ledger, options.accept, margin)
+    checks = RunChecks(ledger, trials, pairs, margin, cancels=design.grade == "A")
+    comparisons = [
+        checks.applied(pair, _compare_pair(pair, evidence, refusal(pair, evidence, design, checks, sides)))
+        for pair in pairs
+    ]
     refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
     figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
     return VerdictsReport(
@@ -115,10 +127,14 @@ def build_verdicts(
         answer=answer_line(comparisons),
         question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
         family=FamilyReport(alpha=ALPHA, comparisons=len(pairs), margin=margin, control="bonferroni-interval"),
-        design=design,
+        design=_design_report(evidence, design),
         comparisons=comparisons,
-        runs=RunChecksReport(flags=[], looked_for=[], noise_floor=None),
-        environment=EnvironmentReport(differences=[]),
+        runs=RunChecksReport(
+            flags=checks.flags,
+            looked_for=checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
+            noise_floor=None,
+        ),
+        environment=EnvironmentReport(differences=sides.reports),
         archive=None,
         refused=list(refused),
         gates=[],
@@ -233,26 +249,14 @@ def _subject(keys: Sequence[str]) -> str:
 # -- what the design allows ------------------------------------------------------------------------------------------
 
 
-def judge_design(evidence: Evidence) -> DesignReport:
-    """Return what the run's design allows: which words, about what."""
+def _design_report(evidence: Evidence, design: Design) -> DesignReport:
     header, ledger, trials = evidence.header, evidence.ledger, evidence.trials
-    order = header.get("order")
-    grade: Grade = "A"
-    reasons: list[str] = []
-    if header.get("imported"):
-        grade, reasons = "D", ["the results were measured elsewhere, in an order that nobody drew"]
-    elif header.get("noop"):
-        grade, reasons = "D", ["a no-op run measures the harness"]
-    elif order == "blocked":
-        grade, reasons = "D", ["the trials were not interleaved (order: blocked)"]
-    elif order != "interleaved":
-        grade, reasons = "B", ["the order of the trials was not drawn"]
     hosts = list(dict.fromkeys(str(host.get("host") or host.get("environment")) for host in ledger.hosts.values()))
     where = f"on {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts)}, " if hosts else ""
     return DesignReport(
-        grade=grade,
-        reasons=reasons,
-        order=order,
+        grade=design.grade,
+        reasons=list(design.reasons),
+        order=header.get("order"),
         seed=header.get("seed"),
         rounds=max((len(own) for own in trials.rounds.values()), default=0),
         scope=f"{where}in this run",
@@ -261,29 +265,33 @@ def judge_design(evidence: Evidence) -> DesignReport:
     )
 
 
-def refusal(pair: Pair, evidence: Evidence, design: DesignReport) -> str | None:
+def refusal(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, sides: SideDifferences) -> str | None:
     """Return why no word can be said of a pair; None if one can."""
-    ledger, trials = evidence.ledger, evidence.trials
-    if design.grade == "D":
-        return "; ".join(design.reasons)
-    a, b = (ledger.treatments[index] for index in (pair.a, pair.b))
+    trials = evidence.trials
     first, second = (trials.figures[index] for index in (pair.a, pair.b))
+    unlike = sides.refusal(pair)
+    own = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
+    reasons: list[str | None] = [] if own.allows_words else [*own.reasons]
+    if own.grade == "C":
+        reasons.append("the sides ran on hosts of their own, and one run cannot tell hosts from treatments")
+    reasons.append(unlike)
     if (first.name, first.unit) != (second.name, second.unit):
-        return f"unlike figures: {first.name} in {first.unit or '1'} and {second.name} in {second.unit or '1'}"
-    if a.get("environment") != b.get("environment"):
-        return "each side ran on hosts of its own"
+        reasons.append(
+            f"unlike figures: {first.name} in {first.unit or '1'} and {second.name} in {second.unit or '1'}"
+        )
     if first.q is not None:
         fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
         if fewest and not enough_jobs(fewest, first.q):
             needed = math.ceil(1.0 / min(first.q, 1.0 - first.q) - 1e-9)
-            return f"{first.name} needs {needed} jobs in each trial; the smallest has {fewest}"
-    return None
+            reasons.append(f"{first.name} needs {needed} jobs in each trial; the smallest has {fewest}")
+    reasons.append(checks.refusal(pair))
+    return "; ".join(one for one in reasons if one) or None
 
 
 # -- one comparison --------------------------------------------------------------------------------------------------
 
 
-def _compare_pair(pair: Pair, evidence: Evidence, design: DesignReport) -> ComparisonReport:
+def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> ComparisonReport:
     trials, labels = evidence.trials, evidence.ledger.treatments[pair.b].get("labels", {})
     figure = trials.figures[pair.b]
     sides = trials.sides(pair.a, pair.b)
@@ -297,7 +305,6 @@ def _compare_pair(pair: Pair, evidence: Evidence, design: DesignReport) -> Compa
         differences=differences,
     )
     found = compare(a, b, rules)
-    refused = refusal(pair, evidence, design)
     flags = [*_failure_flags(pair, evidence)]
     if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
         flags.append(_margin_flag(pair, evidence, sides.least_margin))

@@ -7,7 +7,7 @@ trial's primary figure: a quantile or mean of a duration, the mean of a metric, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
@@ -406,6 +406,16 @@ class TrialTable:
         trials = [self.rounds[treatment][each] for each in sorted(self.rounds[treatment])]
         stepped = self.figures[treatment].kind in ("metric", "containers")
         return _as_values(trials, _step(trials, trials) if stepped else 0.0)
+
+    def without(self, blocks: Collection[int]) -> TrialTable:
+        """Return the table without some rounds."""
+        if not blocks:
+            return self
+        rounds = {
+            index: {block: value for block, value in own.items() if block not in blocks}
+            for index, own in self.rounds.items()
+        }
+        return TrialTable(self.figures, rounds)
 
     def fewest_jobs(self, treatment: int) -> int:
         """Return the number of jobs of the smallest trial that has a value; 0 without any."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -23,18 +23,20 @@ OUTLIER_SDS: Final = 5.0
 """A measurement further than so many robust standard deviations from the median is an outlier."""
 MAX_POINTS: Final = 2000
 """A longer series is judged by the medians of groups of neighbours; the tests of pairs grow with the square."""
-_MIN_DRIFT: Final = 6
-_MIN_NEIGHBOURS: Final = 10
-_STEP_SIDE: Final = 3
+MIN_DRIFT: Final = 6
+"""Fewest measurements that can show a drift; the others likewise."""
+MIN_NEIGHBOURS: Final = 10
+MIN_REGIMES: Final = 20
+STEP_SIDE: Final = 3
 """Fewest measurements on each side of a step."""
 _PERMUTATIONS: Final = 20_000
 _FEWEST_PERMUTATIONS: Final = 2000
 _TABLE_ENTRIES: Final = 2_400_000
 """How many ranks a table of permutations takes at most, so that a long series costs as much as one of 120."""
 _TABLE_SEED: Final = 20_140_101
-_REGIME_GAPS: Final = ((120, 3.0), (40, 4.0), (20, 4.5))
+_REGIME_GAPS: Final = ((120, 3.0), (40, 4.0), (MIN_REGIMES, 4.5))
 """Least gap between two regimes, in units of their mean deviations, by the length of the series."""
-_REGIME_SHARE: Final = 5
+REGIME_SHARE: Final = 5
 """Each regime has at least one measurement in so many."""
 _REGIME_STEPS: Final = 2.5
 """Regimes of a quantised figure are more than so many steps apart."""
@@ -60,6 +62,8 @@ class Finding:
     """`regimes`: how often the series changed between them."""
     modes: tuple[float, float] | None = None
     """`regimes`: the median of the lower and of the upper one."""
+    correlation: float | None = None
+    """`neighbours`: of the ranks of neighbours."""
 
 
 def find(series: Any, margin: float, *, level: float = LEVEL) -> list[Finding]:
@@ -76,8 +80,7 @@ def find(series: Any, margin: float, *, level: float = LEVEL) -> list[Finding]:
 
 
 def _ungrouped(found: Finding, group: int) -> Finding:
-    at = None if found.at is None else found.at * group
-    return Finding(found.kind, found.p, found.size, at, found.switches, found.modes)
+    return found if found.at is None else replace(found, at=found.at * group)
 
 
 # -- ranks -----------------------------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ def drift(values: Values) -> Finding | None:
     References: Mann, Econometrica 13 (1945); Sen, JASA 63 (1968).
     """
     n = len(values)
-    if n < _MIN_DRIFT:
+    if n < MIN_DRIFT:
         return None
     first, second = np.triu_indices(n, 1)
     rises = values[second] - values[first]
@@ -120,7 +123,7 @@ def drift(values: Values) -> Finding | None:
 # -- steps -----------------------------------------------------------------------------------------------------------
 
 
-def step(values: Values, side: int = _STEP_SIDE) -> Finding | None:
+def step(values: Values, side: int = STEP_SIDE) -> Finding | None:
     """Return where the level most likely changed: the largest standardised CUSUM of ranks; None for a constant.
 
     There are at least `side` values before and after it. Its p comes from a seeded table of permutations, so the same
@@ -179,13 +182,13 @@ def neighbours(values: Values) -> Finding | None:
     Reference: Bartels, JASA 77 (1982). None for less than ten points and for a constant.
     """
     n = len(values)
-    if n < _MIN_NEIGHBOURS:
+    if n < MIN_NEIGHBOURS:
         return None
     p, correlation = von_neumann(values)
     if p is None:
         return None
     shared = float(values.std(ddof=1)) * math.sqrt(max(correlation, 0.0))
-    return Finding("neighbours", p, 2.0 * shared)
+    return Finding("neighbours", p, 2.0 * shared, correlation=correlation)
 
 
 def von_neumann(values: Values) -> tuple[float | None, float]:
@@ -215,7 +218,7 @@ def regimes(values: Values, margin: float) -> Finding | None:
         return None
     ordered = np.sort(values)
     resolution = resolution_step(values)
-    least = math.ceil(n / _REGIME_SHARE)
+    least = math.ceil(n / REGIME_SHARE)
     splits = np.arange(least, n - least + 1)
     low, high = _medians(ordered, 0, splits), _medians(ordered, splits, n)
     within = _mean_deviations(ordered, splits)
@@ -263,7 +266,7 @@ def resolution_step(values: Any) -> float:
 def outliers(values: Any) -> list[int]:
     """Return the places of measurements that are more than five robust standard deviations from the median."""
     array = np.asarray(values, float)
-    if len(array) < _MIN_DRIFT:
+    if len(array) < MIN_DRIFT:
         return []
     away = np.abs(array - np.median(array))
     robust = _ROBUST_SD * float(np.median(away))
@@ -291,7 +294,7 @@ def carry_over(after_a: Any, after_b: Any) -> CarryOver | None:
     """
     first, second = np.asarray(after_a, float), np.asarray(after_b, float)
     m, n = len(first), len(second)
-    if min(m, n) < _STEP_SIDE:
+    if min(m, n) < STEP_SIDE:
         return None
     return CarryOver(rank_sum_p(first, second), float(np.median(np.subtract.outer(first, second))))
 

@@ -240,7 +240,7 @@ def test_a_figure_of_zero_has_no_ratio(rounds):
         ({"order": "blocked"}, "not interleaved"),
         ({"noop": True}, "no-op"),
         ({"wire": {"primary": "job.p95"}}, "job.p95 needs 20 jobs in each trial; the smallest has 1"),
-        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "hosts of its own"),
+        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "different hosts (one host each)"),
     ],
 )
 def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):
