@@ -191,6 +191,19 @@ class CpuContention(_WorkerControl):
     """How many CPUs the host has."""
 
 
+class SpeedMeasured(_WorkerControl):
+    """How long a fixed amount of work took on the host; all 0 where another worker of the host measures it."""
+
+    trial: Count
+    """The trial of the question."""
+    time_ns: Instant
+    """When the work ended."""
+    wall_ns: Count
+    """How long it took."""
+    cpu_ns: Count
+    """How much CPU time it took."""
+
+
 class Progress(_WorkerControl):
     """How far a step is that reports while it runs, for the screen; empty when the step is over."""
 
@@ -307,6 +320,13 @@ class HeartbeatAck(_MasterControl):
     """When the master sent this one."""
     taken: Count = 0
     """The number of the last message of the worker that the master took."""
+
+
+class MeasureSpeed(_MasterControl):
+    """A trial is about to begin and nothing runs: measure how fast the host is now."""
+
+    trial: Count
+    """The trial, which the answer names."""
 
 
 class Cleanup(_MasterControl):
@@ -455,9 +475,9 @@ ReportedMessage: TypeAlias = (
 )
 """What is sent again until it is confirmed."""
 WorkerControlMessage: TypeAlias = (
-    Hello | PreflightResult | Heartbeat | Samples | CpuContention | Progress | ReportedMessage
+    Hello | PreflightResult | Heartbeat | Samples | CpuContention | SpeedMeasured | Progress | ReportedMessage
 )
-MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | Cleanup | Stop
+MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | MeasureSpeed | Cleanup | Stop
 ResultsMessage: TypeAlias = Results | ResultsPart
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
 

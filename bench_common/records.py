@@ -73,6 +73,8 @@ LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns")
 the loop ran code, and `lag_max_ns` the longest stretch without a poll of the sockets.
 """
 
+SPEED_SOURCE: Final = "speed"
+"""The source of samples that say how fast a host was before a trial."""
 BATCH_SAMPLES_SOURCE: Final = "batches"
 """The source of the samples made of these, one sample for the batches of a trial that are written together."""
 

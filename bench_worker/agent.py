@@ -35,6 +35,7 @@ from bench_common.messages import (
     HeartbeatAck,
     Hello,
     MasterControlMessage,
+    MeasureSpeed,
     Preflight,
     PreflightResult,
     ProfileReport,
@@ -42,6 +43,7 @@ from bench_common.messages import (
     ReportedMessage,
     RunWarning,
     Samples,
+    SpeedMeasured,
     Stop,
     Welcome,
     WorkerDied,
@@ -54,6 +56,7 @@ from bench_worker.control_channel import ControlChannel
 from bench_worker.engines.registry import daemon_names, daemon_processes, open_engine
 from bench_worker.host.contention import BusyPeriod
 from bench_worker.host.daemons import engine_samplers
+from bench_worker.host.speed import SpeedReading, measure_speed
 from bench_worker.pipe_channel import (
     CurveKeys,
     LaneTaken,
@@ -375,6 +378,8 @@ class Agent:
             case Stop() if run is None and message.epoch == 0:
                 # From a master without a run, to every worker that waits for one.
                 self.stop()
+            case MeasureSpeed() if run is not None and message.epoch == run.epoch:
+                self._measure_speed(run, message)
             case Cleanup() if run is not None and message.epoch == run.epoch:
                 self._on_cleanup(run)
             case Stop() if run is not None and message.epoch == run.epoch:
@@ -415,6 +420,19 @@ class Agent:
             self._watch_engines(run, message.overhead)
         if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
             self._load.start(start_message(self._options, message))
+
+    def _measure_speed(self, run: WorkerRun, message: MeasureSpeed) -> None:
+        """Do the fixed work, as one worker of this host only; it blocks this process while nothing else happens."""
+        reading = measure_speed() if run.leads_host() else SpeedReading(0, 0, 0)
+        self._line.send_or_log(
+            SpeedMeasured(
+                epoch=run.epoch,
+                trial=message.trial,
+                time_ns=reading.time_ns,
+                wall_ns=reading.wall_ns,
+                cpu_ns=reading.cpu_ns,
+            )
+        )
 
     def _on_dismiss(self, message: Dismiss) -> None:
         if self._run is not None:

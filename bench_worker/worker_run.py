@@ -73,6 +73,10 @@ class WorkerRun:
         self.contention = ContentionWatch(family, engines, report, leads=self._leader.holds)
         self.sampling.on_host_row = self.contention.add
 
+    def leads_host(self) -> bool:
+        """Return whether this worker speaks for its host in the run: one of its workers does."""
+        return self._leader.holds()
+
     def on_heartbeat_ack(self) -> None:
         """Record that the master is alive."""
         self._silent_s = 0.0

@@ -281,7 +281,7 @@ _RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
 }
 
 
-INTEGER_SAMPLES: Final = frozenset({"time_ns", "treatment", "trial", "span_ns", "busy_ns", "lag_max_ns"})
+INTEGER_SAMPLES: Final = frozenset({"time_ns", "treatment", "trial", "span_ns", "busy_ns", "lag_max_ns", "wall_ns"})
 """Columns of samples that are never fractions."""
 MAX_SAMPLE: Final = 1 << 62
 """The largest amount in a sample."""

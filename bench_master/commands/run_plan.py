@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import sys
 from collections.abc import Sequence
@@ -68,7 +69,8 @@ class PlanRunner:
     ) -> None:
         self._scenario = scenario
         self._plan = plan
-        self._policy = policy
+        # A no-op run measures the harness, not a host.
+        self._policy = dataclasses.replace(policy, speed_probe=scenario.speed_probe and not options.load.noop)
         self._options = options
         self._slots = slots
         self._stats = stats

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -33,6 +34,17 @@ class Phase(Enum):
     RUNNING = "running"
     CLEANUP = "cleanup"
     FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class _SpeedProbe:
+    """The measurement of the hosts' speed that a trial waits for."""
+
+    trial: int
+    asked: dict[int, int]
+    """The epoch of each member that has not answered, by number."""
+    deadline: float
+    """When the trial begins without the answers."""
 
 
 class Coordinator:
@@ -65,6 +77,7 @@ class Coordinator:
         self._join_deadline = now + policy.join_timeout_s
         self._abort_deadline: float | None = None
         self._cleanup_deadline = 0.0
+        self._probe: _SpeedProbe | None = None
         self._reasons: list[str] = []
         self._decisions: deque[tuple[float, object, list[object]]] = deque(maxlen=STORY_EVENTS)
 
@@ -100,6 +113,8 @@ class Coordinator:
                 return self._on_packing_reported(event, now)
             case ev.EngineOutage():
                 return self._on_engine_outage(event, now)
+            case ev.SpeedMeasured():
+                return self._on_speed_measured(event, now)
             case ev.Hello():
                 return self._on_hello(event, now)
             case ev.WorkerDied():
@@ -295,12 +310,41 @@ class Coordinator:
         )
 
     def _begin_trial(self, now: float) -> list[act.Action]:
-        """Begin the next trial; with none left, clean up."""
-        return self._begin_cleanup(now) if self.scheduler.exhausted else self.scheduler.begin_next_trial(now)
+        """Begin the next trial, or first measure the hosts' speed; with none left, clean up."""
+        if self.scheduler.exhausted:
+            return self._begin_cleanup(now)
+        asked = {member.number: member.epoch for member in self.roster if member.present}
+        if not self._policy.speed_probe or not asked:
+            return self.scheduler.begin_next_trial(now)
+        self.scheduler.clear_trial()
+        trial = self.scheduler.next_index
+        self._probe = _SpeedProbe(trial, asked, now + self._policy.speed_probe_timeout_s)
+        return [act.MeasureSpeed(number, trial) for number in asked]
+
+    def _on_speed_measured(self, event: ev.SpeedMeasured, now: float) -> list[act.Action]:
+        member, probe = self.roster.by_epoch(event.epoch), self._probe
+        if member is None or probe is None or event.trial != probe.trial:
+            return []  # too late: its trial has begun
+        member.last_heard_at = now
+        probe.asked.pop(member.number, None)
+        return self._advance(now)
+
+    def _end_probe(self, now: float) -> list[act.Action]:
+        """Begin the trial that waits for the hosts' speed once all have answered, are gone, or took too long."""
+        probe = self._probe
+        if probe is None:
+            return []
+        if self.interrupts:
+            return self._begin_cleanup(now)
+        members = ((self.roster[number], epoch) for number, epoch in probe.asked.items())
+        if now < probe.deadline and any(one.present and one.epoch == epoch for one, epoch in members):
+            return []
+        self._probe = None
+        return self.scheduler.begin_next_trial(now)
 
     def _advance(self, now: float) -> list[act.Action]:
         """End the trial when every share is done, and begin what follows."""
-        actions: list[act.Action] = []
+        actions = self._end_probe(now)
         while self.scheduler.is_trial_done(now):
             actions += self.scheduler.end_trial()
             actions += self._begin_cleanup(now) if self.interrupts else self._begin_trial(now)
@@ -325,6 +369,7 @@ class Coordinator:
 
     def _begin_cleanup(self, now: float) -> list[act.Action]:
         self.phase = Phase.CLEANUP
+        self._probe = None
         self._cleanup_deadline = now + self._policy.cleanup_timeout_s
         actions = self.scheduler.skip_remaining_trials()
         actions += [act.StartCleanup(member.number) for member in self.roster if member.present]
@@ -372,6 +417,8 @@ class Coordinator:
             share.last_progress_at += seconds
         self._join_deadline += seconds
         self._cleanup_deadline += seconds
+        if self._probe is not None:
+            self._probe.deadline += seconds
         if self._abort_deadline is not None:
             self._abort_deadline += seconds
         return [act.LogEvent("master-stalled", {"seconds": seconds})]

@@ -100,6 +100,14 @@ class EngineOutage:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedMeasured:
+    """A member has measured its host's speed before a trial."""
+
+    epoch: int
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class CleanupDone:
     """A member has removed what the run left on its host."""
 
@@ -141,6 +149,7 @@ Event: TypeAlias = (
     | ResultsReceived
     | PackingReported
     | EngineOutage
+    | SpeedMeasured
     | CleanupDone
     | RunRefused
     | Interrupt
@@ -242,6 +251,14 @@ class CancelJobs:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureSpeed:
+    """Ask a member how fast its host is, before a trial."""
+
+    number: int
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartCleanup:
     """Tell a member to remove everything on its host that carries the run's label."""
 
@@ -273,6 +290,7 @@ Action: TypeAlias = (
     | FailJobs
     | LogEvent
     | CancelJobs
+    | MeasureSpeed
     | StartCleanup
     | EndRun
     | RunFinished
@@ -305,3 +323,7 @@ class Policy:
     """Whether independent jobs may wait at a worker for a free slot."""
     batch_size: int | None = None
     """How many jobs and results travel together; None: tuned to the pace."""
+    speed_probe: bool = False
+    """Whether each host measures its speed before each trial."""
+    speed_probe_timeout_s: float = 2.0
+    """How long a trial waits for that."""

@@ -415,6 +415,11 @@ class TrialScheduler:
         """Whether every trial has begun."""
         return self._next_trial >= len(self._trials)
 
+    @property
+    def next_index(self) -> int:
+        """The index of the trial that begins next, of which there must be one."""
+        return self._trials[self._next_trial].index
+
     def is_trial_done(self, now: float) -> bool:
         """Whether every share of the current trial is done."""
         return self.trial is not None and all(self._is_share_done(share, now) for share in self.shares.values())

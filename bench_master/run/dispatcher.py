@@ -24,6 +24,7 @@ from bench_common.messages import (
     Jobs,
     MasterControlMessage,
     MasterWorkMessage,
+    MeasureSpeed,
     Stop,
     Welcome,
     clip,
@@ -117,6 +118,7 @@ WorkerAction = (
     | act.CancelJobs
     | act.WelcomeWorker
     | act.DismissWorker
+    | act.MeasureSpeed
     | act.StartCleanup
     | act.EndRun
 )
@@ -187,6 +189,9 @@ class Dispatcher:
                 self._welcome(action)
             case act.DismissWorker():
                 self.send(action.peer, Dismiss(epoch=0, reason=clip(action.reason), final=action.final))
+            case act.MeasureSpeed():
+                member = self._roster[action.number]
+                self.send(member.peer, MeasureSpeed(epoch=member.epoch, trial=action.trial))
             case act.StartCleanup():
                 member = self._roster[action.number]
                 self.send(member.peer, Cleanup(epoch=member.epoch, run_id=self._settings.run_id))

@@ -30,6 +30,7 @@ from bench_common.messages import (
     Samples,
     ServiceRequest,
     ServiceResult,
+    SpeedMeasured,
     Stop,
     WorkerControlMessage,
     WorkerDied,
@@ -103,6 +104,7 @@ MemberMessage: TypeAlias = (
     | RunWarning
     | EngineOutage
     | CpuContention
+    | SpeedMeasured
     | Progress
     | ServiceRequest
     | ServiceResult
@@ -216,6 +218,9 @@ class MessageHandler:
                 self._on_engine_outage(member, host, message)
             case CpuContention():
                 self._recorder.contention(member.number, message)
+            case SpeedMeasured():
+                self._recorder.speed(member.number, message)
+                self._run.handle(ev.SpeedMeasured(message.epoch, message.trial))
             case Progress():
                 host.status_text = message.text
             case ServiceRequest():

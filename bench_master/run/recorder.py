@@ -11,10 +11,11 @@ import numpy as np
 
 from bench_common.activity import describe_load
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
-from bench_common.messages import CpuContention, clip
+from bench_common.messages import CpuContention, SpeedMeasured, clip
 from bench_common.records import (
     BATCH_SAMPLES_SOURCE,
     LOOP_FIELDS,
+    SPEED_SOURCE,
     ErrorRecord,
     Outcome,
 )
@@ -30,6 +31,7 @@ from bench_master.run.results import ResultBatch, Rows, loop_columns, to_rows
 log = logging.getLogger(__name__)
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
+SPEED_UNITS: Final = {"time_ns": "ns", "trial": "1", "wall_ns": "ns", "cpu_ns": "ns"}
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
 """How often readings of the workers' loops are written during a trial."""
 MAX_WARNINGS: Final = 1000
@@ -113,6 +115,17 @@ class Recorder:
         """Write samples; `worker` -1 is the master."""
         if self.journal is not None:
             self.journal.samples(worker, source, columns, units)
+
+    def speed(self, worker: int, message: SpeedMeasured) -> None:
+        """Write how fast a worker's host was before a trial, unless another worker measured it."""
+        if message.wall_ns:
+            columns = {
+                "time_ns": np.array([message.time_ns - self._hosts[worker].offset_ns]),
+                "trial": np.array([message.trial]),
+                "wall_ns": np.array([message.wall_ns]),
+                "cpu_ns": np.array([message.cpu_ns]),
+            }
+            self.samples(worker, SPEED_SOURCE, columns, SPEED_UNITS)
 
     def contention(self, worker: int, message: CpuContention) -> None:
         """Write that a worker's host had no idle CPU for a time, and who took it."""

@@ -172,6 +172,12 @@ def scenario_format() -> ScenarioFormat:
                 "1s",
             ),
             Field(
+                "speed_probe",
+                Boolean(),
+                "measure before each trial how fast each host is: 50 ms of one CPU",
+                default=True,
+            ),
+            Field(
                 "host_ceiling",
                 Boolean(),
                 "measure first how fast this machine runs plain processes, without an engine",

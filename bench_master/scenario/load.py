@@ -186,6 +186,7 @@ def parse_scenario(
         baseline=baseline,
         margin=read["margin"].value if "margin" in read else None,
         overhead=overhead,
+        speed_probe="speed_probe" not in read or read["speed_probe"].value,
         host_ceiling="host_ceiling" in read and read["host_ceiling"].value,
         profiles=tuple(document.get(PROFILES, ())),
         scale=scale,

@@ -44,6 +44,8 @@ class Scenario:
     margin: float | None = None
     """Smaller differences count as none, as a share; None for the default."""
     overhead: OverheadSampling | None = None
+    speed_probe: bool = True
+    """Whether each host measures its speed before each trial."""
     host_ceiling: bool = False
     """Whether to measure the host ceiling before the treatments."""
     dialect: str = ""

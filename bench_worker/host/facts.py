@@ -7,6 +7,7 @@ a hypervisor offers.
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import re
 import shlex
@@ -500,6 +501,18 @@ def affinity(files: HostFiles) -> str | None:
     return None
 
 
+def machine_id(files: HostFiles) -> str | None:
+    """Return a digest that tells this machine from others and says nothing else about it.
+
+    The machine's own id is confidential, as machine-id(5) says.
+    """
+    for path in ("/etc/machine-id", "/sys/class/dmi/id/product_uuid"):
+        text = (files.text(path) or "").strip().lower()
+        if text:
+            return hashlib.sha256(f"weighbridge machine {text}".encode()).hexdigest()[:16]
+    return None
+
+
 SYSTEM_FACTS: Final = (
     Fact("hostname", "the host's name", lambda files: files.text("/proc/sys/kernel/hostname"), identity=True),
     Fact(
@@ -508,6 +521,7 @@ SYSTEM_FACTS: Final = (
         lambda files: files.text("/proc/sys/kernel/random/boot_id"),
         identity=True,
     ),
+    Fact("machine_id", "a digest of the machine's own id", machine_id, identity=True),
     file_fact("kernel", "/proc/sys/kernel/osrelease", "the kernel's release"),
     file_fact("kernel_build", "/proc/sys/kernel/version", "the kernel's build, with its preemption model"),
     Fact("kernel_options", "boot options that change measurements", _boot_options),

@@ -782,3 +782,60 @@ def test_a_result_that_was_heard_after_an_absence_counts_from_then():
     run.beat()
     run.feed(ev.MasterStalled(60.0))
     assert run.member().last_heard_at == run.now
+
+
+# -- the speed of the hosts -----------------------------------------------------------------------------------------
+
+
+def two_trials(**policy):
+    return Run(*(treatment(index, concurrency=1, iterations=1) for index in (0, 1)), speed_probe=True, **policy)
+
+
+def measured(run, number, trial):
+    return run.feed(ev.SpeedMeasured(run.member(number).epoch, trial))
+
+
+def test_each_trial_waits_for_the_speed_of_every_host():
+    """No job runs while a host measures its speed, and none is measured while a job runs."""
+    run = two_trials(expected=2)
+    run.join("a")
+    assert only(run.join("b"), act.MeasureSpeed) == [act.MeasureSpeed(0, 0), act.MeasureSpeed(1, 0)]
+    assert not issued(measured(run, 0, 0))
+    assert not issued(measured(run, 0, 0))
+    assert issued(measured(run, 1, 0)) == [0, 1]
+    assert not only(run.finish(0, number=0), act.MeasureSpeed)
+    actions = run.finish(1, number=1)
+    assert (only(actions, act.MeasureSpeed)[0].trial, issued(actions)) == (1, [])
+    measured(run, 1, 0)  # an answer to the trial before counts for nothing
+    measured(run, 0, 1)
+    assert issued(measured(run, 1, 1)) == [2, 3]
+
+
+def test_a_trial_waits_for_no_host_for_long():
+    """A host that does not answer, or is lost meanwhile, holds nothing up."""
+    run = two_trials(speed_probe_timeout_s=2.0)
+    run.join()
+    assert not issued(run.feed(ev.Tick(), after=1.9))
+    assert issued(run.feed(ev.Tick(), after=0.2)) == [0]
+    lost = two_trials(expected=2)
+    lost.join("a")
+    lost.join("b")
+    measured(lost, 0, 0)
+    assert issued(lost.feed(ev.WorkerDied("b", "killed"))) == [0]
+
+
+def test_a_stalled_master_gives_the_hosts_their_time():
+    """It could not receive their answers."""
+    run = two_trials()
+    run.join()
+    run.feed(ev.MasterStalled(10.0), after=10.0)
+    assert not issued(run.feed(ev.Tick(), after=0.1))
+
+
+def test_an_interrupt_ends_a_run_that_measures_speed():
+    """There is no trial to end; the run cleans up at once."""
+    run = two_trials()
+    run.join()
+    assert only(run.feed(ev.Interrupt()), act.StartCleanup)
+    assert run.swept()[-1].status == "interrupted"
+    assert run.coordinator.scheduler.not_started == 2

@@ -29,6 +29,7 @@ class FakeWorker:
         self.sent = []
         self.sequence = 0
         self.cancelled = False
+        self.asked = None
 
     def forget(self):
         self.epoch = None
@@ -44,8 +45,9 @@ class Histories(RuleBasedStateMachine):
         expected=st.integers(1, 3),
         look_ahead=st.booleans(),
         batch=st.sampled_from([None, 1, 2]),
+        speed_probe=st.booleans(),
     )
-    def begin(self, shapes, expected, look_ahead, batch):
+    def begin(self, shapes, expected, look_ahead, batch, speed_probe):
         """A plan of one to three treatments, some by time, for one to three workers."""
         treatments = [
             Treatment(
@@ -67,7 +69,7 @@ class Histories(RuleBasedStateMachine):
         self.defined = {}
         self.over = None
         self.workers = {name: FakeWorker(name) for name in WORKERS}
-        policy = Policy(expected=expected, look_ahead=look_ahead, batch_size=batch)
+        policy = Policy(expected=expected, look_ahead=look_ahead, batch_size=batch, speed_probe=speed_probe)
         self.coordinator = Coordinator(treatments, trials, policy, job_limit_s=lambda _: 50.0, first_epoch=7)
 
     def feed(self, event):
@@ -108,6 +110,9 @@ class Histories(RuleBasedStateMachine):
                 self.outcomes.update(job_id_of(ticket) for ticket in action.tickets)
             case act.CancelJobs():
                 self.by_number(action.number).cancelled = True
+            case act.MeasureSpeed():
+                worker = self.by_number(action.number)
+                worker.asked = (worker.epoch, action.trial)
             case act.RunFinished():
                 self.over = action.status
 
@@ -182,6 +187,15 @@ class Histories(RuleBasedStateMachine):
         worker = self.workers[name]
         if worker.epoch is not None:
             self.feed(ev.Heartbeat(name.encode(), worker.epoch))
+
+    @precondition(lambda self: any(worker.asked for worker in self.attached()))
+    @rule(data=st.data())
+    def measure_speed(self, data):
+        """A worker has measured its host's speed; now and then it says so twice, or too late."""
+        worker = data.draw(st.sampled_from([worker for worker in self.attached() if worker.asked]))
+        self.feed(ev.SpeedMeasured(*worker.asked))
+        if data.draw(st.booleans()):
+            worker.asked = None
 
     @rule(name=st.sampled_from(WORKERS))
     def sweep(self, name):
