@@ -106,7 +106,8 @@ def build_verdicts(
     if not pairs:
         return None
     margin = options.margin if options.margin is not None else stored.get("margin") or DEFAULT_MARGIN
-    check_accepted(options.accept, header, list(ledger.hosts.values()))
+    if not options.earlier:  # the properties of earlier runs are not known here
+        check_accepted(options.accept, ledger.treatments, list(ledger.hosts.values()))
     split = ledger.split_blocks()
     trials = trials.without(split)
     design = grade_run(

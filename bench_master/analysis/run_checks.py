@@ -67,6 +67,11 @@ class RunChecks:
         self._level = diagnosis.LEVEL / max(1, len(pairs))
         self._titles = [str(treatment.get("title")) for treatment in ledger.treatments]
         self._judged = sorted({index for pair in pairs for index in (pair.a, pair.b)})
+        names = host_names(ledger)
+        self._hosts = {
+            span.trial: ", ".join(sorted({names.get(one, "") for one in span.workers})) for span in ledger.spans()
+        }
+        """The hosts of each trial."""
         self._by_treatment = {index: list(_measured(trials, index)) for index in self._judged}
         self._run_findings = {
             hosts: diagnosis.find([one.residual for one in series], self._margin)
@@ -87,21 +92,13 @@ class RunChecks:
 
     def _series(self) -> dict[str, list[_Trial]]:
         """Return the trials of all judged treatments in the order in which they ran, by their hosts."""
-        hosts = self._hosts_of_trials()
         found: dict[str, list[_Trial]] = {}
         for one in sorted((one for own in self._by_treatment.values() for one in own), key=lambda one: one.trial):
-            place = hosts.get(one.trial) or str(
+            place = self._hosts.get(one.trial) or str(
                 self._ledger.treatments[one.treatment].get("environment") or "the run"
             )
             found.setdefault(place, []).append(one)
         return found
-
-    def _hosts_of_trials(self) -> dict[int, str]:
-        names = host_names(self._ledger)
-        return {
-            span.trial: ", ".join(sorted({names.get(one, "") for one in span.workers}))
-            for span in self._ledger.spans()
-        }
 
     def _difference(self, pair: Pair) -> Values:
         """Return the logarithms of a pair's ratios, round by round."""
@@ -190,11 +187,10 @@ class RunChecks:
 
     def _shared_findings(self, own: Sequence[_Trial]) -> list[Finding]:
         """Return what a host's whole series shows and a treatment's own, shorter one shows in size."""
-        hosts = self._hosts_of_trials()
         logs = np.array([one.log for one in own])
         found: list[Finding] = []
         for series, findings in self._run_findings.items():
-            if not any(hosts.get(one.trial) == series for one in own):
+            if not any(self._hosts.get(one.trial) == series for one in own):
                 continue
             for one in findings:
                 test = {"drift": diagnosis.drift, "step": diagnosis.step}.get(one.kind)
@@ -225,8 +221,7 @@ class RunChecks:
         for index in (pair.a, pair.b):
             if index in self.without_summary:
                 return f"{self._titles[index]} has {self.without_summary[index]}"
-        hosts = self._hosts_of_trials()
-        places = {hosts.get(one.trial) for index in (pair.a, pair.b) for one in self._by_treatment[index]}
+        places = {self._hosts.get(one.trial) for index in (pair.a, pair.b) for one in self._by_treatment[index]}
         for place, findings in self._run_findings.items():
             if findings and place in places:
                 return f"{place}: the run has {described(findings)}"
@@ -315,7 +310,7 @@ class RunChecks:
             "step": ("steps", longest > 2 * diagnosis.STEP_SIDE),
             "neighbours": ("neighbours alike", longest >= diagnosis.MIN_NEIGHBOURS),
             "regimes": ("regimes", longest >= diagnosis.MIN_REGIMES),
-            "carry-over": ("carry-over", rounds > 2 * diagnosis.STEP_SIDE and bool(len(self._ledger.spans()))),
+            "carry-over": ("carry-over", rounds > 2 * diagnosis.STEP_SIDE and bool(self._hosts)),
             "speed": (
                 "changes of the hosts' speed",
                 any(len(own) >= diagnosis.MIN_DRIFT for own in self._ledger.speeds.values()),

@@ -30,6 +30,12 @@ class SideDifferences:
     accept: Collection[str]
     margin: float
     found: dict[tuple[str, str], PropertyReport] = field(default_factory=dict)
+    _workers: dict[int, set[int]] = field(default_factory=dict)
+    """The workers of each treatment that ran."""
+
+    def __post_init__(self) -> None:
+        for span in self.ledger.spans():
+            self._workers.setdefault(span.treatment, set()).update(span.workers)
 
     def refusal(self, pair: Pair) -> str | None:
         """Note in what the sides of a pair differ; return why that refuses every word, None if it does not."""
@@ -63,11 +69,10 @@ class SideDifferences:
         own = self.ledger.treatments[treatment]
         environment = str(own.get("environment") or own.get("labels", {}).get("environment") or "")
         found: dict[str, Mapping[str, Any]] = {}
-        for span in self.ledger.spans():
-            for worker in span.workers if span.treatment == treatment else ():
-                host = self.ledger.hosts.get(worker, {})
-                boot = (host.get("fingerprint") or {}).get("boot_id")
-                found[f"{host.get('host') or ''} {boot or environment}".strip()] = host
+        for worker in sorted(self._workers.get(treatment, ())):
+            host = self.ledger.hosts.get(worker, {})
+            boot = (host.get("fingerprint") or {}).get("boot_id")
+            found[f"{host.get('host') or ''} {boot or environment}".strip()] = host
         return found or ({environment: {}} if environment else {})
 
     def _of_hosts(
@@ -113,9 +118,11 @@ def refusal_text(refusing: Sequence[Difference]) -> str:
     return f"{count} besides the treatment ({first}{more})"
 
 
-def check_accepted(accept: Collection[str], header: Mapping[str, Any], hosts: Collection[Mapping[str, Any]]) -> None:
-    """Raise `UsageError` for a name that no property has."""
-    known = confounds.known_keys([header], [host.get("fingerprint") or {} for host in hosts])
+def check_accepted(
+    accept: Collection[str], treatments: Collection[Mapping[str, Any]], hosts: Collection[Mapping[str, Any]] = ()
+) -> None:
+    """Raise `UsageError` for a name that no property of these treatments or of any host has."""
+    known = confounds.known_keys(treatments, [host.get("fingerprint") or {} for host in hosts])
     for name in sorted(accept):
         if name not in known:
             raise UsageError(

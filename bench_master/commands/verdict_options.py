@@ -11,6 +11,7 @@ from bench_common.cli import InvalidValue
 from bench_common.units import format_share, parse_percent
 from bench_master.analysis.comparisons import check_baseline_labels
 from bench_master.analysis.run_summary import SUFFIX, check_earlier_runs
+from bench_master.analysis.side_differences import check_accepted
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_MARGIN
@@ -36,6 +37,13 @@ def add_verdict_options(parser: argparse._ActionsContainer) -> None:
         help="smaller differences count as none (default: the scenario's, else 3%%)",
     )
     parser.add_argument(
+        "--accept",
+        action=_Accept,
+        default=frozenset(),
+        metavar="PROPERTY",
+        help="judge two sides although they differ in this, such as cpu_model or concurrency; repeatable",
+    )
+    parser.add_argument(
         "--failures",
         choices=FAILURES,
         default="worst",
@@ -50,11 +58,20 @@ def apply_verdict_options(scenario: Scenario, options: VerdictOptions) -> Scenar
     """
     check_baseline_labels(options.baseline, [treatment.labels for treatment in scenario.treatments])
     check_earlier_runs(options.earlier)
+    if not options.earlier:
+        check_accepted(options.accept, [treatment.to_dict() for treatment in scenario.treatments])
     return replace(
         scenario,
         baseline=options.baseline or scenario.baseline,
         margin=options.margin if options.margin is not None else scenario.margin,
     )
+
+
+class _Accept(argparse.Action):
+    """Gathers names as `VerdictOptions.accept`."""
+
+    def __call__(self, _parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
+        setattr(namespace, self.dest, getattr(namespace, self.dest) | {values})
 
 
 class _Baseline(argparse.Action):

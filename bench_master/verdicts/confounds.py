@@ -54,12 +54,25 @@ _REFUSED_FACTS: Final = frozenset(
     }
 )
 """Properties of a host that change what is measured on it by more than a margin."""
+_WARNED_FACTS: Final = (
+    "kernel_build",
+    "cpu_microcode",
+    "swappiness",
+    "dirty_ratio",
+    "dirty_background_ratio",
+    "huge_pages",
+    "timer_slack",
+    "numa_balancing",
+    "libc_version",
+    "python_version",
+)
+"""Properties that mostly change less than a margin; so do all that are in neither list."""
 _OWN_FACTS: Final = frozenset({"hostname", "boot_id", "machine_id"})
 """Properties that tell hosts and boots apart, and explain nothing."""
 _SKIPPED_PREFIX: Final = "package_"
 """Releases of the harness's own Python packages."""
-_RUN_KEYS: Final = ("noop", "image digest", "speed")
-"""Further names: what a whole run can differ in, and the speed that its hosts measured."""
+_RUN_KEYS: Final = ("noop", "host", "machine_id", "speed", "weighbridge")
+"""Further names: what whole runs can differ in, and the speed that hosts measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +191,17 @@ def same_machine(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool | None:
     return None
 
 
-def known_keys(headers: Collection[Mapping[str, Any]], fingerprints: Collection[Mapping[str, Any]]) -> list[str]:
-    """Return every name that ``--accept`` takes for these runs and hosts."""
+def known_keys(treatments: Collection[Mapping[str, Any]], fingerprints: Collection[Mapping[str, Any]]) -> list[str]:
+    """Return every name that ``--accept`` takes for these treatments and hosts."""
 
     def names() -> Iterator[str]:
         yield from _PARAMETERS
         yield from sorted(_REFUSED_FACTS)
+        yield from _WARNED_FACTS
         yield from _RUN_KEYS
-        for header in headers:
-            for treatment in header.get("treatments", ()):
-                yield from parameters(treatment)
-                yield f"engine {treatment.get('engine')}"
+        for treatment in treatments:
+            yield from parameters(treatment)
+            yield f"engine {treatment.get('engine')}"
         for fingerprint in fingerprints:
             yield from fingerprint
 

@@ -101,7 +101,7 @@ def test_engines_and_machines():
 
 def test_names_that_accept_takes():
     """Those of the lists, and those of the runs at hand."""
-    keys = confounds.known_keys([{"treatments": [treatment()]}], [HOST])
+    keys = confounds.known_keys([treatment()], [HOST])
     assert {"cpu_governor", "params.threads", "container.image", "engine docker", "swappiness"} <= set(keys)
     assert len(keys) == len(set(keys))
 
