@@ -35,6 +35,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     INFRASTRUCTURE = 3
     INCONCLUSIVE = 4
+    """A gate could not be judged."""
     INTERRUPTED = 130
 
     @classmethod

@@ -26,8 +26,8 @@ First steps:
   bench-master run-scenario -f quickstart --workers 1   run it
   bench-master report-scenario -s FILE.stats.gz         print its report again
 
-Exit codes: 0 ok, 1 a threshold failed, 2 usage or scenario error, 3 infrastructure failed or run incomplete,
-4 inconclusive where a verdict was required, 130 interrupted.
+Exit codes: 0 ok, 1 a threshold or gate failed, 2 usage or scenario error, 3 infrastructure failed or run incomplete,
+4 a gate could not be judged, 130 interrupted.
 """
 
 

@@ -21,6 +21,7 @@ from bench_master.analysis.treatment_types import (
 )
 from bench_master.analysis.verdict_types import BandReport, ComparisonReport
 from bench_master.reports import ReportSource, report_named
+from bench_master.verdicts.decision import HANGS_ON_FAILURES
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -300,5 +301,4 @@ def comparison_report(name="podman", verdict="slower", interval=(1.18, 1.21, 1.2
 def lost_rounds(lost=2, **given):
     """Build a comparison that is undecided because rounds are missing."""
     band = BandReport(1.1, 1.3, "failed")
-    reason = "it hangs on what failed"
-    return comparison_report(verdict="inconclusive", lost=lost, band=band, reason=reason, **given)
+    return comparison_report(verdict="inconclusive", lost=lost, band=band, reason=HANGS_ON_FAILURES, **given)

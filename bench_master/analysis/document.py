@@ -31,6 +31,7 @@ from bench_common.units import unit_converter
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.analysis.between import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts
+from bench_master.analysis.gates import Gate, check_gates, requested_gates, with_gates
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
@@ -110,7 +111,15 @@ def build_document(
     verdicts = build_verdicts(header, ledger, trials.table(ledger), options) if trials.kinds else None
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, stats, options)
+    gates = document_gates(header, options)
+    check_gates(gates, [each.treatment for each in treatments])
+    verdicts = with_gates(verdicts, gates, treatments)
     return _document(stats, ledger, damage, pctile, treatments, verdicts)
+
+
+def document_gates(header: Mapping[str, Any], options: VerdictOptions) -> list[Gate]:
+    """Return the gates of a report; what a no-op run measures is the harness, so its thresholds decide nothing."""
+    return requested_gates(options, () if header.get("noop") else header.get("thresholds", ()))
 
 
 def _second_pass(

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.thresholds import VerdictCondition, parse_condition, parse_verdict_condition
-from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictOptions
+from bench_master.analysis.treatment_types import TreatmentReport
+from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictOptions, VerdictsReport
 from bench_master.formatting import format_change, format_change_interval
+from bench_master.verdicts.decision import HANGS_ON_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,13 +101,14 @@ def check_gates(gates: Iterable[Gate], labels: Sequence[Mapping[str, Any]]) -> N
 def judge_gates(
     gates: Iterable[Gate],
     comparisons: Sequence[ComparisonReport],
-    skipped: Sequence[Mapping[str, Any]] = (),
+    treatments: Sequence[TreatmentReport] = (),
 ) -> list[GateReport]:
     """Return the outcome of each gate for each comparison that it is about, at least one for each gate.
 
-    `skipped` are the labels of optional treatments that did not run: a threshold about them alone is not judged.
+    A threshold about optional treatments that did not run is not judged.
     """
     outcomes: list[GateReport] = []
+    skipped = [each.treatment for each in treatments if each.skipped]
     for gate in gates:
         meant = [each for each in comparisons if gate.applies_to(each.labels)]
         outcomes += [_judge(gate, each) for each in meant]
@@ -117,6 +120,16 @@ def judge_gates(
             why = "cannot be judged: it applies to no comparison" if comparisons else "there is nothing to compare"
             outcomes.append(_outcome(gate, "", ExitCode.INCONCLUSIVE, why))
     return outcomes
+
+
+def with_gates(
+    verdicts: VerdictsReport | None, gates: Sequence[Gate], treatments: Sequence[TreatmentReport]
+) -> VerdictsReport | None:
+    """Return verdicts with the outcome of the gates."""
+    if verdicts is None:
+        return None
+    outcomes = judge_gates(gates, verdicts.comparisons, treatments)
+    return replace(verdicts, gates=outcomes, exit_code=gates_exit_code(outcomes))
 
 
 def gates_exit_code(outcomes: Iterable[GateReport]) -> int:
@@ -161,7 +174,7 @@ def _title(comparison: ComparisonReport) -> str:
 
 def hangs_on_lost_rounds(comparison: ComparisonReport) -> bool:
     """Return whether rounds without a value are what keeps a comparison from a word."""
-    return bool(comparison.lost) and comparison.band is not None and comparison.band.why == "failed"
+    return bool(comparison.lost) and comparison.reason == HANGS_ON_FAILURES
 
 
 def _truth(condition: VerdictCondition, comparison: ComparisonReport) -> bool | None:

@@ -14,23 +14,25 @@ from typing import Final, TextIO
 import numpy as np
 
 from bench_common.cli import discard_output, escape_output, file_name, tell
-from bench_common.errors import ExitCode, UsageError
+from bench_common.errors import UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.commands.report_options import ReportOptions, add_report_options
-from bench_master.commands.verdict_options import add_verdict_options
+from bench_master.commands.verdict_options import GATES_EPILOG, add_verdict_options
 from bench_master.formatting import plural
 from bench_master.reports import Report, ReportSource, report_named
 
 NAME = "report-scenario"
 HELP = "print the report of a stats file"
 
-EPILOG = """\
+EPILOG = f"""\
 The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
-Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error or no stats file, 3 the run is incomplete, the
-stats file is damaged, or another version of Weighbridge wrote it.
+{GATES_EPILOG}
+Exit codes: 0 ok, 1 a threshold or gate failed, 2 usage error or no stats file, 3 the run is incomplete, the stats
+file is damaged, or another version of Weighbridge wrote it, 4 a gate could not be judged. 1 takes precedence over 3,
+and 3 over 4.
 """
 
 
@@ -96,17 +98,22 @@ def run(options: Options) -> int:
     else:
         with _create_file(options.report_file) as out:
             report.write(source, out)
+    return _judge(source, options)
+
+
+def _judge(source: ReportSource, options: Options) -> int:
+    """Tell what failed or is missing; return the exit code."""
     failed = source.failed_thresholds
     if failed and options.report.format != "text":
         for verdict in failed:
             tell(f"bench-master: threshold failed: {verdict.message}")
     elif failed:
         tell(f"bench-master: {plural(len(failed), 'threshold')} failed")
+    for line in source.failed_gates():
+        tell(f"bench-master: {line}")
     if source.incomplete_text:
-        # As for the run itself: a judgement of some of the figures is none of the run.
         tell(f"bench-master: {source.incomplete_text}")
-        return int(ExitCode.INFRASTRUCTURE)
-    return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
+    return int(source.exit_code())
 
 
 def _print(report: Report, source: ReportSource) -> None:

@@ -38,7 +38,7 @@ from bench_master.commands.run_options import (
 )
 from bench_master.commands.run_plan import PlanRunner
 from bench_master.commands.run_signals import restore_signal_handlers
-from bench_master.commands.verdict_options import apply_verdict_options
+from bench_master.commands.verdict_options import GATES_EPILOG, apply_verdict_options
 from bench_master.coordinator import Policy
 from bench_master.formatting import plural
 from bench_master.plan import Plan, make_plan
@@ -58,9 +58,13 @@ NAME = "run-scenario"
 HELP = "run a scenario on local or remote workers, save the stats file and print the report"
 
 
-EPILOG: Final = """\
+EPILOG: Final = f"""\
 Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans up. The stats file is valid either
-way. Exit codes: 0 ok, 1 a threshold failed, 2 scenario error, 3 run incomplete, 130 interrupted.
+way.
+
+{GATES_EPILOG}
+Exit codes: 0 ok, 1 a threshold or gate failed, 2 scenario error, 3 run incomplete, 4 a gate could not be judged,
+130 interrupted. 130 takes precedence over 1, 1 over 3, 3 over 4.
 """
 
 MAX_NAME_CHARS: Final = 60
@@ -210,10 +214,8 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
         tell_quoted(f"bench-master: {reason}")
     if result.status == "interrupted" and not result.stats_unwritable:
         return int(ExitCode.INTERRUPTED)
-    if result.status != "complete":
-        return int(ExitCode.INFRASTRUCTURE)
     errors_shown = options.report.format == "text" and not options.output.no_report
-    return _exit_code(source, noop=options.load.noop, errors_shown=errors_shown)
+    return _exit_code(source, result, errors_shown=errors_shown)
 
 
 def _write_files(result: RunResult, stats: Path, source: ReportSource, output: OutputOptions) -> list[str]:
@@ -236,29 +238,38 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
     return path
 
 
-def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
-    """Return the exit code of a complete run: a treatment without results or a failed threshold is no success."""
+def _exit_code(source: ReportSource, result: RunResult, *, errors_shown: bool) -> int:
+    """Return the gravest of what the run's end, its results, its thresholds and its gates give."""
+    complete = result.status == "complete"
+    own = _check_results(source, errors_shown=errors_shown) if complete else ExitCode.INFRASTRUCTURE
+    code = ExitCode.gravest([own, source.exit_code()])
+    if code != ExitCode.INFRASTRUCTURE:
+        for verdict in () if source.document.run.noop else source.failed_thresholds:
+            tell(f"bench-master: threshold failed: {verdict.message}")
+    for line in source.failed_gates():
+        tell(f"bench-master: {line}")
+    return int(code)
+
+
+def _check_results(source: ReportSource, *, errors_shown: bool) -> ExitCode:
+    """Return the exit code of what a run measured: a treatment without results is no success."""
     if source.incomplete_text:
         tell(f"bench-master: {source.incomplete_text}")
-        return int(ExitCode.INFRASTRUCTURE)
+        return ExitCode.INFRASTRUCTURE
     treatments = source.document.treatments
     for row in treatments:
         if row.skipped:
             tell(f"bench-master: optional treatment skipped: {row.title}: {one_line(row.skipped)}")
     if treatments and all(row.skipped for row in treatments):
         tell("bench-master: every treatment was skipped, so nothing was measured")
-        return int(ExitCode.INFRASTRUCTURE)
+        return ExitCode.INFRASTRUCTURE
     barren = sum(not row.jobs.done and not row.skipped for row in treatments)
     if barren:
         of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _most_frequent_error(source.document)
         tell(f"bench-master: no job succeeded in {of_all}{reason}")
-        return int(ExitCode.INFRASTRUCTURE)
-    if noop:
-        return int(ExitCode.OK)
-    for verdict in source.failed_thresholds:
-        tell(f"bench-master: threshold failed: {verdict.message}")
-    return int(ExitCode.THRESHOLD if source.failed_thresholds else ExitCode.OK)
+        return ExitCode.INFRASTRUCTURE
+    return ExitCode.OK
 
 
 def _most_frequent_error(document: ReportDocument) -> str:

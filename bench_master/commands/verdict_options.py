@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_common.cli import InvalidValue
+from bench_common.thresholds import parse_verdict_condition
 from bench_common.units import format_share, parse_percent
 from bench_master.analysis.comparisons import check_baseline_labels
+from bench_master.analysis.gates import check_gates, requested_gates
 from bench_master.analysis.run_summary import SUFFIX, check_earlier_runs
 from bench_master.analysis.side_differences import check_accepted
 from bench_master.analysis.verdict_types import VerdictOptions
@@ -49,17 +51,63 @@ def add_verdict_options(parser: argparse._ActionsContainer) -> None:
         default="worst",
         help="failed jobs count as the worst both ways, or are left out as if they failed at random (default: worst)",
     )
+    add_gate_options(parser)
+
+
+GATES_EPILOG: Final = """\
+Gates: CONDITION is [LABEL=VALUE] [not] WORD [by N%], with slower, faster, worse, better, different, same as WORD:
+  --fail-on slower                  exit code 1 if a treatment is shown to be slower than its baseline
+  --require "not slower by 5%"      exit code 0 only if each is shown not to be 5 % slower; 4 if the data cannot tell
+  --require "engine=podman same"    for some treatments only
+"""
+
+
+def add_gate_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options that make the exit code depend on verdicts."""
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        type=gate_condition,
+        default=[],
+        metavar="CONDITION",
+        help="exit code 1 where this is shown, such as slower or 'slower by 5%%'; 4 where words are refused; "
+        "repeatable",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        type=gate_condition,
+        default=[],
+        metavar="CONDITION",
+        help="exit code 0 only where this is shown, such as same or 'not slower by 5%%'; 1 where the opposite is, "
+        "else 4; repeatable",
+    )
+    parser.add_argument(
+        "--require-verdict", action="store_true", help="exit code 4 unless each comparison has a verdict"
+    )
+
+
+def gate_condition(text: str) -> str:
+    """Return a condition on verdicts if it is well formed: a type of arguments."""
+    try:
+        parse_verdict_condition(text)
+    except ValueError as error:
+        raise InvalidValue(str(error)) from None
+    return text
 
 
 def apply_verdict_options(scenario: Scenario, options: VerdictOptions) -> Scenario:
     """Return the scenario with the baseline and margin of the command line, so that its stats file has them.
 
-    Raises `UsageError` or `StatsFileError` where no treatment has the labels, or an earlier run cannot be read.
+    Raises `UsageError` or `StatsFileError` where no treatment has the labels of the baseline or of a gate, or an
+    earlier run cannot be read.
     """
-    check_baseline_labels(options.baseline, [treatment.labels for treatment in scenario.treatments])
+    labels = [treatment.labels for treatment in scenario.treatments]
+    check_baseline_labels(options.baseline, labels)
     check_earlier_runs(options.earlier)
     if not options.earlier:
         check_accepted(options.accept, [treatment.to_dict() for treatment in scenario.treatments])
+    check_gates(requested_gates(options, scenario.thresholds), labels)
     return replace(
         scenario,
         baseline=options.baseline or scenario.baseline,

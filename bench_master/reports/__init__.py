@@ -11,13 +11,14 @@ from importlib.metadata import EntryPoint
 from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
 
 from bench_common.cli import check_choice
-from bench_common.errors import InfrastructureError
+from bench_common.errors import ExitCode, InfrastructureError
 from bench_common.plugins import registered
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document
+from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document, document_gates
+from bench_master.analysis.gates import judge_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_types import GateReport, VerdictOptions
 
 GROUP: Final = "weighbridge.reports"
 
@@ -63,6 +64,32 @@ class ReportSource:
         if not self.stats.header.get("thresholds"):
             return []
         return [verdict for verdict in self.document.thresholds if not verdict.passed]
+
+    @cached_property
+    def gates(self) -> list[GateReport]:
+        """The outcome of each gate; empty without gates."""
+        verdicts = self.document.verdicts
+        if verdicts is not None:
+            return list(verdicts.gates)
+        return judge_gates(document_gates(self.stats.header, self.options), (), self.document.treatments)
+
+    def exit_code(self) -> ExitCode:
+        """Return the exit code that the file's completeness, thresholds and gates give; the gravest counts.
+
+        A threshold on a figure that an incomplete run lacks has not failed. A no-op run has no figures to judge.
+        """
+        incomplete = bool(self.document.incomplete)
+        failed = any(each.value is not None or not incomplete for each in self.failed_thresholds)
+        codes = [
+            ExitCode.INFRASTRUCTURE if incomplete else ExitCode.OK,
+            ExitCode.THRESHOLD if failed and not self.document.run.noop else ExitCode.OK,
+            *(gate.exit_code for gate in self.gates),
+        ]
+        return ExitCode.gravest(codes)
+
+    def failed_gates(self) -> list[str]:
+        """Return a line for each gate that failed or could not be judged."""
+        return [f"{gate.gate}: {gate.state}: {gate.text}" for gate in self.gates if gate.state != "passed"]
 
 
 @runtime_checkable

@@ -188,8 +188,8 @@ def scenario_format() -> ScenarioFormat:
             ),
             Field(
                 "thresholds",
-                ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),
-                "conditions on the results; the run ends with exit code 0 only if all hold",
+                ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5' or 'not slower by 5%'")),
+                "conditions on the results or their verdicts; the run ends with exit code 0 only if all hold",
             ),
             Field(
                 "published",

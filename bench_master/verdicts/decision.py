@@ -24,6 +24,8 @@ ALPHA: Final = 0.05
 """How often a family of comparisons may err."""
 MIN_GAP_ROUNDS: Final = 3
 """With fewer rounds nothing is decided."""
+HANGS_ON_FAILURES: Final = "it hangs on what failed"
+"""The reason for no word where failed jobs or missing rounds could turn it round."""
 MAX_UNITS: Final = 2000
 """Of more rounds the means of neighbours are judged: the work grows with the square."""
 _GAP_FACTOR: Final = {3: 3.0, 4: 1.0, 5: 1.0}
@@ -251,7 +253,7 @@ def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind |
 _BAND_REASONS: Final[dict[BandKind, str]] = {
     "clock": "it hangs on how exactly the clock was read",
     "quantised": "it hangs on the steps in which the figure is given",
-    "failed": "it hangs on what failed",
+    "failed": HANGS_ON_FAILURES,
 }
 
 

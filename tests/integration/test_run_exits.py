@@ -56,6 +56,18 @@ def test_a_missed_threshold_ends_with_1(workspace):
     assert (again.status, again.errors) == (1, [message])
 
 
+def test_gates_on_verdicts(workspace):
+    """What is shown to be slower ends a run with 1; the same file passes another gate, or cannot be judged (4)."""
+    job = {"operations": ["run", "wait", "remove"]}
+    commands = {"container.command": [["sleep", "0.01"], ["sleep", "0.2"]]}
+    scenario = workspace.scenario(job=job, matrix=commands, repeats=3, thresholds=["not slower by 80 times"])
+    run = workspace.run(scenario, "-R", "--fail-on", "slower by 50%", status=1)
+    assert run.errors[0].startswith('--fail-on "slower by 50%": failed: ')
+    for words, status in ((("--fail-on", "faster"), 0), (("--require", "not slower by 15 times"), 4)):
+        again = workspace.master("report-scenario", "-s", run.stats, *words, "--csv")
+        assert again.status == status, again.err
+
+
 def test_a_noop_run_is_not_compared_with_thresholds(workspace):
     """What a no-op run measures is the harness, so its thresholds decide nothing."""
     run = workspace.run(workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"]), "--noop", "-R")

@@ -1,12 +1,26 @@
 """Gates: conditions on verdicts, and what they make of the exit code."""
 
+import json
+
 import pytest
-from builders import comparison_report, lost_rounds
+from builders import (
+    S,
+    StatsBuilder,
+    comparison_report,
+    footer,
+    header,
+    host,
+    lost_rounds,
+    treatment_report,
+    treatment_wire,
+)
 
 from bench_common.errors import ExitCode, UsageError
+from bench_common.records import ticket_of
 from bench_common.thresholds import parse_condition, parse_verdict_condition
 from bench_master.analysis.gates import check_gates, gates_exit_code, judge_gates, requested_gates
 from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.cli import run_command_line
 
 SLOWER = comparison_report("podman", "slower", (1.182, 1.21, 1.239))
 SAME = comparison_report("crun", "same", (0.991, 1.005, 1.02))
@@ -197,7 +211,8 @@ def test_gates_that_are_about_some_treatments():
     assert code([SLOWER, SAME], thresholds=("engine=podman not slower by 30%", "jobs.failed == 0")) == 0
     assert code([SLOWER], thresholds=("engine=crun same",)) == 4
     assert code([], fail_on=("slower",)) == 4
-    (skipped,) = judge_gates(requested_gates(VerdictOptions(), ["engine=crun same"]), [SLOWER], [{"engine": "crun"}])
+    left_out = treatment_report(treatment={"engine": "crun"}, skipped="crun is not installed")
+    (skipped,) = judge_gates(requested_gates(VerdictOptions(), ["engine=crun same"]), [SLOWER], [left_out])
     assert (skipped.state, skipped.comparison) == ("passed", "")
 
 
@@ -213,3 +228,93 @@ def test_labels_that_no_treatment_has_are_refused():
         check("engine=podmn slower")
     with pytest.raises(UsageError, match=r"no treatment has a label 'engin' \(did you mean 'engine'\?\)"):
         check("engin=podman slower")
+
+
+# -- the commands -------------------------------------------------------------------------------------------------
+
+A = (1.00, 1.02, 0.99, 1.10, 1.01, 0.98, 1.03, 1.05, 1.00, 1.04)
+
+
+def run_of_rounds(path, factor, *, foot=True, **head):
+    """Write a run of docker and podman, whose trials take `factor` times as long; return its path."""
+    treatments = [treatment_wire(index, {"engine": engine}) for index, engine in enumerate(("docker", "podman"))]
+    trials = [(side, block, False) for block in range(len(A)) for side in range(2)]
+    builder = StatsBuilder(path, header(treatments, trials, **head)).add("host", host())
+    now = 1001 * S
+    for trial, (side, block, _) in enumerate(trials):
+        took = int(A[block] * (1 + side * (factor * (1 + block / 500) - 1)) * S)
+        row = {"ticket": ticket_of(trial), "treatment": side, "trial": trial, "start_ns": now, "end_ns": now + took}
+        builder.add("event", {"at_ns": now, "kind": "trial-begin", "trial": trial, "workers": [0]}).add_jobs(row)
+        now += took
+        builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
+    return builder.close(footer() if foot else None)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words", "status", "said"),
+    [
+        (1.06, ["--fail-on", "slower"], 1, "--fail-on slower: failed: podman is slower: +"),
+        (1.06, ["--fail-on", "slower by 10%"], 0, ""),
+        (0.999, ["--fail-on", "slower", "--require", "same", "--require-verdict"], 0, ""),
+        (
+            1.06,
+            ["--require", "engine=podman not slower"],
+            1,
+            '--require "engine=podman not slower": failed: podman is',
+        ),
+        (
+            1.06,
+            ["--require", "not slower by 6.5%"],
+            4,
+            "undecided: podman is neither shown to be not slower by 6.5% nor",
+        ),
+    ],
+)
+def test_gates_of_a_report(tmp_path, capsys, factor, words, status, said):
+    """One that fails, one that passes, one that cannot be judged; stderr has the reason."""
+    path = run_of_rounds(tmp_path / "run.stats.gz", factor)
+    assert run_command_line(["report-scenario", "-s", str(path), *words]) == status
+    assert said in capsys.readouterr().err
+
+
+def test_a_refused_verdict_is_never_green(tmp_path, capsys):
+    """A blocked run gives 4 under any gate, and 0 without one."""
+    path = run_of_rounds(tmp_path / "run.stats.gz", 1.06, order="blocked")
+    for words, status in (([], 0), (["--fail-on", "faster"], 4), (["--require", "slower"], 4)):
+        assert run_command_line(["report-scenario", "-s", str(path), *words]) == status
+    assert "podman cannot be judged: the verdict is refused: the trials were not" in capsys.readouterr().err
+
+
+def test_thresholds_on_verdicts_are_gates(tmp_path, capsys):
+    """They stand in the scenario, and need no option."""
+    for number, (threshold, status) in enumerate([("engine=podman not slower by 5%", 1), ("slower by 2%", 0)]):
+        path = run_of_rounds(tmp_path / f"{number}.stats.gz", 1.06, thresholds=[threshold, "jobs.failed == 0"])
+        assert run_command_line(["report-scenario", "-s", str(path), "--format", "json"]) == status
+        report = json.loads(capsys.readouterr().out)
+        assert [entry["threshold"] for entry in report["thresholds"]] == ["jobs.failed == 0"] * 2
+        assert [gate["exit_code"] for gate in report["verdicts"]["gates"]] == [status]
+        assert report["verdicts"]["exit_code"] == status
+
+
+def test_a_failed_gate_of_an_incomplete_run_is_1(tmp_path, capsys):
+    """What is shown comes before what is missing, and that before what cannot be judged."""
+    path = run_of_rounds(tmp_path / "run.stats.gz", 1.06, foot=False, thresholds=["operations.start.p95_s < 1s"])
+    for words, status in (
+        ([], 3),
+        (["--fail-on", "slower"], 1),
+        (["--fail-on", "faster"], 3),
+        (["--require", "not slower by 6.5%"], 3),
+    ):
+        assert run_command_line(["report-scenario", "-s", str(path), *words]) == status, words
+    capsys.readouterr()
+
+
+def test_a_malformed_gate_is_a_usage_error(tmp_path, capsys):
+    """With the nearest spelling, of the words and of the labels."""
+    path = run_of_rounds(tmp_path / "run.stats.gz", 1.0)
+    with pytest.raises(SystemExit) as leaving:
+        run_command_line(["report-scenario", "-s", str(path), "--fail-on", "slowr"])
+    assert leaving.value.code == 2
+    assert "--fail-on: 'slowr': unknown word 'slowr' (did you mean 'slower'?)" in capsys.readouterr().err
+    assert run_command_line(["report-scenario", "-s", str(path), "--fail-on", "engine=podmn slower"]) == 2
+    assert "no treatment has engine=podmn (did you mean 'podman'?)" in capsys.readouterr().err
