@@ -113,7 +113,8 @@ def build_document(
         verdicts = add_earlier_runs(verdicts, stats, options)
     gates = document_gates(header, options)
     check_gates(gates, [each.treatment for each in treatments])
-    verdicts = with_gates(verdicts, gates, treatments)
+    if verdicts is not None:
+        verdicts = with_gates(verdicts, gates, treatments)
     return _document(stats, ledger, damage, pctile, treatments, verdicts)
 
 

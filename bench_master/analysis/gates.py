@@ -123,13 +123,16 @@ def judge_gates(
 
 
 def with_gates(
-    verdicts: VerdictsReport | None, gates: Sequence[Gate], treatments: Sequence[TreatmentReport]
-) -> VerdictsReport | None:
+    verdicts: VerdictsReport, gates: Sequence[Gate], treatments: Sequence[TreatmentReport] = ()
+) -> VerdictsReport:
     """Return verdicts with the outcome of the gates."""
-    if verdicts is None:
-        return None
     outcomes = judge_gates(gates, verdicts.comparisons, treatments)
     return replace(verdicts, gates=outcomes, exit_code=gates_exit_code(outcomes))
+
+
+def unpassed_gates(outcomes: Iterable[GateReport]) -> list[str]:
+    """Return a line for each gate that failed or could not be judged."""
+    return [f"{each.gate}: {each.state}: {each.text}" for each in outcomes if each.state != "passed"]
 
 
 def gates_exit_code(outcomes: Iterable[GateReport]) -> int:

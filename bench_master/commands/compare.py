@@ -13,15 +13,16 @@ from typing import Final, Literal
 from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_master.analysis.between import choose_runs, compare_runs
+from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
-from bench_master.commands.verdict_options import FAILURES, baseline_labels, margin
+from bench_master.commands.verdict_options import FAILURES, GATES_EPILOG, add_gate_options, baseline_labels, margin
 from bench_master.reports.comparison import WRITERS, answer_lines, write_text
 
 NAME = "compare"
 HELP = "compare runs with each other: two builds, a run with earlier ones, or the history of a folder"
 
-EPILOG = """\
+EPILOG = f"""\
 The last one is the new run, those before it are the earlier ones; a folder stands for all stats files in it.
 
   bench-master compare A.stats.gz B.stats.gz        ratios and what would explain them: two runs carry no word
@@ -32,7 +33,9 @@ The last one is the new run, those before it are the earlier ones; a folder stan
 
 Runs of another host, scenario or version are left out and named; --accept PROPERTY keeps them.
 
-Exit codes: 0 ok, 2 usage error or no stats file, 3 the new run is incomplete or its file is damaged.
+{GATES_EPILOG}
+Exit codes: 0 ok, 1 a gate failed, 2 usage error or no stats file, 3 the new run is incomplete or its file is damaged,
+4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 PROGRESS_INTERVAL_S: Final = 2.0
@@ -57,6 +60,12 @@ class Options:
     """What failed jobs count as."""
     format: str
     """Format of the output."""
+    fail_on: tuple[str, ...]
+    """Conditions on verdicts that fail where they are shown."""
+    require: tuple[str, ...]
+    """Conditions on verdicts that must be shown."""
+    require_verdict: bool
+    """Whether each comparison must have a verdict."""
     quiet: bool
     """Print the verdicts only, one line each."""
     verbose: bool
@@ -94,6 +103,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="worst",
         help="count failed jobs as the worst both ways, or leave them out (default: worst)",
     )
+    add_gate_options(parser.add_argument_group("gates"))
     parser.add_argument(
         "--format", choices=("text", *WRITERS), default="text", help="format of the output (default: text)"
     )
@@ -103,18 +113,27 @@ def run(options: Options) -> int:
     """Write the comparison; return the exit code."""
     earlier, new = _sides(options)
     verdicts_options = VerdictOptions(
-        margin=options.margin, accept=frozenset(options.accept), failures=options.failures
+        margin=options.margin,
+        accept=frozenset(options.accept),
+        failures=options.failures,
+        fail_on=options.fail_on,
+        require=options.require,
+        require_verdict=options.require_verdict,
     )
     progress = _progress(quiet=options.quiet)
     fresh, unreadable = read_paths(new, options.failures, progress)
     past, more = read_paths(earlier, options.failures, progress)
     sides = choose_runs(past, fresh, [*unreadable, *more], verdicts_options)
-    verdicts = compare_runs(sides, anchor=options.anchor)
+    gates = requested_gates(verdicts_options, ())
+    check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
+    verdicts = with_gates(compare_runs(sides, anchor=options.anchor), gates)
     _write(verdicts, options)
+    for line in unpassed_gates(verdicts.gates):
+        tell(f"bench-master: {line}")
     broken = [run for run in fresh if run.incomplete]
     for run_ in broken:
         tell(f"bench-master: {run_.file}: {run_.problem or 'the run is incomplete'}")
-    return int(ExitCode.INFRASTRUCTURE if broken else ExitCode.OK)
+    return int(ExitCode.gravest([ExitCode.INFRASTRUCTURE if broken else ExitCode.OK, verdicts.exit_code]))
 
 
 def _sides(options: Options) -> tuple[Sequence[Path], Sequence[Path]]:

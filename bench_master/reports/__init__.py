@@ -16,7 +16,7 @@ from bench_common.plugins import registered
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document, document_gates
-from bench_master.analysis.gates import judge_gates
+from bench_master.analysis.gates import judge_gates, unpassed_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
 from bench_master.analysis.verdict_types import GateReport, VerdictOptions
 
@@ -89,7 +89,7 @@ class ReportSource:
 
     def failed_gates(self) -> list[str]:
         """Return a line for each gate that failed or could not be judged."""
-        return [f"{gate.gate}: {gate.state}: {gate.text}" for gate in self.gates if gate.state != "passed"]
+        return unpassed_gates(self.gates)
 
 
 @runtime_checkable

@@ -29,6 +29,7 @@ from bench_master.formatting import (
     paragraph,
     plural,
 )
+from bench_master.reports.verdict_text import gate_lines
 
 SHOWN: Final = 5
 """Runs and properties that are named without ``-v``."""
@@ -93,6 +94,9 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
             yield from _history(archive)
         yield from _trust(verdicts, archive)
     yield from _warnings(verdicts, verbose=verbose)
+    if verdicts.gates:
+        yield ""
+        yield from gate_lines(verdicts.gates)
     if archive is not None:
         yield from _runs(archive, verbose=verbose)
 

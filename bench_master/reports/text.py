@@ -29,6 +29,7 @@ from bench_master.reports.verdict_text import (
     VerdictTable,
     answer_text,
     doubts,
+    gate_lines,
     looked_for,
     notes,
     trust_sentences,
@@ -114,7 +115,7 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield from section("Against earlier runs", text_lines(between, verbose=full))
     most = None if full else _ITEMS
     yield from section("Thresholds", _thresholds(document, full=full))
-    yield from section("Gates", _gates(verdicts))
+    yield from section("Gates", gate_lines(() if verdicts is None else verdicts.gates))
     yield from section("Warnings", _items(map(one_line, document.warnings), most))
     yield from section("Errors", _errors(document, full=full))
 
@@ -247,13 +248,6 @@ def _warning_banners(document: ReportDocument) -> Iterator[str]:
 
 def _banner(word: str, text: str) -> list[str]:
     return ["", *paragraph(f"*** {word}{': ' if text else ''}{text}", hanging=4)]
-
-
-def _gates(verdicts: VerdictsReport | None) -> Iterator[str]:
-    for gate in () if verdicts is None else verdicts.gates:
-        word = "passed" if gate.state == "passed" else gate.state.upper()
-        about = f" ({gate.comparison})" if gate.comparison else ""
-        yield from paragraph(one_line(f"{word:<9}  {gate.gate}{about}: {gate.text}"), indent=2, hanging=13)
 
 
 def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:

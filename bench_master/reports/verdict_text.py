@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.verdict_types import ComparisonReport, DesignReport, FlagLevel, VerdictsReport
+from bench_master.analysis.verdict_types import ComparisonReport, DesignReport, FlagLevel, GateReport, VerdictsReport
 from bench_master.formatting import (
     Column,
     format_change,
@@ -20,6 +20,7 @@ from bench_master.formatting import (
     format_percent,
     format_share,
     format_value,
+    paragraph,
     plural,
 )
 from bench_master.reports.side_by_side import treatment_names
@@ -366,3 +367,10 @@ def looked_for(verdicts: VerdictsReport) -> str:
     """Return what the diagnosis looked for and did not find; empty if it found all or looked for nothing."""
     found = verdicts.runs.looked_for
     return one_line(f"looked for and not found: {', '.join(found)}") if found else ""
+
+
+def gate_lines(gates: Iterable[GateReport]) -> Iterator[str]:
+    """Yield the outcome of each gate."""
+    for gate in gates:
+        word = "passed" if gate.state == "passed" else gate.state.upper()
+        yield from paragraph(f"{word:<9}  {one_line(f'{gate.gate}: {gate.text}')}", indent=2, hanging=13)

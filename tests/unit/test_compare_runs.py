@@ -351,3 +351,22 @@ def test_earlier_runs_that_cannot_be_read(tmp_path, capsys, monkeypatch, value, 
         except SystemExit as stopped:
             status = stopped.code
         assert (status, message in capsys.readouterr().err) == (2, True)
+
+
+def test_gates_on_runs(tmp_path, capsys):
+    """A sixth run that is slower fails, one that is not passes, and two single runs cannot be judged."""
+    folder = tmp_path / "runs"
+    archive(folder, LEVELS)
+    slower, alike = (
+        a_run(tmp_path / f"{number}.stats.gz", level, number=number) for number, level in ((30, 110), (31, 100.3))
+    )
+    failed = compare(capsys, folder, slower, "--fail-on", "slower by 5%", expected=1)
+    assert "FAILED     --fail-on" in failed.out
+    assert "--fail-on 'slower by 5%': failed: engine=docker is slower by 5%: +10" in failed.err.replace('"', "'")
+    compare(capsys, folder, alike, "--fail-on", "slower", "--require", "not slower by 5%")
+    refused = compare(capsys, alike, slower, "--fail-on", "slower", expected=4)
+    assert "cannot be judged: the verdict is refused: one run each" in refused.err
+    compare(capsys, alike, slower, expected=0)
+    assert (
+        "did you mean 'docker'?" in compare(capsys, alike, slower, "--require", "engine=dokcer same", expected=2).err
+    )
