@@ -125,8 +125,15 @@ def judge_gates(
 def with_gates(
     verdicts: VerdictsReport, gates: Sequence[Gate], treatments: Sequence[TreatmentReport] = ()
 ) -> VerdictsReport:
-    """Return verdicts with the outcome of the gates."""
-    outcomes = judge_gates(gates, verdicts.comparisons, treatments)
+    """Return verdicts with the outcome of the gates.
+
+    Where a run is compared with earlier ones, too, the gates of the command line are about that; the scenario's own
+    are about the run.
+    """
+    earlier = verdicts.between
+    outcomes = judge_gates([gate for gate in gates if gate.of_scenario], verdicts.comparisons, treatments)
+    compared = verdicts.comparisons if earlier is None else earlier.comparisons
+    outcomes += judge_gates([gate for gate in gates if not gate.of_scenario], compared, treatments)
     return replace(verdicts, gates=outcomes, exit_code=gates_exit_code(outcomes))
 
 

@@ -370,3 +370,16 @@ def test_gates_on_runs(tmp_path, capsys):
     assert (
         "did you mean 'docker'?" in compare(capsys, alike, slower, "--require", "engine=dokcer same", expected=2).err
     )
+
+
+def test_gates_of_a_report_against_earlier_runs(tmp_path, capsys):
+    """Are about the earlier runs, not about the treatments of the run; a threshold of the scenario is about these."""
+    engines = ("native", "docker")
+    archive(tmp_path / "old", LEVELS, engines=engines, spread=0.001)
+    new = a_run(tmp_path / "new.stats.gz", 100.1, number=30, engines=engines, spread=0.001)
+    arguments = (new, "--baseline", tmp_path / "old")
+    report_scenario(capsys, *arguments, "--fail-on", "slower")
+    report_scenario(capsys, new, "--fail-on", "slower", expected=1)
+    stated = {"thresholds": ["engine=docker not slower by 5 times"]}
+    own = a_run(tmp_path / "own.stats.gz", 100.1, number=31, engines=engines, spread=0.001, head=stated)
+    report_scenario(capsys, own, "--baseline", tmp_path / "old", "--fail-on", "slower", expected=1)

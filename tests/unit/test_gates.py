@@ -282,7 +282,7 @@ def test_a_refused_verdict_is_never_green(tmp_path, capsys):
     path = run_of_rounds(tmp_path / "run.stats.gz", 1.06, order="blocked")
     for words, status in (([], 0), (["--fail-on", "faster"], 4), (["--require", "slower"], 4)):
         assert run_command_line(["report-scenario", "-s", str(path), *words]) == status
-    assert "podman cannot be judged: the verdict is refused: the trials were not" in capsys.readouterr().err
+    assert "podman cannot be judged: the verdict is refused: not interleaved" in capsys.readouterr().err
 
 
 def test_thresholds_on_verdicts_are_gates(tmp_path, capsys):
