@@ -15,23 +15,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.errors import UsageError, did_you_mean
+from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
 from bench_common.records import OPERATION_DONE
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import (
-    OPERATORS,
-    Threshold,
-    VerdictCondition,
-    figure_unit,
-    parse_condition,
     required_percentiles,
 )
-from bench_common.units import unit_converter
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.analysis.between import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts
-from bench_master.analysis.gates import Gate, check_gates, requested_gates, with_gates
+from bench_master.analysis.gates import check_gates, document_gates, evaluate_thresholds, with_gates
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
@@ -46,9 +40,7 @@ from bench_master.analysis.report_types import (
     ReportDocument,
     RunReport,
     ScenarioReport,
-    ThresholdReport,
     TotalsReport,
-    as_json,
 )
 from bench_master.analysis.treatment_types import (
     JobCounts,
@@ -116,11 +108,6 @@ def build_document(
     if verdicts is not None:
         verdicts = with_gates(verdicts, gates, treatments)
     return _document(stats, ledger, damage, pctile, treatments, verdicts)
-
-
-def document_gates(header: Mapping[str, Any], options: VerdictOptions) -> list[Gate]:
-    """Return the gates of a report; what a no-op run measures is the harness, so its thresholds decide nothing."""
-    return requested_gates(options, () if header.get("noop") else header.get("thresholds", ()))
 
 
 def _second_pass(
@@ -523,81 +510,3 @@ def _errors(ledger: Aggregator) -> list[ErrorReport]:
         )
         for group in sorted(ledger.errors.values(), key=lambda group: -group.count)
     ]
-
-
-def evaluate_thresholds(treatments: Sequence[TreatmentReport], thresholds: Sequence[str]) -> list[ThresholdReport]:
-    """Return a verdict for each threshold and treatment that it applies to; at least one for each threshold.
-
-    A threshold that applies to no treatment has failed. An optional treatment that was skipped is not judged. Those
-    on verdicts are gates, see `bench_master.analysis.gates`.
-    """
-    verdicts: list[ThresholdReport] = []
-    for text in thresholds:
-        try:
-            threshold = parse_condition(text)
-        except ValueError as error:
-            verdicts.append(_failed(text, str(error)))
-        else:
-            if isinstance(threshold, VerdictCondition):
-                continue
-            verdicts.extend(_evaluate_threshold(threshold, treatments))
-    return verdicts
-
-
-def _evaluate_threshold(threshold: Threshold, treatments: Sequence[TreatmentReport]) -> list[ThresholdReport]:
-    meant = [entry for entry in treatments if threshold.matches_labels(entry.treatment)]
-    if not meant:
-        conditions = ", ".join(f"{key}={value}" for key, value in threshold.where)
-        reason = f"no treatment has {conditions}" if conditions else "there is no treatment"
-        return [_failed(threshold.text, reason)]
-    here = [entry for entry in meant if not entry.skipped]
-    if not here:
-        message = f"{threshold.text}: every treatment that it applies to was skipped"
-        return [ThresholdReport(threshold.text, treatment="", value=None, passed=True, message=message)]
-    verdicts = []
-    for entry in here:
-        holder = _figure_parent(threshold, entry)
-        if holder is not None:
-            verdicts.append(_verdict(threshold, entry, holder))
-    if verdicts:
-        return verdicts
-    root, name = threshold.path[:2]
-    known = sorted({key for entry in meant for key in as_json(entry).get(root) or ()})
-    names = f"; there is: {', '.join(known)}" if known else f"; there is nothing under {root}"
-    return [_failed(threshold.text, f"no treatment has {root}.{name}{did_you_mean(name, known)}{names}")]
-
-
-def _failed(threshold: str, reason: str) -> ThresholdReport:
-    return ThresholdReport(threshold, treatment="", value=None, passed=False, message=reason)
-
-
-def _figure_parent(threshold: Threshold, entry: TreatmentReport) -> Mapping[str, Any] | None:
-    """Return the part of the JSON report that the path's last step looks into; None if the treatment has none."""
-    node: Any = as_json(entry)
-    for step in threshold.path[:-1]:
-        node = node.get(step)
-        if node is None:
-            return None
-    return node  # type: ignore[no-any-return]
-
-
-def _verdict(threshold: Threshold, entry: TreatmentReport, holder: Mapping[str, Any]) -> ThresholdReport:
-    title = " ".join(f"{key}={value}" for key, value in entry.treatment.items())
-    path, value = ".".join(threshold.path), holder.get(threshold.path[-1])
-    if value is None:
-        message = f"{path} has no value ({title})"
-        return ThresholdReport(threshold.text, title, None, passed=False, message=message)
-    unit = figure_unit(threshold.path, holder)
-    factor = unit_converter(threshold.unit, unit)
-    if factor is None:
-        message = f"{path} is in {unit or 'no unit'}, which {threshold.unit!r} cannot be converted to ({title})"
-        return ThresholdReport(threshold.text, title, value, passed=False, message=message)
-    limit = float(Fraction(repr(threshold.value)) * factor)
-    suffix = f" {unit}" if unit else ""
-    return ThresholdReport(
-        threshold.text,
-        title,
-        value,
-        passed=OPERATORS[threshold.operator](value, limit),
-        message=f"{path} is {value:.6g}{suffix}, wanted {threshold.operator} {limit:.6g}{suffix} ({title})",
-    )

@@ -15,8 +15,8 @@ from bench_common.errors import ExitCode, InfrastructureError
 from bench_common.plugins import registered
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document, document_gates
-from bench_master.analysis.gates import judge_gates, unpassed_gates
+from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document
+from bench_master.analysis.gates import document_gates, judge_gates, unpassed_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
 from bench_master.analysis.verdict_types import GateReport, VerdictOptions
 

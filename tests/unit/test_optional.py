@@ -10,7 +10,7 @@ from builders import MS, header, job_counts, job_rows, treatment_report, treatme
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.treatment import Treatment
-from bench_master.analysis.document import evaluate_thresholds
+from bench_master.analysis.gates import evaluate_thresholds
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 

@@ -13,7 +13,7 @@ from bench_common.thresholds import (
     parse_threshold,
     required_percentiles,
 )
-from bench_master.analysis.document import evaluate_thresholds
+from bench_master.analysis.gates import evaluate_thresholds
 from bench_master.analysis.report_types import as_json
 from bench_master.analysis.treatment_types import RelativeOverheadReport
 
