@@ -19,7 +19,7 @@ from bench_common.thresholds import Primary, label_equals
 from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.run_checks import RunChecks
 from bench_master.analysis.side_differences import SideDifferences, check_accepted
-from bench_master.analysis.trial_values import TrialTable, enough_jobs
+from bench_master.analysis.trial_values import TrialTable
 from bench_master.analysis.verdict_types import (
     VERDICTS_FORMAT,
     VERDICTS_VERSION,
@@ -28,10 +28,18 @@ from bench_master.analysis.verdict_types import (
     DesignReport,
     EnvironmentReport,
     FamilyReport,
+    FlagLevel,
     FlagReport,
     RunChecksReport,
     VerdictOptions,
     VerdictsReport,
+)
+from bench_master.analysis.within_trials import (
+    effective_jobs,
+    failure_flags,
+    host_effects,
+    hosts_disagree,
+    shift_function,
 )
 from bench_master.formatting import format_change, format_value
 from bench_master.scenario.keys_run import label_text, unmatched_labels
@@ -46,6 +54,7 @@ from bench_master.verdicts.decision import (
     widest_band,
 )
 from bench_master.verdicts.design import Design, RunDesign, grade_run, grade_sides
+from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 
 DECIDED: Final = frozenset({"faster", "slower", "better", "worse"})
@@ -283,7 +292,7 @@ def refusal(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, s
     if first.q is not None:
         fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
         if fewest and not enough_jobs(fewest, first.q):
-            needed = math.ceil(1.0 / min(first.q, 1.0 - first.q) - 1e-9)
+            needed = jobs_needed(first.q)
             reasons.append(f"{first.name} needs {needed} jobs in each trial; the smallest has {fewest}")
     reasons.append(checks.refusal(pair))
     return "; ".join(one for one in reasons if one) or None
@@ -306,10 +315,17 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> Compar
         differences=differences,
     )
     found = compare(a, b, rules)
-    flags = [*_failure_flags(pair, evidence)]
+    per_host = host_effects(trials, pair.a, pair.b, rules)
+    titles = (evidence.title(pair.a), evidence.title(pair.b))
+    flags = [
+        *_failure_flags(pair, evidence),
+        *failure_flags(trials, pair.a, pair.b, titles, rules),
+        *hosts_disagree(per_host, titles[1]),
+    ]
     if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
-        flags.append(_margin_flag(pair, evidence, sides.least_margin))
-        refused = refused or (flags[-1].text if found.word == "same" else None)
+        is_refused = found.word == "same"
+        flags.append(_margin_flag(pair, evidence, sides.least_margin, "refusal" if is_refused else "warning"))
+        refused = refused or (flags[-1].text if is_refused else None)
     word: Word = "refused" if refused else found.word
     return ComparisonReport(
         a=evidence.title(pair.a),
@@ -337,10 +353,10 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> Compar
         a_value=_median(a),
         b_value=_median(b),
         jobs_per_trial=_jobs_per_trial(pair, trials),
-        effective_jobs=None,
+        effective_jobs=effective_jobs(trials, pair.a, pair.b),
         per_round=_per_round(a, b, rules),
-        per_host=[],
-        quantiles=[],
+        per_host=per_host,
+        quantiles=[] if differences else shift_function(trials, pair.a, pair.b, rules),
         flags=flags,
     )
 
@@ -375,8 +391,8 @@ def _jobs_per_trial(pair: Pair, trials: TrialTable) -> float | None:
     return float(median(jobs)) if jobs else None
 
 
-def _margin_flag(pair: Pair, evidence: Evidence, least: float) -> FlagReport:
-    """Return the refusal of a margin that is smaller than what the figure can tell."""
+def _margin_flag(pair: Pair, evidence: Evidence, least: float, level: FlagLevel) -> FlagReport:
+    """Return what is to be said of a margin that is smaller than the figure can tell: it shows no sameness."""
     # Rounded up: what is printed must pass.
     sensible = math.ceil(1000.0 * least) / 10.0
     figure = evidence.trials.figures[pair.b].name
@@ -384,7 +400,7 @@ def _margin_flag(pair: Pair, evidence: Evidence, least: float) -> FlagReport:
         f"a margin of {100.0 * evidence.margin:.4g} % is less than {figure} can tell here: "
         f"the least sensible one is {sensible:.4g} %"
     )
-    return FlagReport(kind="margin", where=evidence.title(pair.b), level="refusal", p=None, size=least, text=text)
+    return FlagReport(kind="margin", where=evidence.title(pair.b), level=level, p=None, size=least, text=text)
 
 
 def _failure_flags(pair: Pair, evidence: Evidence) -> Iterator[FlagReport]:

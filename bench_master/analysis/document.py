@@ -94,7 +94,9 @@ def build_document(
     spans = ledger.spans()
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
-    trials = TrialCollector(header, options.failures)
+    trials = TrialCollector(
+        header, options.failures, {worker: str(body.get("host")) for worker, body in ledger.hosts.items()}
+    )
     _second_pass(stats, ledger, spans, exact, costs, host_cpu, trials)
     ledger.disturbances.settle(ledger.hosts, spans)
     treatments = _treatments(

@@ -22,12 +22,19 @@ from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator
 from bench_master.analysis.percentiles import group_positions
 from bench_master.plan import is_host_ceiling
 from bench_master.verdicts.decision import BandKind, TrialValues
+from bench_master.verdicts.quantiles import SHIFT_QUANTILES, quantile, quantiles, summarise_logs, type8_position
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Band: TypeAlias = tuple[float, float, float]
+"""A value, the least and the most that it may be."""
 Failures: TypeAlias = Literal["worst", "at-random"]
 
 MAX_JOBS: Final = 5_000_000
 """Of more jobs in one trial a histogram is kept, and its error goes into the band."""
+MAX_LOGS: Final = 10_000
+"""How many jobs of a trial are looked at for how alike they are."""
+FEWEST_FOR_SHIFT: Final = 4
+"""Of fewer jobs there is no quantile but the median."""
 RESOLUTIONS_PER_MARGIN: Final = 5
 """A margin is at least so many steps of the figure."""
 UNKNOWN_LATENESS_NS: Final = 4_294_967_295
@@ -52,36 +59,12 @@ class TrialValue:
     """Jobs behind it."""
     failed: int = 0
     """Jobs that failed or were lost, or that gave no figure."""
-
-
-def type8_position(count: int, q: float) -> tuple[int, float]:
-    """Return where the median-unbiased quantile of `count` sorted values is: rank from 1, and the share of the next.
-
-    Hyndman and Fan 1996, type 8. A nearest rank lies systematically lower in trials with fewer jobs.
-    """
-    at = min(max((count + 1 / 3) * q + 1 / 3, 1.0), float(count))
-    rank = min(int(at), count)
-    return rank, at - rank
-
-
-def enough_jobs(count: int, q: float) -> bool:
-    """Whether a trial of `count` jobs has a job beyond the quantile. A median is unbiased of any number of jobs."""
-    return q == 0.5 or count * min(q, 1.0 - q) >= 1.0 - 1e-9  # noqa: PLR2004
-
-
-def quantile(values: Array, q: float, zeros: int = 0, infinite: int = 0) -> float:
-    """Return the quantile of `values` with so many zeros before them and so many infinite values behind."""
-    count = len(values) + zeros + infinite
-    if not count:
-        return math.nan
-    rank, share = type8_position(count, q)
-    places = [rank - 1 - zeros] + ([rank - zeros] if share else [])
-    inside = [place for place in places if 0 <= place < len(values)]
-    ordered = np.partition(values, inside) if inside else values
-    first, *second = (
-        0.0 if place < 0 else float(ordered[place]) if place < len(values) else math.inf for place in places
-    )
-    return first + share * (second[0] - first) if second and math.isfinite(first) else first
+    shift: tuple[Band, ...] = ()
+    """Value, least and most of each of `SHIFT_QUANTILES`, of a trial with several jobs."""
+    logs: tuple[int, float, float] | None = None
+    """Number, mean and sum of squared deviations of the logarithms of (some of) its jobs."""
+    hosts: Mapping[str, TrialValue] = field(default_factory=dict)
+    """The figure on each host, where a trial ran on several."""
 
 
 @dataclass(slots=True)
@@ -110,23 +93,34 @@ class _Durations:
                     histogram.record(each)
                 held.clear()
 
-    def value(self, q: float | None, failed: int, failures: Failures) -> tuple[float, float, float, BandKind | None]:
-        """Return the figure, the least and the most that it may be (ns), and why these differ."""
+    def summary(self, trial: int, q: float | None, failed: int, failures: Failures) -> TrialValue:
+        """Return the figure in seconds, and what else is kept of the jobs."""
+        failed_ones = failed if failures == "worst" else 0
         if not self.count:
-            return math.nan, math.nan, math.nan, "failed" if failed else None
+            return TrialValue(trial, math.nan, math.nan, math.nan, "failed" if failed else None, 0, failed)
         if self.histograms is not None:
-            return self._approximate(*self.histograms, q, failed if failures == "worst" else 0)
+            value, low, high, band = self._approximate(*self.histograms, q, failed_ones)
+            return TrialValue(trial, value / 1e9, low / 1e9, high / 1e9, band, self.count, failed)
         exact = np.concatenate(self.exact)
         is_late = any(late is not sure for sure, late in zip(self.exact, self.earliest, strict=True))
         earliest = np.concatenate(self.earliest) if is_late else exact
-        of = _mean if q is None else lambda values, zeros=0, infinite=0: quantile(values, q, zeros, infinite)
-        value = of(exact)
-        low = of(earliest) if is_late else value
-        if not failed or failures == "at-random":
-            return value, low, value, "clock" if low < value else None
-        worst = of(exact, infinite=failed)
-        least = of(earliest, zeros=failed)
-        return value, least, worst, "failed" if worst - value + low - least > value - low else "clock"
+        wanted = [*([] if q is None else [q]), *(SHIFT_QUANTILES if self.count >= FEWEST_FOR_SHIFT else ())]
+        values = quantiles(exact, wanted)
+        # Failed jobs are the fastest of all, or the slowest.
+        lows = quantiles(earliest, wanted, zeros=failed_ones) if is_late or failed_ones else values
+        highs = quantiles(exact, wanted, infinite=failed_ones) if failed_ones else values
+        bands = [(value / 1e9, low / 1e9, high / 1e9) for value, low, high in zip(values, lows, highs, strict=True)]
+        if q is None:
+            value = float(exact.mean()) / 1e9
+            low = float(earliest.sum()) / (self.count + failed_ones) / 1e9
+            bands = [(value, low, math.inf if failed_ones else value), *bands]
+        (value, low, high), *shift = bands
+        band = None
+        if low < value or high > value:
+            late = value - _point(earliest, q) / 1e9 if is_late else 0.0
+            band = "failed" if high - low > 2.0 * late else "clock"
+        logs = summarise_logs(exact[:: -(-self.count // MAX_LOGS)].clip(1)) if self.count > 1 else None
+        return TrialValue(trial, value, low, high, band, self.count, failed, tuple(shift), logs)
 
     def _approximate(
         self, exact: Histogram, earliest: Histogram, q: float | None, failed: int
@@ -148,8 +142,8 @@ class _Durations:
         return value, low, at(exact, 0, failed) * (1.0 + RELATIVE_ERROR), "failed" if failed else "quantised"
 
 
-def _mean(values: Array, zeros: int = 0, infinite: int = 0) -> float:
-    return math.inf if infinite else float(values.sum()) / (len(values) + zeros)
+def _point(values: Array, q: float | None) -> float:
+    return float(values.mean()) if q is None else quantile(values, q)
 
 
 @dataclass(slots=True)
@@ -165,17 +159,30 @@ class _OpenTrial:
     lateness: list[Array] = field(default_factory=list)
     operations: list[tuple[Array, Array]] = field(default_factory=list)
     """Tickets and durations of the operation."""
+    workers: list[Array] = field(default_factory=list)
+    """Of the jobs, where the figure is an operation's and the run has several hosts."""
+    hosts: dict[str, _Durations] = field(default_factory=dict)
+    """The durations by host, where the run has several."""
 
 
 class TrialCollector:
     """Takes the rows and events of a file in their order; `table` gives each trial's value."""
 
-    def __init__(self, header: Mapping[str, Any], failures: Failures, *, alone: bool = False) -> None:
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        failures: Failures,
+        hosts: Mapping[int, str] | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
         self._fewest = 1 if alone else 2
         """Treatments that it takes: a comparison within a run takes two."""
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
         self._failures = failures
+        self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
+        """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = not header.get("imported")
         self.figures: dict[int, Primary] = {
             index: primary_of(treatment)
@@ -191,7 +198,8 @@ class TrialCollector:
         self._wanted = [not warmup and treatment in self.figures for treatment, _, warmup in self._trials]
         self._open: dict[int, _OpenTrial] = {}
         self._ended: dict[int, TrialValue] = {}
-        self._counts: dict[int, _OpenTrial] = {}
+        self._aborted: dict[int, int] = {}
+        """Jobs that the end of the run cut short, by trial."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -220,11 +228,20 @@ class TrialCollector:
             if treatment in self._operations:
                 entry.tickets.append(own["ticket"])
                 entry.lateness.append(own["uncertainty_ns"])
+                entry.workers += [own["worker"]] if self._hosts else []
             else:
                 durations = own["duration_ns"]
-                entry.durations.add(
-                    durations + own["wait_ns"] if series == RESPONSE else durations, own["uncertainty_ns"]
-                )
+                if series == RESPONSE:
+                    durations = durations + own["wait_ns"]
+                self._add_durations(entry, durations, own["uncertainty_ns"], own["worker"] if self._hosts else None)
+
+    def _add_durations(self, entry: _OpenTrial, durations: Array, lateness: Array, workers: Array | None) -> None:
+        entry.durations.add(durations, lateness)
+        if workers is None:
+            return
+        for worker, where in group_positions(workers):
+            name = self._hosts.get(worker, f"worker {worker}")
+            entry.hosts.setdefault(name, _Durations()).add(durations[where], lateness[where])
 
     def add_operations(self, rows: Columns) -> None:
         """Add a block of operations."""
@@ -257,7 +274,7 @@ class TrialCollector:
 
     def _is_wanted(self, trial: int) -> bool:
         """Whether rows of a trial count: of one that has ended there are none."""
-        return trial < len(self._wanted) and self._wanted[trial] and trial not in self._counts
+        return trial < len(self._wanted) and self._wanted[trial] and trial not in self._ended
 
     def _entry(self, trial: int) -> _OpenTrial:
         return self._open.setdefault(trial, _OpenTrial())
@@ -268,21 +285,24 @@ class TrialCollector:
         figure = self.figures[self._trials[trial][0]]
         if entry.tickets:
             self._join(entry)
-        value, low, high, band = entry.durations.value(figure.q, entry.failed, self._failures)
-        self._ended[trial] = TrialValue(trial, value / 1e9, low / 1e9, high / 1e9, band, entry.done, entry.failed)
-        entry.durations, entry.tickets, entry.lateness, entry.operations = _Durations(), [], [], []
-        self._counts[trial] = entry
+        value = entry.durations.summary(trial, figure.q, entry.failed, self._failures)
+        hosts = {
+            name: durations.summary(trial, figure.q, 0, self._failures) for name, durations in entry.hosts.items()
+        }
+        self._ended[trial] = replace(value, jobs=entry.done, hosts=hosts)
+        self._aborted[trial] = entry.aborted
 
-    @staticmethod
-    def _join(entry: _OpenTrial) -> None:
+    def _join(self, entry: _OpenTrial) -> None:
         """Give the operations the lateness of their jobs; those of unsuccessful jobs have none and do not count."""
         jobs, lateness = np.concatenate(entry.tickets), np.concatenate(entry.lateness)
+        workers = np.concatenate(entry.workers) if entry.workers else None
         order = np.argsort(jobs)
-        jobs, lateness = jobs[order], lateness[order]
+        jobs = jobs[order]
         for tickets, durations in entry.operations:
             places = np.minimum(np.searchsorted(jobs, tickets), len(jobs) - 1)
             own = jobs[places] == tickets
-            entry.durations.add(durations[own], lateness[places[own]])
+            rows = order[places[own]]
+            self._add_durations(entry, durations[own], lateness[rows], None if workers is None else workers[rows])
 
     def table(self, ledger: Aggregator) -> TrialTable:
         """Return all values; `ledger` knows the metrics, the brackets and the packings of all trials."""
@@ -292,12 +312,12 @@ class TrialCollector:
         spans = {span.trial: span.end_ns - span.begin_ns for span in ledger.spans()}
         packed = ledger.packings.containers()
         rounds: dict[int, dict[int, TrialValue]] = {index: {} for index in self.figures}
-        for trial, entry in self._counts.items():
+        for trial, ended in self._ended.items():
             # A trial that the end of the run cut short says nothing of its treatment.
-            if entry.aborted:
+            if self._aborted[trial]:
                 continue
             treatment, block, _ = self._trials[trial]
-            figure, value = self.figures[treatment], self._ended[trial]
+            figure, value = self.figures[treatment], ended
             if figure.kind == "rate":
                 value = _rate(value, spans.get(trial))
             elif figure.kind == "metric":

@@ -24,6 +24,8 @@ MAX_EXACT: Final = 300
 """Above so many rounds the distribution of T is approximated by a normal one."""
 MIN_ROUNDS: Final = 6
 """Fewer rounds have no interval at 95 %."""
+SWAP_STEPS: Final = 20_000
+"""Steps of the sum of all differences on which sums are counted."""
 NO_INTERVAL: Final = -1
 """The critical value where no interval has the level."""
 
@@ -90,6 +92,24 @@ def p_value(differences: Values) -> float:
     zeros = int((averages == 0.0).sum())
     fewer = min(int((averages > 0.0).sum()), int((averages < 0.0).sum())) + zeros
     return min(1.0, 2.0 * _cumulated(len(differences), fewer))
+
+
+def swap_p_value(differences: Values) -> float:
+    """Return the two-sided p of "no difference" of differences themselves, not their ranks: exact, by swapping names.
+
+    Under "no difference" each round's sign is a coin's. All sums are counted on a grid of `SWAP_STEPS` steps.
+    """
+    sizes = np.rint(np.abs(differences) / np.abs(differences).sum() * SWAP_STEPS).astype(np.int64)
+    # Half the sum of all is the most that swapping can move; rounding must not make a tie a difference.
+    sums = np.zeros(int(sizes.sum()) + 1)
+    sums[0] = 1.0
+    for size in sizes[sizes > 0].tolist():
+        moved = sums / 2.0
+        moved[size:] += sums[:-size] / 2.0
+        sums = moved
+    observed = abs(2 * int(sizes[differences > 0].sum()) - int(sizes.sum())) - len(sizes)
+    places = np.abs(2 * np.arange(len(sums)) - int(sizes.sum()))
+    return min(1.0, float(sums[places >= observed].sum()))
 
 
 def exact_interval(low_differences: Values, high_differences: Values, alpha: float) -> Interval:

@@ -1,0 +1,160 @@
+"""What the trials of a comparison are made of: quantiles of their jobs, hosts, alike jobs, failures.
+
+Each is a comparison of rounds like that of the primary figure, with intervals of its own that hold together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from bench_common.thresholds import Primary
+from bench_master.analysis.trial_values import Band, TrialTable, TrialValue
+from bench_master.analysis.verdict_types import FlagReport, HostEffectReport, QuantileReport
+from bench_master.formatting import format_change, plural
+from bench_master.verdicts.decision import Rules, TrialValues, Verdict, compare
+from bench_master.verdicts.quantiles import SHIFT_QUANTILES, Clusters, enough_jobs
+from bench_master.verdicts.signed_rank import MIN_ROUNDS, swap_p_value
+
+FAILURE_ALPHA: Final = 0.05
+"""How often a family may claim that shares of failed jobs differ where they do not."""
+
+
+def shift_function(trials: TrialTable, a: int, b: int, rules: Rules) -> list[QuantileReport]:
+    """Return the ratio at each of `SHIFT_QUANTILES` that every trial has enough jobs for; empty for other figures."""
+    rounds, first, second = _paired(trials, a, b)
+    if trials.figures[a].kind != "duration" or len(rounds) < MIN_ROUNDS:
+        return []
+    shown = [
+        place
+        for place, q in enumerate(SHIFT_QUANTILES)
+        if all(one.shift and enough_jobs(one.jobs, q) for one in (*first, *second))
+    ]
+    found = []
+    for place in shown:
+        sides = [_as_values([one.shift[place] for one in side]) for side in (first, second)]
+        if any((side.values <= 0.0).any() for side in sides):
+            continue
+        # They hold together among themselves: they describe one comparison, and decide nothing.
+        verdict = compare(sides[0], sides[1], _described(rules, len(shown)))
+        found.append(
+            QuantileReport(
+                SHIFT_QUANTILES[place], *(_finite(value) for value in (verdict.ratio, verdict.low, verdict.high))
+            )
+        )
+    return found
+
+
+def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostEffectReport]:
+    """Return the ratio on each host where both sides ran on several; empty for a single host."""
+    _, first, second = _paired(trials, a, b)
+    hosts = sorted({name for one in (*first, *second) for name in one.hosts})
+    if len(hosts) < 2:  # noqa: PLR2004
+        return []
+    found = []
+    for name in hosts:
+        verdict = _on_host(name, trials.figures[a], first, second, _described(rules, len(hosts)))
+        has_interval = verdict.rounds >= MIN_ROUNDS
+        found.append(
+            HostEffectReport(
+                host=name,
+                ratio=_finite(verdict.ratio),
+                low=_finite(verdict.low) if has_interval else None,
+                high=_finite(verdict.high) if has_interval else None,
+                rounds=verdict.rounds,
+            )
+        )
+    return found
+
+
+def _on_host(
+    name: str, figure: Primary, first: Sequence[TrialValue], second: Sequence[TrialValue], rules: Rules
+) -> Verdict:
+    pairs = [
+        (one.hosts[name], other.hosts[name])
+        for one, other in zip(first, second, strict=True)
+        if name in one.hosts and name in other.hosts
+    ]
+    known = [
+        pair
+        for pair in pairs
+        if all(each.value > 0.0 and (figure.q is None or enough_jobs(each.jobs, figure.q)) for each in pair)
+    ]
+    sides = [[(each.value, each.low, each.high) for each in side] for side in zip(*known, strict=True)] or [[], []]
+    return compare(_as_values(sides[0]), _as_values(sides[1]), rules)
+
+
+def _as_values(bands: Sequence[Band]) -> TrialValues:
+    values, low, high = np.array(bands).reshape(-1, 3).T
+    return TrialValues(values, low, high, "clock")
+
+
+def hosts_disagree(effects: Sequence[HostEffectReport], where: str) -> Iterator[FlagReport]:
+    """Yield a warning if the intervals of two hosts are disjoint: the effect is another one on each."""
+    known = [one for one in effects if one.low is not None or one.high is not None]
+    for one, other in combinations(known, 2):
+        low, high = sorted((one, other), key=lambda each: each.ratio or 0.0)
+        if low.high is not None and high.low is not None and low.high < high.low:
+            effect = ", ".join(f"{each.host} {format_change(each.ratio)}" for each in known)
+            size = (high.ratio or 1.0) / (low.ratio or 1.0) - 1.0
+            text = f"the hosts disagree: {effect}; what holds for all of them together holds for none"
+            yield FlagReport(kind="hosts", where=where, level="warning", p=None, size=size, text=text)
+            return
+
+
+def effective_jobs(trials: TrialTable, a: int, b: int) -> float | None:
+    """Return how many independent jobs those of a typical trial are worth; None if the trials have one each."""
+    clusters, sizes = Clusters(), list[int]()
+    for index in (a, b):
+        own = trials.rounds[index].values()
+        clusters.add(one.logs for one in own if one.logs is not None)
+        sizes += [one.jobs for one in own if one.jobs]
+    effect = clusters.design_effect
+    if effect is None or not sizes:
+        return None
+    jobs = float(np.median(sizes))
+    # Of the jobs that were looked at the correlation is known, not their number.
+    correlation = max(0.0, clusters.correlation or 0.0)
+    return jobs / (1.0 + (jobs - 1.0) * correlation)
+
+
+def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rules: Rules) -> Iterator[FlagReport]:
+    """Yield a warning if the two sides' shares of failed jobs differ by more than chance swaps their names."""
+    _, first, second = _paired(trials, a, b)
+    shares = [
+        [one.failed / (one.jobs + one.failed) if one.jobs + one.failed else math.nan for one in side]
+        for side in (first, second)
+    ]
+    differences = np.array(shares[1]) - np.array(shares[0])
+    differences = differences[np.isfinite(differences)]
+    if not differences.any():
+        return
+    p = swap_p_value(differences)
+    if p * rules.comparisons > FAILURE_ALPHA:
+        return
+    worse = int(differences.mean() > 0.0)
+    means = [float(np.nanmean(side)) for side in shares]
+    text = (
+        f"{titles[worse]} fails more often: {100.0 * means[worse]:.3g} % of the jobs of a trial, against "
+        f"{100.0 * means[1 - worse]:.3g} % of {titles[1 - worse]} ({plural(len(differences), 'round')}, p {p:.2g})"
+    )
+    size = means[worse] - means[1 - worse]
+    yield FlagReport(kind="failure-share", where=titles[1], level="warning", p=p, size=size, text=text)
+
+
+def _paired(trials: TrialTable, a: int, b: int) -> tuple[list[int], list[TrialValue], list[TrialValue]]:
+    rounds = sorted(trials.rounds[a].keys() & trials.rounds[b].keys())
+    first, second = ([trials.rounds[index][each] for each in rounds] for index in (a, b))
+    return rounds, first, second
+
+
+def _described(rules: Rules, comparisons: int) -> Rules:
+    return Rules(comparisons=comparisons, margin=rules.margin, lower_is_better=rules.lower_is_better)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

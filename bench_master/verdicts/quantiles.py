@@ -1,0 +1,112 @@
+"""What is inside a trial: quantiles of its jobs, and how many independent jobs they are worth.
+
+Quantiles are median-unbiased (type 8 of Hyndman and Fan, 1996). A nearest rank lies systematically off in trials with
+few jobs, so that treatments with unequal numbers of jobs would seem to differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+SHIFT_QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+"""Where the shift function compares two treatments."""
+
+
+def type8_position(count: int, q: float) -> tuple[int, float]:
+    """Return where quantile `q` of `count` sorted values is: its rank from 1, and the share of the next value."""
+    at = min(max((count + 1 / 3) * q + 1 / 3, 1.0), float(count))
+    rank = min(int(at), count)
+    return rank, at - rank
+
+
+def enough_jobs(count: int, q: float) -> bool:
+    """Whether a trial of `count` jobs has a job beyond the quantile. A median is unbiased of any number of jobs."""
+    return q == 0.5 or count * min(q, 1.0 - q) >= 1.0 - 1e-9  # noqa: PLR2004
+
+
+def jobs_needed(q: float) -> int:
+    """Return the fewest jobs of a trial that have one beyond the quantile."""
+    return 1 if q == 0.5 else math.ceil(1.0 / min(q, 1.0 - q) - 1e-9)  # noqa: PLR2004
+
+
+def quantile(values: Numbers, q: float, zeros: int = 0, infinite: int = 0) -> float:
+    """Return one of the `quantiles`."""
+    return quantiles(values, (q,), zeros, infinite)[0]
+
+
+def quantiles(values: Numbers, wanted: Sequence[float], zeros: int = 0, infinite: int = 0) -> list[float]:
+    """Return quantiles of `values` with so many zeros before them and so many infinite values behind; NaN of none."""
+    count = len(values) + zeros + infinite
+    if not count:
+        return [math.nan] * len(wanted)
+    positions = [type8_position(count, q) for q in wanted]
+    # As indices from 0: below 0 are the zeros, beyond the values what is infinite.
+    places = [(rank - 1 - zeros, share) for rank, share in positions]
+    inside = sorted({each for place, _ in places for each in (place, place + 1) if 0 <= each < len(values)})
+    ordered = np.partition(values, inside) if inside else values
+
+    def at(place: int) -> float:
+        return 0.0 if place < 0 else float(ordered[place]) if place < len(values) else math.inf
+
+    found = []
+    for place, share in places:
+        first = at(place)
+        found.append(first + share * (at(place + 1) - first) if share and math.isfinite(first) else first)
+    return found
+
+
+class Clusters:
+    """Trials as clusters of jobs: how alike the jobs of one trial are, by one-way analysis of variance.
+
+    `add` takes the trials of one treatment at a time: what treatments differ in is not what makes jobs alike.
+    """
+
+    def __init__(self) -> None:
+        self._between = self._within = 0.0
+        self._between_df = self._within_df = 0
+        self._spread_sizes = 0.0
+
+    def add(self, trials: Iterable[tuple[int, float, float]]) -> None:
+        """Add one treatment's trials: jobs, mean and sum of squared deviations of each."""
+        known = [trial for trial in trials if trial[0]]
+        if len(known) < 2:  # noqa: PLR2004  one trial varies from no other
+            return
+        total = sum(jobs for jobs, _, _ in known)
+        mean = sum(jobs * level for jobs, level, _ in known) / total
+        self._between += sum(jobs * (level - mean) ** 2 for jobs, level, _ in known)
+        self._within += sum(squares for _, _, squares in known)
+        self._between_df += len(known) - 1
+        self._within_df += total - len(known)
+        self._spread_sizes += total - sum(jobs * jobs for jobs, _, _ in known) / total
+
+    @property
+    def size(self) -> float:
+        """The number of jobs of a trial, for trials of unequal size as the analysis of variance weighs them."""
+        return self._spread_sizes / self._between_df if self._between_df else 0.0
+
+    @property
+    def correlation(self) -> float | None:
+        """The intraclass correlation: 0 of jobs that are independent, 1 of equal ones; None if it cannot be told."""
+        if self._within_df < 1 or not self._between_df or not self._between + self._within:
+            return None
+        between, within = self._between / self._between_df, self._within / self._within_df
+        return (between - within) / (between + (self.size - 1.0) * within)
+
+    @property
+    def design_effect(self) -> float | None:
+        """By how much the variance of a trial's mean exceeds that of as many independent jobs; None if unknown."""
+        correlation = self.correlation
+        return None if correlation is None else 1.0 + (self.size - 1.0) * correlation
+
+
+def summarise_logs(values: Numbers) -> tuple[int, float, float]:
+    """Return number, mean and sum of squared deviations of the logarithms of positive values."""
+    logs = np.log(values)
+    mean = float(logs.mean()) if len(logs) else 0.0
+    return len(logs), mean, float(((logs - mean) ** 2).sum())
