@@ -154,7 +154,7 @@ class Ab(Workload):
     def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return version, server, page, connections and, of a run that ended, whether connections were used again."""
         stated = parse_stated_params(text, _PARAM_PATTERNS)
-        return {"keepalive": False, **stated} if "concurrency" in stated else stated
+        return {**stated, "keepalive": "keepalive" in stated} if "concurrency" in stated else stated
 
 
 _COUNT: Final = r"(\d{1,15})"

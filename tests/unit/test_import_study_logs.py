@@ -283,3 +283,41 @@ def test_load_averages_of_a_monitor_are_in_the_report(tmp_path):
     out = io.StringIO()
     write_report(stats, out, "json")
     assert json.loads(out.getvalue())["hosts"][0]["samples"]["load1"]["mean"] == 1.0
+
+
+def data(name):
+    return (DATA / name).read_text()
+
+
+def numbers(count):
+    return "".join(f"{25 + n / 100:.2f}\n" for n in range(count))
+
+
+SUMS = (
+    "Starting test on 32 cores\nWaiting for tests to finish\nMEMCPY Total AVG: 31337.300 MiB/s\n"
+    "DUMB Total AVG: 23275.900 MiB/s\nMCBLOCK Total AVG: 29488.400 MiB/s\n"
+)
+BLOGBENCH, AB = data("blogbench/1.1-i5-s2.txt"), data("ab/ok-n2000-c4.txt")
+STUDY = [
+    # workload, metric of plain numbers, log, and in it: whole runs, runs that were cut off
+    ("sysbench-cpu", "total_time_s", numbers(300), 300, 0),
+    ("sysbench-fileio", "mib_per_second", numbers(150), 150, 0),
+    ("sysbench-oltp", "transactions_per_second", numbers(200), 200, 0),
+    ("sysbench-oltp", None, data("sysbench/oltp_read_write.txt") * 100, 100, 0),
+    ("mbw", None, SUMS * 300, 300, 0),
+    ("blogbench", None, "\0\r\n".join([BLOGBENCH] * 69 + [BLOGBENCH[:600]] * 6), 69, 6),
+    ("ab", None, AB * 44 + AB[:400], 44, 1),
+    ("iibench", None, "".join(server_log(n % 60) + iibench_run(5000 + n) for n in range(75)), 75, 0),
+]
+
+
+def test_each_of_as_many_runs_as_the_study_has_is_read_or_a_failed_run():
+    """1,245 runs in the forms in which it kept them; seven never ended. None is dropped, and none invented."""
+    read, failed = 0, 0
+    for name, metric, log, whole, cut in STUDY:
+        found = [run for run in split_runs(workload(name), log, metric) if not run.other]
+        good = sum(not run.error for run in found)
+        assert (name, good, len(found) - good) == (name, whole, cut)
+        assert all(run.metrics for run in found if not run.error)
+        read, failed = read + good, failed + len(found) - good
+    assert (read, failed) == (1238, 7)
