@@ -82,8 +82,7 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
     front of each run, such as the help of a tool that states its version nowhere else.
     """
     lines = text.splitlines()
-    stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in enumerate(lines, start=1))
-    rows = [(number, line, _COLUMN_END.split(line)) for number, line in stripped if line and not line.startswith("#")]
+    rows = list(_rows_of_numbers(lines, every=metric is not None))
     if rows and all(_is_number(word) for _, _, words in rows for word in words):
         names = _metrics_named(workload, metric, len(rows[0][2]))
         return [ImportedRun(number, line, _row_metrics(names, number, line, words)) for number, line, words in rows]
@@ -96,6 +95,20 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
     if not workload.run_starts(lines):
         lines = strip_prefixes(lines)
     return list(_runs(workload, lines, before.splitlines()))
+
+
+def _rows_of_numbers(lines: Sequence[str], *, every: bool) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield number, text and words of each line that is neither blank nor a comment, to the first without numbers.
+
+    With `every` the lines that follow it, too. A log of many runs has such a line soon, and can be long.
+    """
+    for number, line in enumerate(lines, start=1):
+        text = line.strip(" \t\0\ufeff")
+        if text and not text.startswith("#"):
+            words = _COLUMN_END.split(text)
+            yield number, text, words
+            if not every and not all(map(_is_number, words)):
+                return
 
 
 def _is_number(word: str) -> bool:
