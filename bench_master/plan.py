@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 JOB: Final = "(host-ceiling)"
 """The label of the host ceiling's job. No job of a scenario can have this label."""
 
+CEILING_TRIALS: Final = 10
+"""Trials of a host ceiling at most, where the treatments go on until their verdicts are settled."""
 _COMMAND: Final = ("true",)
 _LIFECYCLE: Final = Lifecycle(tuple(Operation(kind, kind) for kind in ("run", "wait", "remove")))
 
@@ -158,7 +160,11 @@ def make_plan(scenario: Scenario, seed: int) -> Plan:
         placed = _shuffle_rounds(placed, seed)
     treatments = scenario.treatments
     if scenario.host_ceiling:
-        ceilings, repeats, warmup = host_ceilings(treatments, scenario.repeats, scenario.warmup)
+        # A run until its verdicts are settled may have many rounds; the ceiling is known sooner.
+        most = None if scenario.until_verdict is None else CEILING_TRIALS
+        ceilings, repeats, warmup = host_ceilings(
+            treatments, [min(count, most or count) for count in scenario.repeats], scenario.warmup
+        )
         first = ((block, len(treatments) + ceiling, warm) for block, ceiling, warm in _rounds(repeats, warmup))
         placed, treatments = [*first, *placed], (*treatments, *ceilings)
     trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))

@@ -96,8 +96,16 @@ def _head(
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
     seconds, assumptions = estimate_seconds(plan, takers)
-    about = format_span(seconds)
-    yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
+    if scenario.settle_s:
+        yield from _field("Settle", f"{format_duration(scenario.settle_s)} after each trial")
+        seconds += scenario.settle_s * (len(plan.trials) - 1)
+    rule = scenario.until_verdict
+    if rule is not None:
+        text = f"until every comparison is settled, at most {rule.at_most}"
+        budget = "" if rule.budget_s is None else f", for {format_duration(rule.budget_s)}"
+        yield from _field("Rounds", f"{text}{budget}: a look after each, from the fifth on")
+    about = format_span(seconds if rule is None or rule.budget_s is None else min(seconds, rule.budget_s))
+    yield from _field("Time", f"{'at most ' if rule else ''}about {about}{', if:' if assumptions else ''}")
     for assumption in assumptions:
         yield from _wrap(" " * _HEAD + "- ", assumption)
     for threshold in scenario.thresholds:

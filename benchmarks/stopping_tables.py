@@ -1,6 +1,6 @@
-"""Print the module with the critical values of runs that go on until their verdicts are settled.
+"""Print the critical values of runs that go on until their verdicts are settled.
 
-    python benchmarks/stopping_tables.py > bench_master/verdicts/stopping_tables.py
+They end ``bench_master/verdicts/stopping.py``; ``python benchmarks/stopping_tables.py`` prints them, to be formatted.
 
 Histories of the signed rank statistic under "no difference" are simulated, and the error is spent along them as
 `bench_master.verdicts.stopping` says. About a minute; the same numbers everywhere.
@@ -25,22 +25,6 @@ ALPHAS: Final = (0.05, 0.10)
 """The level of a difference, and that of *same*, which is two one-sided tests at 5 %."""
 LONGEST: Final = 60
 """The most rounds of a stored table."""
-
-HEAD: Final = '''\
-"""Critical values of the looks of a run, by its last look; written by ``benchmarks/stopping_tables.py``.
-
-A row has the values from the first look that may reject on: reject if min(T, M - T) is no larger. The looks before
-have none.
-"""
-
-from __future__ import annotations
-
-from typing import Final
-
-LAST_LOOKS: Final = (6, {longest})
-"""The fewest and the most rounds that a run may be planned for."""
-
-'''
 
 
 def simulate(last: int, alphas: tuple[float, ...] = ALPHAS) -> list[list[int]]:
@@ -72,12 +56,11 @@ def _spend(statistics: np.ndarray, last: int, alpha: float) -> list[int]:
 
 
 def main() -> None:
-    """Print the module."""
+    """Print the tables."""
     out = sys.stdout
-    out.write(HEAD.format(longest=LONGEST))
     tables = {last: simulate(last) for last in range(MIN_ROUNDS, LONGEST + 1)}
     for place, (name, what) in enumerate(
-        (("DIFFERENCE", "At 5 %: for a difference."), ("SAME", "At 10 %: for *same*."))
+        (("_DIFFERENCE", "At 5 %: for a difference."), ("_SAME", "At 10 %: for *same*."))
     ):
         out.write(f"{name}: Final = {{\n")
         for last, both in tables.items():

@@ -172,6 +172,11 @@ class _Verdicts(TypedDict, total=False):
     margin: Annotated[float, Meta(gt=0, le=1)] | None
 
 
+class _UntilVerdict(TypedDict, total=False):
+    at_most: Count
+    budget_s: Seconds | None
+
+
 class _Header(TypedDict, total=False):
     run_id: Text | None
     created: Text | None
@@ -187,6 +192,8 @@ class _Header(TypedDict, total=False):
     versions: Texts
     options: dict[str, Any]
     noop: bool
+    settle_s: Seconds | None
+    until_verdict: _UntilVerdict | None
     sampling_interval_s: Seconds | None
     overhead: _Baseline | None
     treatments: Annotated[list[_Treatment], Meta(max_length=MAX_TEXTS)]
@@ -232,6 +239,39 @@ class _TrialEvent(_Event):
     not_started: NotRequired[Count]
     not_started_outcome: NotRequired[Text | Count]
     complete: NotRequired[bool]
+    reason: NotRequired[Text]
+    not_needed: NotRequired[Count]
+
+
+class _LastLook(_Event):
+    last: Count
+    at_most: Count
+    budget_s: Seconds | None
+    round_s: Seconds | None
+    treatments: Count
+
+
+class _LookedAt(TypedDict):
+    a: Count
+    b: Count
+    verdict: Text
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+class _Look(_Event):
+    rounds: Count
+    last: Count
+    nominal: float
+    settled: Annotated[list[Count], Meta(max_length=MAX_TEXTS)]
+    comparisons: Annotated[list[_LookedAt], Meta(max_length=MAX_TEXTS)]
+
+
+class _RoundsOver(_Event):
+    rounds: Count
+    last: Count | None
+    why: Text
 
 
 class _Packed(_Event):
@@ -308,6 +348,9 @@ _EVENTS: Final[Mapping[str, Callable[[bytes | memoryview], Any]]] = {
     **dict.fromkeys(("worker-joined", "worker-reconnected", "worker-lost"), _checker(_WorkerEvent)),
     **dict.fromkeys(("trial-begin", "trial-end", "trial-skipped"), _checker(_TrialEvent)),
     "packed": _checker(_Packed),
+    "last-look": _checker(_LastLook),
+    "look": _checker(_Look),
+    "rounds-over": _checker(_RoundsOver),
     "run-begin": _checker(_RunBegin),
     "resumed": _checker(_Resumed),
 }

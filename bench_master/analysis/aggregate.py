@@ -99,15 +99,31 @@ class PlannedJobs:
                 self._measured.setdefault(treatment, []).append(trial)
         self.returned: Counter[int] = Counter()
         """Planned jobs that a full host had no room for, by trial."""
+        self.looks: list[Mapping[str, Any]] = []
+        """The events of a run that went on until its verdicts were settled: its looks, and what ended it."""
+        self._unneeded: set[int] = set()
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Note the looks at the verdicts, and the trials that they made needless."""
+        kind, trial = event.get("kind"), event.get("trial")
+        if kind in ("last-look", "look", "rounds-over"):
+            self.looks.append(event)
+        elif kind == "trial-skipped" and "reason" in event and isinstance(trial, int):
+            self._unneeded.add(trial)
+            for measured in self._measured.values():
+                if trial in measured:
+                    measured.remove(trial)
 
     def trials(self, treatment: int) -> Sequence[int]:
-        """Return the measured trials of a treatment."""
+        """Return the measured trials of a treatment that were needed."""
         return self._measured.get(treatment, ())
 
     def jobs(self, treatment: int | None = None) -> int | None:
         """Return the jobs of a treatment's measured trials, or of all trials; None if unknown, as by time."""
         planned = 0
         for trial in range(len(self._trials)) if treatment is None else self.trials(treatment):
+            if trial in self._unneeded:
+                continue
             jobs = self._per_trial[self._trials[trial][0]]
             if jobs is None:
                 return None
@@ -364,6 +380,7 @@ class Aggregator:
             self.footer = None
             if isinstance(event.get("at_ns"), int):
                 self.resumed_ns.append(event["at_ns"])
+        self.plan.add_event(event)
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")

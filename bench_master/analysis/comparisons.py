@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 from bench_common.errors import UsageError
 from bench_common.thresholds import Primary, label_equals
 from bench_master.analysis.aggregate import Aggregator
+from bench_master.analysis.looks import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.run_checks import RunChecks
 from bench_master.analysis.side_differences import SideDifferences, check_accepted
 from bench_master.analysis.trial_values import TrialTable
@@ -43,6 +44,7 @@ from bench_master.analysis.within_trials import (
 )
 from bench_master.formatting import format_change, format_value
 from bench_master.scenario.keys_run import label_text, unmatched_labels
+from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.decision import (
     ALPHA,
     DEFAULT_MARGIN,
@@ -88,6 +90,8 @@ class Evidence:
     """The comparisons, which hold together."""
     margin: float
     """Smaller differences are *same*, as a share."""
+    looks: Looks | None = None
+    """The looks at a run that went on until its verdicts were settled; None for a fixed number of rounds."""
 
     def title(self, treatment: int) -> str:
         """Return a treatment's title."""
@@ -104,11 +108,14 @@ def build_verdicts(
     judged = [
         index
         for index in trials.figures
-        if not (ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"])
+        if not is_again(ledger.treatments[index].get("labels", {}))
+        and not (ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"])
     ]
     stored = header.get("verdicts") or {}
     wanted = options.baseline or stored.get("baseline") or {}
     every = {index: dict(ledger.treatments[index].get("labels", {})) for index in trials.figures}
+    again = {index: own for index, own in every.items() if is_again(own)}
+    every = {index: own for index, own in every.items() if index not in again}
     baseline = {key: label_text(value) for key, value in wanted.items()}
     check_baseline_labels(baseline, list(every.values()))
     pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
@@ -122,13 +129,18 @@ def build_verdicts(
     design = grade_run(
         RunDesign(header.get("order"), bool(header.get("imported")), bool(header.get("noop")), len(split))
     )
-    evidence = Evidence(header, ledger, trials, options, pairs, margin)
+    looks = find_looks(header, ledger.plan.looks, options.look)
+    evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
     checks = RunChecks(ledger, trials, pairs, margin, cancels=design.grade == "A")
     comparisons = [
         checks.applied(pair, _compare_pair(pair, evidence, refusal(pair, evidence, design, checks, sides)))
         for pair in pairs
     ]
+    twins = _twins(every, again)
+    own = replace(evidence, pairs=twins)
+    floor, floor_flags = noise_floor([_compare_pair(pair, own, None) for pair in twins])
+    run_flags = [*floor_flags, *checks.flags, *stopping_flags(looks)]
     refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
     figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
     return VerdictsReport(
@@ -140,9 +152,9 @@ def build_verdicts(
         design=_design_report(evidence, design),
         comparisons=comparisons,
         runs=RunChecksReport(
-            flags=checks.flags,
+            flags=run_flags,
             looked_for=checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
-            noise_floor=None,
+            noise_floor=floor,
         ),
         environment=EnvironmentReport(differences=sides.reports),
         archive=None,
@@ -196,6 +208,17 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
         for other in members[1:]
     ]
     return pairs, "Treatments against the first one"
+
+
+def _twins(labels: Mapping[int, Mapping[str, Any]], again: Mapping[int, Mapping[str, Any]]) -> list[Pair]:
+    """Return each treatment that ran a second time with itself."""
+    first = {tuple(label_text(value) for value in own.values()): index for index, own in labels.items()}
+    found = []
+    for index, own in again.items():
+        twin = first.get(tuple(label_text(value) for key, value in own.items() if key != AGAIN))
+        if twin is not None:
+            found.append(Pair(twin, index, "itself", ""))
+    return found
 
 
 def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, Any]]) -> list[str]:
@@ -271,7 +294,7 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
         rounds=max((len(own) for own in trials.rounds.values()), default=0),
         scope=f"{where}in this run",
         unit="round",
-        stopping=None,
+        stopping=None if evidence.looks is None else evidence.looks.report(),
     )
 
 
@@ -302,7 +325,8 @@ def refusal(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, s
 
 
 def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> ComparisonReport:
-    trials, labels = evidence.trials, evidence.ledger.treatments[pair.b].get("labels", {})
+    looks, labels = evidence.looks, evidence.ledger.treatments[pair.b].get("labels", {})
+    trials = evidence.trials if looks is None else evidence.trials.before(looks.first_uncounted_block(pair.a, pair.b))
     figure = trials.figures[pair.b]
     sides = trials.sides(pair.a, pair.b)
     a, b = sides.a, sides.b
@@ -310,6 +334,7 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> Compar
     rules = Rules(
         comparisons=len(evidence.pairs),
         margin=evidence.margin,
+        look=None if looks is None else looks.levels(pair.a, pair.b),
         lower_is_better=figure.direction == "lower",
         words=words_of(figure),
         differences=differences,

@@ -54,6 +54,7 @@ from bench_master.analysis.trial_values import TrialCollector
 from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import plural
+from bench_master.scenario.model import is_again
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 2
@@ -359,6 +360,8 @@ def _treatments(
 ) -> list[TreatmentReport]:
     found = []
     for index, treatment in enumerate(ledger.treatments):
+        if is_again(treatment.get("labels", {})):
+            continue  # it is the run's noise floor, and no treatment of its own
         planned, ran = ledger.trials_of(index)
         busy_s = ledger.busy_ns(index) / 1e9
         p99_s, max_s = timing_error(ledger.uncertainties[index])

@@ -437,6 +437,16 @@ class TrialTable:
         }
         return TrialTable(self.figures, rounds)
 
+    def before(self, block: int | None) -> TrialTable:
+        """Return the values of the rounds before a block; all of them for None."""
+        if block is None:
+            return self
+        rounds = {
+            treatment: {number: value for number, value in own.items() if number < block}
+            for treatment, own in self.rounds.items()
+        }
+        return TrialTable(self.figures, rounds)
+
     def fewest_jobs(self, treatment: int) -> int:
         """Return the number of jobs of the smallest trial that has a value; 0 without any."""
         return min((each.jobs for each in self.rounds[treatment].values() if each.jobs), default=0)

@@ -40,6 +40,8 @@ class VerdictOptions:
     """Gates that fail, or are undecided, unless they hold, such as ``not slower by 5%``."""
     require_verdict: bool = False
     """Whether each comparison must have a word."""
+    look: int | None = None
+    """Judge as the look after so many rounds does, at a run that goes on; None for a report."""
     earlier: tuple[Path, ...] = ()
     """Stats files of earlier runs to compare with, or folders of them."""
 

@@ -34,6 +34,8 @@ from bench_master.progress import MODES
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
+from bench_master.scenario.model import UntilVerdict
+from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS
 
 DEFAULT_DIRECTORY: Final = Path("weighbridge-results")
 """Where stats files go if the command line names none."""
@@ -72,6 +74,12 @@ class LoadOptions:
     """Prefetch short, independent jobs to workers."""
     batch_size: int | None = None
     """Jobs and results in one message; None: adapts to the rate of jobs."""
+    until: str | None = None
+    """``verdict``: go on until every comparison is settled."""
+    max_rounds: int | None = None
+    """Rounds at most with `until`."""
+    budget: str | None = None
+    """How long the run may take with `until`, as a duration."""
 
 
 def add_plan_options(parser: argparse._ActionsContainer) -> None:
@@ -93,6 +101,22 @@ def add_load_options(group: argparse._ActionsContainer) -> None:
     size = group.add_mutually_exclusive_group()
     size.add_argument("-o", "--operation-count", type=int_range(1), metavar="N", help="jobs in each trial")
     size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, not of the run: 90, 15m")
+    group.add_argument(
+        "--until",
+        choices=("verdict",),
+        help="instead of a number of trials: go on until every comparison is settled, or --max-rounds is reached",
+    )
+    group.add_argument(
+        "--max-rounds",
+        type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
+        metavar="N",
+        help=f"rounds at most with --until verdict (default: {DEFAULT_MOST_ROUNDS})",
+    )
+    group.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="with --until verdict: end after the round in which so much time is over, such as 2h",
+    )
     group.add_argument(
         "--rate",
         metavar="RATE",
@@ -129,7 +153,7 @@ def add_dispatch_options(group: argparse._ActionsContainer) -> None:
 
 def apply_load_options(scenario: Scenario, options: LoadOptions) -> Scenario:
     """Return the scenario with the values that the command line overrides."""
-    scenario = _apply_rate(_apply_size(scenario, options), options)
+    scenario = _apply_until(_apply_rate(_apply_size(scenario, options), options), options)
     if options.overhead and scenario.overhead is None:
         scenario = replace(scenario, overhead=OverheadSampling())
     if options.skip_host_ceiling or options.noop:
@@ -182,6 +206,33 @@ def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:
         return msgspec.structs.replace(treatment, open_load=paced)
 
     return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
+
+
+def _apply_until(scenario: Scenario, options: LoadOptions) -> Scenario:
+    """Return the scenario with ``--until verdict`` and its limits in place of its repeats."""
+    given = {"--max-rounds": options.max_rounds, "--budget": options.budget}
+    own = scenario.until_verdict
+    if options.until is None and own is None:
+        for flag, value in given.items():
+            if value is not None:
+                raise UsageError(f"{flag} {value}: the scenario has a fixed number of repeats; add --until verdict")
+        return scenario
+    if options.until is None and options.max_rounds is None and options.budget is None:
+        return scenario
+    if len(scenario.treatments) < 2:  # noqa: PLR2004  a comparison takes two
+        raise UsageError("--until verdict: the scenario has one treatment, and nothing to compare it with")
+    if scenario.order == "blocked":
+        raise UsageError(
+            "--until verdict: it looks at whole rounds, and 'order: blocked' has none; add --set order=interleaved"
+        )
+    budget_s = own.budget_s if own is not None else None
+    if options.budget is not None:
+        budget_s = parse_duration_option(options.budget, "--budget")
+        if budget_s <= 0:
+            raise UsageError(f"--budget {options.budget}: expected more than 0 seconds")
+    at_most = options.max_rounds or (own.at_most if own is not None else DEFAULT_MOST_ROUNDS)
+    rule = UntilVerdict(at_most, budget_s)
+    return replace(scenario, until_verdict=rule, repeats=(at_most,) * len(scenario.treatments))
 
 
 def choose_seed(scenario: Scenario, options: LoadOptions) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 import sys
 from collections.abc import Sequence
@@ -16,15 +17,19 @@ from msgspec.structs import replace
 from bench_common.cli import CONTROL_PORT, tell
 from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
+from bench_common.errors import WeighbridgeError
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
-from bench_common.stats.reader import StatsWriter
+from bench_common.stats.reader import StatsFile, StatsWriter
+from bench_master.analysis.document import build_document
+from bench_master.analysis.looks import take_look
 from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.resume_options import stored_options
 from bench_master.commands.run_options import RunOptions
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
+from bench_master.coordinator.messages import StoppingRule
 from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress import choose_view
@@ -45,7 +50,10 @@ from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
 from bench_master.scenario import Scenario
 from bench_master.scenario.load import caveats
+from bench_master.verdicts.stopping import Look
 from workloads.script import job_limit_s
+
+log = logging.getLogger(__name__)
 
 
 class PlanRunner:
@@ -131,6 +139,7 @@ class PlanRunner:
                 SessionOptions(self._scenario.sampling_interval_s, past.state if past is not None else None),
                 make_live_stats=make_live_stats,
                 open_journal=self._open_journal,
+                judge=self._judge,
             )
             if profiles is not None:
                 profiles.start()
@@ -154,8 +163,8 @@ class PlanRunner:
         )
         return Coordinator(
             treatments,
-            [trial for trial in plan.trials if trial.index not in state.complete_trials],
-            self._policy,
+            [trial for trial in plan.trials if trial.index not in state.finished_trials],
+            dataclasses.replace(self._policy, settle_s=self._scenario.settle_s, stopping=self._stopping(state)),
             job_limit_s=job_limit_s,
             first_epoch=secrets.randbits(31) << 16,
             seed=plan.seed,
@@ -163,6 +172,34 @@ class PlanRunner:
             numbers=state.numbers,
             now=monotonic(),
         )
+
+    def _stopping(self, state: ResumeState) -> StoppingRule | None:
+        """Return how the run goes on until its verdicts are settled; None for a fixed number of rounds."""
+        rule = self._scenario.until_verdict
+        if rule is None:
+            return None
+        return StoppingRule(
+            at_most=rule.at_most,
+            budget_s=rule.budget_s,
+            spent_s=state.previous_parts_ns / 1e9,
+            last=state.last_look,
+            warmup=max(self._scenario.warmup),
+            treatments=len(self._scenario.treatments),
+            settled=frozenset(state.settled),
+        )
+
+    def _judge(self, stats: Path, rounds: int) -> Look | str:
+        """Judge the comparisons by a stats file that is being written, as its report would; or return why not."""
+        try:
+            file = StatsFile(stats)
+            verdicts = build_document(file, options=dataclasses.replace(self._options.verdicts, look=rounds)).verdicts
+            return take_look(verdicts, file.header, rounds)
+        except WeighbridgeError as error:
+            return str(error)
+        except Exception as error:
+            # The run is worth more than a look: it goes on to its last round.
+            log.exception("a look failed")
+            return f"{type(error).__name__}: {error}"
 
     def _run_settings(self) -> RunSettings:
         """Return the fields of the welcome that are the same for every worker."""

@@ -138,7 +138,7 @@ def _resume(options: RunOptions) -> int:
         if not options.quiet:
             tell(f"resuming {path}: {past.summary()}")
         if options.dry_run:
-            left = tuple(trial for trial in plan.trials if trial.index not in past.state.complete_trials)
+            left = tuple(trial for trial in plan.trials if trial.index not in past.state.finished_trials)
             return print_plan(scenario, replace(plan, trials=left), options)
         lease_s = options.timeouts.parse().lease_s
         wait_s = past.remaining_lease_s(lease_s)

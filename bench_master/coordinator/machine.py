@@ -20,6 +20,7 @@ from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.messages import Policy
 from bench_master.coordinator.roster import Member, Presence, Roster
+from bench_master.coordinator.rounds import Rounds
 from bench_master.coordinator.trial_scheduler import TrialScheduler
 from bench_master.plan import Trial
 
@@ -75,6 +76,8 @@ class Coordinator:
         self.phase = Phase.WAITING_FOR_WORKERS
         self.interrupts = 0
         self._join_deadline = now + policy.join_timeout_s
+        self._rounds = None if policy.stopping is None else Rounds(policy.stopping)
+        self._next_trial_at = now
         self._abort_deadline: float | None = None
         self._cleanup_deadline = 0.0
         self._probe: _SpeedProbe | None = None
@@ -130,6 +133,8 @@ class Coordinator:
                 return self._on_interrupt(now)
             case ev.MasterStalled():
                 return self._on_master_stalled(event.seconds, now)
+            case ev.LookTaken():
+                return self._on_look_taken(event, now)
 
     def validate(self) -> None:
         """Assert what must hold between any two events; an error includes the story that led to it."""
@@ -296,9 +301,11 @@ class Coordinator:
         if self.phase is not Phase.WAITING_FOR_WORKERS or self._unmet_conditions():
             return []
         self.phase = Phase.RUNNING
+        begun = self._rounds.begin(now) if self._rounds is not None else []
         roster = [{"worker": member.number, "worker_id": member.worker_id} for member in self.roster]
         return [
             act.LogEvent("run-begin", {"roster": roster, "planned": self.scheduler.planned_jobs()}),
+            *begun,
             *self._begin_trial(now),
         ]
 
@@ -311,12 +318,12 @@ class Coordinator:
 
     def _begin_trial(self, now: float) -> list[act.Action]:
         """Begin the next trial, or first measure the hosts' speed; with none left, clean up."""
-        if self.scheduler.exhausted:
+        if self.interrupts or self.scheduler.exhausted:
             return self._begin_cleanup(now)
         asked = {member.number: member.epoch for member in self.roster if member.present}
-        if not self._policy.speed_probe or not asked:
+        if self._probe is not None or not self._policy.speed_probe or not asked:
+            self._probe = None
             return self.scheduler.begin_next_trial(now)
-        self.scheduler.clear_trial()
         trial = self.scheduler.next_index
         self._probe = _SpeedProbe(trial, asked, now + self._policy.speed_probe_timeout_s)
         return [act.MeasureSpeed(number, trial) for number in asked]
@@ -329,26 +336,52 @@ class Coordinator:
         probe.asked.pop(member.number, None)
         return self._advance(now)
 
-    def _end_probe(self, now: float) -> list[act.Action]:
-        """Begin the trial that waits for the hosts' speed once all have answered, are gone, or took too long."""
-        probe = self._probe
-        if probe is None:
-            return []
-        if self.interrupts:
-            return self._begin_cleanup(now)
-        members = ((self.roster[number], epoch) for number, epoch in probe.asked.items())
-        if now < probe.deadline and any(one.present and one.epoch == epoch for one, epoch in members):
-            return []
-        self._probe = None
-        return self.scheduler.begin_next_trial(now)
-
     def _advance(self, now: float) -> list[act.Action]:
-        """End the trial when every share is done, and begin what follows."""
-        actions = self._end_probe(now)
-        while self.scheduler.is_trial_done(now):
-            actions += self.scheduler.end_trial()
-            actions += self._begin_cleanup(now) if self.interrupts else self._begin_trial(now)
+        """End the trial when every share is done, and begin what follows when it is time."""
+        actions: list[act.Action] = []
+        while True:
+            if self.scheduler.is_trial_done(now):
+                actions += self._end_trial(now)
+            elif self.phase is Phase.RUNNING and self.scheduler.trial is None and not self._pauses(now):
+                actions += self._begin_trial(now)
+            else:
+                return actions
+
+    def _end_trial(self, now: float) -> list[act.Action]:
+        trial, actions = self.scheduler.trial, self.scheduler.end_trial()
+        self.scheduler.clear_trial()
+        self._next_trial_at = now + self._policy.settle_s
+        if self._rounds is not None and trial is not None and not self.interrupts:
+            actions += self._rounds.trial_ended(trial, self.scheduler.next_trial, now)
         return actions
+
+    def _pauses(self, now: float) -> bool:
+        """Whether the next trial has to wait: for the host to settle, for a look at the trials so far, for probes.
+
+        A trial whose hosts have measured their speed, are gone or took too long begins.
+        """
+        if self.interrupts:
+            return False
+        if self._rounds is not None and self._rounds.awaits_look(now):
+            return True
+        if self._probe is not None:
+            members = ((self.roster[number], epoch) for number, epoch in self._probe.asked.items())
+            waits = any(one.present and one.epoch == epoch for one, epoch in members)
+            return now < self._probe.deadline and waits
+        return now < self._next_trial_at and not self.scheduler.exhausted
+
+    def _on_look_taken(self, event: ev.LookTaken, now: float) -> list[act.Action]:
+        """Leave out the trials that the comparisons need no more."""
+        if self._rounds is None or not self._rounds.take(event):
+            return []
+        actions: list[act.Action] = []
+        why = self._rounds.why_over(now)
+        if why is not None:
+            actions += self._rounds.end(why)
+            actions += self.scheduler.leave_out(None, why)
+        else:
+            actions += self.scheduler.leave_out(self._rounds.settled, "settled")
+        return [*actions, *self._advance(now)]
 
     # -- the end ------------------------------------------------------------------------------------------------
 

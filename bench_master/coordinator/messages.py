@@ -137,6 +137,16 @@ class MasterStalled:
 
 
 @dataclass(frozen=True, slots=True)
+class LookTaken:
+    """The comparisons were judged after a round; `settled` treatments need no more trials."""
+
+    rounds: int
+    """Measured rounds so far."""
+    settled: frozenset[int] = frozenset()
+    """Indices of the treatments of which every comparison has its word."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; deadlines are checked."""
 
@@ -154,6 +164,7 @@ Event: TypeAlias = (
     | RunRefused
     | Interrupt
     | MasterStalled
+    | LookTaken
     | Tick
 )
 
@@ -244,6 +255,16 @@ class LogEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeLook:
+    """Judge the comparisons by the trials so far, and report a `LookTaken`; no trial begins before it."""
+
+    rounds: int
+    """Measured rounds so far."""
+    last: int
+    """The round of the last look, fixed before the first one."""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelJobs:
     """Tell a member to abort what it runs."""
 
@@ -289,12 +310,33 @@ Action: TypeAlias = (
     | AcknowledgeResults
     | FailJobs
     | LogEvent
+    | TakeLook
     | CancelJobs
     | MeasureSpeed
     | StartCleanup
     | EndRun
     | RunFinished
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingRule:
+    """How a run goes on until its verdicts are settled."""
+
+    at_most: int
+    """Measured rounds at most."""
+    budget_s: float | None = None
+    """How long the run may take in all; it ends after the round in which this is over."""
+    spent_s: float = 0.0
+    """How much of the budget earlier parts of the run took."""
+    last: int | None = None
+    """The last look, where an earlier part of the run has fixed it."""
+    warmup: int = 0
+    """Warm-up rounds, which are numbered with the others."""
+    treatments: int = 0
+    """How many treatments are compared; those that follow are host ceilings."""
+    settled: frozenset[int] = frozenset()
+    """Treatments that earlier parts of the run have settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,3 +369,7 @@ class Policy:
     """Whether each host measures its speed before each trial."""
     speed_probe_timeout_s: float = 2.0
     """How long a trial waits for that."""
+    settle_s: float = 0.0
+    """The pause after each trial, before the next begins."""
+    stopping: StoppingRule | None = None
+    """None for a run with a fixed number of rounds."""

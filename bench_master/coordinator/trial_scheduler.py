@@ -9,7 +9,7 @@ error known as coordinated omission). The coordinator decides when a trial may b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -264,7 +264,7 @@ class TrialScheduler:
         first_job: int,
     ) -> None:
         self._treatments = treatments
-        self._trials = trials
+        self._trials = list(trials)
         self._roster = roster
         self._policy = policy
         self._seed = seed
@@ -536,6 +536,25 @@ class TrialScheduler:
         self.shares = {}
         # An incomplete trial is run again when the run is resumed.
         return [act.LogEvent("trial-end", {"trial": self.trial.index, **missing, "complete": complete})]
+
+    @property
+    def next_trial(self) -> Trial | None:
+        """The trial that begins next; None after the last."""
+        return None if self.exhausted else self._trials[self._next_trial]
+
+    def leave_out(self, treatments: Container[int] | None, reason: str) -> list[act.Action]:
+        """Leave out the trials of these treatments (None: all) that have not begun, as nobody needs them any more."""
+        actions: list[act.Action] = []
+        kept: list[Trial] = []
+        jobs = self.trial_jobs()
+        for trial in self._trials[self._next_trial :]:
+            if treatments is not None and trial.treatment not in treatments:
+                kept.append(trial)
+                continue
+            fields = {"trial": trial.index, "not_started": 0, "not_started_outcome": "aborted", "reason": reason}
+            actions.append(act.LogEvent("trial-skipped", {**fields, "not_needed": jobs[trial.treatment] or 0}))
+        self._trials[self._next_trial :] = kept
+        return actions
 
     def skip_remaining_trials(self) -> list[act.Action]:
         """Skip the trials that have not begun; their jobs count as not started."""

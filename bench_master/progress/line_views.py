@@ -57,6 +57,7 @@ class CharsView(NotificationsView):
         self._worst = 0
         self._burst = 0
         self._calm_refreshes = 0
+        self._settled = 0
 
     def begin(self, snapshot: Snapshot) -> None:
         """Print what the characters mean."""
@@ -78,8 +79,11 @@ class CharsView(NotificationsView):
             severities = severities[taken:]
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Reset the limit of characters that may be shown until the next refresh."""
-        del snapshot
+        """Show what a look has settled; reset the limit of characters that may be shown until the next refresh."""
+        current = snapshot.round
+        if current is not None and current.settled != self._settled:
+            self._settled = current.settled
+            self.show(f"  {current.text}")
         self._calm_refreshes = self._calm_refreshes + 1 if self._burst <= CALM_CHARS else 0
         self._burst = 0
         if self._jobs_per_char > 1 and self._calm_refreshes >= CALM_REFRESHES:
@@ -197,6 +201,8 @@ def status_line(snapshot: Snapshot) -> str:
     parts = [f"{format_elapsed(snapshot.elapsed_s)}  {jobs} jobs", *failure_counts(snapshot)]
     parts += [f"{format_number(snapshot.rate_now)} jobs/s", f"{format_elapsed(snapshot.eta_s)} to go"]
     trial = snapshot.trial
+    if snapshot.round is not None:
+        parts.append(snapshot.round.text)
     if trial is not None:
         warmup = " (warm-up)" if trial.warmup else ""
         parts.append(f"trial {trial.number:,}/{trial.total:,}{warmup}: {one_line(trial.title)}")

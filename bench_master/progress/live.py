@@ -136,6 +136,8 @@ def _trial(snapshot: Snapshot) -> Text:
     if trial is None:
         return Text("no trial is running", style="dim")
     warmup = " (warm-up, not in the latencies)" if trial.warmup else ""
+    if snapshot.round is not None:
+        return Text(f"{snapshot.round.text}; {one_line(trial.title)}")
     return Text(f"trial {trial.number:,} of {trial.total:,}{warmup}: {one_line(trial.title)}")
 
 

@@ -116,6 +116,26 @@ class TrialRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundRow:
+    """A round of a run that goes on until its verdicts are settled."""
+
+    number: int
+    """Its number among the measured rounds, from 1."""
+    last: int
+    """The most rounds that there may be."""
+    settled: int
+    """How many comparisons are settled."""
+    comparisons: int
+    """How many there are; 0 before the first look."""
+
+    @property
+    def text(self) -> str:
+        """Return it in words."""
+        settled = f": {self.settled} of {self.comparisons} settled" if self.comparisons else ""
+        return f"round {self.number} of at most {self.last}{settled}"
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyRow:
     """The latency of one operation of one treatment so far, without warm-up trials."""
 
@@ -198,6 +218,8 @@ class Snapshot:
     """Jobs done per second, over the time spent in trials."""
     eta_s: float | None = None
     """How long the rest takes, by estimate (s); None while there is nothing to base it on."""
+    round: RoundRow | None = None
+    """The current round of a run that goes on until its verdicts are settled; None in others."""
     trial: TrialRow | None = None
     """The current trial; None between trials."""
     latencies: tuple[LatencyRow, ...] = ()

@@ -11,6 +11,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any, Final
@@ -65,6 +66,7 @@ class Journal:
         self._broken = False
         self._arrived: list[tuple[int, int, int]] = []
         self._flush_requested = Event()
+        self._waiting: list[Event] = []
         self._closing = False
         self._greenlet = gevent.spawn(self._write_loop)
 
@@ -103,6 +105,13 @@ class Journal:
         """Acknowledge a batch once all that was written until now is in the file."""
         self._arrived.append((number, epoch, sequence))
 
+    def flush(self) -> None:
+        """Return once all that was written until now is in the file, or cannot be."""
+        awaited = Event()
+        self._waiting.append(awaited)
+        self._flush_requested.set()
+        awaited.wait()
+
     def close(self, footer: Mapping[str, Any]) -> None:
         """Write what is left and the footer, and close the file. Raises `StatsFileError`."""
         self._closing = True
@@ -130,6 +139,14 @@ class Journal:
         self._write()
 
     def _write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            self._write_round()
+        finally:
+            for awaited in waiting:
+                awaited.set()
+
+    def _write_round(self) -> None:
         arrived: list[tuple[int, int, int]] = []
         error: StatsFileError | None = None
         try:
@@ -224,6 +241,8 @@ def build_header(
         "versions": versions(),
         "options": dict(options),
         "noop": noop,
+        "settle_s": scenario.settle_s,
+        "until_verdict": None if scenario.until_verdict is None else asdict(scenario.until_verdict),
         "sampling_interval_s": scenario.sampling_interval_s,
         "overhead": None if scenario.overhead is None or noop else scenario.overhead.header_fields(),
         "treatments": [

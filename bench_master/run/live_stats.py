@@ -16,10 +16,10 @@ import numpy as np
 from bench_common.histogram import Histogram
 from bench_common.job_rows import join_rows
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome
-from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, Snapshot, TrialRow
+from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, RoundRow, Snapshot, TrialRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from bench_common.records import ErrorRecord
 
@@ -51,8 +51,37 @@ class PlannedTrial(Protocol):
         """The index of its treatment."""
 
     @property
+    def block(self) -> int:
+        """Its round; warm-up rounds come first."""
+
+    @property
     def warmup(self) -> bool:
         """Whether its latencies are left out."""
+
+
+class LiveLooks:
+    """How far a run has come that goes on until its verdicts are settled, without what they are."""
+
+    def __init__(self, trials: Sequence[PlannedTrial]) -> None:
+        self._warmup = len({trial.block for trial in trials if trial.warmup})
+        self._last: int | None = None
+        self._treatments = 0
+        self._settled = self._comparisons = 0
+
+    def note_last(self, last: int, treatments: int) -> None:
+        """Note the last look, and how many treatments are compared; those that follow are host ceilings."""
+        self._last, self._treatments = last, treatments
+
+    def note(self, comparisons: Sequence[Mapping[str, Any]]) -> None:
+        """Note a look."""
+        self._comparisons = len(comparisons)
+        self._settled = sum(one["verdict"] != "inconclusive" for one in comparisons)
+
+    def row(self, trial: PlannedTrial | None) -> RoundRow | None:
+        """Return what to show during a trial; None for one that no look is about."""
+        if self._last is None or trial is None or trial.warmup or trial.treatment >= self._treatments:
+            return None
+        return RoundRow(trial.block - self._warmup + 1, self._last, self._settled, self._comparisons)
 
 
 class LiveStats:
@@ -82,6 +111,7 @@ class LiveStats:
         self._noop = noop
         self._titles = tuple(titles)
         self._trials = tuple(trials)
+        self.looks = LiveLooks(self._trials)
         self._warmup = np.array([trial.warmup for trial in trials], dtype=bool)
         self._cells = [
             _LatencyStats(index, title, operation)
@@ -169,6 +199,7 @@ class LiveStats:
             rate_mean=done / busy_s if busy_s > 0 else 0.0,
             eta_s=self._eta_s(int(self._outcomes.sum()), busy_s, current_ns / 1e9),
             trial=self._trial_row(),
+            round=self.looks.row(None if self._trial is None else self._trials[self._trial]),
             latencies=tuple(cell.row() for cell in self._cells),
             hosts=tuple(self._hosts[name] for name in sorted(self._hosts)),
             errors=self._error_groups(),

@@ -236,7 +236,7 @@ class Recorder:
         self.live_stats.errors(errors)
         self._record(rows, np.zeros(0, OPERATION_ROW))
 
-    def note(self, note: act.LogEvent) -> None:  # noqa: C901  one case for each kind
+    def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912  one case for each kind
         """Write an event, and notify the user if it matters."""
         self.settle()  # an event in the file implies that everything before it is there
         self._write_loops()
@@ -253,6 +253,11 @@ class Recorder:
                 fields = {**fields, "clocks": self._hosts.readings(now)}
                 outcome = Outcome[fields["not_started_outcome"].upper()]
                 self.live_stats.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
+                self.live_stats.reduce_planned(fields.get("not_needed", 0))
+            case "last-look":
+                self.live_stats.looks.note_last(fields["last"], fields["treatments"])
+            case "look":
+                self.live_stats.looks.note(fields["comparisons"])
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
                 text = describe_loss(worker, fields)

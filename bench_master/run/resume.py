@@ -105,15 +105,16 @@ class ResumableRun:
 
     def summary(self) -> str:
         """Return one line on what is complete and what is left to do."""
+        unneeded = len(self.state.unneeded_trials)
         planned, complete, rerun = (
-            len(self.header["trials"]),
+            len(self.header["trials"]) - unneeded,
             len(self.state.complete_trials),
             len(self.state.rerun_trials),
         )
         text = f"{complete} of {plural(planned, 'trial')} complete, {rerun} incomplete and to be run again"
-        return (
-            f"{text}, {planned - complete - rerun} not begun; the last part of the run ended as {self.state.status}"
-        )
+        needless = f", {unneeded} more not needed" if unneeded else ""
+        text += f", {planned - complete - rerun} not begun{needless}"
+        return f"{text}; the last part of the run ended as {self.state.status}"
 
     # -- checks ------------------------------------------------------------------------------------------------
 

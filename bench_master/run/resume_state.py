@@ -26,6 +26,12 @@ class ResumeState:
 
     complete_trials: set[int] = field(default_factory=set)
     """Trials of which every job ran to its end."""
+    unneeded_trials: set[int] = field(default_factory=set)
+    """Trials that were left out because the comparisons needed them no more."""
+    settled: set[int] = field(default_factory=set)
+    """Treatments of which every comparison was settled."""
+    last_look: int | None = None
+    """The last look, once it was fixed, of a run that goes on until its verdicts are settled."""
     rerun_trials: list[int] = field(default_factory=list)
     """Trials that began and are incomplete, in the order in which they began: they run again."""
     first_job: int = 0
@@ -61,6 +67,11 @@ class ResumeState:
         return "killed" if self.footer is None else str(self.footer.get("status"))
 
     @property
+    def finished_trials(self) -> set[int]:
+        """Trials that need not run again."""
+        return self.complete_trials | self.unneeded_trials
+
+    @property
     def worker_counts(self) -> Counter[str]:
         """How many workers the run began with in each environment."""
         return Counter(self.environments.get(number, "?") for number in self.roster)
@@ -94,7 +105,7 @@ def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> ResumeState:
                 found.remarks = [str(text) for text in block.body.get("remarks", ())]
                 found.losses = []
             case "event":
-                _note_event(found, block.body, begun, planned)
+                _note_event(found, block.body, begun, header["trials"])
     found.previous_parts_ns += found.last_ns - found.began_ns
     found.rerun_trials = [trial for trial in begun if trial not in found.complete_trials]
     return found
@@ -116,7 +127,9 @@ def _note_host(found: ResumeState, body: Mapping[str, Any]) -> None:
         found.environments[number] = str(body.get("environment"))
 
 
-def _note_event(found: ResumeState, event: Mapping[str, Any], begun: dict[int, None], planned: int) -> None:
+def _note_event(
+    found: ResumeState, event: Mapping[str, Any], begun: dict[int, None], trials: Sequence[Sequence[Any]]
+) -> None:
     kind, at_ns = event.get("kind"), event.get("at_ns")
     if kind == "worker-lost":
         found.losses.append(event)
@@ -134,8 +147,25 @@ def _note_event(found: ResumeState, event: Mapping[str, Any], begun: dict[int, N
         roster: Sequence[Any] = event.get("roster", ())
         found.roster = [member["worker"] for member in roster]
     trial = event.get("trial")
-    if not isinstance(trial, int) or not 0 <= trial < planned:
+    if kind == "last-look":
+        found.last_look = event["last"]
+    if not isinstance(trial, int) or not 0 <= trial < len(trials):
         return
+    _note_trial(found, trial, event, begun, trials)
+
+
+def _note_trial(
+    found: ResumeState,
+    trial: int,
+    event: Mapping[str, Any],
+    begun: dict[int, None],
+    trials: Sequence[Sequence[Any]],
+) -> None:
+    kind = event.get("kind")
+    if kind == "trial-skipped" and "reason" in event:
+        found.unneeded_trials.add(trial)
+        if event["reason"] == "settled":
+            found.settled.add(int(trials[trial][0]))
     if kind == "trial-begin":
         begun[trial] = None
         found.complete_trials.discard(trial)

@@ -28,6 +28,7 @@ from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.message_handler import RunParts
 from bench_master.run.resume_state import ResumeState
+from bench_master.verdicts.stopping import Look
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,9 @@ class OpenJournal(Protocol):
 class Session:
     """Drives one run to its end; `run` returns how it ended.
 
-    `make_live_stats(planned)` makes the live statistics from the first job on.
+    `make_live_stats(planned)` makes the live statistics from the first job on. `judge(stats file, rounds)`
+    judges the comparisons of a run that goes on until they are settled; it runs in a thread, and returns why if it
+    cannot.
     """
 
     def __init__(
@@ -93,8 +96,10 @@ class Session:
         *,
         make_live_stats: Callable[[int | None], LiveStats],
         open_journal: OpenJournal,
+        judge: Callable[[Path, int], Look | str] | None = None,
     ) -> None:
         self._options = options
+        self._judge = judge
         self._make_live_stats = make_live_stats
         self._open_journal = open_journal
         self._parts = parts
@@ -297,12 +302,35 @@ class Session:
                 self._recorder.conclude(action)
             case act.AcknowledgeResults():
                 self._recorder.acknowledge_when_written(action.number, self._epoch(action.number), action.sequence)
+            case act.TakeLook():
+                self._take_look(action)
             case act.RunFinished():
                 self._result.status = action.status
                 self._result.reasons += action.reasons
                 self._over.set()
             case _:
                 self._dispatcher.deliver(action)
+
+    def _take_look(self, action: act.TakeLook) -> None:
+        """Have the comparisons judged by what the stats file has so far, and tell the coordinator."""
+        gevent.spawn(self._look, action)
+
+    def _look(self, action: act.TakeLook) -> None:
+        recorder = self._recorder
+        recorder.settle()
+        if recorder.journal is None or self._judge is None:
+            self.handle(ev.LookTaken(action.rounds))
+            return
+        recorder.journal.flush()
+        judge, path = self._judge, recorder.journal.path
+        # Between trials nothing is measured that reading the file in a thread could disturb.
+        found = gevent.get_hub().threadpool.apply(judge, (path, action.rounds))
+        if isinstance(found, str):
+            recorder.warn(f"the look after round {action.rounds} failed, so the run goes on: {found}")
+            self.handle(ev.LookTaken(action.rounds))
+            return
+        recorder.note(act.LogEvent("look", found.fields()))
+        self.handle(ev.LookTaken(action.rounds, found.settled))
 
     def _epoch(self, number: int) -> int:
         return self._coordinator.roster[number].epoch

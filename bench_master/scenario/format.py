@@ -22,8 +22,10 @@ from bench_master.scenario.keys_run import (
     PROFILE_PATTERN,
     PROFILES,
     SCALE,
+    AgainShape,
     OverheadShape,
     OverridesShape,
+    RepeatsShape,
     ServicesOfWorkload,
     services_record,
 )
@@ -166,6 +168,17 @@ def scenario_format() -> ScenarioFormat:
             Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
             Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "seed of every random choice of the run"),
             Field(
+                "settle",
+                Quantity(DURATION, minimum=0, maximum=3600),
+                "the pause after each trial, in which the host settles",
+                "0s",
+            ),
+            Field(
+                "aa",
+                AgainShape(),
+                "the treatments to run twice under a hidden label: how much a treatment differs from itself",
+            ),
+            Field(
                 "sampling_interval",
                 Quantity(DURATION, minimum=0.1, maximum=3600),
                 "how often to read the resources of a host",
@@ -243,7 +256,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             "how long an arrived job waits for a slot before it is dropped",
             "10s",
         ),
-        Field("repeats", Quantity(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
+        Field("repeats", RepeatsShape(), "trials of each treatment (n), or `{until: verdict}`", 1),
         Field(
             "warmup",
             Quantity(WHOLE, minimum=0, maximum=10_000),

@@ -1,4 +1,4 @@
-"""The keys ``overhead``, ``profiles`` and ``services``.
+"""The keys ``repeats``, ``aa``, ``overhead``, ``profiles`` and ``services``.
 
 A profile is a set of overrides under a name, such as a small scale that ends in minutes; `overrides` applies the one
 that ``scale`` names.
@@ -10,15 +10,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from bench_common.cli import NAME_PATTERN
 from bench_common.errors import did_you_mean
 from bench_common.thresholds import label_equals
 from bench_common.treatment import INTERVAL_S, OverheadSampling
 from bench_common.units import format_duration
 from bench_master.scenario.diagnostics import Diagnostics
+from bench_master.scenario.model import AGAIN, UntilVerdict
 from bench_master.scenario.types import (
     DURATION,
     INVALID,
+    WHOLE,
     Boolean,
     Choice,
     Field,
@@ -30,11 +34,12 @@ from bench_master.scenario.types import (
     Text,
 )
 from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode
+from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench_common.treatment import Treatment
+    from bench_common.treatment import Scalar, Treatment
     from bench_master.scenario.diagnostics import Located
     from workloads.base import Workload
 
@@ -43,6 +48,121 @@ if TYPE_CHECKING:
 
 PRIMARY: Final = "primary"
 LABELS: Final = MapOf("labels of a treatment such as {engine: docker}", "^.+$", Text("a label's value"), 1)
+MAX_REPEATS: Final = 100_000
+MAX_BUDGET_S: Final = 30 * 86_400.0
+AT_MOST: Final = Quantity(WHOLE, minimum=FEWEST_ROUNDS, maximum=MOST_ROUNDS)
+BUDGET: Final = Quantity(DURATION, exclusive_minimum=0, maximum=MAX_BUDGET_S)
+
+
+@dataclass(frozen=True)
+class RepeatsShape(Shape):
+    """A number of trials, or a mapping that says to go on until every comparison is settled (`UntilVerdict`)."""
+
+    @property
+    def expected(self) -> str:
+        return f"{self._number.expected}, or {{until: verdict, at-most: {DEFAULT_MOST_ROUNDS}}}"
+
+    @property
+    def _number(self) -> Quantity:
+        return Quantity(WHOLE, minimum=1, maximum=MAX_REPEATS)
+
+    @property
+    def _record(self) -> Record:
+        return Record(
+            "repeats",
+            (
+                Field(
+                    "until", Choice("goal", ("verdict",)), "verdict: until every comparison is settled", None, True
+                ),
+                Field("at-most", AT_MOST, "rounds at most", DEFAULT_MOST_ROUNDS),
+                Field("budget", BUDGET, "how long the run may take: it ends after the round in which this is over"),
+            ),
+        )
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, MappingNode):
+            number = self._number
+            return number.read(node, findings) if isinstance(node, ScalarNode) else self.refuse(node, findings)
+        known = len(findings.problems)
+        read = self._record.read(node, findings)
+        if len(findings.problems) > known or any(given.value is INVALID for given in read.values()):
+            return INVALID
+        return UntilVerdict(
+            read["at-most"].value if "at-most" in read else DEFAULT_MOST_ROUNDS,
+            read["budget"].value if "budget" in read else None,
+        )
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self._number.schema(), self._record.schema()]}
+
+    def label(self, value: Any) -> Scalar:
+        return f"until verdict, at most {value.at_most}" if isinstance(value, UntilVerdict) else int(value)
+
+
+@dataclass(frozen=True)
+class AgainShape(Shape):
+    """A label's value, or labels, of the treatments that run twice; a value alone is read as ``{"": value}``."""
+
+    @property
+    def expected(self) -> str:
+        return "the value of a label, such as docker, or labels, such as {engine: docker, job: life}"
+
+    @property
+    def _value(self) -> Text:
+        return Text("a label's value", unquoted_types=("number", "boolean"))
+
+    @property
+    def _labels(self) -> MapOf:
+        return MapOf("labels of a treatment", "^.+$", self._value, 1)
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if isinstance(node, ScalarNode):
+            value = self._value.read(node, findings)
+            return INVALID if value is INVALID else {"": value}
+        if not isinstance(node, MappingNode):
+            return self.refuse(node, findings)
+        read = self._labels.read(node, findings)
+        if read is INVALID or any(given.value is INVALID for given in read.values()):
+            return INVALID
+        return {key: given.value for key, given in read.items()}
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self._value.schema(), self._labels.schema()]}
+
+
+def find_again(
+    read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
+) -> list[Treatment]:
+    """Return the treatments that run twice; report labels that no treatment has."""
+    given = read.get("aa")
+    if given is None or given.value is INVALID or not treatments:
+        return []
+    found = [
+        treatment
+        for treatment in treatments
+        if all(
+            any(label_equals(label, value) for name, label in treatment.labels.items() if key in ("", name))
+            for key, value in given.value.items()
+        )
+    ]
+    if not found:
+        wanted = ", ".join(f"{key}={value}" if key else str(value) for key, value in given.value.items())
+        labels = [(key, str(value)) for treatment in treatments for key, value in treatment.labels.items()]
+        known = dict.fromkeys(value for _, value in labels)
+        hint = "".join(did_you_mean(str(value), known) for value in given.value.values())
+        keys = ", ".join(dict.fromkeys(key for key, _ in labels))
+        findings.add(
+            given.place, f"aa: no treatment matches {wanted}{hint or f'; the labels are: {keys}'}", deep=True
+        )
+    return found
+
+
+def run_again(treatments: Sequence[Treatment], first_index: int) -> list[Treatment]:
+    """Return each treatment a second time, under a hidden label."""
+    return [
+        msgspec.structs.replace(treatment, index=first_index + place, labels={**treatment.labels, AGAIN: "again"})
+        for place, treatment in enumerate(treatments)
+    ]
 
 
 @dataclass(frozen=True)

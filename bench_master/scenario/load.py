@@ -15,8 +15,15 @@ from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
 from bench_master.scenario.format import scenario_format
-from bench_master.scenario.keys_run import PROFILES, SCALE, check_baseline, check_verdict_baseline
-from bench_master.scenario.model import Scenario
+from bench_master.scenario.keys_run import (
+    PROFILES,
+    SCALE,
+    check_baseline,
+    check_verdict_baseline,
+    find_again,
+    run_again,
+)
+from bench_master.scenario.model import Scenario, UntilVerdict
 from bench_master.scenario.operations import leaves_container
 from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.published import read_published
@@ -91,7 +98,9 @@ def _figure_names(treatment: Treatment, kind: str) -> set[str]:
 
 
 FEWEST_TRIALS: Final = 6
-"""With fewer trials there is no 95 % interval of a median, whatever the difference."""
+"""With fewer trials there is no 95 % interval of a difference, whatever it is."""
+ADVISED_TRIALS: Final = 10
+"""So many show a difference as large as the noise of a round, four times in five."""
 
 
 def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[str]:
@@ -113,7 +122,8 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
     )
     few = [one for one, count in zip(treatments, repeats, strict=True) if count < FEWEST_TRIALS]
     if len(treatments) > 1:
-        yield from _about(few, f"fewer than {FEWEST_TRIALS} repeats give no 95 % interval, so no verdict")
+        advice = f"{ADVISED_TRIALS} are advised, or 'repeats: {{until: verdict}}'"
+        yield from _about(few, f"fewer than {FEWEST_TRIALS} repeats give no 95 % interval: {advice}")
 
 
 def caveats(treatments: Iterable[Treatment]) -> tuple[str, ...]:
@@ -163,10 +173,14 @@ def parse_scenario(
     baseline = check_verdict_baseline(read, resolved.treatments, findings)
     published = _published(source, read, resolved.treatments, findings)
     _check_treatment_sizes(resolved.treatments, root, findings)
+    until_verdict = _check_until(read, resolved.repeats, root, findings)
+    again = find_again(read, resolved.treatments, findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
-    for note in lint(resolved.treatments, resolved.repeats):
+    repeats = tuple(one.at_most if isinstance(one, UntilVerdict) else one for one in resolved.repeats)
+    for note in lint(resolved.treatments, repeats):
         findings.note(note)
+    places = [treatment.index for treatment in again]
     document = plain_data(root, findings.literals)
     return Scenario(
         name=read["name"].value,
@@ -174,15 +188,17 @@ def parse_scenario(
         path=source.path,
         text=source.text,
         document={key: value for key, value in document.items() if key not in {PROFILES, SCALE}},
-        treatments=resolved.treatments,
-        repeats=resolved.repeats,
-        warmup=resolved.warmup,
+        treatments=(*resolved.treatments, *run_again(again, len(resolved.treatments))),
+        repeats=(*repeats, *(repeats[place] for place in places)),
+        warmup=(*resolved.warmup, *(resolved.warmup[place] for place in places)),
+        until_verdict=until_verdict,
+        settle_s=read["settle"].value if "settle" in read else 0.0,
         order=read["order"].value if "order" in read else "interleaved",
         seed=read["seed"].value if "seed" in read else None,
         sampling_interval_s=read["sampling_interval"].value if "sampling_interval" in read else 1.0,
         thresholds=thresholds,
         notes=tuple(findings.notes),
-        primary=resolved.primary,
+        primary=(*resolved.primary, *(resolved.primary[place] for place in places)),
         baseline=baseline,
         margin=read["margin"].value if "margin" in read else None,
         overhead=overhead,
@@ -192,6 +208,25 @@ def parse_scenario(
         scale=scale,
         published=published,
     )
+
+
+def _check_until(
+    read: Mapping[str, Located[Any]], repeats: Sequence[int | UntilVerdict], root: MappingNode, findings: Diagnostics
+) -> UntilVerdict | None:
+    """Return the rule by which the whole run goes on; report one that holds for a part of it, or cannot hold."""
+    rules = [one for one in repeats if isinstance(one, UntilVerdict)]
+    if not rules:
+        return None
+    place = read["repeats"].place if "repeats" in read else root.place
+    if len(rules) < len(repeats) or len(set(rules)) > 1:
+        message = "'repeats: {until: verdict}' holds for a whole run: give it once, at the top level"
+        findings.add(place, message, deep=True)
+    elif len(rules) == 1:
+        findings.add(place, "'until: verdict' needs a second treatment to compare with", deep=True)
+    elif "order" in read and read["order"].value == "blocked":
+        message = "'until: verdict' looks at whole rounds, and 'order: blocked' has none: use 'order: interleaved'"
+        findings.add(place, message, deep=True)
+    return rules[0]
 
 
 def _check_treatment_sizes(treatments: Sequence[Treatment], root: MappingNode, findings: Diagnostics) -> None:

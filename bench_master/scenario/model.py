@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,6 +11,24 @@ if TYPE_CHECKING:
     from bench_common.treatment import OverheadSampling, Treatment
 
 Order = Literal["interleaved", "blocked", "as-written"]
+
+AGAIN: Final = "(aa)"
+"""The hidden label of a treatment that runs a second time. No key of a scenario can have this label."""
+
+
+def is_again(labels: Mapping[str, Any]) -> bool:
+    """Return whether a treatment with these labels is another one, running a second time."""
+    return AGAIN in labels
+
+
+@dataclass(frozen=True, slots=True)
+class UntilVerdict:
+    """Trials until every comparison is settled, in place of a fixed number of them."""
+
+    at_most: int
+    """Rounds at most: the last look at the comparisons."""
+    budget_s: float | None = None
+    """How long the run may take; None for any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +45,7 @@ class Scenario:
     """The scenario as plain JSON-able data after every override; it loads to an equal scenario."""
     treatments: tuple[Treatment, ...]
     repeats: tuple[int, ...]
-    """Trials of each treatment, by its index."""
+    """Trials of each treatment, by its index; at most so many with `until_verdict`."""
     warmup: tuple[int, ...]
     """Warm-up trials of each treatment, by its index."""
     order: Order
@@ -35,6 +53,10 @@ class Scenario:
     """None: the run draws one."""
     sampling_interval_s: float
     thresholds: tuple[str, ...]
+    until_verdict: UntilVerdict | None = None
+    """None for a fixed number of trials."""
+    settle_s: float = 0.0
+    """The pause after each trial, before the next begins."""
     notes: tuple[str, ...] = ()
     """Notes for the user."""
     primary: tuple[str, ...] = ()

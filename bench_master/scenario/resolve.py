@@ -34,6 +34,7 @@ from workloads.script import default_primary, fixed_reason, job_metrics, job_scr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from bench_master.scenario.model import UntilVerdict
     from workloads.base import Workload
 
 _WITH_A_RATE = ("arrivals", "queue_timeout")
@@ -44,7 +45,7 @@ class ResolvedScenario:
     """The treatments of a scenario, with their trials."""
 
     treatments: tuple[Treatment, ...]
-    repeats: tuple[int, ...]
+    repeats: tuple[int | UntilVerdict, ...]
     """Trials of each treatment."""
     warmup: tuple[int, ...]
     """Warm-up trials of each treatment."""
@@ -83,7 +84,7 @@ class Resolver:
         ]
         self._names = label_names(key for job in jobs for key in _varying_keys(job.matrix))
         environments: tuple[str | None, ...] = list_values(scenario.get("environments")) or (None,)
-        made: dict[tuple[tuple[str, Scalar], ...], tuple[Treatment, int, int, str]] = {}
+        made: dict[tuple[tuple[str, Scalar], ...], tuple[Treatment, int | UntilVerdict, int, str]] = {}
         for job in jobs:
             for cell in expand_matrix(job.matrix, environments, job.engines, self._findings, job.place):
                 settings = merge_settings(job.settings, cell.settings)

@@ -839,3 +839,146 @@ def test_an_interrupt_ends_a_run_that_measures_speed():
     assert only(run.feed(ev.Interrupt()), act.StartCleanup)
     assert run.swept()[-1].status == "interrupted"
     assert run.coordinator.scheduler.not_started == 2
+
+
+# -- between trials -----------------------------------------------------------------------------------------------
+
+
+def test_the_host_settles_between_trials():
+    """The next trial begins after the pause and no earlier; none follows the last one."""
+    one = treatment(concurrency=1, iterations=1)
+    run = Run(one, trials=[Trial(n, 0, n, warmup=False) for n in range(2)], settle_s=2.0)
+    assert issued(run.join()) == [0]
+    assert not issued(run.finish(0))
+    assert not issued(run.feed(ev.Tick(), after=1.9))
+    assert issued(run.feed(ev.Tick(), after=0.1)) == [1]
+    assert only(run.finish(1), act.StartCleanup)
+
+
+def test_a_pause_ends_with_the_run():
+    """Ctrl-C during the pause begins no further trial, and does not wait for its end."""
+    one = treatment(concurrency=1, iterations=1)
+    run = Run(one, trials=[Trial(n, 0, n, warmup=False) for n in range(2)], settle_s=3600.0)
+    run.join()
+    run.finish(0)
+    actions = run.feed(ev.Interrupt())
+    assert only(actions, act.StartCleanup)
+    assert not issued(actions)
+    assert only(run.swept(), act.RunFinished)[0].status == "interrupted"
+
+
+def test_a_worker_that_is_lost_in_a_pause_may_come_back():
+    """It gets the jobs of the next trial; one that stays away is missing from it."""
+    one = treatment(concurrency=1, iterations=1)
+    trials = [Trial(n, 0, n, warmup=False) for n in range(3)]
+    run = Run(one, trials=trials, settle_s=2.0, reconnect_timeout_s=10.0)
+    run.join()
+    run.finish(0)
+    run.feed(ev.WorkerDied("a", "killed"))
+    assert not issued(run.feed(ev.Tick(), after=2.0))
+    assert issued(run.join()) == [1]
+    run.finish(1)
+    run.feed(ev.WorkerDied("a", "killed"))
+    run.feed(ev.Tick(), after=2.0)
+    assert only(run.feed(ev.Tick(), after=10.0), act.RunFinished)[0].status == "incomplete"
+
+
+# -- runs that go on until their verdicts are settled -------------------------------------------------------------
+
+
+class Looks(Run):
+    """A run of two treatments for at most so many rounds; a job takes a second."""
+
+    def __init__(self, at_most, *, warmup=0, **rule):
+        compared = [treatment(place, concurrency=1, iterations=1) for place in range(2)]
+        ceiling = treatment(2, concurrency=1, iterations=1)
+        places = [(2, 0, False)]
+        places += [(one, block, block < warmup) for block in range(at_most + warmup) for one in (0, 1)]
+        trials = [Trial(n, one, block, warmup=warm) for n, (one, block, warm) in enumerate(places)]
+        rule = act.StoppingRule(at_most, warmup=warmup, treatments=2, **rule)
+        super().__init__(*compared, ceiling, trials=trials, stopping=rule)
+        self.waiting = issued(self.join())
+
+    def work(self):
+        """Finish jobs until a look is asked for, or the run ends; return the look."""
+        while self.waiting:
+            self.now += 1.0
+            actions = self.finish(self.waiting.pop())
+            self.waiting += issued(actions)
+            for look in only(actions, act.TakeLook):
+                assert not self.waiting, "a trial begins before the look is taken"
+                return look
+        return None
+
+    def look(self, rounds, *settled):
+        actions = self.feed(ev.LookTaken(rounds, frozenset(settled)))
+        self.waiting += issued(actions)
+        return actions
+
+
+def test_the_first_look_is_after_five_rounds():
+    """Then there is one after each; the last ends the run, which is complete."""
+    run = Looks(7, warmup=1)
+    for rounds in (5, 6, 7):
+        assert run.work() == act.TakeLook(rounds, 7)
+        actions = run.look(rounds)
+    assert only(actions, act.StartCleanup)
+    assert only(run.swept(), act.RunFinished)[0].status == "complete"
+    assert run.notes("last-look") == [{"last": 7, "at_most": 7, "budget_s": None, "round_s": None, "treatments": 2}]
+    assert run.notes("rounds-over") == [{"rounds": 7, "last": 7, "why": "at-most"}]
+
+
+def test_a_settled_treatment_leaves_the_rounds():
+    """Its remaining trials are no missing jobs; when all are settled the run is over, and complete."""
+    run = Looks(8)
+    run.work()
+    begun = len(run.notes("trial-begin"))
+    run.look(5, 1)
+    assert [note["trial"] for note in run.notes("trial-skipped")] == [12, 14, 16]
+    assert {note["reason"] for note in run.notes("trial-skipped")} == {"settled"}
+    assert run.work().rounds == 6
+    assert [note["treatment"] for note in run.notes("trial-begin")[begun:]] == [0]
+    run.look(6, 0, 1)
+    assert run.notes("rounds-over") == [{"rounds": 6, "last": 8, "why": "settled"}]
+    assert only(run.swept(), act.RunFinished)[0].status == "complete"
+    assert run.coordinator.scheduler.not_started == 0
+    assert len(run.notes("trial-skipped")) + len(run.notes("trial-begin")) == 17
+
+
+def test_a_budget_fixes_the_last_look_by_the_first_round():
+    """By the warm-up round where there is one; what earlier parts of the run took is gone."""
+    run = Looks(20, warmup=1, budget_s=16.0)
+    assert run.work() == act.TakeLook(5, 8)
+    assert run.notes("last-look") == [{"last": 8, "at_most": 20, "budget_s": 16.0, "round_s": 2.0, "treatments": 2}]
+    for rounds in (5, 6, 7):
+        run.look(rounds)
+        look = run.work()
+    # The warm-up round and the ceiling were not counted on: the budget is over before the last look.
+    assert look is None
+    assert run.notes("rounds-over") == [{"rounds": 7, "last": 8, "why": "budget"}]
+    late = Looks(20, budget_s=100.0, spent_s=99.0, last=9)
+    assert late.work() == act.TakeLook(1, 9)
+    late.look(1)
+    assert late.notes("rounds-over") == [{"rounds": 1, "last": 9, "why": "budget"}]
+
+
+def test_a_look_that_never_comes_does_not_hold_up_the_run():
+    """After its time the next round begins; a late answer is ignored, and so is one that was not asked for."""
+    run = Looks(7)
+    run.look(3, 0, 1)
+    run.work()
+    assert not issued(run.feed(ev.Tick(), after=1.0))
+    for _ in range(70):
+        run.beat(after=1.0)
+        run.waiting += issued(run.feed(ev.Tick()))
+    assert run.work().rounds == 6
+    run.look(5, 0, 1)
+    assert not run.notes("rounds-over")
+
+
+def test_ctrl_c_during_a_look_ends_the_run():
+    """It does not wait for the answer."""
+    run = Looks(7)
+    run.work()
+    assert only(run.feed(ev.Interrupt()), act.StartCleanup)
+    assert not issued(run.look(5))

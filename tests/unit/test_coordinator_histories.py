@@ -46,9 +46,11 @@ class Histories(RuleBasedStateMachine):
         look_ahead=st.booleans(),
         batch=st.sampled_from([None, 1, 2]),
         speed_probe=st.booleans(),
+        settle_s=st.sampled_from([0.0, 0.0, 0.5, 7.0]),
+        rounds=st.sampled_from([1, 1, 2, 7]),
     )
-    def begin(self, shapes, expected, look_ahead, batch, speed_probe):
-        """A plan of one to three treatments, some by time, for one to three workers."""
+    def begin(self, shapes, expected, look_ahead, batch, speed_probe, settle_s, rounds):
+        """A plan of one to three treatments, some by time, for one to three workers; some go on until settled."""
         treatments = [
             Treatment(
                 place,
@@ -62,14 +64,25 @@ class Histories(RuleBasedStateMachine):
             )
             for place, (concurrency, iterations, timed) in enumerate(shapes)
         ]
-        trials = [Trial(place, place, 0, warmup=False) for place in range(len(treatments))]
+        places = [(one, block) for block in range(rounds) for one in range(len(treatments))]
+        trials = [Trial(place, one, block, warmup=False) for place, (one, block) in enumerate(places)]
+        stopping = act.StoppingRule(rounds, treatments=len(treatments), budget_s=60.0) if rounds > 2 else None
+        self.look = None
+        self.settled = set()
         self.now = 0.0
         self.outcomes = Counter()
         self.issued_jobs = set()
         self.defined = {}
         self.over = None
         self.workers = {name: FakeWorker(name) for name in WORKERS}
-        policy = Policy(expected=expected, look_ahead=look_ahead, batch_size=batch, speed_probe=speed_probe)
+        policy = Policy(
+            expected=expected,
+            look_ahead=look_ahead,
+            batch_size=batch,
+            speed_probe=speed_probe,
+            settle_s=settle_s,
+            stopping=stopping,
+        )
         self.coordinator = Coordinator(treatments, trials, policy, job_limit_s=lambda _: 50.0, first_epoch=7)
 
     def feed(self, event):
@@ -94,8 +107,11 @@ class Histories(RuleBasedStateMachine):
                 self.defined.setdefault(action.epoch, set())
             case act.DefineTreatment():
                 self.defined[self.coordinator.roster[action.number].epoch].add(action.treatment)
+            case act.TakeLook():
+                self.look = action.rounds
             case act.AssignJobs():
                 worker = self.by_number(action.number)
+                assert action.treatment not in self.settled, "a settled treatment goes on"
                 assert action.treatment in self.defined[self.coordinator.roster[action.number].epoch]
                 assert len(action.tickets) > 0
                 for ticket in action.tickets:
@@ -215,6 +231,19 @@ class Histories(RuleBasedStateMachine):
         """Time passes, in which the master did not run."""
         self.now += seconds
         self.feed(ev.MasterStalled(seconds))
+
+    @precondition(lambda self: self.look is not None)
+    @rule(data=st.data(), late=st.booleans())
+    def take_look(self, data, late):
+        """The comparisons are judged; some may be settled. The answer may be late."""
+        rounds, self.look = self.look, None
+        settled = data.draw(st.frozensets(st.integers(0, 2)))
+        if late:
+            self.now += 100.0
+            self.feed(ev.Tick())
+        elif self.coordinator.phase is Phase.RUNNING and not self.coordinator.interrupts:
+            self.settled |= settled
+        self.feed(ev.LookTaken(rounds, settled))
 
     @rule(choice=st.integers(0, 9))
     def interrupt(self, choice):

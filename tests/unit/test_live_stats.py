@@ -22,6 +22,7 @@ class Trial:
 
     treatment: int
     warmup: bool = False
+    block: int = 0
 
 
 def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10):
@@ -258,3 +259,21 @@ def test_rows_that_did_not_change_are_not_worked_out_again():
     after = stats.snapshot(0)
     assert row_of(after, 0, "create") is row_of(before, 0, "create")
     assert row_of(after, 1, "start").n == 1
+
+
+def test_rounds_until_the_verdicts_are_settled_are_named():
+    """From the first measured round on, with what the last look settled and not how; no host ceiling has a round."""
+    trials = (Trial(1), Trial(0, warmup=True), Trial(0, block=1), Trial(0, block=2))
+    stats = live_stats_of(trials=trials, planned=None)
+    stats.trial_began(2, 0)
+    assert stats.snapshot(SECOND).round is None
+    stats.looks.note_last(30, 1)
+    assert stats.snapshot(SECOND).round.text == "round 1 of at most 30"
+    stats.looks.note(
+        [{"verdict": "slower"}, {"verdict": "same"}, {"verdict": "refused"}, {"verdict": "inconclusive"}]
+    )
+    stats.trial_began(3, 0)
+    assert stats.snapshot(SECOND).round.text == "round 2 of at most 30: 3 of 4 settled"
+    for trial in (0, 1):
+        stats.trial_began(trial, 0)
+        assert stats.snapshot(SECOND).round is None

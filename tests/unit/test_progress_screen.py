@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench_master.progress.line_views import status_line
 from bench_master.progress.live import render, share_lines
-from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, Snapshot, TrialRow
+from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, RoundRow, Snapshot, TrialRow
 
 ENGINES = ("docker", "native", "podman", "runc")
 OPERATIONS = ("job", "create", "start", "a-very-long-operation-name", "remove")
@@ -214,3 +214,11 @@ def test_a_status_line_ends_with_it():
     assert status_line(a_snapshot(hosts=(replace(host, status_text="run: half\nway"),))).endswith(
         "memory=512MiB, run: half way"
     )
+
+
+def test_a_round_is_shown_where_rounds_go_on_until_they_are_settled():
+    """In place of the number of trials, which is not known."""
+    settling = a_snapshot(round=RoundRow(12, 30, 3, 4))
+    assert "round 12 of at most 30: 3 of 4 settled; environment=bare-metal engine=" in picture(settling, 132, 24)
+    assert "round 12 of at most 30: 3 of 4 settled, trial 7/12: " in status_line(settling)
+    assert "settled" not in picture(a_snapshot(), 132, 24) + status_line(a_snapshot())

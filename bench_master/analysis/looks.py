@@ -1,0 +1,157 @@
+"""The looks at a run that went on until its verdicts were settled: by which rounds each comparison is judged.
+
+A comparison is judged by the rounds of the look that settled it, or of the last look, at the level of that look: so a
+report of the file comes to the words by which the run was stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench_master.analysis.verdict_types import ComparisonReport, FlagReport, StoppingReport, VerdictsReport
+from bench_master.scenario.model import is_again
+from bench_master.verdicts.stopping import FEWEST_ROUNDS, GAP_ROUNDS, MOST_ROUNDS, Look, nominal_levels
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """The looks that were taken at one run."""
+
+    last: int
+    """Round of the last look."""
+    warmup: int
+    """Warm-up rounds, which are numbered with the others."""
+    taken: tuple[Mapping[str, Any], ...]
+    """The events of the looks, in order; the one being taken is not among them."""
+    ended: str
+    """Why the rounds ended: ``settled``, ``at-most``, ``budget``; empty where they were cut short."""
+    current: int | None = None
+    """Rounds of the look that is being taken; None for a report."""
+
+    def rounds(self, a: int, b: int) -> int:
+        """Return by how many rounds the comparison of treatment `b` with `a` is judged; 0 before the first look."""
+        for look in self.taken:
+            for one in look["comparisons"]:
+                if (one["a"], one["b"]) == (a, b) and is_settled(one["verdict"], look["rounds"]):
+                    return int(look["rounds"])
+        return self._latest
+
+    def first_uncounted_block(self, a: int, b: int) -> int | None:
+        """Return the block from which on trials do not count for a comparison; None if all of them do."""
+        rounds = self.rounds(a, b)
+        return self.warmup + rounds if rounds else None
+
+    def levels(self, a: int, b: int) -> tuple[float, float]:
+        """Return the levels of a difference and of *same* at the look by which a comparison is judged."""
+        return nominal_levels(self.rounds(a, b), self.last)
+
+    def report(self) -> StoppingReport:
+        """Return how the run was stopped."""
+        look = self._latest
+        nominal = nominal_levels(look, self.last)[0]
+        return StoppingReport(last=self.last, look=look, nominal=nominal, why=self.ended or "interrupted")
+
+    @property
+    def _latest(self) -> int:
+        if self.current is not None:
+            return self.current
+        return int(self.taken[-1]["rounds"]) if self.taken else 0
+
+
+def is_settled(verdict: str, rounds: int) -> bool:
+    """Return whether more rounds can add nothing to a verdict.
+
+    What refuses a word at the first look is the design. Later looks may find a disturbance, which may pass.
+    """
+    return verdict != "inconclusive" and (verdict != "refused" or rounds <= GAP_ROUNDS)
+
+
+def find_looks(
+    header: Mapping[str, Any], events: Iterable[Mapping[str, Any]], current: int | None = None
+) -> Looks | None:
+    """Return the looks by the events of a file; None for a run with a fixed number of rounds."""
+    rule = header.get("until_verdict")
+    if not rule:
+        return None
+    last, ended, taken = int(rule.get("at_most", MOST_ROUNDS)), "", []
+    for event in events:
+        if event["kind"] == "last-look":
+            last = event["last"]
+        elif event["kind"] == "look":
+            taken.append(event)
+        else:
+            ended = event["why"]
+    last = min(MOST_ROUNDS, max(FEWEST_ROUNDS, last))
+    warmup = len({block for _, block, is_warmup in header.get("trials", ()) if is_warmup})
+    return Looks(last, warmup, tuple(taken), ended, current)
+
+
+def take_look(verdicts: VerdictsReport | None, header: Mapping[str, Any], rounds: int) -> Look:
+    """Return the look after so many rounds by the verdicts that it comes to: which treatments need no more trials.
+
+    A treatment is settled with all comparisons that it is part of; one that runs a second time, with all others.
+    """
+    treatments: Sequence[Mapping[str, Any]] = header["treatments"]
+    places = {treatment.get("title"): index for index, treatment in enumerate(treatments)}
+    stopping = verdicts.design.stopping if verdicts is not None else None
+    found: Sequence[ComparisonReport] = verdicts.comparisons if verdicts is not None else ()
+    still: set[int] = set()
+    for one in found:
+        if not is_settled(one.verdict, rounds):
+            still |= {places[one.a], places[one.b]}
+    if still:
+        still |= {index for index, treatment in enumerate(treatments) if is_again(treatment.get("labels", {}))}
+    comparisons = [
+        {
+            "a": places[one.a],
+            "b": places[one.b],
+            "verdict": one.verdict,
+            "ratio": one.ratio,
+            "low": one.low,
+            "high": one.high,
+        }
+        for one in found
+    ]
+    return Look(
+        rounds=rounds,
+        last=stopping.last if stopping is not None else rounds,
+        nominal=stopping.nominal if stopping is not None else 0.0,
+        settled=frozenset(range(len(treatments))) - still,
+        comparisons=comparisons,
+    )
+
+
+def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | None, list[FlagReport]]:
+    """Return what a treatment differs from itself, of several the worst, and a warning if that is no noise."""
+    if not found:
+        return None, []
+    worst = max(found, key=lambda one: (one.verdict not in ("same", "inconclusive", "refused"), _width(one)))
+    flags = [
+        FlagReport(
+            kind="noise-floor",
+            where=one.a,
+            level="warning",
+            p=one.p,
+            size=None if one.ratio is None else abs(one.ratio - 1.0),
+            text=f"{one.a} differs from itself: what this run calls a difference may be none",
+        )
+        for one in found
+        if one.verdict not in ("same", "inconclusive", "refused")
+    ]
+    return worst, flags
+
+
+def _width(one: ComparisonReport) -> float:
+    return math.inf if one.low is None or one.high is None else one.high - one.low
+
+
+def stopping_flags(looks: Looks | None) -> list[FlagReport]:
+    """Return a note on the effects of a run that stopped early."""
+    if looks is None or looks.ended != "settled":
+        return []
+    text = f"the run stopped after round {looks.report().look} of at most {looks.last}: "
+    text += "effects that stop a run early are a little too high on average"
+    return [FlagReport(kind="early-stop", where="", level="note", p=None, size=None, text=text)]
