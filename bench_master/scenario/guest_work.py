@@ -11,9 +11,9 @@ from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
 from bench_common.treatment import OWN_COMMAND, ContainerSettings, Guest, Lifecycle, Operation
 from bench_master.scenario.guest import PARAMS
-from bench_master.scenario.inheritance import list_values
 from bench_master.scenario.keys_command import own_command
 from bench_master.scenario.keys_container import CONTAINER_FIELDS
+from bench_master.scenario.matrix import list_values
 from bench_master.scenario.types import INVALID, ListOf, MapOf
 
 if TYPE_CHECKING:

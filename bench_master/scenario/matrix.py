@@ -308,3 +308,10 @@ class ValueLabels:
             same_label.append(value)
         position = same_label.index(value)
         return plain if position == 0 else f"{plain}#{position + 1}"
+
+
+def list_values(given: Located[Any] | None) -> tuple[Any, ...]:
+    """Return the values of a list; empty if it is absent or invalid."""
+    if given is None or given.value is INVALID:
+        return ()
+    return tuple(item.value for item in given.value)

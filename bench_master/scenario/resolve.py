@@ -12,7 +12,6 @@ from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
 from bench_master.scenario.guest import PARAMS, find_parameter, parameter_shape, parse_param
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
-from bench_master.scenario.inheritance import flatten, list_values, merge_settings
 from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS
 from bench_master.scenario.keys_run import PRIMARY
 from bench_master.scenario.matrix import (
@@ -24,6 +23,7 @@ from bench_master.scenario.matrix import (
     ValueLabels,
     expand_matrix,
     label_names,
+    list_values,
 )
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS, check_packing, check_pull
 from bench_master.scenario.types import INVALID, Shape
@@ -32,9 +32,10 @@ from workloads.registry import workload_classes
 from workloads.script import default_primary, fixed_reason, job_metrics, job_script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from bench_master.scenario.model import UntilVerdict
+    from bench_master.scenario.types import Field
     from workloads.base import Workload
 
 _WITH_A_RATE = ("arrivals", "queue_timeout")
@@ -336,3 +337,30 @@ def _varying_keys(matrix: Matrix) -> Iterator[str]:
     yield from matrix.dimensions
     for entry in matrix.include:
         yield from (key for key in entry.settings if key not in {"environment", "engine"})
+
+
+def flatten(record: Mapping[str, Located[Any]], fields: Iterable[Field]) -> Settings:
+    """Return these keys of a record by dotted key, so that containers merge key by key and `env` name by name."""
+    settings: Settings = {}
+    for field in fields:
+        if field.name in record:
+            settings |= _flatten_key(field.name, record[field.name])
+    return settings
+
+
+def _flatten_key(key: str, given: Located[Any]) -> Settings:
+    if not isinstance(given.value, dict):
+        return {key: given}
+    settings: Settings = {}
+    for name, inner in given.value.items():
+        settings |= _flatten_key(f"{key}.{name}", inner)
+    return settings
+
+
+def merge_settings(base: Settings, over: Settings) -> Settings:
+    """Return `base` with `over` on top; a trial size such as `run_seconds` in `over` replaces any in `base`."""
+    flattened: Settings = {}
+    for key, given in over.items():
+        flattened |= _flatten_key(key, given)
+    replaced = set(TRIAL_SIZE_KEYS) if any(key in flattened for key in TRIAL_SIZE_KEYS) else set()
+    return {key: given for key, given in base.items() if key not in replaced} | flattened
