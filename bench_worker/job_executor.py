@@ -39,11 +39,12 @@ from bench_worker.operation_runner import MAX_MESSAGE_CHARS, OperationRunner, Pr
 from bench_worker.outbox import Outbox
 from bench_worker.packing import JobReturned, Packing, PackingResult
 from bench_worker.pipe_channel import RunContext
+from bench_worker.prepared_containers import PreparedContainers
 from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests, SendOutcome, SendRequest
 from bench_worker.service_pool import ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
 from workloads.registry import workload_of
-from workloads.script import job_limit_s, job_script, preparation_script
+from workloads.script import job_limit_s, job_script, preparation_script, shares_container
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class JobExecutor:
         self._queue_timeout_ns = 0
         self._treatments: dict[int, Treatment] = {}
         self._pools: dict[int, ServicePool] = {}
+        self._prepared_containers = PreparedContainers(keep=assignment.keep)
         self._engines: dict[str, Engine] = {}
         self._opening = RLock()
         self._waiting: set[greenlet] = set()
@@ -194,7 +196,8 @@ class JobExecutor:
             self._loop.run_callback(self._interrupt, slot)
 
     def release(self) -> None:
-        """Remove the services kept for further jobs of their treatment; call this after the last job."""
+        """Remove the services and containers kept for further jobs; call this after the last job."""
+        self._prepared_containers.release()
         for pool in self._pools.values():
             pool.release()
         self.service_host.release()
@@ -350,6 +353,15 @@ class JobExecutor:
 
         return pool.run_job(ticket, name, attended, wait)
 
+    def _run_in_prepared_container(self, jobs: OperationRunner, preparing: OperationRunner, ticket: int) -> JobReport:
+        """Run a job in a container that was prepared for it and for others."""
+        aborts = self._aborts
+
+        def perform(one: OperationRunner, container: Container) -> JobReport:
+            return self._perform(one, container, aborts, one.steps)
+
+        return self._prepared_containers.run_job(jobs, preparing, self._name(ticket), ticket, perform)
+
     def _run_packed(self, runner: OperationRunner, ticket: int) -> JobReport:
         """Run a job of a packing; raise `JobReturned` if the host holds no more containers."""
         packing = self._packing
@@ -469,7 +481,18 @@ class JobExecutor:
         if not treatment.pulls_image:
             engine.prepare(runner.settings)
         run = partial(self._run_packed, runner) if treatment.is_packing and not noop else self._plain_runner(runner)
-        if guest is not None and (guest.services or preparation_script(treatment)) and not noop:
+        if guest is not None and shares_container(treatment) and not noop:
+            preparing = OperationRunner(
+                engine,
+                treatment,
+                guest,
+                operations=preparation_script(treatment),
+                report_progress=self._report_progress,
+            )
+            # The jobs that follow run in it; where it fails, it is removed.
+            preparing.script.leaves_container = False
+            run = partial(self._run_in_prepared_container, runner, preparing)
+        elif guest is not None and (guest.services or preparation_script(treatment)) and not noop:
             pool = ServicePool(
                 engine,
                 treatment,

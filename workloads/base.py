@@ -205,6 +205,14 @@ class Workload(abc.ABC):
         del params
         return {}
 
+    def shares_container(self, params: Mapping[str, Scalar]) -> bool:
+        """Return whether jobs with `params` run in the container that the steps ``once`` have prepared.
+
+        Otherwise each job has a new one, and such steps prepare only what outlives theirs: services and volumes.
+        """
+        del params
+        return False
+
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Return whether jobs with `params` reach their services by Unix sockets, on the same host."""
         del params

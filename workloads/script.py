@@ -47,23 +47,37 @@ def job_script(treatment: Treatment) -> tuple[Operation, ...]:
     """Return the operations of one job of `treatment`, in order.
 
     A guest job is a life cycle, too. Its only step is the container's own command, which the job waits for; several
-    steps run one after the other in an idle container. Steps that run once for all jobs are not part of it.
+    steps run one after the other in an idle container. Steps that run once for all jobs are not part of it, nor is
+    the container where they prepared it for all.
     """
     job = treatment.job
     if not isinstance(job, Guest):
         return job.operations
     steps = [step for step in workload_of(job).steps(job.params) if not step.once]
+    if shares_container(treatment):
+        return tuple(_exec_operation(step) for step in steps)
     if len(steps) == 1:
         return (_CREATE, _START, replace(_exec_operation(steps[0]), kind="wait"), _REMOVE)
     return (_CREATE, _START, *(_exec_operation(step) for step in steps), _REMOVE)
 
 
 def preparation_script(treatment: Treatment) -> tuple[Operation, ...]:
-    """Return what is done once before the first job of `treatment`, in order; nothing where nothing is."""
+    """Return what is done once before the first job of `treatment`, in order; nothing where nothing is.
+
+    The container stays where the jobs run in it.
+    """
     job = treatment.job
     steps = workload_of(job).steps(job.params) if isinstance(job, Guest) else ()
     once = [_exec_operation(step) for step in steps if step.once]
+    if once and shares_container(treatment):
+        return (_CREATE, _START, *once)
     return (_CREATE, _START, *once, _REMOVE) if once else ()
+
+
+def shares_container(treatment: Treatment) -> bool:
+    """Return whether the jobs of `treatment` run in a container that was prepared once for all of them."""
+    job = treatment.job
+    return isinstance(job, Guest) and workload_of(job).shares_container(job.params)
 
 
 def _exec_operation(step: Step) -> Operation:

@@ -1,8 +1,9 @@
 """sysbench fileio: requests to a set of files, in order or at random, with fsync among them.
 
 The files are made and removed by steps of their own, in the directory in which the job runs: the working directory of
-the image, or under `native` a private one. Files that fit the page cache measure the page cache; give `extra_flags:
-direct`, files larger than memory, or a memory limit if the disk is meant.
+the image, or under `native` a private one; for each job, or once for all jobs that run in the same container. Files
+that fit the page cache measure the page cache; give `extra_flags: direct`, files larger than memory, or a memory
+limit if the disk is meant.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ class SysbenchFileio(Workload):
         Parameter("rw_ratio", "float", 1.5, "reads for each write, under rndrw", minimum=0),
         Parameter("time", "duration", 10.0, "run time, whole seconds; 0 is until `events` are done", "s", minimum=0),
         Parameter("events", "int", 0, "end after this many requests; 0 is without limit", minimum=0),
+        Parameter("prepare", "choice", "each-job", "when the files are made", choices=("each-job", "once")),
         PERCENTILE,
     )
     headline: ClassVar[str] = "mib_per_second"
@@ -185,6 +187,7 @@ class SysbenchFileio(Workload):
         """Return preparation, run and clean-up; raise `UsageError` for what sysbench cannot do.
 
         Only the run is timed and parsed. The files are made without the extra flags, which would only slow it down.
+        Files that are made once are not removed by a step: they go with their container.
         """
         time_s = whole_seconds(params, "time")
         if not time_s and not params["events"]:
@@ -195,14 +198,14 @@ class SysbenchFileio(Workload):
                 f"{self.name}: {format_size(total)} in {files} files leave less than one block of "
                 f"{format_size(block)} in each; make total_size larger, or file_num or block_size smaller"
             )
-        base = (
+        files_of = (
             self.binary,
             "fileio",
             f"--file-num={files}",
             f"--file-total-size={total}",
             f"--file-block-size={block}",
-            f"--file-test-mode={params['mode']}",
         )
+        base = (*files_of, f"--file-test-mode={params['mode']}")
         run = (
             f"--file-io-mode={params['io_mode']}",
             *(() if params["extra_flags"] == "none" else (f"--file-extra-flags={params['extra_flags']}",)),
@@ -214,11 +217,19 @@ class SysbenchFileio(Workload):
             f"--percentile={params['percentile']}",
         )
         making_s, removing_s = total / PREPARE_BYTES_PER_SECOND, files / REMOVED_PER_SECOND
-        return (
-            Step("prepare", (*base, "prepare"), timed=False, parse=False, expected_s=making_s),
+        once = self.shares_container(params)
+        # The same command for all modes, so that they share the files. Sequential writes make them anew.
+        prepare = (*files_of, "--file-test-mode=rndrw") if once and params["mode"] != "seqwr" else base
+        steps = (
+            Step("prepare", (*prepare, "prepare"), timed=False, parse=False, once=once, expected_s=making_s),
             Step("run", (*base, *run, "run"), expected_s=float(time_s) or None),
             Step("cleanup", (*base, "cleanup"), timed=False, parse=False, expected_s=removing_s),
         )
+        return steps[:-1] if once else steps
+
+    def shares_container(self, params: Mapping[str, Scalar]) -> bool:
+        """Return whether the files are made once, for all jobs that run in the container."""
+        return params["prepare"] == "once"
 
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run by sysbench 0.4, 0.5, 1.0 or 1.1.
@@ -261,6 +272,8 @@ class SysbenchFileio(Workload):
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""
         time_s = float(str(params["time"]))
+        if self.shares_container(params):
+            return time_s or None
         return time_s + int(str(params["total_size"])) / PREPARE_BYTES_PER_SECOND if time_s else None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from bench_common.cli import discard_output, escape_output, file_name, tell
 from bench_common.errors import UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
+from bench_master.analysis.verdict_schema import verdicts_schema
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.commands.report_options import ReportOptions, add_report_options
 from bench_master.commands.verdict_options import GATES_EPILOG, add_verdict_options
@@ -50,6 +52,17 @@ class Options:
     """What to compare with what."""
     rps_histogram: Path | None
     """Where to write the jobs that ended in each second."""
+    schema: bool = False
+    """Print the JSON Schema of the verdicts; the parser does so, and ends the program."""
+
+
+class _PrintSchema(argparse.Action):
+    """Prints the schema and ends the program, as ``--version`` does: no stats file is needed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print it."""
+        sys.stdout.write(json.dumps(verdicts_schema(), indent=2) + "\n")
+        parser.exit()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +84,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write the report to FILE (default: standard output)",
     )
     add_report_options(parser)
+    parser.add_argument(
+        "--schema",
+        action=_PrintSchema,
+        nargs=0,
+        default=False,
+        help="print the JSON Schema (draft 2020-12) of what the JSON report has under `verdicts`",
+    )
     add_verdict_options(parser.add_argument_group("verdicts"))
     parser.add_argument(
         "-r", "--rps-histogram", type=file_name, metavar="FILE",

@@ -1,14 +1,16 @@
-"""The CSV report: one tidy row for each treatment and operation or metric, for spreadsheets and data frames."""
+"""The CSV report: a tidy row for each figure of a treatment, then one for each comparison."""
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import PublishedReport, ReportDocument
 from bench_master.analysis.treatment_types import OverheadReport, PackingSummary, TreatmentReport
+from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import table_cell
 from bench_master.reports import ReportSource
 
@@ -21,6 +23,12 @@ _COMMON_COLUMNS: Final = (
     "open_in_system", "open_expected", "imported", "skipped",
 )  # fmt: skip
 """Columns that say the same in each row of a treatment."""
+
+_COMPARISON_COLUMNS: Final = (
+    "a", "b", "group", "verdict", "reason", "ratio", "low", "high", "scale", "confidence", "rounds", "lost", "p",
+    "mde", "tipping", "more_rounds", "a_value", "b_value", "jobs_per_trial", "effective_jobs", "grade", "flags",
+)  # fmt: skip
+"""Columns of rows of the kind ``comparison``; the others leave them empty."""
 
 
 class CsvReport:
@@ -39,7 +47,7 @@ class CsvReport:
         percentiles = list(dict.fromkeys(("p50", "p95", "p99", percentile_name(source.pctile))))
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
-            *percentiles, "max", "worst_job", *_COMMON_COLUMNS, "note",
+            *percentiles, "max", "worst_job", *_COMMON_COLUMNS, "note", *_COMPARISON_COLUMNS,
         ]  # fmt: skip
         titles = {label: table_cell(f"label_{label}" if label in own else label) for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -52,6 +60,12 @@ class CsvReport:
             common = named | _common_cells(document, entry)
             for row in _rows(entry, percentiles):
                 writer.writerow(_format_cells(common | row))
+        by_title = {entry.title: entry for entry in document.treatments}
+        for labels_of, row in _comparisons(document.verdicts):
+            named = {titles[label]: value for label, value in labels_of.items() if label in titles}
+            known = by_title.get(row["b"])
+            common = _run_cells(document) if known is None else _common_cells(document, known)
+            writer.writerow(_format_cells(named | common | row))
         for shown, row in _published(document.published):
             named = {titles[label]: value for label, value in shown.items() if label in titles}
             writer.writerow(_format_cells(named | {"run_state": document.run_state} | row))
@@ -172,6 +186,22 @@ def _packing(packing: PackingSummary) -> Iterator[dict[str, Any]]:
         yield {"kind": "packing", "name": "containers", "unit": "1", **figures}
 
 
+def _comparisons(verdicts: VerdictsReport | None) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+    """Yield the labels of each treatment that is compared, and the row of its comparison."""
+    if verdicts is None:
+        return
+    for each in verdicts.comparisons:
+        shared: dict[str, Any] = {name: getattr(each, name) for name in _COMPARISON_COLUMNS if hasattr(each, name)}
+        own: dict[str, Any] = {
+            "kind": "comparison",
+            "name": each.figure,
+            "unit": each.unit,
+            "direction": each.direction,
+        }
+        own |= {"grade": verdicts.design.grade, "flags": "; ".join(flag.kind for flag in each.flags) or None}
+        yield each.labels, shared | own
+
+
 def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the labels and the row of each published figure; its place stands in as the environment."""
     if section is None:
@@ -205,4 +235,6 @@ def _format_cells(row: Mapping[str, Any]) -> dict[str, Any]:
 def _format_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if value is None or isinstance(value, int | float) else table_cell(str(value))

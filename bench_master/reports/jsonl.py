@@ -1,4 +1,4 @@
-"""The JSON report, which is the document itself, and the JSON Lines report, which streams a line for each job.
+"""The JSON report, which is the document itself, and the JSON Lines report: a line for each comparison and each job.
 
 `JobWindow` joins jobs with their operations, metrics and errors, which are in other blocks of the stats file.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
@@ -176,7 +176,7 @@ WINDOW_ROWS: Final = 2 * MAX_ROWS
 
 
 class JsonLinesReport:
-    """Writes one JSON object a line: the first is about the run, then one for each job in the order of their ends.
+    """Writes one JSON object a line: about the run, then each comparison, then each job in the order of their ends.
 
     A job's operations, metrics and error are in other blocks of the file, close by; they are joined within a window
     of `WINDOW_ROWS` jobs, so memory does not grow with the run. What is further away gets its own line with
@@ -189,6 +189,9 @@ class JsonLinesReport:
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""
         out.write(_text(run_line(source)) + "\n")
+        verdicts = source.document.verdicts
+        comparisons = [] if verdicts is None else verdicts.comparisons
+        out.writelines(_text({"comparison": as_json(one)}) + "\n" for one in comparisons)
         out.writelines(_text(line) + "\n" for line in job_lines(source))
 
 
@@ -219,7 +222,8 @@ def run_line(source: ReportSource) -> dict[str, Any]:
 def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[dict[str, Any]]:
     """Yield a line for each job."""
     header = source.stats.header
-    sketch = _LineBuilder(header, source.stats.began_ns)
+    disturbed = {one.trial for entry in source.document.treatments for one in entry.disturbances}
+    sketch = _LineBuilder(header, source.stats.began_ns, disturbed)
     window = JobWindow(window_rows)
     for block in source.stats.blocks({"jobs", "operations", "metrics", "errors", "host"}):
         if block.kind == "host":
@@ -236,11 +240,12 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
 class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
-    def __init__(self, header: Mapping[str, Any], began_ns: int) -> None:
+    def __init__(self, header: Mapping[str, Any], began_ns: int, disturbed: Collection[int]) -> None:
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
         self._open = {index for index, one in enumerate(self._treatments) if one.get("open_load")}
         self._began_ns = began_ns
+        self._disturbed = disturbed
         self.workers: dict[int, Any] = {}
         self._imported = bool(header.get("imported"))
 
@@ -277,6 +282,7 @@ class _LineBuilder:
             "trial": trial,
             "block": entry[1],
             "warmup": bool(entry[2]),
+            "disturbed": trial in self._disturbed,
         }
 
     def _details(self, treatment: int, details: JobDetails | None) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _verdict_table(table: VerdictTable, shown: int) -> Iterator[str]:
         yield from aligned
         for row in rows:
             if row.remark:
-                yield from paragraph(f"{row.cells[0]}: {row.remark}", indent=4, hanging=6)
+                yield from paragraph(f"{row.name}: {row.remark}", indent=4, hanging=6)
     if table.remark:
         yield from paragraph(table.remark, indent=2, hanging=4)
     if shown < len(table.rows):

@@ -98,7 +98,12 @@ def treatment_block(entry: TreatmentReport, document: ReportDocument) -> Iterato
 
 
 def overview_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
-    """Return one line for each treatment, to compare at a glance; `names` distinguishes them.
+    """Return one line for each treatment, to compare at a glance; `names` distinguishes them."""
+    return fit_table(*overview_cells(document, names), indent=0)
+
+
+def overview_cells(document: ReportDocument, names: Sequence[str]) -> tuple[list[Column], list[list[str]]]:
+    """Return columns and rows of the overview.
 
     Lost jobs, aborted jobs and the median of each treatment's first metric have a column if there are any.
     """
@@ -127,7 +132,7 @@ def overview_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
                 *([median] if metric else []),
             ]
         )
-    return fit_table(columns, rows, indent=0)
+    return columns, rows
 
 
 def _first_metrics(treatments: Sequence[TreatmentReport]) -> tuple[str, list[str]]:

@@ -37,6 +37,10 @@ _NAMES: Final = 4
 _PROPERTIES: Final = 6
 
 
+_FIGURES: Final = 5
+"""Columns of a verdict after the labels."""
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
     """A treatment's row."""
@@ -44,6 +48,11 @@ class VerdictRow:
     cells: Sequence[str]
     remark: str
     """What limits its verdict; empty if nothing does."""
+
+    @property
+    def name(self) -> str:
+        """Its labels."""
+        return " ".join(self.cells[:-_FIGURES])
 
 
 @dataclass(frozen=True, slots=True)

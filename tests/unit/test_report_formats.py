@@ -75,7 +75,7 @@ def test_json_has_no_nan_or_infinity(path):
 
 def test_csv_is_one_tidy_row_for_each_operation_and_metric(path):
     """Labels, then figures: as many rows as treatments times operations and metrics, all with the same columns."""
-    rows = list(csv.DictReader(io.StringIO(printed(lifecycle_run(path), "csv", 99.9))))
+    *rows, compared = csv.DictReader(io.StringIO(printed(lifecycle_run(path), "csv", 99.9)))
     assert [(row["engine"], row["kind"], row["name"]) for row in rows] == [
         (engine, kind, name)
         for engine in ("docker", "native")
@@ -104,6 +104,14 @@ def test_csv_is_one_tidy_row_for_each_operation_and_metric(path):
     assert (metric["jobs_done"], metric["jobs_failed"], metric["jobs_warmup"]) == ("2", "1", "1")
     for row in (start, metric):
         assert (row["timing_error_p99_s"], row["timing_error_max_s"]) == ("5e-05", "5e-05")
+    assert (compared["kind"], compared["engine"], compared["name"], compared["unit"]) == (
+        "comparison", "native", "job.p50", "s",
+    )  # fmt: skip
+    assert (compared["a"], compared["verdict"], compared["rounds"], compared["lost"], compared["p"]) == (
+        "environment=bare-metal engine=docker", "inconclusive", "2", "1", "",
+    )  # fmt: skip
+    assert (float(compared["ratio"]), compared["grade"]) == (pytest.approx(0.101, abs=1e-4), "A")
+    assert all(row["verdict"] == row["ratio"] == "" for row in rows)
 
 
 def test_a_label_named_like_a_column_keeps_both(path):
@@ -116,7 +124,9 @@ def test_a_label_named_like_a_column_keeps_both(path):
 
 def test_json_lines_have_every_job_with_its_details(path):
     """Each job is one line with its treatment, outcome, times, operations, metrics and error."""
-    run, *lines = [json.loads(line) for line in printed(lifecycle_run(path), "jsonl").splitlines()]
+    run, compared, *lines = [json.loads(line) for line in printed(lifecycle_run(path), "jsonl").splitlines()]
+    assert compared["comparison"]["verdict"] == "inconclusive"
+    assert not any(line["disturbed"] for line in lines)
     assert (run["run_id"], run["run_state"], run["incomplete"]) == ("20260102-030405-abcdef", "complete", [])
     assert [line["id"] for line in lines] == list(range(8))
     assert [line["warmup"] for line in lines] == [True, True] + [False] * 6

@@ -142,6 +142,8 @@ def state_of(name, text):
     """Return the state of the run and the number of missing jobs, as a report of a format has them in its data."""
     if name in ("text", "bucketbench"):
         return "incomplete" if "INCOMPLETE" in text else "complete", None
+    if name == "markdown":
+        return next((word.lower() for word in ("INCOMPLETE", "DAMAGED") if f"> {word}: " in text), "complete"), None
     if name == "json":
         document = json.loads(text)
         assert sum(entry["jobs"]["missing"] for entry in document["treatments"]) <= document["totals"]["missing"]

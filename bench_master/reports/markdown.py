@@ -1,0 +1,174 @@
+"""The Markdown report: the answer and its tables, to paste into an issue, a pull request or a chat.
+
+Tables are aligned, so that they read well where Markdown is not rendered, too. Texts of scenarios and workers cannot
+be markup, HTML, a link or a mention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Final, TextIO
+
+from bench_common.safe_text import one_line
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.formatting import Column, format_span
+from bench_master.reports import ReportSource
+from bench_master.reports.side_by_side import side_tables, treatment_names
+from bench_master.reports.text_details import format_time, overview_cells, totals_text
+from bench_master.reports.verdict_text import (
+    answer_text,
+    doubts,
+    looked_for,
+    notes,
+    trust_sentences,
+    verdict_lines,
+    verdict_tables,
+)
+
+_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&@:-]")
+_PLAIN: Final = re.compile(
+    r"""(?:[\w .,;:/()=%+'"-]|\[[-+\d., a-z]+\](?!\()|!(?=[ =])|(?<= )[<>]=?(?= ))*""", re.ASCII
+)
+"""What is no markup: words and numbers, the interval of a difference, comparisons of numbers."""
+_LINK: Final = re.compile(r"://|www\.", re.IGNORECASE)
+_ERRORS: Final = 5
+_COLUMNS: Final = 11
+"""Wider tables are only shown with ``-v``."""
+
+
+class MarkdownReport:
+    """Writes GitHub Flavored Markdown: the verdicts with ``-q``, the first page, and with ``-v`` its notes."""
+
+    name: ClassVar[str] = "markdown"
+    needs_times: ClassVar[bool] = False
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the report."""
+        document = source.document
+        if source.detail == "verdicts" and document.verdicts is not None:
+            found: Iterable[str] = (f"- {escape(line)}" for line in verdict_lines(document.verdicts))
+            found = (*_notices(document), *found)
+        else:
+            found = _lines(document, full=source.detail == "full")
+        out.writelines(f"{line}\n" for line in found)
+
+
+def escape(text: str) -> str:
+    """Return a text of others as Markdown that shows it, whatever it contains, on one line."""
+    line = one_line(text)
+    if _PLAIN.fullmatch(line) and not _LINK.search(line):
+        # Underscores within words are no markup; those at their ends are.
+        return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", line)
+    escaped = _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
+    # A comment keeps a name from being told, and an address from being linked, where entities do not.
+    return re.sub(r"(&#64;|www)", r"\1<!-- -->", escaped, flags=re.IGNORECASE)
+
+
+def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
+    yield f"### Weighbridge: {escape(str(document.scenario.name))}"
+    yield ""
+    yield from _notices(document)
+    if document.verdicts is not None and document.verdicts.comparisons:
+        yield from _verdicts(document, document.verdicts, full=full)
+    elif document.treatments:
+        yield from markdown_table(*overview_cells(document, treatment_names(document)))
+    yield from _thresholds(document)
+    for side in side_tables(document):
+        if len(side.titles) > _COLUMNS and not full:
+            continue
+        yield ""
+        yield escape(f"Side by side{f', {side.caption}' if side.caption else ''}:")
+        yield ""
+        columns = [Column(title, left=place == 0) for place, title in enumerate(side.titles)]
+        yield from markdown_table(columns, side.rows)
+    yield from _problems(document)
+    yield ""
+    run, totals = document.run, document.totals
+    when = "imported" if run.imported else f"{format_time(run.created)}, took {format_span(totals.duration_s)}"
+    yield escape(f"Run {run.run_id}, {when}: {totals_text(totals, document.treatments)}.")
+
+
+def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:
+    """Yield the answer, the tables behind it, and how far to trust it."""
+    yield escape(verdicts.question)
+    yield ""
+    yield f"**{escape(answer_text(document))}**"
+    for table in verdict_tables(document):
+        yield ""
+        if table.caption:
+            yield f"{escape(table.caption)}:"
+            yield ""
+        yield from markdown_table(table.columns, [row.cells for row in table.rows])
+        remarks = [f"{row.name}: {row.remark}" for row in table.rows if row.remark]
+        if remarks or table.remark:
+            yield ""
+        yield from (f"- {escape(remark)}" for remark in [*remarks, *filter(None, [table.remark])])
+    yield ""
+    yield " ".join(map(escape, trust_sentences(verdicts)))
+    yield ""
+    yield from (f"- {escape(f'! {doubt}')}" for doubt in doubts(document))
+    if full:
+        yield from (f"- {escape(note)}" for note in notes(document))
+    if text := looked_for(verdicts):
+        yield f"- {escape(text)}"
+    for gate in verdicts.gates:
+        yield f"- {escape(f'{gate.state.upper()} {gate.gate}: {gate.text}')}"
+
+
+def _notices(document: ReportDocument) -> Iterator[str]:
+    """Yield what to know before reading any figure."""
+    found = []
+    if document.run.noop:
+        found.append("NO-OP: nothing was executed. The figures show the harness's own maximum, not an engine.")
+    if document.run.imported:
+        found.append("IMPORTED: measured elsewhere. Only what the files contain is known.")
+    if document.incomplete:
+        missing, planned = document.totals.missing, document.totals.planned
+        jobs = f"{missing:,} of {planned:,} planned jobs are missing; " if missing else ""
+        found.append(f"{document.run_state.upper()}: {jobs}{'; '.join(document.incomplete)}")
+    found += [f"SKIPPED: {entry.title}: {entry.skipped}" for entry in document.treatments if entry.skipped]
+    for text in found:
+        yield f"> {escape(text)}"
+        yield ""
+
+
+def _thresholds(document: ReportDocument) -> Iterator[str]:
+    if not document.thresholds:
+        return
+    failed = [verdict for verdict in document.thresholds if not verdict.passed]
+    yield ""
+    yield from (f"- {escape(f'FAILED {verdict.threshold}: {verdict.message}')}" for verdict in failed)
+    every = dict.fromkeys(verdict.threshold for verdict in document.thresholds)
+    passed = len(every) - len({verdict.threshold for verdict in failed})
+    if passed:
+        yield f"- {passed} of {len(every)} thresholds passed"
+
+
+def _problems(document: ReportDocument) -> Iterator[str]:
+    texts = [f"! {warning}" for warning in document.warnings]
+    texts += [
+        f"! {group.count:,} x {group.operation}: {group.kind}, such as: {group.message.splitlines()[0][:200]}"
+        for group in document.errors[:_ERRORS]
+        if group.message
+    ]
+    if texts:
+        yield ""
+    yield from (f"- {escape(text)}" for text in texts)
+
+
+def markdown_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a table whose source is aligned, too."""
+    lines = [[escape(column.title) for column in columns], *([escape(cell) for cell in row] for row in rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    rule = [
+        f":{'-' * (width - 1)}" if column.left else f"{'-' * (width - 1)}:"
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for line in (lines[0], rule, *lines[1:]):
+        cells = [
+            cell.ljust(width) if column.left else cell.rjust(width)
+            for cell, column, width in zip(line, columns, widths, strict=True)
+        ]
+        yield f"| {' | '.join(cells)} |"

@@ -1,0 +1,133 @@
+"""The Markdown report, and the JSON Schema of the verdicts."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+from builders import lifecycle_run, write_report
+from verdict_builders import comparison, engine_verdicts, refused_verdicts
+
+from bench_common.stats.reader import StatsFile
+from bench_master.analysis.document import build_document
+from bench_master.analysis.report_types import as_json
+from bench_master.analysis.verdict_schema import verdicts_schema
+from bench_master.cli import run_command_line
+from bench_master.reports.jsonl import replace_nonfinite
+from bench_master.reports.markdown import MarkdownReport, escape
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    """The document of a small run."""
+    return build_document(StatsFile(lifecycle_run(tmp_path_factory.mktemp("markdown") / "run.stats.gz")))
+
+
+def markdown(document, detail="page"):
+    out = io.StringIO()
+    MarkdownReport().write(SimpleNamespace(document=document, detail=detail), out)
+    return out.getvalue()
+
+
+TABLE = """\
+**Faster than docker: native (79.6 times). Slower: podman (+21.0 %). Same within 3 %: crun. Inconclusive: runsc.**
+
+| engine | verdict      | job p50 | difference | 95 % interval  | rounds |
+| :----- | :----------- | ------: | ---------: | :------------- | -----: |
+| native | FASTER       | 3.86 ms | 79.6 times | [76.1, 83.0]   |     20 |
+| runsc  | INCONCLUSIVE |  300 ms |     -2.3 % | [-5.9, +1.3]   |     20 |
+| docker | the baseline |  307 ms |            |                |        |
+| crun   | SAME         |  309 ms |     +0.5 % | [-0.9, +2.0]   |     20 |
+| podman | SLOWER       |  371 ms |    +21.0 % | [+18.2, +23.9] |     20 |
+
+- runsc: neither a difference nor sameness is shown; about 14 more rounds would settle it
+"""
+
+
+def test_markdown_has_the_answer_and_an_aligned_table(document):
+    """The table is one of GitHub's that reads well as plain text, too; the treatments stand side by side."""
+    labels = {"environment": "local", "engine": "docker", "job": "lifecycle"}
+    base = replace(document.treatments[0], title="environment=local engine=docker job=lifecycle", treatment=labels)
+    named = replace(document, treatments=[base, *document.treatments[1:]])
+    text = markdown(replace(named, verdicts=engine_verdicts()))
+    assert TABLE in text
+    assert "- ! podman: 2 of 600 jobs failed; counted as the worst both ways, the verdict stands.\n" in text
+    assert "- ! 1 x exec: exit-code, such as: exit code 3: no such table\n" in text
+    assert (
+        markdown(replace(named, verdicts=engine_verdicts()), "verdicts").splitlines()[0] == "- SLOWER podman +21.0 %"
+    )
+    plain = markdown(replace(document, verdicts=None))
+    assert "| engine=docker |    2 |      1 |" in plain
+    assert "| start p50         |      52.0 ms |      5.25 ms |" in plain
+
+
+@pytest.mark.parametrize("incomplete", [["the run was interrupted"], []])
+def test_markdown_says_first_whether_the_run_is_whole(document, incomplete):
+    """An incomplete run is a quotation above every figure, with -q too."""
+    state = "incomplete" if incomplete else "complete"
+    cut = replace(document, run_state=state, incomplete=incomplete, verdicts=engine_verdicts())
+    for detail in ("page", "verdicts", "full"):
+        assert ("> INCOMPLETE: the run was interrupted" in markdown(cut, detail)) == bool(incomplete)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("events_per_second", "events_per_second"),
+        ("[-5.9, +1.3]", "[-5.9, +1.3]"),
+        ("jobs.failed < 1, 'x' != \"y\"", "jobs.failed < 1, 'x' != \"y\""),
+        ("a|b", "a&#124;b"),
+        ("`x` **y**", "&#96;x&#96; &#42;&#42;y&#42;&#42;"),
+        ("<script>", "&#60;script&#62;"),
+        ("[x](y)", "&#91;x&#93;&#40;y&#41;"),
+        ("[1](y)", "&#91;1&#93;&#40;y&#41;"),
+        ("@root", "&#64;<!-- -->root"),
+        ("www.evil.org", "www<!-- -->.evil.org"),
+        ("http://evil.org", "http&#58;//evil.org"),
+        ("_x_", "\\_x\\_"),
+        ("a\nb\x1b[0m", "a b&#92;u001b&#91;0m"),
+    ],
+)
+def test_what_others_wrote_is_no_markup(text, shown):
+    """Words, numbers and intervals stay as they are; what could be markup, HTML, a link or a mention is escaped."""
+    assert escape(text) == shown
+
+
+def test_hostile_names_stay_in_their_cell(document):
+    """A name with a pipe, a line end and HTML leaves the table whole."""
+    evil = "a|b\n| x | <img src=x> [q](http://x) @root `"
+    one = comparison(evil, "faster", 0.9, 0.8, 0.95, labels={"engine": evil}, reason=evil)
+    text = markdown(replace(document, verdicts=engine_verdicts(comparisons=(one,), question=evil)))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({row.count("|") for row in rows[:4]}) == 1
+    assert not re.search(r"<img|\]\(|@root|://|`", text)
+
+
+def check(schema, verdicts):
+    jsonschema.validate(json.loads(json.dumps(replace_nonfinite(as_json(verdicts)))), schema)
+
+
+def test_the_schema_holds_for_the_verdicts_of_a_report(tmp_path, capsys):
+    """--schema prints a schema that real and hand-made verdicts keep to, and that describes each key."""
+    with pytest.raises(SystemExit) as ended:
+        run_command_line(["report-scenario", "--schema"])
+    assert ended.value.code == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema == json.loads(json.dumps(verdicts_schema()))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    out = io.StringIO()
+    write_report(lifecycle_run(tmp_path / "run.stats.gz"), out, "json")
+    real = json.loads(out.getvalue())["verdicts"]
+    assert real["format"] == "weighbridge-verdicts"
+    jsonschema.validate(real, schema)
+    check(schema, engine_verdicts())
+    check(schema, refused_verdicts())
+    for shape in schema["$defs"].values():
+        assert [name for name, key in shape["properties"].items() if not key.get("description")] == []
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(real | {"comparisons": [{"a": 1}]}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(real | {"version": 2}, schema)
