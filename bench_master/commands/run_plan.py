@@ -1,32 +1,36 @@
-"""One run of a plan: its parts are put together here, each with what it needs, and run."""
+"""One run of a plan: its parts are put together here, each with what it needs, and run.
+
+`restore_options` gives a resumed run the options that its stats file keeps.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from bench_common.cli import CONTROL_PORT, tell
 from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
-from bench_common.errors import WeighbridgeError
+from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_master.analysis.document import build_document
 from bench_master.analysis.looks import take_look
+from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_run import bind_ip_for
-from bench_master.commands.resume_options import stored_options
-from bench_master.commands.run_options import RunOptions
+from bench_master.commands.run_options import LoadOptions, RunOptions, TimeoutOptions
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator.messages import StoppingRule
@@ -49,7 +53,8 @@ from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
 from bench_master.scenario import Scenario
-from bench_master.scenario.load import caveats
+from bench_master.scenario.load import caveats, parse_scenario
+from bench_master.scenario.yaml_tree import Source
 from bench_master.verdicts.stopping import Look
 from workloads.script import job_limit_s
 
@@ -310,3 +315,56 @@ def _bind_ip(options: RunOptions) -> str | None:
     if options.fleet.inventory is not None:
         return bind_ip_for(options)
     return options.network.bind_ip
+
+
+WORKER_OPTIONS: Final = ("local_workers", "expect", "environment")
+"""The fields of `WorkerOptions` that a resumed run keeps unless they are given again."""
+
+Group = TypeVar("Group", LoadOptions, TimeoutOptions)
+
+
+def stored_options(options: RunOptions) -> dict[str, Any]:
+    """Return the options that the header of the stats file keeps."""
+    workers = {name: getattr(options.workers, name) for name in WORKER_OPTIONS}
+    return dataclasses.asdict(options.load) | dataclasses.asdict(options.timeouts) | workers
+
+
+def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
+    """Return the options that the run started with; raise `UsageError` if others are given now."""
+    path = past.stats.path
+    stored = {**past.header.get("options", {}), "seed": past.header["seed"], "noop": bool(past.header["noop"])}
+    load = _restore_group(options.load, stored, path)
+    timeouts = _restore_group(options.timeouts, stored, path)
+    if options.set and options.file is None:
+        raise UsageError(f"--set {options.set[0]}: {path} continues with its own scenario: leave it out")
+    saved = options.output.stats_file
+    if saved is not None and saved.resolve() != path.resolve():
+        raise UsageError(f"--stats-file {saved}: a resumed run continues in {path}: leave it out")
+    workers = options.workers
+    if not workers.local_workers and workers.expect is None:
+        workers = dataclasses.replace(
+            workers, local_workers=stored.get("local_workers") or 0, expect=stored.get("expect")
+        )
+    if workers.environment is None:
+        workers = dataclasses.replace(workers, environment=stored.get("environment"))
+    definition = dataclasses.replace(options.definition, overhead=load.overhead)
+    return dataclasses.replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
+
+
+def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group:
+    """Return a group with the values in `stored`; raise `UsageError` for a given value that differs."""
+    values = {}
+    for field in dataclasses.fields(group):
+        values[field.name] = value = stored.get(field.name, field.default)
+        if getattr(group, field.name) not in (field.default, value):
+            flag = "--" + field.name.replace("_", "-")
+            raise UsageError(f"{flag}: {path} started with another value and continues with it: leave it out")
+    return dataclasses.replace(group, **values)
+
+
+def resumed_scenario(options: RunOptions, past: ResumableRun) -> Scenario:
+    """Return the given scenario, else the one that the stats file holds, overrides applied."""
+    if options.file is not None:
+        return load_scenario_or_definition(options.file, options.set, options.definition)
+    stored = past.header["scenario"]
+    return parse_scenario(Source(str(stored["path"]), json.dumps(stored["document"])))

@@ -26,7 +26,6 @@ from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
 from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
-from bench_master.commands.resume_options import restore_options, resumed_scenario
 from bench_master.commands.run_options import (
     DEFAULT_DIRECTORY,
     LoadOptions,
@@ -36,7 +35,7 @@ from bench_master.commands.run_options import (
     apply_load_options,
     choose_seed,
 )
-from bench_master.commands.run_plan import PlanRunner
+from bench_master.commands.run_plan import PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.commands.verdict_options import GATES_EPILOG, apply_verdict_options
 from bench_master.coordinator import Policy

@@ -8,8 +8,8 @@ from builders import StatsBuilder, header
 from bench_common.cli import read_options
 from bench_common.errors import UsageError
 from bench_master.cli import build_parser
-from bench_master.commands.resume_options import WORKER_OPTIONS, restore_options, resumed_scenario, stored_options
 from bench_master.commands.run_options import LoadOptions, RunOptions, TimeoutOptions, WorkerOptions
+from bench_master.commands.run_plan import WORKER_OPTIONS, restore_options, resumed_scenario, stored_options
 from bench_master.plan import make_plan
 from bench_master.run.journal import build_header
 from bench_master.run.resume import ResumableRun
