@@ -202,10 +202,12 @@ class Column:
 def paragraph(text: str, *, indent: int = 0, hanging: int | None = None, lines: int | None = None) -> list[str]:
     """Return text wrapped to the page, in at most `lines` lines; those after the first are indented by `hanging`."""
     first, rest = " " * indent, " " * (indent if hanging is None else hanging)
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, max_lines=lines, placeholder=" ...",
-        break_on_hyphens=False,
+    # A number and its percent sign stay on one line.
+    wrapped = textwrap.wrap(
+        text.replace(" %", "\0%"), WIDTH, initial_indent=first, subsequent_indent=rest, max_lines=lines,
+        placeholder=" ...", break_on_hyphens=False,
     )  # fmt: skip
+    return [line.replace("\0", " ") for line in wrapped]
 
 
 def field(name: str, text: str) -> list[str]:

@@ -29,6 +29,7 @@ from bench_master.formatting import (
     paragraph,
     plural,
 )
+from bench_master.reports.markup import escape, markdown_table
 from bench_master.reports.verdict_text import gate_lines
 
 SHOWN: Final = 5
@@ -272,24 +273,36 @@ def write_csv(verdicts: VerdictsReport, out: TextIO) -> None:
 
 def write_markdown(verdicts: VerdictsReport, out: TextIO) -> None:
     """Write a table that can be pasted into an issue, and the remarks below it."""
-    out.write(f"**{_escape(verdicts.question)}**\n\n")
+    out.writelines(f"{line}\n" for line in markdown_lines(verdicts))
+
+
+def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
+    """Yield the lines of the Markdown report."""
+    yield f"**{escape(verdicts.question)}**"
+    yield ""
     if verdicts.comparisons:
         within = "within the runs" if _is_single(verdicts) else "95 % interval"
-        out.write(f"| treatment | verdict | earlier | new | difference | {within} |\n|---|---|--:|--:|--:|---|\n")
+        columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
+        columns += [Column("difference"), Column(within, left=True)]
+        rows = []
         for each in verdicts.comparisons:
             values = [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-            cells = [each.name, f"**{each.verdict.upper()}**", *values, change(each), interval(each)]
-            out.write(f"| {' | '.join(_escape(cell) for cell in cells)} |\n")
+            rows.append([each.name, each.verdict.upper(), *values, change(each), interval(each)])
+        yield from markdown_table(columns, rows)
     elif verdicts.archive is not None and verdicts.archive.changes:
-        out.write("| treatment | verdict | difference | runs | since |\n|---|---|--:|--:|---|\n")
-        for step in verdicts.archive.changes:
-            cells = [step.name, f"**{step.word.upper()}**", format_change(step.ratio, sided=True)]
-            out.write(f"| {' | '.join(_escape(cell) for cell in [*cells, str(step.runs), _when(step)])} |\n")
+        columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
+        columns += [Column("runs"), Column("since", left=True)]
+        rows = [
+            [step.name, step.word.upper(), format_change(step.ratio, sided=True), str(step.runs), _when(step)]
+            for step in verdicts.archive.changes
+        ]
+        yield from markdown_table(columns, rows)
     else:
-        out.write(f"{_escape(verdicts.answer)}\n")
+        yield escape(verdicts.answer)
     lines = [" ".join(line.split()) for line in _below(verdicts)]
     if lines:
-        out.write("\n" + "\n".join(f"- {_escape(line)}" for line in lines) + "\n")
+        yield ""
+        yield from (f"- {escape(line)}" for line in lines)
 
 
 def _below(verdicts: VerdictsReport) -> Iterator[str]:
@@ -305,11 +318,6 @@ def _below(verdicts: VerdictsReport) -> Iterator[str]:
             yield " ".join(text)
     for flag in verdicts.runs.flags:
         yield flag.text
-
-
-def _escape(text: str) -> str:
-    """Return text that a Markdown table shows as it is."""
-    return one_line(text).replace("|", "\\|").replace("<", "&lt;")
 
 
 WRITERS: Final[Mapping[str, Callable[[VerdictsReport, TextIO], None]]] = {

@@ -6,15 +6,15 @@ be markup, HTML, a link or a mention.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, TextIO
 
-from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import Column, format_span
 from bench_master.reports import ReportSource
+from bench_master.reports.comparison import between_runs_of, markdown_lines
+from bench_master.reports.markup import escape, markdown_table
 from bench_master.reports.side_by_side import side_tables, treatment_names
 from bench_master.reports.text_details import format_time, overview_cells, totals_text
 from bench_master.reports.verdict_text import (
@@ -27,12 +27,6 @@ from bench_master.reports.verdict_text import (
     verdict_tables,
 )
 
-_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&@:-]")
-_PLAIN: Final = re.compile(
-    r"""(?:[\w .,;:/()=%+'"-]|\[[-+\d., a-z]+\](?!\()|!(?=[ =])|(?<= )[<>]=?(?= ))*""", re.ASCII
-)
-"""What is no markup: words and numbers, the interval of a difference, comparisons of numbers."""
-_LINK: Final = re.compile(r"://|www\.", re.IGNORECASE)
 _ERRORS: Final = 5
 _COLUMNS: Final = 11
 """Wider tables are only shown with ``-v``."""
@@ -55,27 +49,20 @@ class MarkdownReport:
         out.writelines(f"{line}\n" for line in found)
 
 
-def escape(text: str) -> str:
-    """Return a text of others as Markdown that shows it, whatever it contains, on one line."""
-    line = one_line(text)
-    if _PLAIN.fullmatch(line) and not _LINK.search(line):
-        # Underscores within words are no markup; those at their ends are.
-        return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", line)
-    escaped = _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
-    # A comment keeps a name from being told, and an address from being linked, where entities do not.
-    return re.sub(r"(&#64;|www)", r"\1<!-- -->", escaped, flags=re.IGNORECASE)
-
-
 def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     yield f"### Weighbridge: {escape(str(document.scenario.name))}"
     yield ""
     yield from _notices(document)
-    if document.verdicts is not None and document.verdicts.comparisons:
+    if document.verdicts is not None and document.verdicts.comparisons and document.verdicts.design.unit != "run":
         yield from _verdicts(document, document.verdicts, full=full)
     elif document.treatments:
         yield from markdown_table(*overview_cells(document, treatment_names(document)))
+    between = between_runs_of(document.verdicts)
+    if between is not None:
+        yield ""
+        yield from markdown_lines(between)
     yield from _thresholds(document)
-    for side in side_tables(document):
+    for side in side_tables(document, full=full):
         if len(side.titles) > _COLUMNS and not full:
             continue
         yield ""
@@ -156,19 +143,3 @@ def _problems(document: ReportDocument) -> Iterator[str]:
     if texts:
         yield ""
     yield from (f"- {escape(text)}" for text in texts)
-
-
-def markdown_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a table whose source is aligned, too."""
-    lines = [[escape(column.title) for column in columns], *([escape(cell) for cell in row] for row in rows)]
-    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
-    rule = [
-        f":{'-' * (width - 1)}" if column.left else f"{'-' * (width - 1)}:"
-        for column, width in zip(columns, widths, strict=True)
-    ]
-    for line in (lines[0], rule, *lines[1:]):
-        cells = [
-            cell.ljust(width) if column.left else cell.rjust(width)
-            for cell, column, width in zip(line, columns, widths, strict=True)
-        ]
-        yield f"| {' | '.join(cells)} |"

@@ -72,15 +72,16 @@ _TITLE: Final = 24
 """Characters of a column's title at most."""
 
 
-def side_tables(document: ReportDocument) -> list[SideTable]:
+def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
     """Return a table for each set of treatments that are compared with each other, or have the same job.
 
-    Rows are the medians of operations and metrics, and rates; empty for a single treatment.
+    Rows are the medians of operations and metrics (`full`: of all metrics, else of the first), and rates; no tables
+    for a single treatment.
     """
     groups = [group for group in _compared(document) if len(group) > 1]
     every = [entry for group in groups for entry in group]
     return [
-        SideTable(_common_text(group, every), ["", *_titles(group)], _figures(group, document.pctile))
+        SideTable(_common_text(group, every), ["", *_titles(group)], _figures(group, document.pctile, full=full))
         for group in groups
     ]
 
@@ -122,7 +123,7 @@ def _titles(group: Sequence[TreatmentReport]) -> list[str]:
     return [text if len(text) <= _TITLE else f"{text[: _TITLE - 4]} ..." for text in texts]
 
 
-def _figures(group: Sequence[TreatmentReport], pctile: float) -> list[list[str]]:
+def _figures(group: Sequence[TreatmentReport], pctile: float, *, full: bool) -> list[list[str]]:
     chosen = percentile_name(pctile)
     operations = list(dict.fromkeys(name for entry in group for name in entry.operations))
     shown = [(name, "p50") for name in sorted(operations, key=lambda name: name == JOB)]
@@ -131,7 +132,7 @@ def _figures(group: Sequence[TreatmentReport], pctile: float) -> list[list[str]]
         [f"{name} {figure}", *(_spaced(one.operations.get(name), figure) for one in group)] for name, figure in shown
     ]
     metrics = list(dict.fromkeys(name for entry in group for name, metric in entry.metrics.items() if metric.n))
-    for name in metrics:
+    for name in metrics if full else metrics[:1]:
         found = [entry.metrics.get(name) for entry in group]
         rows.append([name, *("-" if one is None else format_value(one.median, one.unit, 4) for one in found)])
     rows.append(["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)])
@@ -144,9 +145,9 @@ def _spaced(operation: OperationReport | None, percentile: str) -> str:
     return format_value(None if operation is None else operation.percentiles_s[percentile], "s", _DIGITS)
 
 
-def side_lines(document: ReportDocument) -> Iterator[str]:
+def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     """Yield the tables of `side_tables` in text, each with as many treatments as the page has room for."""
-    for number, table in enumerate(side_tables(document)):
+    for number, table in enumerate(side_tables(document, full=full)):
         if number:
             yield ""
         if table.caption:

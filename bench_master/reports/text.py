@@ -195,7 +195,7 @@ def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
     found = [("Remarks", remarks)]
     if several:
         found += [("Scaling", list(scaling_tables(document, common_labels(document))))]
-        found += [("Side by side", list(side_lines(document)))]
+        found += [("Side by side", list(side_lines(document, full=False)))]
         found += [("Packings", list(_packings(document, names)))]
     found += [("Engine overhead", overhead_table(document, names))]
     found += [("Published figures", list(published_lines(document.published)))]

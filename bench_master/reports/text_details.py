@@ -57,6 +57,7 @@ from bench_master.reports.text_sections import (
     published_notes,
     timing_lines,
 )
+from bench_master.reports.verdict_text import comparison_lines
 
 _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""
@@ -65,6 +66,7 @@ _DIGITS: Final = 3
 def details(document: ReportDocument) -> Iterator[str]:
     """Yield all that the first page leaves out."""
     names = treatment_names(document)
+    yield from section("Comparisons", comparison_lines(document.verdicts))
     yield from section("Run", _run_lines(document))
     if len(names) > 1:
         common = common_labels(document)
@@ -74,7 +76,7 @@ def details(document: ReportDocument) -> Iterator[str]:
         if document.verdicts is not None and document.verdicts.comparisons:
             yield ""
             yield from overview_table(document, names)
-        yield from section("Side by side", side_lines(document))
+        yield from section("Side by side", side_lines(document, full=True))
         yield from section("Scaling", scaling_tables(document, common))
         for entry, name in zip(document.treatments, names, strict=True):
             yield ""

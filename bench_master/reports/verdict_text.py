@@ -12,9 +12,18 @@ from typing import Any, Final
 
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.verdict_types import ComparisonReport, DesignReport, FlagLevel, GateReport, VerdictsReport
+from bench_master.analysis.verdict_types import (
+    ComparisonReport,
+    DesignReport,
+    FlagLevel,
+    GateReport,
+    HostEffectReport,
+    QuantileReport,
+    VerdictsReport,
+)
 from bench_master.formatting import (
     Column,
+    fit_table,
     format_change,
     format_change_interval,
     format_percent,
@@ -325,7 +334,7 @@ def _smallest(comparisons: Sequence[ComparisonReport]) -> str:
     return " to ".join(dict.fromkeys(_share(value) for value in (known[0], known[-1]))) if known else ""
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
     return format_share(value).replace(".0 %", " %")
 
 
@@ -383,3 +392,49 @@ def gate_lines(gates: Iterable[GateReport]) -> Iterator[str]:
     for gate in gates:
         word = "passed" if gate.state == "passed" else gate.state.upper()
         yield from paragraph(f"{word:<9}  {one_line(f'{gate.gate}: {gate.text}')}", indent=2, hanging=13)
+
+
+def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
+    """Yield what else is known of each comparison: its test, its reach, its quantiles and its hosts."""
+    if verdicts is None or not verdicts.comparisons:
+        return
+    groups = len({each.group for each in verdicts.comparisons}) > 1
+    names = [f"{each.name} ({each.group})" if groups and each.group else each.name for each in verdicts.comparisons]
+    known = list(zip(names, verdicts.comparisons, strict=True))
+    columns = [Column("comparison", left=True), Column("p"), Column("explained by"), Column("visible from")]
+    columns += [Column("jobs"), Column("worth"), Column("lost")]
+    rows = []
+    for name, each in known:
+        shares = [_share(each.tipping or None), _share(each.mde)]
+        jobs = ["-" if value is None else _plain(value) for value in (each.jobs_per_trial, each.effective_jobs)]
+        rows.append([name, "-" if each.p is None else f"{each.p:.2g}", *shares, *jobs, f"{each.lost}"])
+    yield from fit_table(columns, rows)
+    yield from paragraph(
+        "explained by: a shift between the two sides that would explain the difference. visible from: the smallest "
+        "difference that would have been seen (80 % power). worth: how many independent jobs those of a trial are.",
+        indent=2,
+    )
+    quantiles = [(name, at) for name, each in known for at in each.quantiles]
+    if quantiles:
+        yield ""
+        columns = [
+            Column("quantiles of jobs", left=True),
+            Column("of"),
+            Column("difference"),
+            Column("interval", left=True),
+        ]
+        yield from fit_table(columns, [[name, f"p{100 * at.q:g}", *_effect(at)] for name, at in quantiles])
+    hosts = [(name, at) for name, each in known for at in each.per_host]
+    if hosts:
+        yield ""
+        columns = [Column("on each host", left=True), Column("host", left=True), Column("difference")]
+        columns += [Column("interval", left=True), Column("rounds")]
+        yield from fit_table(columns, [[name, one_line(at.host), *_effect(at), f"{at.rounds}"] for name, at in hosts])
+
+
+def _effect(at: QuantileReport | HostEffectReport) -> list[str]:
+    """Return a difference and its interval; dashes without them."""
+    if at.ratio is None:
+        return ["-", "-"]
+    known = at.low is not None or at.high is not None
+    return [format_change(at.ratio), format_change_interval(at.low, at.high, at.ratio) if known else "-"]

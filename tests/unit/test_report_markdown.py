@@ -17,7 +17,8 @@ from bench_master.analysis.report_types import as_json
 from bench_master.analysis.verdict_schema import verdicts_schema
 from bench_master.cli import run_command_line
 from bench_master.reports.jsonl import replace_nonfinite
-from bench_master.reports.markdown import MarkdownReport, escape
+from bench_master.reports.markdown import MarkdownReport
+from bench_master.reports.markup import escape
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,14 @@ Errors
   1 x exec: exit-code (engine=docker), such as job 6:
       exit code 3: no such table
 
+Comparisons
+-----------
+  comparison  p  explained by  visible from  jobs  worth  lost
+  native      -             -             -     1      -     1
+  explained by: a shift between the two sides that would explain the difference.
+  visible from: the smallest difference that would have been seen (80 % power).
+  worth: how many independent jobs those of a trial are.
+
 Run
 ---
 Life cycle and CPU

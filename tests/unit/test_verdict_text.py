@@ -8,7 +8,7 @@ from verdict_builders import comparison, engine_verdicts, flag, refused_verdicts
 
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
-from bench_master.analysis.verdict_types import GateReport, StoppingReport
+from bench_master.analysis.verdict_types import GateReport, HostEffectReport, QuantileReport, StoppingReport
 from bench_master.formatting import WIDTH
 from bench_master.reports.text import PAGE, brief_lines, lines
 from bench_master.reports.verdict_text import answer_text, verdict_tables
@@ -182,6 +182,24 @@ def test_what_limits_an_interval_is_said(document):
     assert "+1.20 ms [+1.00 ms, +1.50 ms]" in text
     assert "Stopped after round 12 of at most 30: settled." in text
     assert "passed --require-verdict: each has a word" in text
+
+
+def test_details_of_a_comparison_follow_on_demand(document):
+    """With -v: the test, what would explain the difference, what could have been seen, quantiles, hosts, notes."""
+    quantiles = (QuantileReport(0.5, 1.2, 1.1, 1.3), QuantileReport(0.99, None, None, None))
+    hosts = (HostEffectReport("blade-1", 1.25, 1.2, None, 20),)
+    one = comparison("podman", "slower", 1.21, 1.182, 1.239, tipping=0.182, quantiles=quantiles, per_host=hosts,
+                     flags=(flag("3 outliers", "note", "podman"),))  # fmt: skip
+    verdicts = engine_verdicts(comparisons=(one,))
+    text = page(document, verdicts, full=True)
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "podman 0.004 18.2 % 1.4 % 30 2.3 0" in rows
+    assert rows[rows.index("quantiles of jobs of difference interval") + 1 :][:2] == [
+        "podman p50 +20.0 % [+10.0, +30.0]", "podman p99 - -",
+    ]  # fmt: skip
+    assert "podman blade-1 +25.0 % [+20.0, open] 20" in rows
+    assert "- podman: 3 outliers" in rows
+    assert "3 outliers" not in page(document, verdicts)
 
 
 def test_many_comparisons_are_cut_at_a_screen(document):
