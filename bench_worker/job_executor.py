@@ -39,9 +39,8 @@ from bench_worker.operation_runner import MAX_MESSAGE_CHARS, OperationRunner, Pr
 from bench_worker.outbox import Outbox
 from bench_worker.packing import JobReturned, Packing, PackingResult
 from bench_worker.pipe_channel import RunContext
-from bench_worker.prepared_containers import PreparedContainers
 from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests, SendOutcome, SendRequest
-from bench_worker.service_pool import ServicePool
+from bench_worker.service_pool import PreparedContainers, ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
 from workloads.registry import workload_of
 from workloads.script import job_limit_s, job_script, preparation_script, shares_container

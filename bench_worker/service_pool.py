@@ -3,6 +3,8 @@
 Concurrent jobs have separate services. If the workload prepares them once, they are stopped and restarted between the
 jobs of the treatment and keep their data; otherwise they exist for one job. None of this is timed. If a service does
 not start, its job fails with the kind ``service`` and the service's log.
+
+Where a workload needs no server but files that it prepares once, its jobs run in the container where the files are.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TypeAlias
 
+import msgspec
 from gevent.lock import BoundedSemaphore
 
 from bench_common.records import JobReport, Outcome
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
-from bench_worker.engines.base import Engine, EngineUnreachable
+from bench_worker.engines.base import Container, Engine, EngineUnreachable
 from bench_worker.operation_runner import OperationRunner
 from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
 from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
@@ -26,6 +29,8 @@ from workloads.base import Workload
 from workloads.script import preparation_script
 
 RunScript: TypeAlias = Callable[[OperationRunner, str, Callable[[], None]], JobReport]
+RunInContainer: TypeAlias = Callable[[OperationRunner, Container], JobReport]
+"""Runs a script in a container; where that fails, the container is removed."""
 
 
 class ServicePool:
@@ -203,6 +208,56 @@ class _JobServices:
             if one.lost is not None and report.outcome != Outcome.DONE:
                 report.outcome = Outcome.FAILED
                 report.error = (one.service.name, SERVICE_FAILURE, one.lost)
+
+
+class PreparedContainers:
+    """The containers of one worker that a workload prepared once, and in which its jobs then run one after the other.
+
+    To make the files of a benchmark can take longer than to measure them. Jobs of several treatments use the same
+    ones where these are made alike: by the same commands, under the same settings. Each concurrent job has a
+    container of its own. One in which a job did not succeed is removed; the next job prepares another. With `keep`,
+    none is removed.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self._keep = keep
+        self._idle: dict[bytes, list[tuple[Container, OperationRunner]]] = {}
+
+    def run_job(
+        self, jobs: OperationRunner, preparing: OperationRunner, name: str, ticket: int, perform: RunInContainer
+    ) -> JobReport:
+        """Run a job in an idle container, or in a new one of that name once it is prepared; return its report.
+
+        A failed preparation is the job's failure. The outputs of a preparation are with those of its first job.
+        """
+        alike = (jobs.treatment.engine, jobs.settings, preparing.script.operations)
+        idle = self._idle.setdefault(msgspec.msgpack.encode(alike), [])
+        outputs = []
+        if idle:
+            container, _ = idle.pop()
+            container.ticket = ticket
+        else:
+            container = Container(name, ticket, jobs.settings)
+            prepared = perform(preparing, container)
+            if prepared.outcome != Outcome.DONE:
+                # The script of the job, which its report is read by, has none of these operations.
+                prepared.stamps, prepared.failed_at = [], -1
+                return prepared
+            outputs = prepared.outputs or []
+        report = perform(jobs, container)
+        if outputs:
+            report.outputs = [*outputs, *(report.outputs or ())]
+        if report.outcome == Outcome.DONE:
+            idle.append((container, jobs))
+        return report
+
+    def release(self) -> None:
+        """Remove the idle containers; the clean-up of the run removes those that cannot be removed here."""
+        for idle in self._idle.values():
+            while idle:
+                container, runner = idle.pop()
+                if not self._keep:
+                    runner.clean_up(container)
 
 
 def _not_started(operation: str, kind: str, message: str, outputs: tuple[CommandOutput, ...]) -> JobReport:
