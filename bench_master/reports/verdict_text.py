@@ -6,6 +6,7 @@ A row is a treatment, the best first, with its baseline among them. What limits 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,6 +40,8 @@ _SIDED: Final = frozenset({"faster", "slower", "better", "worse"})
 _IMPORTANCE: Final = ("slower", "worse", "faster", "better", "inconclusive", "refused", "same")
 _FULL_INTERVAL: Final = 0.94
 """Below this confidence an interval is the range of a few rounds."""
+_OPEN: Final = "neither a difference nor sameness is shown"
+"""The reason that rounds could settle."""
 _FEWEST_ROUNDS: Final = 3
 """Fewer have no range worth showing."""
 _NAMES: Final = 4
@@ -127,13 +130,16 @@ def answer_text(document: ReportDocument) -> str:
     against = {_baseline_name(each, labels) for each in verdicts.comparisons}
     baseline = against.pop() if len(against) == 1 else ""
     groups = len({each.group for each in verdicts.comparisons}) > 1
+    of = Counter(each.name for each in verdicts.comparisons)
     margin = _share(verdicts.family.margin)
     sentences: list[str] = []
     for word in ("faster", "slower", "better", "worse", "same", "inconclusive", "refused"):
-        found = _best_first([each for each in verdicts.comparisons if each.verdict == word])
+        found: dict[str, list[ComparisonReport]] = {}
+        for each in _best_first([each for each in verdicts.comparisons if each.verdict == word]):
+            found.setdefault(each.name, []).append(each)
         if not found:
             continue
-        shown = [_named(each, groups=groups) for each in found[:_NAMES]]
+        shown = [_named(name, each, of[name], groups=groups) for name, each in list(found.items())[:_NAMES]]
         rest = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
         title = f"Same within {margin}" if word == "same" else word.capitalize()
         if baseline and not sentences:
@@ -143,11 +149,16 @@ def answer_text(document: ReportDocument) -> str:
     return one_line(" ".join(sentences))
 
 
-def _named(comparison: ComparisonReport, *, groups: bool) -> str:
-    facts = [comparison.group] if groups and comparison.group else []
-    if comparison.verdict in _SIDED:
-        facts.append(change_text(comparison))
-    return f"{comparison.name} ({', '.join(facts)})" if facts else comparison.name
+def _named(name: str, found: Sequence[ComparisonReport], of: int, *, groups: bool) -> str:
+    """Return a name with where one word holds for it, and by how much it differs."""
+    facts = []
+    if len(found) > 1:
+        facts.append(f"in all {of}" if len(found) == of else f"in {len(found)} of {of}")
+    elif groups and found[0].group:
+        facts.append(found[0].group)
+    if found[0].verdict in _SIDED:
+        facts.append(" to ".join(dict.fromkeys(change_text(each) for each in (found[0], found[-1]))))
+    return f"{name} ({', '.join(facts)})" if facts else name
 
 
 def _best_first(comparisons: Iterable[ComparisonReport]) -> list[ComparisonReport]:
@@ -267,6 +278,8 @@ def remark_text(comparison: ComparisonReport) -> str:
         return one_line(text)
     if comparison.more_rounds:
         parts.append(f"about {comparison.more_rounds} more rounds would settle it")
+    elif comparison.verdict == "inconclusive" and comparison.reason == _OPEN:
+        parts.append("no number of rounds within reach would settle it: lower the noise, or widen the margin")
     if comparison.confidence < _FULL_INTERVAL and interval_text(comparison) != "-":
         parts.append(
             f"the interval is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})"
@@ -344,8 +357,10 @@ def doubts(document: ReportDocument) -> Iterator[str]:
     if verdicts is None:
         return
     if verdicts.design.grade != "A":
+        said = " ".join(each.reason or "" for each in verdicts.comparisons)
         for reason in verdicts.design.reasons:
-            yield one_line(f"design {verdicts.design.grade}: {reason}")
+            if reason not in said:
+                yield one_line(f"design {verdicts.design.grade}: {reason}")
     for level in ("refusal", "warning"):
         yield from _flag_texts(document, verdicts, level)
     differing = [each for each in verdicts.environment.differences if each.level in ("refusal", "warning")]
