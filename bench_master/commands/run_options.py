@@ -496,6 +496,8 @@ class RunOptions:
     """How the report is shown."""
     verdicts: VerdictOptions
     """What the report compares with what."""
+    rerun_baseline: Path | None
+    """Stats file of an earlier run whose treatments run again."""
     quiet: bool
     """Print only results and errors."""
     verbose: bool
@@ -529,7 +531,15 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_load_options(parser.add_argument_group("load (overrides the scenario)"))
     add_dispatch_options(parser.add_argument_group("dispatch"))
     add_output_options(parser.add_argument_group("results"))
-    add_verdict_options(parser.add_argument_group("verdicts"))
+    verdicts = parser.add_argument_group("verdicts")
+    add_verdict_options(verdicts)
+    verdicts.add_argument(
+        "--rerun-baseline",
+        type=file_name,
+        metavar="STATS",
+        help="run the treatments of an earlier run again, in turns with the new ones, and compare with them: two "
+        "builds in one run",
+    )
     network = parser.add_argument_group("network (for workers on other hosts)")
     add_timeout_options(network)
     add_listen_options(network, default_ip="none: workers of this user on this machine; with -i all", work=True)

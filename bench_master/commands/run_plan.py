@@ -320,13 +320,18 @@ def _bind_ip(options: RunOptions) -> str | None:
 WORKER_OPTIONS: Final = ("local_workers", "expect", "environment")
 """The fields of `WorkerOptions` that a resumed run keeps unless they are given again."""
 
+RERUN_BASELINE: Final = "rerun_baseline"
+"""The option that keeps the path of an earlier run, whose treatments are part of the plan."""
+
 Group = TypeVar("Group", LoadOptions, TimeoutOptions)
 
 
 def stored_options(options: RunOptions) -> dict[str, Any]:
     """Return the options that the header of the stats file keeps."""
     workers = {name: getattr(options.workers, name) for name in WORKER_OPTIONS}
-    return dataclasses.asdict(options.load) | dataclasses.asdict(options.timeouts) | workers
+    earlier = options.rerun_baseline
+    rerun = {RERUN_BASELINE: str(earlier.resolve())} if earlier is not None else {}
+    return dataclasses.asdict(options.load) | dataclasses.asdict(options.timeouts) | workers | rerun
 
 
 def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
@@ -347,8 +352,12 @@ def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
         )
     if workers.environment is None:
         workers = dataclasses.replace(workers, environment=stored.get("environment"))
+    earlier = Path(stored[RERUN_BASELINE]) if RERUN_BASELINE in stored else None
+    if options.rerun_baseline is not None and (earlier is None or options.rerun_baseline.resolve() != earlier):
+        raise UsageError(f"--rerun-baseline: {path} started with another value and continues with it: leave it out")
     definition = dataclasses.replace(options.definition, overhead=load.overhead)
-    return dataclasses.replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
+    restored = dataclasses.replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
+    return dataclasses.replace(restored, rerun_baseline=earlier)
 
 
 def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group:

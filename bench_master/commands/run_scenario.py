@@ -26,6 +26,7 @@ from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
 from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
+from bench_master.commands.rerun_baseline import add_rerun_baseline
 from bench_master.commands.run_options import (
     DEFAULT_DIRECTORY,
     LoadOptions,
@@ -83,9 +84,7 @@ def run(options: RunOptions) -> int:
     if options.resume is not None:
         return _resume(options)
     assert options.file is not None
-    scenario = apply_load_options(
-        load_scenario_or_definition(options.file, options.set, options.definition), options.load
-    )
+    scenario = _with_options(load_scenario_or_definition(options.file, options.set, options.definition), options)
     scenario = apply_verdict_options(scenario, options.verdicts)
     seed = choose_seed(scenario, options.load)
     plan = make_plan(scenario, seed)
@@ -113,6 +112,13 @@ def run(options: RunOptions) -> int:
     return finish_run(result, options)
 
 
+def _with_options(scenario: Scenario, options: RunOptions) -> Scenario:
+    """Return the scenario with the treatments and values that the command line adds to it."""
+    if options.rerun_baseline is not None:
+        scenario = add_rerun_baseline(scenario, options.rerun_baseline, options.verdicts.accept)
+    return apply_load_options(scenario, options.load)
+
+
 def describe_run_seconds(plan: Plan) -> str:
     """Return what `-r` means for a plan: the length of each trial, not of the run, as in other tools."""
     length_s = plan.treatments[0].run_seconds or 0.0
@@ -129,7 +135,7 @@ def _resume(options: RunOptions) -> int:
             tell(f"{path}: the run is complete; nothing to resume")
             return int(ExitCode.OK)
         options = restore_options(options, past)
-        scenario = apply_load_options(resumed_scenario(options, past), options.load)
+        scenario = _with_options(resumed_scenario(options, past), options)
         plan = make_plan(scenario, choose_seed(scenario, options.load))
         fleet_names = expected_worker_names(options.fleet)
         _, slots = _policy(plan, options, fleet_names)
