@@ -18,9 +18,17 @@ import numpy as np
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import label_equals
-from bench_master.analysis.run_differences import property_differences
-from bench_master.analysis.run_history import changes_of, current_regime, levels_of, noise_floor
-from bench_master.analysis.run_summary import RunSummary, TreatmentSummary, read_paths, summarize
+from bench_master.analysis.run_summary import (
+    RunSummary,
+    TreatmentSummary,
+    changes_of,
+    current_regime,
+    levels_of,
+    noise_floor,
+    property_differences,
+    read_paths,
+    summarize,
+)
 from bench_master.analysis.verdict_types import (
     VERDICTS_FORMAT,
     VERDICTS_VERSION,

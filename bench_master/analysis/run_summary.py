@@ -1,4 +1,4 @@
-"""A run as one measurement: what identifies it, and one level for each treatment.
+"""A run as one measurement: what identifies it, one level for each treatment; and what a series of such runs says.
 
 The level is ln of the median of the trials' values. Memory grows with treatments and trials, never with jobs, so a
 folder of thousands of runs can be read one after the other.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -21,8 +21,17 @@ from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import Primary
 from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.trial_values import Failures, TrialCollector
-from bench_master.verdicts.between_runs import RunLevels
-from bench_master.verdicts.decision import TrialValues
+from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
+from bench_master.verdicts import between_runs
+from bench_master.verdicts.between_runs import MIN_ARCHIVE, NEWEST, TREND_P, Prediction, RunLevels
+from bench_master.verdicts.confounds import (
+    Difference,
+    engine_differences,
+    host_differences,
+    parameter_differences,
+    same_machine,
+)
+from bench_master.verdicts.decision import TrialValues, Word
 from bench_master.verdicts.signed_rank import Values
 
 SUFFIX: Final = ".stats.gz"
@@ -237,3 +246,144 @@ def _read_runs(
             unreadable.append((str(file), error.message.removeprefix(f"{file}: ")))
         progress(number, len(files))
     return runs, unreadable
+
+
+# -- differences ----------------------------------------------------------------------------------------------------
+
+HARNESS: Final = "weighbridge"
+"""The name of a difference in the harness itself."""
+
+
+def property_differences(a: RunSummary, b: RunSummary, accept: Collection[str]) -> list[PropertyReport]:
+    """Return the properties in which run `b` differs from `a`, each once, those that refuse first."""
+    found: dict[str, PropertyReport] = {}
+    for each in _differences(a, b):
+        level = "accepted" if each.name in accept else each.effect
+        found.setdefault(each.name, PropertyReport(each.name, {"earlier": each.a, "new": each.b}, level))
+    return sorted(found.values(), key=lambda each: each.level != "refusal")
+
+
+def _differences(a: RunSummary, b: RunSummary) -> Iterator[Difference]:
+    yield from _machines(a, b)
+    if a.harness != b.harness:
+        yield Difference(HARNESS, a.harness, b.harness, "warning")
+    shared = a.treatments.keys() & b.treatments.keys()
+    used = {run.treatments[title].engine for title in shared for run in (a, b)}
+    for name, other in zip(sorted(a.hosts), sorted(b.hosts), strict=False):
+        one, two = a.hosts[name], b.hosts[other]
+        yield from host_differences(one.fingerprint, two.fingerprint)
+        yield from engine_differences(one.engines, two.engines, used)
+
+
+def _machines(a: RunSummary, b: RunSummary) -> Iterator[Difference]:
+    names = [", ".join(sorted(run.hosts)) or "unknown" for run in (a, b)]
+    if names[0] != names[1]:
+        yield Difference("host", names[0], names[1], "refusal")
+        return
+    for name in a.hosts:
+        if same_machine(a.hosts[name].fingerprint, b.hosts[name].fingerprint) is False:
+            ids = [str(run.hosts[name].fingerprint["machine_id"])[:8] for run in (a, b)]
+            yield Difference("machine_id", ids[0], ids[1], "refusal")
+
+
+def parameter_changes(own: TreatmentSummary, like: TreatmentSummary, accept: Collection[str]) -> list[Difference]:
+    """Return the parameters in which a treatment differs from one of another run, without the accepted ones."""
+    return [each for each in parameter_differences(own.definition, like.definition) if each.name not in accept]
+
+
+# -- a series of runs -----------------------------------------------------------------------------------------------
+
+
+def levels_of(
+    runs: Sequence[RunSummary], like: TreatmentSummary, accept: Collection[str]
+) -> tuple[RunLevels, list[str]]:
+    """Return the levels of the runs that have the treatment with its figure and parameters; why others do not."""
+    found, others = [], []
+    for run in runs:
+        own = run.treatments.get(like.title)
+        if own is None:
+            others.append("the treatment is missing")
+        elif own.figure.name != like.figure.name or own.figure.unit != like.figure.unit:
+            others.append(f"another figure ({own.figure.name} instead of {like.figure.name})")
+        elif changed := _changed(own, like, accept):
+            others.append(f"other parameters: {changed}")
+        elif not own.has_level:
+            others.append("no value, or 0")
+        else:
+            found.append(own.levels)
+    if not found:
+        return RunLevels.exact([]), others
+    return RunLevels(*(np.concatenate([getattr(one, name) for one in found]) for name in RunLevels.__slots__)), others
+
+
+def _changed(own: TreatmentSummary, like: TreatmentSummary, accept: Collection[str]) -> str:
+    found = parameter_changes(own, like, accept)
+    shown = [f"{each.name} {each.a} -> {each.b}" for each in found[:2]]
+    return ", ".join(shown) + (f" and {len(found) - 2} more" if len(found) > 2 else "")  # noqa: PLR2004
+
+
+def current_regime(levels: RunLevels, margin: float) -> int:
+    """Return the first run of the current regime."""
+    steps = between_runs.history(levels.values, margin)
+    return steps[-1].first if steps else 0
+
+
+def noise_floor(levels: RunLevels, treatment: TreatmentSummary, margin: float) -> NoiseFloorReport | None:
+    """Return by how much runs of the current regime differ; None if there are too few of them."""
+    since = current_regime(levels, margin)
+    standing_out = _newest(levels, since, margin)
+    regime = levels.part(since, len(levels) - (standing_out.new if standing_out is not None else 0))
+    if len(regime) < MIN_ARCHIVE:
+        return None
+    reach = between_runs.next_run(regime)
+    return NoiseFloorReport(
+        name=treatment.title,
+        figure=treatment.figure.name,
+        unit=treatment.figure.unit,
+        runs=len(regime),
+        sd=math.expm1(float(regime.values.std(ddof=1))),
+        low=math.exp(-reach),
+        high=math.exp(reach),
+        new_runs=between_runs.new_runs_needed(regime, math.log1p(margin)),
+    )
+
+
+def changes_of(
+    runs: Sequence[RunSummary], levels: RunLevels, treatment: TreatmentSummary, margin: float
+) -> list[ChangeReport]:
+    """Return the steps in the history of a treatment, and its newest runs if they stand out."""
+    steps = between_runs.history(levels.values, margin)
+    ends = [*(step.first for step in steps[1:]), *([len(levels)] if steps else [])]
+    found = [
+        _change_report(runs[step.first], treatment, "step", end - step.first, step.difference, step.p)
+        for step, end in zip(steps, ends, strict=True)
+    ]
+    new = _newest(levels, steps[-1].first if steps else 0, margin)
+    if new is not None:
+        found.append(_change_report(runs[-new.new], treatment, "newest", new.new, new.difference, new.p))
+    return found
+
+
+def _newest(levels: RunLevels, since: int, margin: float) -> Prediction | None:
+    """Return the newest runs if they stand out from the regime before them, by the smaller p; None if they do not."""
+    found = (between_runs.newest(levels, since, count) for count in NEWEST)
+    standing_out = [
+        new for new in found if new is not None and new.p < TREND_P and abs(new.difference) > math.log1p(margin)
+    ]
+    return min(standing_out, key=lambda new: new.p, default=None)
+
+
+def _change_report(
+    run: RunSummary,
+    treatment: TreatmentSummary,
+    kind: Literal["step", "newest"],
+    count: int,
+    difference: float,
+    p: float,
+) -> ChangeReport:
+    figure = treatment.figure
+    words: tuple[Word, Word] = ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")
+    word = words[0] if (difference > 0.0) == (figure.direction == "lower") else words[1]
+    return ChangeReport(
+        treatment.title, figure.name, kind, run.file, run.created, count, math.exp(difference), p, word
+    )
