@@ -6,7 +6,7 @@ import pytest
 from builders import StatsBuilder, footer, header
 
 from bench_common.errors import UsageError
-from bench_master.commands.rerun_baseline import add_rerun_baseline
+from bench_master.commands.run_scenario import add_rerun_baseline
 from bench_master.plan import make_plan
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
