@@ -16,14 +16,19 @@ import errno
 import functools
 import io
 import ipaddress
+import json
 import os
+import platform
 import re
 import select
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar, get_type_hints
@@ -31,19 +36,22 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar, get_typ
 from gevent.hub import Hub
 from gevent.monkey import get_original
 
+from bench_common import __version__
 from bench_common.errors import ExitCode, ScenarioError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.limits import ADVICE
 from bench_common.safe_text import escape_unprintable, flat_line, one_line, quoted_lines
 from bench_common.startup import release_collector, restore_sigint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from _typeshed import DataclassInstance
 
 Options = TypeVar("Options", bound="DataclassInstance")
 
 ESCAPE: Final = "weighbridge-escape"
+_COMMIT_CHARS: Final = 12
+_GIT_TIMEOUT_S: Final = 5.0
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
@@ -253,6 +261,48 @@ def add_debug_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="print a traceback with every error")
 
 
+class VersionAction(argparse.Action):
+    """``--version``: prints what a report of a fault has to name, in one line, and exits."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **given)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print the line and exit."""
+        sys.stdout.write(f"{version_line()}\n")
+        parser.exit()
+
+
+def version_line() -> str:
+    """Return the version and commit of this program, and the versions of Python and libzmq."""
+    import zmq
+
+    commit = _installed_commit() or _checked_out_commit() or "unknown"
+    return (
+        f"weighbridge {__version__} (commit {commit}, Python {platform.python_version()}, libzmq {zmq.zmq_version()})"
+    )
+
+
+def _installed_commit() -> str | None:
+    """Return the commit that pip installed from a repository (PEP 610); None if it installed something else."""
+    with suppress(PackageNotFoundError, ValueError, AttributeError):
+        origin = json.loads(distribution("weighbridge").read_text("direct_url.json") or "{}")
+        return str(origin.get("vcs_info", {}).get("commit_id", ""))[:_COMMIT_CHARS] or None
+    return None
+
+
+def _checked_out_commit() -> str | None:
+    """Return the commit of the working tree that this module is in, marked if files differ from it; None without."""
+    root = Path(__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", f"--abbrev={_COMMIT_CHARS}", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True)  # noqa: S603
+        return done.stdout.strip() or None
+    return None
+
+
 class InvalidValue(argparse.ArgumentTypeError):
     """A value that a type of arguments refuses; the parser prints its text after the option's name."""
 
@@ -335,6 +385,23 @@ class CommandParser(argparse.ArgumentParser):
     """Parses a command line; an error is one line that points to ``--help``, not preceded by the whole usage."""
 
     _argv: Sequence[str] = ()
+
+    @property
+    def arguments(self) -> Sequence[argparse.Action]:
+        """Its options and positional arguments, in order."""
+        return self._actions
+
+    def sub_commands(self) -> dict[str, CommandParser]:
+        """Return the parsers of its sub-commands by name, in order."""
+        found = (action.choices for action in self._actions if isinstance(action.choices, dict))
+        return {name: parser for choices in found for name, parser in choices.items()}
+
+    def groups(self) -> Iterator[tuple[str, str, Sequence[argparse.Action]]]:
+        """Yield the heading, the description and the arguments of each part of its help, without sub-commands."""
+        for group in self._action_groups:
+            members = group._group_actions  # noqa: SLF001  argparse shows them in no other way
+            actions = [action for action in members if not isinstance(action.choices, dict)]
+            yield group.title or "", group.description or "", actions
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as usual; reject extra words here, where the sub-command that they belong to is known."""

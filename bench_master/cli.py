@@ -8,8 +8,8 @@ import logging
 import pkgutil
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bench_common import __version__
-from bench_common.cli import CommandParser, add_debug_flag, read_options, run_guarded
+from bench_common.cli import CommandParser, VersionAction, add_debug_flag, read_options, run_guarded
+from bench_common.errors import ExitCode
 from bench_common.safe_text import log_to_stderr
 from bench_master import commands
 
@@ -67,7 +67,7 @@ def named_command(argv: Sequence[str]) -> Command | None:
     return cast("Command", module) if getattr(module, "NAME", None) == word else None
 
 
-def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
+def build_parser(only: Command | None = None) -> CommandParser:
     """Return the whole parser; what it returns has the module to run as `command`.
 
     With `only` it has that sub-command alone: to import all others takes longer than many commands.
@@ -78,7 +78,7 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
+    parser.add_argument("--version", action=VersionAction, help="print versions and the commit, and exit")
     parser.add_argument("-v", "--verbose", action="store_true", help="show all of a report; log more to stderr")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only verdicts, results and errors")
     add_debug_flag(parser)
@@ -100,7 +100,13 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
 
 
 def run_command_line(argv: Sequence[str]) -> int:
-    """Parse `argv` (without the program's name), run the sub-command, return the exit code."""
+    """Parse `argv` (without the program's name), run the sub-command, return the exit code.
+
+    Who gives no arguments at all wants to know what there is, and gets the help.
+    """
+    if not argv:
+        build_parser().print_help()
+        return int(ExitCode.OK)
     arguments = build_parser(named_command(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
     log_to_stderr(logging.ERROR if arguments.quiet else level)

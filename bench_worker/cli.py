@@ -28,6 +28,7 @@ from bench_common.cli import (
     CONTROL_PORT,
     MAX_SLOTS,
     CommandParser,
+    VersionAction,
     add_debug_flag,
     authority,
     honors_sighup,
@@ -91,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Weighbridge's agent on a host: runs the jobs that a master assigns.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
+    parser.add_argument("--version", action=VersionAction, help="print versions and the commit, and exit")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
     add_debug_flag(parser)
     _add_serve_arguments(parser)

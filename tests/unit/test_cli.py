@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import astuple, dataclass
@@ -159,20 +160,40 @@ def test_an_unknown_word_gets_no_suggestion(call, capsys):
     assert "did you mean" not in err
 
 
-def test_no_command_at_all_is_a_usage_error(call, capsys):
-    """Without a sub-command the usage is shown, with the code for it."""
+def test_the_bare_program_prints_its_help(call, capsys):
+    """Who types the name alone asks what there is; switches without a sub-command are a mistake."""
+    assert call() == 0
+    shown = capsys.readouterr().out
+    assert "list-things" in shown
+    assert "Exit codes" in shown
     with pytest.raises(SystemExit) as leaving:
-        call()
+        call("-q")
     assert leaving.value.code == ExitCode.USAGE
     assert "SUB-COMMAND" in capsys.readouterr().err
 
 
 def test_version_goes_to_stdout(call, capsys):
-    """--version prints one line and is no error."""
+    """--version prints one line with all that a report of a fault has to name, and is no error."""
     with pytest.raises(SystemExit) as leaving:
         call("--version")
     assert leaving.value.code == 0
-    assert capsys.readouterr().out.startswith("weighbridge ")
+    pattern = r"weighbridge \S+ \(commit [0-9a-f]{12}(-dirty)?, Python 3\.\d+\.\d+\S*, libzmq 4\.\d+\.\d+\)\n"
+    assert re.fullmatch(pattern, capsys.readouterr().out)
+
+
+def test_the_commit_of_an_installation_from_a_repository_is_known(monkeypatch):
+    """pip writes it down (PEP 610); where neither that nor a working tree says, it is unknown."""
+
+    class Installed:
+        def read_text(self, name):
+            assert name == "direct_url.json"
+            return '{"vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}'
+
+    monkeypatch.setattr(command_line, "distribution", lambda _name: Installed())
+    assert "(commit 0123456789ab, " in command_line.version_line()
+    monkeypatch.setattr(Installed, "read_text", lambda *_: None)
+    monkeypatch.setattr(command_line, "__file__", "/usr/lib/bench_common/cli.py")
+    assert "(commit unknown, " in command_line.version_line()
 
 
 def test_every_command_can_be_configured():

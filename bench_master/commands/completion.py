@@ -1,0 +1,101 @@
+"""`bench-master completion`: print a script that completes sub-commands, options and names in a shell.
+
+`shtab` writes it from the parser itself, for all three shells, without running this program at each key. What the
+parser cannot say is added here: which arguments are files, and the names of ready-made scenarios and workloads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_master.scenario.yaml_tree import builtin_scenarios
+from workloads.registry import workload_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "completion"
+HELP = "print a script that completes sub-commands, options and names in a shell"
+
+SHELLS: Final = ("bash", "zsh", "fish")
+_EPILOG: Final = """\
+Where shells look for it:
+  bench-master completion bash > ~/.local/share/bash-completion/completions/bench-master
+  bench-master completion zsh > ~/.zfunc/_bench-master
+      with these lines in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit
+  bench-master completion fish > ~/.config/fish/completions/bench-master.fish
+"""
+_SCENARIO: Final = "X.yaml"
+"""What help calls a scenario: a file, or the name of a ready-made one."""
+_WORKLOADS: Final = (("list-workloads", "NAME"), ("parse-output", "WORKLOAD"), ("import-results", "WORKLOAD"))
+"""The arguments that name a workload: sub-command and name in help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `completion`."""
+
+    shell: str
+    """The shell."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("shell", choices=SHELLS, help="the shell: bash, zsh or fish")
+
+
+def run(options: Options) -> int:
+    """Print the script."""
+    sys.stdout.write(completion_script(options.shell))
+    return 0
+
+
+def completion_script(shell: str) -> str:
+    """Return the script for a shell, one of `SHELLS`."""
+    import shtab
+
+    from bench_master.cli import build_parser
+
+    parser = build_parser()
+    scenarios = _files_and_names("_bench_master_scenarios", tuple(builtin_scenarios()))
+    for name, command in parser.sub_commands().items():
+        for action in command.arguments:
+            if (name, action.metavar) in _WORKLOADS:
+                action.choices = tuple(workload_classes())
+            elif action.choices is None and action.nargs != 0:
+                words = _kind_of(action, {"file": shtab.FILE, "directory": shtab.DIRECTORY, "scenario": scenarios})
+                if words is not None:
+                    vars(action)["complete"] = words  # where shtab looks for it
+    return shtab.complete(parser, shell=shell)
+
+
+def _kind_of(action: argparse.Action, kinds: dict[str, Any]) -> Any:
+    """Return what completes an argument, by its name in help; None where nothing does."""
+    metavar = str(action.metavar)
+    if metavar == _SCENARIO:
+        return kinds["scenario"]
+    if metavar.startswith("FILE") or metavar.endswith(".yaml") or metavar == "STATS":
+        return kinds["file"]
+    return kinds["directory"] if metavar == "DIR" else None
+
+
+def _files_and_names(function: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return what completes files and these names, by shell, as shtab expects it."""
+    words = shlex.join(names)
+    return {
+        "bash": function,
+        "zsh": function,
+        "fish": f"({function})",
+        "preamble": {
+            "bash": f'{function}() {{\n  compgen -W {shlex.quote(words)} -- "$1"\n  compgen -f -- "$1"\n}}\n',
+            "zsh": f"{function}() {{\n  _alternative 'names:ready scenario:({words})' 'files:file:_files'\n}}\n",
+            "fish": (
+                f"function {function}\n  printf '%s\\n' {words}\n  __fish_complete_path (commandline -ct)\nend\n"
+            ),
+        },
+    }
