@@ -336,6 +336,19 @@ OWN_COMMAND: Final = "command"
 """The workload that runs a command of the user's own."""
 
 
+class OwnService(_Declared, frozen=True):
+    """A server that the user's own command is a client of; its container is among the treatment's `services`."""
+
+    name: str
+    """What placeholders call it, as in ``{NAME.host}``."""
+    command: tuple[str, ...] = ()
+    """The command that serves; empty: a service of that name that an installed workload declares."""
+    port: Integer = 0
+    """The TCP port where it listens in a network of its own."""
+    ready: tuple[str, ...] = ()
+    """A command in its container that ends with exit code 0 once it can be used."""
+
+
 class OwnCommand(_Declared, frozen=True):
     """What the workload ``command`` runs: the user's own commands, and the metrics that they print."""
 
@@ -349,6 +362,8 @@ class OwnCommand(_Declared, frozen=True):
     """Runs after `command` in each job, untimed."""
     metrics: tuple[MetricSource, ...] = ()
     """What `command` prints."""
+    services: tuple[OwnService, ...] = ()
+    """The servers that `command` needs."""
 
 
 class Operation(_Declared, frozen=True):

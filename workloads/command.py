@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
 from bench_common.treatment import OWN_COMMAND
-from workloads.base import Metric, Parameter, Step, Workload
+from workloads.base import Metric, Parameter, Service, Step, Workload
+from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.treatment import Guest, OwnCommand, Scalar
+    from bench_common.treatment import Guest, OwnCommand, OwnService, Scalar
 
 _EXAMPLE: Final = r"""It has no parameters: the commands and metrics are keys of the job.
 
@@ -48,8 +49,11 @@ class Command(Workload):
         self._own = own
         if own is not None:
             # Other workloads declare these for all of their jobs; this one has them from the job.
-            declared = tuple(Metric(one.name, one.unit, one.better, "") for one in own.metrics)
-            vars(self).update(metrics=declared)
+            metrics = tuple(Metric(one.name, one.unit, one.better, "") for one in own.metrics)
+            owners = {one.name: owner for one in own.services if (owner := _owner(one)) is not None}
+            programs = {name: file for owner in owners.values() for name, file in owner.programs.items()}
+            services = tuple(_service(one, owners.get(one.name)) for one in own.services)
+            vars(self).update(metrics=metrics, services=services, programs=programs, _owners=owners)
 
     def for_job(self, job: Guest) -> Workload:
         """Return the workload with the commands and metrics of `job`."""
@@ -69,7 +73,34 @@ class Command(Workload):
         )
         return tuple(step for step in steps if step.argv)
 
+    def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
+        """Return the files of those services that other workloads declare, as their defaults make them."""
+        del params
+        owners: Mapping[str, type[Workload]] = vars(self).get("_owners", {})
+        return {
+            name: files
+            for name, owner in owners.items()
+            if (files := owner().service_files(owner().defaults()).get(name)) is not None
+        }
+
     def parse(self, text: str) -> dict[str, float]:
         """Raise `UsageError`: only a scenario says which metrics an output has."""
         del text
         raise UsageError("the metrics of workload command are defined in a scenario; an output alone has none")
+
+
+def _owner(own: OwnService) -> type[Workload] | None:
+    """Return the workload that declares a service; None for one of the user's own."""
+    if own.command:
+        return None
+    owners = (one for one in workload_classes().values() if any(each.name == own.name for each in one.services))
+    found = next(owners, None)
+    if found is None:
+        raise UsageError(f"service {own.name!r} is none of an installed workload, and has no command of its own")
+    return found
+
+
+def _service(own: OwnService, owner: type[Workload] | None) -> Service:
+    if owner is not None:
+        return next(one for one in owner.services if one.name == own.name)
+    return Service(own.name, "", own.command, own.port, own.ready, "")

@@ -12,8 +12,7 @@ from typing import Final
 from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.engine_traits import default_engine, engine_names
 from bench_common.treatment import ARRIVAL_PROCESSES, SWAP_STATES
-from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
-from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS, KeysOfOwnCommand
+from bench_master.scenario.guest import COMMAND_FIELDS, STEP_FIELDS, KeysOfOwnCommand, ParamShape, ParamsOfWorkload
 from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
 from bench_master.scenario.keys_run import (
     FULL,
@@ -27,6 +26,7 @@ from bench_master.scenario.keys_run import (
     OverridesShape,
     RepeatsShape,
     ServicesOfWorkload,
+    job_services,
     services_record,
 )
 from bench_master.scenario.matrix import MatrixShape
@@ -127,9 +127,12 @@ def scenario_format() -> ScenarioFormat:
             carried_as="optional",
         ),
     )
+    with_own = Field(
+        "services", job_services(services, container), "settings of the containers of the job's services"
+    )
     job = Record(
         "job",
-        (*own, *settings, engines, matrix_field),
+        (*own, *(with_own if one.name == "services" else one for one in settings), engines, matrix_field),
         (
             KeysOfOwnCommand(),
             AtMostOneOf(("operations", "workload"), required=True),

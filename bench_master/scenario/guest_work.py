@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
 from bench_common.treatment import OWN_COMMAND, ContainerSettings, Guest, Lifecycle, Operation
-from bench_master.scenario.guest import PARAMS
-from bench_master.scenario.keys_command import own_command
+from bench_master.scenario.guest import OWN_SERVICES, PARAMS, own_command
 from bench_master.scenario.keys_container import CONTAINER_FIELDS
 from bench_master.scenario.matrix import list_values
 from bench_master.scenario.types import INVALID, ListOf, MapOf
@@ -129,20 +128,20 @@ def check_lifecycle_container(
 
 
 def service_settings(
-    workload: type[Workload], params: Mapping[str, Scalar], settings: Settings, findings: Diagnostics
+    workload: Workload, params: Mapping[str, Scalar], settings: Settings, findings: Diagnostics
 ) -> dict[str, ContainerSettings] | None:
     """Return the container of each of the workload's services; None where a setting is invalid.
 
     A file that the scenario gives replaces the one that the parameters generate.
     """
-    files = workload().service_files(params)
+    files = workload.service_files(params)
     result = {}
     for service in workload.services:
         made = container_settings(settings, findings, f"services.{service.name}")
         if made is None:
             return None
         texts = {**files.get(service.name, {}), **made.files}
-        result[service.name] = replace(made, image=made.image or service.image, files=texts)
+        result[service.name] = replace(made, image=made.image or service.image or None, files=texts, command=None)
     return result
 
 
@@ -196,7 +195,9 @@ class GuestJob:
         self._check_image(container, settings, findings)
         container = replace(container, image=container.image or self.workload.image or None, command=None)
         params = guest.params if guest is not None else self.workload().defaults()
-        services = service_settings(self.workload, params, settings, findings)
+        workload = self.workload() if guest is None else self.workload().for_job(guest)
+        services = service_settings(workload, params, settings, findings)
+        self._check_service_images(services or {}, settings, findings)
         placement = service_placement(services or {}, settings)
         if guest is not None and placement and self.workload().uses_sockets(guest.params):
             name, place = next(iter(placement.items()))
@@ -232,6 +233,16 @@ class GuestJob:
                 f"{self.engine} needs one, such as weighbridge/base"
             )
             findings.add(self.place, message, deep=True)
+
+    def _check_service_images(
+        self, services: Mapping[str, ContainerSettings], settings: Settings, findings: Diagnostics
+    ) -> None:
+        """Report services without an image, where the engine needs one."""
+        for name, made in () if findings.is_misspelt("image") else services.items():
+            if made.image is None and made.rootfs is None and engine_traits(self.engine).has_images:
+                place = settings[OWN_SERVICES].place if OWN_SERVICES in settings else self.place
+                text = f"'services.{name}.image' is missing: engine {self.engine} needs one, such as weighbridge/base"
+                findings.add(place, text, deep=True)
 
     def _with_service_network(
         self, services: Mapping[str, ContainerSettings], container: ContainerSettings, findings: Diagnostics

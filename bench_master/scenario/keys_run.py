@@ -7,7 +7,7 @@ that ``scale`` names.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,9 +15,9 @@ import msgspec
 from bench_common.cli import NAME_PATTERN
 from bench_common.errors import did_you_mean
 from bench_common.thresholds import label_equals
-from bench_common.treatment import INTERVAL_S, OverheadSampling
+from bench_common.treatment import INTERVAL_S, OWN_COMMAND, OverheadSampling
 from bench_common.units import format_duration
-from bench_master.scenario.diagnostics import Diagnostics
+from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.model import AGAIN, UntilVerdict
 from bench_master.scenario.types import (
     DURATION,
@@ -25,6 +25,7 @@ from bench_master.scenario.types import (
     WHOLE,
     Boolean,
     Choice,
+    CommandShape,
     Field,
     MapOf,
     Quantity,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bench_common.treatment import Scalar, Treatment
-    from bench_master.scenario.diagnostics import Located
     from workloads.base import Workload
 
 # ruff: noqa: D102  the base class documents what each method of a shape or rule does
@@ -316,6 +316,71 @@ def services_record(workloads: Iterable[type[Workload]], container: Record) -> R
     return Record("services", tuple(Field(name, own, f"the container of {name}") for name in names))
 
 
+OWN_SERVICE_PATTERN: Final = "^(?!once$)[a-z][a-z0-9-]{0,31}$"
+"""Names of a user's own services: they become parts of containers' names."""
+
+
+@dataclass(frozen=True)
+class JobServices(Record):
+    """The services of a job: those that workloads declare, and the user's own, which say what serves.
+
+    A name that nobody declares is the user's own if it says any of that; otherwise it is a misspelling.
+    """
+
+    own: Record = field(kw_only=True)
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, MappingNode):
+            return self.refuse(node, findings)
+        own = {key: value for key, value in node.values.items() if self._is_own(key, value)}
+        others = MappingNode(node.place)
+        for key, value in node.values.items():
+            if key not in own:
+                others.put(key, value, node.key_places[key])
+        read = super().read(others, findings)
+        for key, value in own.items():
+            if not re.fullmatch(OWN_SERVICE_PATTERN, key):
+                text = f"{key!r} cannot name a service: use up to 32 small letters, digits and -, with a letter first"
+                findings.add(node.key_places[key], text)
+            read[key] = Located(self.own.read(value, findings), value.place)
+        return read
+
+    def _is_own(self, key: str, value: Node) -> bool:
+        known = {field.name for field in self.fields}
+        return key not in known and isinstance(value, MappingNode) and bool(SERVING_KEYS & value.values.keys())
+
+    def schema(self) -> dict[str, Any]:
+        known = "|".join(re.escape(field.name) for field in self.fields)
+        names = {"anyOf": [{"pattern": f"^({known})$"}, {"pattern": OWN_SERVICE_PATTERN}]}
+        return {
+            **super().schema(),
+            "title": "services of a job",
+            "additionalProperties": self.own.schema(),
+            "propertyNames": names,
+        }
+
+
+SERVING_KEYS: Final = frozenset({"command", "port", "ready"})
+"""What a user's own service has to say beside the settings of its container."""
+
+
+def job_services(declared: Record, container: Record) -> JobServices:
+    """Return the record of a job's services: the `declared` ones, and the user's own."""
+    own = Record(
+        "service of your own",
+        (
+            *(one for one in container.fields if one.name != "command"),
+            _PLACEMENT_FIELD,
+            Field("command", CommandShape(), "the command that serves", required=True),
+            Field("port", Quantity(WHOLE, minimum=1, maximum=65535), "the TCP port where it listens", required=True),
+            Field("ready", CommandShape(), "a command that ends with 0 once it can be used", required=True),
+        ),
+        container.rules,
+        container.misplaced_keys,
+    )
+    return JobServices(declared.what, declared.fields, declared.rules, declared.misplaced_keys, own=own)
+
+
 @dataclass(frozen=True)
 class ServicesOfWorkload(Rule):
     """A job configures only services of its workload."""
@@ -329,6 +394,8 @@ class ServicesOfWorkload(Rule):
         workload = self.workloads.get(name.text) if isinstance(name, ScalarNode) else None
         if workload is None and name is not None:
             return
+        if workload is not None and workload.name == OWN_COMMAND:
+            return  # any that is declared, and its own
         known = [service.name for service in workload.services] if workload is not None else []
         owner = f"workload {workload.name}" if workload is not None else "a life-cycle job"
         for key in services.values:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bench_common.errors import did_you_mean
 from bench_common.treatment import OPERATIONS, SYNTAX, Operation, parse_stop_condition
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.keys_command import MetricsShape
+from bench_master.scenario.guest import MetricsShape
 from bench_master.scenario.types import (
     DURATION,
     INVALID,

@@ -10,9 +10,16 @@ from bench_common.thresholds import parse_primary
 from bench_common.treatment import OWN_COMMAND, Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
-from bench_master.scenario.guest import PARAMS, find_parameter, parameter_shape, parse_param
+from bench_master.scenario.guest import (
+    COMMAND_FIELDS,
+    OWN_SERVICES,
+    PARAMS,
+    STEP_FIELDS,
+    find_parameter,
+    parameter_shape,
+    parse_param,
+)
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
-from bench_master.scenario.keys_command import COMMAND_FIELDS, STEP_FIELDS
 from bench_master.scenario.keys_run import PRIMARY
 from bench_master.scenario.matrix import (
     MAX_TREATMENTS,
@@ -130,6 +137,9 @@ class Resolver:
             settings["operations"] = own["operations"]
         else:
             settings |= {field.name: own[field.name] for field in COMMAND_FIELDS if field.name in own}
+            if "services" in own and own["services"].value is not INVALID:
+                # Those of the top level are settings for whoever needs them; a job's own command needs its job's.
+                settings[OWN_SERVICES] = Located(tuple(own["services"].value), own["services"].place)
             if "params" in own:
                 settings |= _parse_own_params(workload, own["params"])
         understood = self._parse_matrix_params(matrix.value, workload)

@@ -109,3 +109,31 @@ def test_a_command_of_ones_own_in_containers(workspace):
     }
     scenario = workspace.scenario(engines=["docker"], container=container, jobs=jobs(marks))
     check(finished(workspace, scenario), (marks / "setup").read_text())
+
+
+SERVE = """
+use IO::Socket::INET;
+my $listener = IO::Socket::INET->new(
+    LocalAddr => $ENV{LISTEN_HOST}, LocalPort => $ENV{LISTEN_PORT}, Listen => 5, ReuseAddr => 1) or die "no: $!";
+while (my $client = $listener->accept) { print $client "served: 42\\n"; close $client }
+"""
+ASK = 'use IO::Socket::INET; print IO::Socket::INET->new("$ARGV[0]:$ARGV[1]")->getline'
+READY = 'use IO::Socket::INET; exit !IO::Socket::INET->new("127.0.0.1:$ENV{LISTEN_PORT}")'
+
+
+@pytest.mark.parametrize("engine", ["native", pytest.param("docker", marks=pytest.mark.docker)])
+def test_a_command_is_the_client_of_a_service_of_ones_own(workspace, engine):
+    """The service is started and ready first, and the command gets its address."""
+    if engine == "docker":
+        require_images("weighbridge/base").close()
+    service = {"command": ["perl", "-e", SERVE], "port": 4242, "ready": ["perl", "-e", READY]}
+    job = {
+        "workload": "command",
+        "command": ["perl", "-e", ASK, "{answers.host}", "{answers.port}"],
+        "metrics": {"served": {"regex": r"served: (\d+)"}},
+        "services": {"answers": {"image": "weighbridge/base", **service}},
+        "container": {"image": "weighbridge/base"},
+    }
+    run = workspace.run(workspace.scenario(engines=[engine], job=job))
+    (row,) = run.document["treatments"]
+    assert row["metrics"]["served"]["median"] == 42

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, ScenarioError
-from bench_common.treatment import MetricSource, OwnCommand, Treatment
+from bench_common.treatment import MetricSource, OwnCommand, OwnService, Treatment
 from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from workloads.metric_sources import SEARCH_CPU_S, check_pattern, parse_path, read_metrics
+from workloads.registry import workload_of
 from workloads.script import job_limit_s, job_metrics, job_script, operation_limit_s, preparation_script
 
 
@@ -308,3 +309,52 @@ def test_the_documented_example_is_a_scenario():
     blocks = [block.astext() for block in tree(ROOT / "docs" / "workloads.rst").findall(nodes.literal_block)]
     (example,) = [text for text in blocks if text.startswith("name: my benchmark")]
     assert [one.engine for one in parse_scenario(Source("own.yaml", example)).treatments] == ["docker", "native"]
+
+
+# -- services -----------------------------------------------------------------------------------------------------
+
+CACHE = "services: {cache: {image: c, command: [serve, now], port: 6379, ready: [ping], memory: 64MiB}}"
+
+
+def test_a_command_can_be_the_client_of_a_service_of_ones_own():
+    """The service has its own command, port and check; its container has the usual settings."""
+    (one,) = load(OWN + CACHE)
+    assert one.job.own.services == (OwnService("cache", ("serve", "now"), 6379, ("ping",)),)
+    assert (one.services["cache"].image, one.services["cache"].memory_bytes) == ("c", 64 << 20)
+    (service,) = workload_of(one.job).services
+    assert [service.name, service.command, service.port, service.ready] == [
+        "cache",
+        ("serve", "now"),
+        6379,
+        ("ping",),
+    ]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=Treatment) == one
+
+
+def test_a_command_can_be_the_client_of_a_service_of_a_workload():
+    """Its image, command and files are those that the workload declares; the top level alone starts nothing."""
+    (one,) = load(OWN + "services: {mariadb: {memory: 1GiB}}")
+    assert one.services["mariadb"].image == "weighbridge/mariadb"
+    assert list(one.services["mariadb"].files) == ["/etc/weighbridge/my.cnf"]
+    assert [each.name for each in workload_of(one.job).services] == ["mariadb"]
+    (alone,) = load(OWN, "services: {mariadb: {memory: 1GiB}}\n")
+    assert alone.services == {}
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (OWN + "services: {mariadbb: {}}", "unknown key 'mariadbb' in the services (did you mean 'mariadb'?)"),
+        (OWN + "services: {c: {command: [s], port: 1, image: i}}", "key 'ready' is missing in the service"),
+        (OWN + "services: {c: {command: [s], port: 99999, ready: [r], image: i}}", "99999': expected a whole number"),
+        (OWN + "services: {C: {command: [s], port: 1, ready: [r], image: i}}", "'C' cannot name a service"),
+        (OWN + "services: {once: {command: [s], port: 1, ready: [r], image: i}}", "'once' cannot name a service"),
+        (OWN + "services: {c: {command: [s], port: 1, ready: [r]}}", "'services.c.image' is missing: engine docker"),
+        (OWN + "services: {c: {command: [s], port: 1, ready: [r], imag: i}}", "(did you mean 'image'?)"),
+        ("workload: mbw\n  " + CACHE, "workload mbw has no service 'cache'"),
+    ],
+)
+def test_what_is_wrong_with_a_service_is_told_once(job, told):
+    """A name that says nothing of serving is a misspelling; one that does needs all of it."""
+    (problem,) = problems(job)
+    assert told in problem
