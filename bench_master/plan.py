@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.engine_traits import baseline_engine
@@ -169,6 +169,19 @@ def make_plan(scenario: Scenario, seed: int) -> Plan:
         placed, treatments = [*first, *placed], (*treatments, *ceilings)
     trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))
     return Plan(treatments, trials, scenario.order, seed)
+
+
+def more_rounds(scenario: Scenario, plan: Plan, rounds: int) -> list[Trial]:
+    """Return the trials of so many rounds that follow those of a plan of the scenario, drawn by the same seed.
+
+    All treatments must have the same number of repeats.
+    """
+    compared = len(scenario.treatments)
+    last = max(trial.block for trial in plan.trials if trial.treatment < compared)
+    repeats = (last + 1 - max(scenario.warmup) + rounds,) * compared
+    longer = make_plan(replace(scenario, host_ceiling=False, repeats=repeats), plan.seed)
+    added = [trial for trial in longer.trials if trial.block > last]
+    return [replace(trial, index=len(plan.trials) + place) for place, trial in enumerate(added)]
 
 
 def _rounds(repeats: Sequence[int], warmup: Sequence[int]) -> Iterator[tuple[int, int, bool]]:

@@ -305,6 +305,7 @@ class _Resumed(_Event, total=False):
     cut_bytes: Count
     shift_ns: Instant
     run_label: Text
+    more_trials: Annotated[list[tuple[Count, Count, bool]], Meta(max_length=1 << 20)]
 
 
 class _Counts(TypedDict, total=False):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -40,9 +40,11 @@ RECORD_KINDS: Final = frozenset({"metrics", "errors", "outputs"})
 
 
 class SupersededTrials:
-    """Results that do not count, from the ``resumed`` events of a file."""
+    """Results that do not count, and trials that were added, from the ``resumed`` events of a file."""
 
     def __init__(self) -> None:
+        self.more_trials: list[Sequence[Any]] = []
+        """Trials that follow those of the header, as the header has them."""
         self._limits: dict[int, tuple[int, int]] = {}
         """For each repeated trial: the first job and the instant (ns) from which its results count."""
         self._first_jobs = np.zeros(1, "<u8")
@@ -54,6 +56,7 @@ class SupersededTrials:
         """Add an event; all but ``resumed`` are ignored, and so is a malformed one."""
         if event.get("kind") != RESUMED:
             return
+        self.more_trials += event.get("more_trials") or ()
         rerun, first_job, at_ns = event.get("rerun_trials"), event.get("first_job"), event.get("at_ns")
         if not isinstance(rerun, list) or not isinstance(first_job, int) or not isinstance(at_ns, int):
             return
@@ -125,6 +128,7 @@ class StatsFile:
         """Offset, kind and reason of the first of them."""
         self._header: dict[str, Any] | None = None
         self._superseded: SupersededTrials | None = None
+        self._is_extended = False
         self._spooled: BinaryIO | None = None
         if str(path) == STDIN:
             self.path = Path("<stdin>")
@@ -148,10 +152,19 @@ class StatsFile:
 
     @property
     def header(self) -> dict[str, Any]:
-        """Return the header; raise `StatsFileError` if the file ends within it."""
+        """Return the header, with the trials by which the run was extended.
+
+        Raises `StatsFileError` if the file ends within it.
+        """
         if self._header is None:
             empty = "the file is empty: its run ended before it began; delete the file, and run the scenario again"
             raise StatsFileError(f"{self.path}: nothing to read: {self.damage or empty}")
+        if not self._is_extended:
+            self._is_extended = True
+            known = len(self._header.get("treatments", ()))
+            more = [list(trial) for trial in self._superseded_trials().more_trials if trial[0] < known]
+            if more:
+                self._header["trials"] = [*self._header.get("trials", ()), *more]
         return self._header
 
     @property

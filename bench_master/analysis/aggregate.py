@@ -102,12 +102,16 @@ class PlannedJobs:
         self.looks: list[Mapping[str, Any]] = []
         """The events of a run that went on until its verdicts were settled: its looks, and what ended it."""
         self._unneeded: set[int] = set()
+        self.extensions: list[int] = []
+        """How many trials were added to the run each time that it was extended after its end."""
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Note the looks at the verdicts, and the trials that they made needless."""
         kind, trial = event.get("kind"), event.get("trial")
         if kind in ("last-look", "look", "rounds-over"):
             self.looks.append(event)
+        elif kind == RESUMED and event.get("more_trials"):
+            self.extensions.append(len(event["more_trials"]))
         elif kind == "trial-skipped" and "reason" in event and isinstance(trial, int):
             self._unneeded.add(trial)
             for measured in self._measured.values():

@@ -17,7 +17,7 @@ import numpy as np
 from bench_common.errors import UsageError
 from bench_common.thresholds import Primary, label_equals
 from bench_master.analysis.aggregate import Aggregator
-from bench_master.analysis.looks import Looks, find_looks, noise_floor, stopping_flags
+from bench_master.analysis.looks import Looks, extended_alpha, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.run_checks import RunChecks
 from bench_master.analysis.side_differences import SideDifferences, check_accepted
 from bench_master.analysis.trial_values import TrialTable
@@ -46,7 +46,6 @@ from bench_master.formatting import format_change, format_value
 from bench_master.scenario.keys_run import label_text, unmatched_labels
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.decision import (
-    ALPHA,
     DEFAULT_MARGIN,
     Rules,
     TrialValues,
@@ -92,6 +91,11 @@ class Evidence:
     """Smaller differences are *same*, as a share."""
     looks: Looks | None = None
     """The looks at a run that went on until its verdicts were settled; None for a fixed number of rounds."""
+
+    @property
+    def alpha(self) -> float:
+        """Return how often any of the comparisons may err."""
+        return extended_alpha(len(self.ledger.plan.extensions))
 
     def title(self, treatment: int) -> str:
         """Return a treatment's title."""
@@ -140,7 +144,7 @@ def build_verdicts(
     twins = _twins(every, again)
     own = replace(evidence, pairs=twins)
     floor, floor_flags = noise_floor([_compare_pair(pair, own, None) for pair in twins])
-    run_flags = [*floor_flags, *checks.flags, *stopping_flags(looks)]
+    run_flags = [*floor_flags, *checks.flags, *stopping_flags(looks, ledger.plan.extensions)]
     refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
     figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
     return VerdictsReport(
@@ -148,7 +152,9 @@ def build_verdicts(
         version=VERDICTS_VERSION,
         answer=answer_line(comparisons),
         question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
-        family=FamilyReport(alpha=ALPHA, comparisons=len(pairs), margin=margin, control="bonferroni-interval"),
+        family=FamilyReport(
+            alpha=evidence.alpha, comparisons=len(pairs), margin=margin, control="bonferroni-interval"
+        ),
         design=_design_report(evidence, design),
         comparisons=comparisons,
         runs=RunChecksReport(
@@ -334,6 +340,7 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> Compar
     rules = Rules(
         comparisons=len(evidence.pairs),
         margin=evidence.margin,
+        alpha=evidence.alpha,
         look=None if looks is None else looks.levels(pair.a, pair.b),
         lower_is_better=figure.direction == "lower",
         words=words_of(figure),

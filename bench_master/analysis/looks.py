@@ -13,7 +13,15 @@ from typing import Any
 
 from bench_master.analysis.verdict_types import ComparisonReport, FlagReport, StoppingReport, VerdictsReport
 from bench_master.scenario.model import is_again
-from bench_master.verdicts.stopping import FEWEST_ROUNDS, GAP_ROUNDS, MOST_ROUNDS, Look, nominal_levels
+from bench_master.verdicts.decision import ALPHA
+from bench_master.verdicts.stopping import (
+    EXTENDED_ALPHA,
+    FEWEST_ROUNDS,
+    GAP_ROUNDS,
+    MOST_ROUNDS,
+    Look,
+    nominal_levels,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +156,18 @@ def _width(one: ComparisonReport) -> float:
     return math.inf if one.low is None or one.high is None else one.high - one.low
 
 
-def stopping_flags(looks: Looks | None) -> list[FlagReport]:
-    """Return a note on the effects of a run that stopped early."""
+def extended_alpha(extensions: int) -> float:
+    """Return the level of a run that was extended so often: each end of it was a chance to find something."""
+    return ALPHA if not extensions else EXTENDED_ALPHA * 2.0 / (extensions + 1)
+
+
+def stopping_flags(looks: Looks | None, extensions: Sequence[int]) -> list[FlagReport]:
+    """Return a note on the effects of a run that stopped early, and one on a run that was extended."""
+    if extensions:
+        trials, level = sum(extensions), 100.0 * extended_alpha(len(extensions))
+        text = f"the run was extended by {trials} trials after its end, so it is judged at {level:.3g} %: "
+        text += "to judge it twice at 5 % errs more often"
+        return [FlagReport(kind="extended", where="", level="note", p=None, size=None, text=text)]
     if looks is None or looks.ended != "settled":
         return []
     text = f"the run stopped after round {looks.report().look} of at most {looks.last}: "

@@ -472,6 +472,8 @@ class RunOptions:
     """The scenario: a file, or the name of a ready-made one; None only with `resume`."""
     resume: Path | None
     """The stats file of the run to continue."""
+    more: int | None
+    """By how many rounds to extend the run in `resume`, which is complete."""
     set: tuple[str, ...]
     """Keys of the scenario to override, as ``KEY=VALUE``."""
     definition: DefinitionFlags
@@ -562,4 +564,10 @@ def _add_resume_option(parser: argparse.ArgumentParser, scenario: argparse.Actio
         metavar="FILE",
         help="continue a killed or interrupted run from its stats file, which holds its plan and options (-f can be "
         "left out): run what is missing",
+    )
+    parser.add_argument(
+        "--more",
+        type=int_range(1, 1000),
+        metavar="N",
+        help="with --resume: extend a complete run by N rounds; its comparisons are then judged at 2.5%%",
     )

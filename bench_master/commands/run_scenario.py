@@ -87,6 +87,8 @@ def run(options: RunOptions) -> int:
     """Run the scenario, or continue a run; return the exit code."""
     if options.resume is not None:
         return _resume(options)
+    if options.more is not None:
+        raise UsageError(f"--more {options.more}: it extends a complete run: name its file with --resume FILE")
     assert options.file is not None
     scenario = _with_options(load_scenario_or_definition(options.file, options.set, options.definition), options)
     scenario = apply_verdict_options(scenario, options.verdicts)
@@ -135,15 +137,17 @@ def _resume(options: RunOptions) -> int:
     path = options.resume
     assert path is not None
     with closing(ResumableRun(path)) as past, run_claim(str(past.header["run_id"])):
-        if past.complete:
-            tell(f"{path}: the run is complete; nothing to resume")
+        if past.complete and options.more is None:
+            tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
             return int(ExitCode.OK)
         options = restore_options(options, past)
         scenario = _with_options(resumed_scenario(options, past), options)
-        plan = make_plan(scenario, choose_seed(scenario, options.load))
+        plan = past.with_added_trials(make_plan(scenario, choose_seed(scenario, options.load)))
         fleet_names = expected_worker_names(options.fleet)
         _, slots = _policy(plan, options, fleet_names)
         past.check_plan(_apply_user_count(plan, slots, options.load))
+        if options.more is not None:
+            plan = past.extended(plan, scenario, options.more)
         if not options.quiet:
             tell(f"resuming {path}: {past.summary()}")
         if options.dry_run:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +20,13 @@ from bench_common.files import STDIN
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, StatsFile, StatsWriter, SupersededTrials
 from bench_master.formatting import plural
-from bench_master.plan import Plan
+from bench_master.plan import Plan, Trial, more_rounds
 from bench_master.run.dispatcher import DEFAULT_LEASE_S
 from bench_master.run.journal import operation_names, read_clock, versions
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.recorder import describe_loss
 from bench_master.run.resume_state import REPLAYED_KINDS, ResumeState, replay
+from bench_master.scenario import Scenario
 
 CLEANUP_GRACE_S: Final = 5.0
 """How long workers whose lease has ended are given to remove what they left."""
@@ -44,6 +46,7 @@ class ResumableRun:
         self.header = self.stats.header
         self._writer = StatsWriter(path, reopen=True)
         self._part_id = secrets.token_hex(4)
+        self._more_trials: list[Trial] = []
         try:
             self.state = self._read()
         except BaseException:
@@ -115,6 +118,27 @@ class ResumableRun:
         needless = f", {unneeded} more not needed" if unneeded else ""
         text += f", {planned - complete - rerun} not begun{needless}"
         return f"{text}; the last part of the run ended as {self.state.status}"
+
+    # -- more rounds -------------------------------------------------------------------------------------------
+
+    def with_added_trials(self, plan: Plan) -> Plan:
+        """Return the plan with the trials by which earlier parts extended the run."""
+        added = enumerate(self.header["trials"][len(plan.trials) :], len(plan.trials))
+        return replace(plan, trials=(*plan.trials, *(Trial(index, *trial) for index, trial in added)))
+
+    def extended(self, plan: Plan, scenario: Scenario, rounds: int) -> Plan:
+        """Return the plan with more rounds, which the next part will add; raise `UsageError` where it cannot be."""
+        path, advice = self.stats.path, "begin a new run"
+        if not self.complete:
+            raise UsageError(f"--more {rounds}: {path} is not complete: first resume it without --more")
+        if scenario.until_verdict is not None:
+            raise UsageError(f"--more {rounds}: {path} went on until it was settled, or its last look: {advice}")
+        if plan.order == "blocked" or len(set(scenario.repeats)) > 1:
+            raise UsageError(
+                f"--more {rounds}: {path} has no whole rounds, by its order or its unequal repeats: {advice}"
+            )
+        self._more_trials = more_rounds(scenario, plan, rounds)
+        return replace(plan, trials=(*plan.trials, *self._more_trials))
 
     # -- checks ------------------------------------------------------------------------------------------------
 
@@ -224,6 +248,7 @@ class ResumableRun:
                 "cut_bytes": self._torn_bytes,
                 "shift_ns": shift_ns,
                 "run_label": self.run_label,
+                "more_trials": [[trial.treatment, trial.block, trial.warmup] for trial in self._more_trials],
                 "argv": list(argv),
                 "versions": versions(),
             },
