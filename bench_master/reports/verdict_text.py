@@ -153,12 +153,21 @@ def _named(name: str, found: Sequence[ComparisonReport], of: int, *, groups: boo
     """Return a name with where one word holds for it, and by how much it differs."""
     facts = []
     if len(found) > 1:
-        facts.append(f"in all {of}" if len(found) == of else f"in {len(found)} of {of}")
+        facts.append("in all" if len(found) == of else f"in {len(found)} of {of}")
     elif groups and found[0].group:
         facts.append(found[0].group)
     if found[0].verdict in _SIDED:
-        facts.append(" to ".join(dict.fromkeys(change_text(each) for each in (found[0], found[-1]))))
+        facts.append(_span([change_text(found[0]), change_text(found[-1])]))
     return f"{name} ({', '.join(facts)})" if facts else name
+
+
+def _span(ends: Sequence[str]) -> str:
+    """Return two figures as a range with their unit once: ``6.27 to 7.43 times``."""
+    first, last = ends
+    if first == last:
+        return first
+    number, _, unit = first.rpartition(" ")
+    return f"{number if unit == last.rpartition(' ')[2] else first} to {last}"
 
 
 def _best_first(comparisons: Iterable[ComparisonReport]) -> list[ComparisonReport]:
@@ -281,9 +290,7 @@ def remark_text(comparison: ComparisonReport) -> str:
     elif comparison.verdict == "inconclusive" and comparison.reason == _OPEN:
         parts.append("no number of rounds within reach would settle it: lower the noise, or widen the margin")
     if comparison.confidence < _FULL_INTERVAL and interval_text(comparison) != "-":
-        parts.append(
-            f"the interval is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})"
-        )
+        parts.append(f"shown is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})")
     if comparison.lost:
         parts.append(f"{plural(comparison.lost, 'round')} lost")
     return one_line("; ".join(parts))
@@ -344,7 +351,7 @@ def _plain(value: float) -> str:
 
 def _smallest(comparisons: Sequence[ComparisonReport]) -> str:
     known = sorted(each.mde for each in comparisons if each.mde is not None and math.isfinite(each.mde))
-    return " to ".join(dict.fromkeys(_share(value) for value in (known[0], known[-1]))) if known else ""
+    return _span([_share(known[0]), _share(known[-1])]) if known else ""
 
 
 def _share(value: float | None) -> str:

@@ -179,7 +179,7 @@ def test_what_limits_an_interval_is_said(document):
     verdicts = replace(verdicts, gates=(GateReport("--require-verdict", "passed", "", "each has a word", 0),))
     text = " ".join(page(document, verdicts).split())
     assert "2.50 times [2.20, 2.90] 3" in text
-    assert "too few for an interval; the interval is the range of 3 rounds (75.0%)" in text
+    assert "too few for an interval; shown is the range of 3 rounds (75.0%)" in text
     assert "300 times [172, open] 20 2 rounds lost" in text
     assert "+1.20 ms [+1.00 ms, +1.50 ms]" in text
     assert "is shown; no number of rounds within reach would settle it: lower the noise, or widen the margin" in text
