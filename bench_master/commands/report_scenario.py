@@ -29,6 +29,7 @@ NAME = "report-scenario"
 HELP = "print the report of a stats file"
 
 EPILOG = f"""\
+The text report is one page: -v shows all of it, -q only the verdicts, one on each line.
 The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
 {GATES_EPILOG}

@@ -64,7 +64,7 @@ HELP = "run a scenario on local or remote workers, save the stats file and print
 
 EPILOG: Final = f"""\
 Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans up. The stats file is valid either
-way.
+way. The report is one page: -v shows all of it, -q only the verdicts.
 
 {GATES_EPILOG}
 Exit codes: 0 ok, 1 a threshold or gate failed, 2 scenario error, 3 run incomplete, 4 a gate could not be judged,
