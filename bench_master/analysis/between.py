@@ -18,6 +18,7 @@ import numpy as np
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import label_equals
+from bench_master.analysis.run_checks import series_flags
 from bench_master.analysis.run_summary import (
     RunSummary,
     TreatmentSummary,
@@ -28,6 +29,7 @@ from bench_master.analysis.run_summary import (
     property_differences,
     read_paths,
     summarize,
+    with_titles_of,
 )
 from bench_master.analysis.verdict_types import (
     VERDICTS_FORMAT,
@@ -121,6 +123,8 @@ def choose_runs(
     like = fresh or past
     if alone and not past:
         raise UsageError(f"{new[0].file}: is the same run as {earlier[0].file}; name two runs")
+    if alone:
+        past = [with_titles_of(past[0], fresh[0])]
     if alone or not past:
         return Sides(past, fresh, out, _between(past, fresh, options), options)
     fresh, strange = _alike(fresh, like[-1], options)
@@ -332,10 +336,11 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
         if past is not None and fresh is not None and between_runs.anchor_helps(a.values, a.values - past.values):
             a, b, note = past, fresh, f"relative to {anchored}"
     if not len(a) or not len(b):
-        return _report(title, treatment, a, b, None, reason or "no value on one side", len(others))
+        found = _report(title, treatment, a, b, None, reason or "no value on one side", len(others))
+        return _with_series_flags(found, sides) if design == "single" else found
     if design == "single" or (reason is not None and len(a) + len(b) == 2):  # noqa: PLR2004  one run each
         within = _within(sides, treatment, rules)
-        return _report(title, treatment, a, b, within, reason, len(others))
+        return _with_series_flags(_report(title, treatment, a, b, within, reason, len(others)), sides)
     if design == "archive":
         first = current_regime(a, sides.margin)
         regime = a.part(first)
@@ -377,7 +382,8 @@ def _why_refused(sides: Sides, design: Design, earlier: int, new: int, others: S
         more = " ..." if len(wrong) > 2 else ""  # noqa: PLR2004  names
         names = ", ".join(one.name for one in wrong[:2])
         also = f"; they also differ in {names}{more}" if wrong else ""
-        return f"{_REASONS['single']}{also}"
+        origin = next((run.problem for run in (*sides.earlier, *sides.new) if run.imported), None)
+        return "; ".join([*others, *([origin] if origin else []), f"{_REASONS['single']}{also}"])
     if wrong := [one for one in sides.differences if one.level == "refusal"]:
         return f"the sides differ in {_names(wrong)}; --accept {_quoted(wrong[0].name)} if that is what you compare"
     if not earlier or not new:
@@ -404,6 +410,20 @@ def _within(sides: Sides, treatment: TreatmentSummary, rules: Rules) -> Verdict 
             levels.append(RunLevels(*(np.log(part[known]) for part in (one.values, one.low, one.high))))
     a, b = levels
     return between_runs.of_groups(a, b, rules) if between_runs.can_rank(len(a), len(b)) else None
+
+
+def _with_series_flags(report: ComparisonReport, sides: Sides) -> ComparisonReport:
+    """Return the comparison of two runs with what makes the trials of either more than one number."""
+    pair = [sides.earlier[-1].treatments[report.b], sides.new[-1].treatments[report.b]]
+    flags = [list(series_flags(one.title, one.trials.values, sides.margin)) for one in pair]
+    whole = [all(flag.level != "refusal" for flag in own) for own in flags]
+    return replace(
+        report,
+        a=report.a if pair[0].title == report.b else pair[0].title,
+        a_value=report.a_value if whole[0] else None,
+        b_value=report.b_value if whole[1] else None,
+        flags=[*report.flags, *flags[0], *flags[1]],
+    )
 
 
 def _report(

@@ -42,6 +42,7 @@ from bench_master.analysis.report_types import (
     ScenarioReport,
     TotalsReport,
 )
+from bench_master.analysis.run_checks import series_warnings
 from bench_master.analysis.treatment_types import (
     JobCounts,
     MetricReport,
@@ -55,6 +56,7 @@ from bench_master.analysis.validity import timing_error, timing_warning, timing_
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import plural
 from bench_master.scenario.model import is_again
+from bench_master.verdicts.diagnosis import MIN_DRIFT
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 2
@@ -96,21 +98,26 @@ def build_document(
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
     trials = TrialCollector(
-        header, options.failures, {worker: str(body.get("host")) for worker, body in ledger.hosts.items()}
+        header,
+        options.failures,
+        {worker: str(body.get("host")) for worker, body in ledger.hosts.items()},
+        alone=len(header.get("trials", ())) >= MIN_DRIFT,
     )
     _second_pass(stats, ledger, spans, exact, costs, host_cpu, trials)
     ledger.disturbances.settle(ledger.hosts, spans)
     treatments = _treatments(
         ledger, exact, percentiles, pctile, costs, host_cpu, whole=damage is None and ledger.footer is not None
     )
-    verdicts = build_verdicts(header, ledger, trials.table(ledger), options) if trials.kinds else None
+    table = trials.table(ledger) if trials.kinds else None
+    verdicts = build_verdicts(header, ledger, table, options) if table is not None else None
+    series = [] if table is None or verdicts is not None or header.get("noop") else series_warnings(ledger, table)
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, stats, options)
     gates = document_gates(header, options)
     check_gates(gates, [each.treatment for each in treatments])
     if verdicts is not None:
         verdicts = with_gates(verdicts, gates, treatments)
-    return _document(stats, ledger, damage, pctile, treatments, verdicts)
+    return _document(stats, ledger, damage, pctile, treatments, verdicts, series)
 
 
 def _second_pass(
@@ -156,6 +163,7 @@ def _document(
     pctile: float,
     treatments: list[TreatmentReport],
     verdicts: VerdictsReport | None,
+    series: Sequence[str],
 ) -> ReportDocument:
     header, footer = stats.header, ledger.footer or {}
     scenario = header.get("scenario", {})
@@ -185,6 +193,7 @@ def _document(
             *timing_warnings(treatments),
             *ledger.disturbances.warnings(),
             *open_warnings(treatments),
+            *series,
         ],
         remarks=[str(remark) for remark in footer.get("remarks", ())],
         totals=totals,

@@ -18,7 +18,7 @@ from bench_master.analysis.trial_values import TrialTable
 from bench_master.analysis.verdict_types import ComparisonReport, FlagLevel, FlagReport
 from bench_master.formatting import format_change, format_value
 from bench_master.verdicts import diagnosis, signed_rank
-from bench_master.verdicts.decision import MIN_GAP_ROUNDS
+from bench_master.verdicts.decision import DEFAULT_MARGIN, MIN_GAP_ROUNDS
 from bench_master.verdicts.diagnosis import Finding, Values
 
 DECIDED: Final = frozenset({"faster", "slower", "better", "worse"})
@@ -317,6 +317,28 @@ class RunChecks:
             ),
         }
         return [name for kind, (name, possible) in checks.items() if possible and kind not in kinds]
+
+
+def series_flags(title: str, values: Values, margin: float) -> Iterator[FlagReport]:
+    """Yield what makes the trials of one treatment, in the order in which they ran, more than one number."""
+    known = values[np.isfinite(values) & (values > 0.0)]
+    findings = diagnosis.find(np.log(known), math.log1p(margin))
+    if findings:
+        yield _flag(findings, title, "refusal", f"{title}: no single number: {described(findings)}")
+    if len(known) < len(values):
+        lost = len(values) - len(known)
+        text = f"{title}: {lost} of {len(values)} trials have no value: what is left are survivors"
+        yield FlagReport("failed", title, "warning", None, lost / len(values), text)
+
+
+def series_warnings(ledger: Aggregator, trials: TrialTable, margin: float = DEFAULT_MARGIN) -> list[str]:
+    """Return the flags of treatments that are compared with nothing, in words."""
+    return [
+        flag.text
+        for index in sorted(trials.figures)
+        for flag in series_flags(str(ledger.treatments[index].get("title")), trials.values(index).values, margin)
+        if flag.kind != "failed"
+    ]
 
 
 def _measured(trials: TrialTable, treatment: int) -> Iterator[_Trial]:

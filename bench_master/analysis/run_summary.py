@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -109,6 +109,8 @@ class RunSummary:
     """The scenario's margin; None if it has none."""
     treatments: Mapping[str, TreatmentSummary]
     """Its treatments by title."""
+    imported: bool = False
+    """Whether it was measured elsewhere."""
     problem: str = ""
     """Why it does not count among others: it is incomplete, damaged, a no-op run; empty if it does."""
     incomplete: bool = False
@@ -141,15 +143,40 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
         began_s=_seconds(created),
         scenario=str((header.get("scenario") or {}).get("name")),
         hosts={
-            str(body.get("host")): HostSummary(body.get("fingerprint") or {}, body.get("engines") or {})
+            str(body.get("host") or body.get("environment")): HostSummary(
+                body.get("fingerprint") or {}, body.get("engines") or {}
+            )
             for body in ledger.hosts.values()
         },
         harness=str((header.get("versions") or {}).get("weighbridge")),
         margin=(header.get("verdicts") or {}).get("margin"),
         treatments=treatments,
+        imported=bool(header.get("imported")),
         problem=problem,
         incomplete=bool(damage) or status != "complete",
     )
+
+
+def with_titles_of(run: RunSummary, like: RunSummary) -> RunSummary:
+    """Return a run whose treatments stand under the titles of their counterparts in `like`, if it shares none.
+
+    Counterparts have the same labels but for the environment; one treatment each are counterparts, too, and what
+    their labels say counts as parameters.
+    """
+    if run.treatments.keys() & like.treatments.keys():
+        return run
+    if len(run.treatments) == len(like.treatments) == 1:
+        ((title, other),) = like.treatments.items()
+        (own,) = run.treatments.values()
+        definition = {**own.definition, "labels": other.definition.get("labels")}
+        return replace(run, treatments={title: replace(own, definition=definition)})
+    known = {_labels_elsewhere(one): one for one in run.treatments.values()}
+    found = {title: known.get(_labels_elsewhere(one)) for title, one in like.treatments.items()}
+    return replace(run, treatments={title: one for title, one in found.items() if one is not None})
+
+
+def _labels_elsewhere(treatment: TreatmentSummary) -> tuple[tuple[str, str], ...]:
+    return tuple((key, str(value)) for key, value in treatment.labels.items() if key != "environment")
 
 
 def _read(stats: StatsFile, ledger: Aggregator, collector: TrialCollector) -> None:

@@ -178,6 +178,9 @@ def write_import(path: Path, what: ImportSpec) -> None:
 def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
     labels = {"environment": what.environment, "engine": what.engine, **group.labels}
     given = {name for at in group.members for name in what.runs[at][1].metrics}
+    # A label that names a parameter states it: results with other values are not compared.
+    own = {parameter.name for parameter in what.workload.parameters}
+    params = {key: value for key, value in group.labels.items() if key in own} | dict(group.stated_params)
     metrics = {one.name: {"unit": one.unit, "direction": one.direction} for one in what.workload.metrics}
     return {
         "index": index,
@@ -185,7 +188,7 @@ def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
         "title": " ".join(f"{key}={value}" for key, value in labels.items()),
         "environment": what.environment,
         "engine": what.engine,
-        "job": {"kind": "guest", "workload": what.workload.name, "params": dict(group.stated_params)},
+        "job": {"kind": "guest", "workload": what.workload.name, "params": params},
         "operation_names": [],
         "jobs_per_trial": 1,
         "metrics": {name: metric for name, metric in metrics.items() if name in given},

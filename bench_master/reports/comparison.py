@@ -213,7 +213,7 @@ def _when(change_: ChangeReport) -> str:
 
 
 def _warnings(verdicts: VerdictsReport, *, verbose: bool) -> Iterator[str]:
-    for flag in verdicts.runs.flags:
+    for flag in (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags)):
         yield from paragraph(one_line(f"! {flag.text}"), indent=2, hanging=4)
     found = verdicts.environment.differences
     if not found:

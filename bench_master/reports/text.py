@@ -124,11 +124,23 @@ def _figures(document: ReportDocument) -> Iterator[str]:
     """Yield the figures of a run that has nothing to compare."""
     names = treatment_names(document)
     yield ""
+    if names:
+        yield from paragraph(f"No verdict: {_why_no_verdict(document)}")
+        yield ""
     if len(names) == 1:
         yield from heading(names[0], "-")
         yield from treatment_block(document.treatments[0], document)
     elif names:
         yield from overview_table(document, names)
+
+
+def _why_no_verdict(document: ReportDocument) -> str:
+    if document.run.noop:
+        return "a no-op run measures the harness."
+    ran = [entry for entry in document.treatments if not entry.skipped]
+    if len(ran) < 2:  # noqa: PLR2004  sides
+        return "there is one treatment, so nothing to compare within this run. 'bench-master compare' compares runs."
+    return "no two treatments share a job; name what to compare, such as --baseline job=NAME."
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:

@@ -104,7 +104,7 @@ class Verdict:
             return max(self.low, -self.high, 0.0)
         if self.low <= 1.0 <= self.high:
             return 0.0
-        return self.low - 1.0 if self.low > 1.0 else 1.0 / self.high - 1.0
+        return self.low - 1.0 if self.low > 1.0 else 1.0 - self.high
 
 
 class _Side:
