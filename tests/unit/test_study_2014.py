@@ -80,7 +80,7 @@ def test_a_significant_and_implausible_figure_is_refused(tmp_path, capsys):
     text, found = compared(capsys, *(imported(tmp_path, CPU, place) for place in ("bare-metal", "vm")))
     assert (found["verdict"], found["a"]) == ("refused", "environment=bare-metal engine=docker")
     assert [found[end] for end in ("low", "high")] == pytest.approx([0.8639, 0.8641], abs=1e-4)
-    for part in ("REFUSED", "[-13.61, -13.59]", "nobody knows", "A shift of 14", "host: bare-metal -> vm"):
+    for part in ("REFUSED", "[-13.61, -13.59]", "nobody knows", "A shift of 13.6 %", "host: bare-metal -> vm"):
         assert part in text
     assert found["flags"] == []
 
