@@ -83,7 +83,10 @@ class _Durations:
         self.count += len(durations)
         earliest = durations
         if lateness.any():
-            earliest = np.where(lateness >= UNKNOWN_LATENESS_NS, 0, (durations - lateness).clip(0))
+            earliest = durations - lateness
+            np.maximum(earliest, 0, out=earliest)
+            if lateness.max() >= UNKNOWN_LATENESS_NS:
+                earliest[lateness >= UNKNOWN_LATENESS_NS] = 0
         self.exact.append(durations)
         self.earliest.append(earliest)
         if self.count > MAX_JOBS:

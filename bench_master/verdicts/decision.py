@@ -262,6 +262,8 @@ def _by_gap(a: _Side, b: _Side, known: Any, rules: Rules) -> Verdict:
     rounds, point = int(known.sum()), (b.values - a.values)[known]
     word: Word = "inconclusive"
     reason: str | None = f"{rounds} rounds are too few" if rounds != 1 else "1 round is too few"
+    if not rounds and len(known):
+        reason = "no round has a value on both sides"
     exact = _gap_word(a.values[known], a.values[known], b.values[known], b.values[known], rules)
     if exact is not None:
         banded = _gap_word(a.low[known], a.high[known], b.low[known], b.high[known], rules)

@@ -45,17 +45,16 @@ def quantiles(values: Numbers, wanted: Sequence[float], zeros: int = 0, infinite
     count = len(values) + zeros + infinite
     if not count:
         return [math.nan] * len(wanted)
-    positions = [type8_position(count, q) for q in wanted]
-    # As indices from 0: below 0 are the zeros, beyond the values what is infinite.
-    places = [(rank - 1 - zeros, share) for rank, share in positions]
-    inside = sorted({each for place, _ in places for each in (place, place + 1) if 0 <= each < len(values)})
-    ordered = np.partition(values, inside) if inside else values
+    # Sorting uses the processor's vectors and is several times as fast as finding more than two ranks.
+    ordered = np.sort(values)
 
     def at(place: int) -> float:
         return 0.0 if place < 0 else float(ordered[place]) if place < len(values) else math.inf
 
     found = []
-    for place, share in places:
+    for rank, share in (type8_position(count, q) for q in wanted):
+        # An index from 0: below 0 are the zeros, beyond the values what is infinite.
+        place = rank - 1 - zeros
         first = at(place)
         found.append(first + share * (at(place + 1) - first) if share and math.isfinite(first) else first)
     return found

@@ -19,6 +19,7 @@ SMALL = [
     ("memory.py", "--jobs", "100,200"),
     ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("report_time.py", "--jobs", "1k", "--repeats", "1"),
+    ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64", "--stub", "python"),
 ]

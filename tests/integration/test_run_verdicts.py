@@ -1,0 +1,70 @@
+"""Verdicts of real runs: from the scenario's keys to the report, with native processes."""
+
+import json
+
+LIFECYCLE = ["run", "wait", "remove"]
+
+
+def comparison(document):
+    (only,) = document["verdicts"]["comparisons"]
+    return only
+
+
+def test_a_run_ends_with_what_may_be_said_of_its_treatments(workspace):
+    """Baseline, margin and figure go from the scenario to the file and the report; options override them."""
+    scenario = workspace.scenario(
+        job={"operations": LIFECYCLE, "container": {"command": ["sleep", "0.3"]}, "primary": "wait.mean"},
+        matrix={"container.command": [["sleep", "0.01"], ["sleep", "0.3"]]},
+        iterations=2,
+        repeats=6,
+        baseline={"command": "sleep 0.3"},
+        margin="5%",
+    )
+    wrong = workspace.master("run-scenario", "-f", scenario, "--workers", 1, "--baseline", "comand=true")
+    assert (wrong.status, len(wrong.errors)) == (2, 1)
+    assert "did you mean 'command'?" in wrong.errors[0]
+
+    run = workspace.run(scenario)
+    assert run.header["verdicts"] == {"baseline": {"command": "sleep 0.3"}, "margin": 0.05}
+    assert [each["primary"] for each in run.header["treatments"]] == ["wait.mean", "wait.mean"]
+    found = run.document["verdicts"]
+    only = comparison(run.document)
+    assert found["question"] == "Commands against sleep 0.3: wait time (mean of a trial), margin 5 %"
+    assert (only["verdict"], only["name"], only["rounds"], only["lost"]) == ("faster", "sleep 0.01", 6, 0)
+    assert only["high"] < 0.9
+    # Each stamp is exact or late by a known time: the interval covers that.
+    assert only["band"]["why"] == "clock"
+    assert only["low"] <= only["band"]["low"]
+    assert found["answer"].startswith("FASTER sleep 0.01 ")
+
+    other = workspace.master(
+        "report-scenario", "-s", run.stats, "--format", "json", "--baseline", "command=sleep 0.01", "--margin", "1%"
+    )
+    turned = json.loads(other.out)
+    assert comparison(turned)["verdict"] == "slower"
+    assert turned["verdicts"]["family"]["margin"] == 0.01
+    typo = workspace.master("report-scenario", "-s", run.stats, "--baseline", "command=sleep 0.1")
+    assert (typo.status, len(typo.errors)) == (2, 1)
+    assert "command is one of: sleep 0.01, sleep 0.3" in typo.errors[0]
+
+
+def test_jobs_that_fail_are_no_survivors(workspace):
+    """One treatment fails in every other job: no median is known, and that it fails more often is said by itself."""
+    flaky = ["sh", "-c", 'n=$(cat "$COUNT" || echo 0); echo $((n + 1)) > "$COUNT"; exit $((n % 2))']
+    scenario = workspace.scenario(
+        job={
+            "operations": LIFECYCLE,
+            "container": {"command": ["true"], "env": {"COUNT": str(workspace.folder / "count")}},
+        },
+        matrix={"container.command": [["true"], flaky]},
+        iterations=4,
+        repeats=8,
+    )
+    run = workspace.run(scenario)
+    only = comparison(run.document)
+    assert (only["verdict"], only["band"]["why"]) == ("inconclusive", "failed")
+    assert {"failures", "failure-share"} <= {flag["kind"] for flag in only["flags"]}
+    survivors = workspace.master("report-scenario", "-s", run.stats, "--format", "json", "--failures", "at-random")
+    left_out = comparison(json.loads(survivors.out))
+    assert left_out["high"] is not None
+    assert any("left out" in flag["text"] for flag in left_out["flags"])
