@@ -59,6 +59,21 @@ def test_the_plain_reference_runs_alone():
     assert result.stdout.endswith(" jobs/s\n")
 
 
+@pytest.mark.parametrize("engine", ["native", pytest.param("docker", marks=pytest.mark.docker)])
+def test_a_treatment_against_itself(engine):
+    """Each method's share of false differences, with its interval; one run alone proves nothing against the level."""
+    if engine == "docker":
+        require_images("weighbridge/base").close()
+    sizes = ("--runs", "1", "--rounds", "6", "--jobs", "2", "--pairs", "1")
+    result = run("aa.py", "--engine", engine, *sizes)
+    assert result.returncode == 0, result.stderr
+    rows = result.stdout.partition("95 % interval\n")[2].splitlines()
+    names = [row.partition("  ")[0] for row in rows]
+    assert names[0] == "Weighbridge, any verdict of a run"
+    assert {"Welch, pooled jobs", "Mann-Whitney, trials"} <= set(names)
+    assert all(" of 1 " in row and row.endswith("]") for row in rows)
+
+
 @pytest.mark.docker
 @pytest.mark.parametrize("end", ["kill", pytest.param("stop", marks=pytest.mark.slow)])
 def test_life_cycles_are_compared_with_docker_itself(end):
