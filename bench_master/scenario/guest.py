@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import closest_match, did_you_mean
+from bench_common.thresholds import CONTAINERS, JOBS_PER_S
 from bench_common.treatment import MATCH_CHOICES, OUTPUT_STREAMS, OWN_COMMAND, MetricSource, OwnCommand, OwnService
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.types import (
@@ -145,6 +146,7 @@ MAX_METRICS: Final = 100
 """The most metrics of one command."""
 METRIC_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
 """Names that thresholds can use, too."""
+_TAKEN: Final = (COMMIT_BYTES, STATS_READINGS, JOBS_PER_S, CONTAINERS)
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,8 @@ class MetricsShape(Shape):
         if not re.fullmatch(METRIC_NAME_PATTERN, name):
             text = f"{name!r} cannot name a metric: use up to 64 letters, digits, _ and -, with a letter first"
             found.add(node.key_places[name], text)
-        elif name in (COMMIT_BYTES, STATS_READINGS):
-            text = f"'{name}' is a metric that Weighbridge measures itself: choose another name"
+        elif name in _TAKEN:
+            text = f"'{name}' is a figure that Weighbridge measures itself: choose another name"
             found.add(node.key_places[name], text, deep=True)
         read = _METRIC.read(value, found)
         findings.merge(found, deep=False)

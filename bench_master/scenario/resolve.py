@@ -223,6 +223,9 @@ class Resolver:
             self._findings.add(given.place, f"'{PRIMARY}': {error}", deep=True)
             return str(given.value)
         reason = fixed_reason(treatment, figure)
+        if figure.kind == "metric" and not job_metrics(treatment)[figure.name]["direction"]:
+            message = f"{figure.name} has no direction: add 'better: higher' or 'better: lower' to the metric"
+            self._findings.add(given.place, f"'{PRIMARY}': {message}, or use another figure", deep=True)
         if reason is not None:
             instead = default_primary(treatment)
             message = (

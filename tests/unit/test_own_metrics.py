@@ -236,6 +236,18 @@ def test_exec_has_metrics_too():
     assert job_script(one)[1].metrics == (MetricSource("n", regex="(.)", better="lower"),)
 
 
+def test_verdicts_are_about_the_metric_that_primary_names():
+    """Without it, about the first one of which more or less is better."""
+    metrics = "metrics: {n: {json: $.n}, a: {json: $.a, better: lower}, b: {json: $.b, better: higher}}"
+    for keys, expected in (
+        (metrics, "a"),
+        ("primary: b\n  " + metrics, "b"),
+        ("metrics: {n: {json: $.n}}", "job.p50"),
+    ):
+        text = f"name: a\njob:\n  container: {{image: i}}\n  {OWN}{keys}\n"
+        assert parse_scenario(Source("s.yaml", text)).primary == (expected,)
+
+
 def test_a_threshold_may_name_a_metric_of_ones_own():
     """Metrics of the scenario are known as those of workloads are."""
     metrics = "metrics: {score: {regex: '(.)'}}"
@@ -259,7 +271,10 @@ def test_a_threshold_may_name_a_metric_of_ones_own():
         (OWN + "metrics: {a: {regex: (x), better: highr}}", "did you mean 'higher'?"),
         (OWN + "metrics: {a: {json: $.a, take: last}}", "'take' requires 'regex'"),
         (OWN + "metrics: {'a b': {json: $.a}}", "s.yaml:6:13: 'a b' cannot name a metric"),
-        (OWN + "metrics: {stats_readings: {json: $.a}}", "is a metric that Weighbridge measures itself"),
+        (OWN + "metrics: {stats_readings: {json: $.a}}", "is a figure that Weighbridge measures itself"),
+        (OWN + "metrics: {jobs_per_s: {json: $.a}}", "is a figure that Weighbridge measures itself"),
+        (OWN + "primary: scor\n  metrics: {score: {json: $.a}}", "unknown figure 'scor' (did you mean 'score'?)"),
+        (OWN + "primary: n\n  metrics: {n: {json: $.a}}", "'primary': n has no direction: add 'better: higher' or"),
         (OWN + "metrics: {}", "0 metrics; a command has from 1 to 100"),
         (OWN + "metrics: [a]", "expected metrics by name"),
         (OWN + "metrics: {a: {json: $.a}, a: {json: $.b}}", "s.yaml:6:29: key 'a' appears twice (first on line 6)"),
