@@ -18,7 +18,7 @@ import numpy as np
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import label_equals
-from bench_master.analysis.run_checks import series_flags
+from bench_master.analysis.run_checks import described, series_flags
 from bench_master.analysis.run_summary import (
     RunSummary,
     TreatmentSummary,
@@ -47,7 +47,7 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
 )
 from bench_master.formatting import plural
-from bench_master.verdicts import between_runs
+from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, MIN_PAIRS, RunLevels
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict, Word
 
@@ -263,6 +263,11 @@ def _flags(sides: Sides, design: Design) -> list[FlagReport]:
             "same as a difference; run them in turns"
         )
         found.append(FlagReport("one after the other", "runs", "warning", None, None, text))
+    found += [
+        FlagReport("no measurement", run.file, "warning", None, None, f"{run.file}: {run.problem}")
+        for run in (*sides.earlier, *sides.new)
+        if run.problem and not run.imported and design == "single"
+    ]
     if sides.new and (gone := {one for run in sides.new for one in run.treatments} - _titles(sides.earlier)):
         text = f"in no earlier run, so not compared: {', '.join(sorted(gone))}"
         found.append(FlagReport("no counterpart", "runs", "warning", None, None, text))
@@ -348,11 +353,27 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
             reason = reason or f"the level changed {plural(len(regime), 'run')} ago; {MIN_ARCHIVE} are needed since"
             regime = a
         a = regime
+    reason = reason or _why_unsteady(a, b, design, sides.margin)
     verdict = _judge(a, b, design, rules) if reason is None or min(len(a), len(b)) > 1 else None
     found = _report(title, treatment, a, b, verdict, reason, len(others))
     if note is not None and reason is None:
         found = replace(found, reason=f"{note}; {found.reason}" if found.reason else note)
     return found
+
+
+def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float) -> str | None:
+    """Return why runs are no independent measurements of one level, in the order of time; None if they look so.
+
+    Unlike rounds of a run they have no drawn order that would cancel a drift.
+    """
+    if design == "archive":
+        series, what, unit = a.values, "the levels of the earlier runs are no steady series", "run"
+    elif design == "pairs" and len(a) == len(b):
+        series, what, unit = b.values - a.values, "the differences of the pairs are no steady series", "pair"
+    else:
+        return None
+    found = diagnosis.find(series, math.log1p(margin))
+    return f"{what}: {described(found, unit)}" if found else None
 
 
 def _judge(a: RunLevels, b: RunLevels, design: Design, rules: Rules) -> Verdict | None:

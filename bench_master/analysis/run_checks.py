@@ -358,17 +358,20 @@ def host_names(ledger: Aggregator) -> Mapping[int, str]:
     return {number: str(host.get("host") or host.get("environment") or "") for number, host in ledger.hosts.items()}
 
 
-def described(findings: Sequence[Finding]) -> str:
-    """Return findings in words, what explains most first, such as ``two regimes, 1.21x apart, 7 switches``."""
-    return ", ".join(_described(one) for one in sorted(findings, key=lambda one: _ORDER[one.kind]))
+def described(findings: Sequence[Finding], unit: str = "trial") -> str:
+    """Return findings in words, what explains most first, such as ``two regimes, 1.21x apart, 7 switches``.
+
+    `unit` is what the series is of.
+    """
+    return ", ".join(_described(one, unit) for one in sorted(findings, key=lambda one: _ORDER[one.kind]))
 
 
-def _described(one: Finding) -> str:
+def _described(one: Finding, unit: str) -> str:
     match one.kind:
         case "regimes":
             return f"two regimes, {math.exp(one.size):.2f}x apart, {one.switches} switches"
         case "step":
-            return f"a step of {format_change(math.exp(one.size))} after the {_ordinal(one.at or 0)} trial"
+            return f"a step of {format_change(math.exp(one.size))} after the {_ordinal(one.at or 0)} {unit}"
         case "drift":
             return f"a drift of {format_change(math.exp(one.size))}"
         case "neighbours":

@@ -22,6 +22,7 @@ from bench_common.thresholds import Primary
 from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.trial_values import Failures, TrialCollector
 from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
+from bench_master.scenario.model import is_again
 from bench_master.verdicts import between_runs
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, NEWEST, TREND_P, Prediction, RunLevels
 from bench_master.verdicts.confounds import (
@@ -29,6 +30,7 @@ from bench_master.verdicts.confounds import (
     engine_differences,
     host_differences,
     parameter_differences,
+    parameters,
     same_machine,
 )
 from bench_master.verdicts.decision import TrialValues, Word
@@ -124,6 +126,8 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
     collector = TrialCollector(header, failures, alone=True)
     try:
         _read(stats, ledger, collector)
+        for entry in ledger.treatments:
+            parameters(entry)  # what other runs are compared by must be readable, too
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise StatsFileError(f"{stats.path}: its run cannot be read: {type(error).__name__}: {error}") from error
     damage = stats.damage
@@ -131,6 +135,8 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
     treatments = {}
     for index, figure in table.figures.items():
         entry = ledger.treatments[index]
+        if is_again(entry.get("labels", {})):
+            continue
         title = str(entry.get("title"))
         treatments[title] = TreatmentSummary(title, dict(entry.get("labels", {})), figure, entry, table.values(index))
     status = (ledger.footer or {}).get("status")

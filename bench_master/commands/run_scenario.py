@@ -49,6 +49,7 @@ from bench_master.run.local_workers import local_worker_id
 from bench_master.run.resume import ResumableRun
 from bench_master.run.session import RunResult
 from bench_master.scenario.load import parse_scenario
+from bench_master.scenario.model import is_again
 from bench_master.scenario.yaml_tree import Source
 from bench_master.verdicts.confounds import Difference, parameter_differences
 
@@ -365,7 +366,7 @@ def add_rerun_baseline(scenario: Scenario, path: Path, accept: Collection[str] =
     """
     if scenario.order == "blocked":
         raise UsageError("--rerun-baseline: needs rounds that have both builds; add --set order=interleaved")
-    old = {treatment.title: treatment for treatment in _earlier_scenario(path).treatments}
+    old = {one.title: one for one in _earlier_scenario(path).treatments if not is_again(one.labels)}
     counterparts = [(index, old[one.title]) for index, one in enumerate(scenario.treatments) if one.title in old]
     if not counterparts:
         hint = did_you_mean(scenario.treatments[0].title, old)

@@ -28,6 +28,7 @@ from bench_master.formatting import (
     format_value,
     paragraph,
     plural,
+    table_cell,
 )
 from bench_master.reports.markup import escape, markdown_table
 from bench_master.reports.verdict_text import gate_lines
@@ -268,7 +269,7 @@ def write_csv(verdicts: VerdictsReport, out: TextIO) -> None:
         ends = (floor.low, floor.high) if floor is not None else (None, None)
         row = [each.name, each.figure, each.unit, each.verdict, each.reason, each.ratio, each.low, each.high, each.p]
         row += [each.a_value, each.b_value, *runs, each.tipping, each.mde, each.more_rounds, *ends]
-        writer.writerow(["" if cell is None else cell for cell in row])
+        writer.writerow(["" if cell is None else table_cell(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def write_markdown(verdicts: VerdictsReport, out: TextIO) -> None:

@@ -26,7 +26,7 @@ def a_run(path, level_ms, *, number=0, engines=("docker",), spread=0.01, jobs=1,
     ]
     trials = [(index, block, False) for block in range(ROUNDS) for index in range(len(engines))]
     about = {"run_id": f"run-{number}", "created": f"2026-01-{1 + number // 24:02}T{number % 24:02}:00:00+00:00"}
-    builder = StatsBuilder(path, header(treatments, trials, **about, **(head or {}))).add(
+    builder = StatsBuilder(path, header(treatments, trials, **about) | (head or {})).add(
         "host", host(0, **(on or {}))
     )
     clock, job = 1001 * S, 0
@@ -235,6 +235,15 @@ def test_only_the_current_regime_predicts(tmp_path, capsys):
     assert abs(found["comparisons"][0]["ratio"] - 1) < 0.01
 
 
+def test_earlier_runs_that_drift_predict_nothing(tmp_path, capsys):
+    """A level that creeps up has no step; the next run is no draw from it."""
+    archive(tmp_path / "old", [100 * 1.01**n for n in range(7)], spread=0.001)
+    new = a_run(tmp_path / "new.stats.gz", 108, number=60, spread=0.001)
+    (comparison,) = report(capsys, tmp_path / "old", new)["comparisons"]
+    assert comparison["verdict"] == "refused"
+    assert "no steady series: a drift of +6" in comparison["reason"]
+
+
 def test_an_anchor_takes_out_what_runs_share(tmp_path, capsys):
     """A treatment that is the same in all runs, where the earlier runs show that ratios to it vary less."""
     shared = [100, 130, 90, 115, 80, 105, 120, 95]
@@ -261,6 +270,25 @@ def test_the_other_formats(tmp_path, capsys):
     markdown = compare(capsys, tmp_path / "old", new, "--format", "markdown").out
     assert "| engine=docker | SLOWER  |  100 ms | 110 ms | " in markdown
     assert "- engine=native: runs of this differ by" in markdown
+
+
+def test_odd_runs_by_themselves(tmp_path, capsys):
+    """Of two runs each is shown, with what is wrong with it; a treatment that ran against itself counts once."""
+    plain = a_run(tmp_path / "a.stats.gz", 100)
+    noop = a_run(tmp_path / "b.stats.gz", 100, number=1, head={"noop": True})
+    assert "a no-op run measures the harness alone" in " ".join(compare(capsys, plain, noop).out.split())
+    twins = [
+        treatment_wire(index, labels, ("run",)) | {"jobs_per_trial": 1}
+        for index, labels in enumerate(({"engine": "docker"}, {"engine": "docker", "(aa)": "again"}))
+    ]
+    both = [
+        a_run(tmp_path / f"aa{n}.stats.gz", 100, number=n, engines=("docker", "x"), head={"treatments": twins})
+        for n in range(2)
+    ]
+    assert [each["name"] for each in report(capsys, *both)["comparisons"]] == ["engine=docker"]
+    wire = treatment_wire(0, {"engine": "docker"}, ("run",)) | {"jobs_per_trial": 1, "job": "none", "container": 7}
+    odd = a_run(tmp_path / "odd.stats.gz", 100, number=3, head={"treatments": [wire]})
+    assert "its run cannot be read" in compare(capsys, plain, odd, expected=3).err
 
 
 @pytest.mark.parametrize(
