@@ -36,6 +36,8 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
 )
 from bench_master.analysis.within_trials import (
+    between_hosts,
+    cluster_note,
     effective_jobs,
     failure_flags,
     host_effects,
@@ -137,13 +139,17 @@ def build_verdicts(
     evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
     checks = RunChecks(ledger, trials, pairs, margin, cancels=design.grade == "A")
-    comparisons = [
-        checks.applied(pair, _compare_pair(pair, evidence, refusal(pair, evidence, design, checks, sides)))
-        for pair in pairs
-    ]
+    grades = [grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b))) for pair in pairs]
+    comparisons = []
+    for pair, grade in zip(pairs, grades, strict=True):
+        refused_for = refusal(pair, evidence, grade, checks, sides)
+        found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
+        comparisons.append(checks.applied(pair, found))
+    # What holds for every comparison is said of the run.
+    design = grades[0] if len({grade.grade for grade in grades}) == 1 else design
     twins = _twins(every, again)
     own = replace(evidence, pairs=twins)
-    floor, floor_flags = noise_floor([_compare_pair(pair, own, None) for pair in twins])
+    floor, floor_flags = noise_floor([_compare_pair(pair, own, None, is_of_hosts=False) for pair in twins])
     run_flags = [*floor_flags, *checks.flags, *stopping_flags(looks, ledger.plan.extensions)]
     refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
     figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
@@ -299,7 +305,7 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
         seed=header.get("seed"),
         rounds=max((len(own) for own in trials.rounds.values()), default=0),
         scope=f"{where}in this run",
-        unit="round",
+        unit="host" if design.grade == "C" else "round",
         stopping=None if evidence.looks is None else evidence.looks.report(),
     )
 
@@ -309,10 +315,7 @@ def refusal(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, s
     trials = evidence.trials
     first, second = (trials.figures[index] for index in (pair.a, pair.b))
     unlike = sides.refusal(pair)
-    own = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
-    reasons: list[str | None] = [] if own.allows_words else [*own.reasons]
-    if own.grade == "C":
-        reasons.append("the sides ran on hosts of their own, and one run cannot tell hosts from treatments")
+    reasons: list[str | None] = [] if design.allows_words else [*design.reasons]
     reasons.append(unlike)
     if (first.name, first.unit) != (second.name, second.unit):
         reasons.append(
@@ -323,14 +326,14 @@ def refusal(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, s
         if fewest and not enough_jobs(fewest, first.q):
             needed = jobs_needed(first.q)
             reasons.append(f"{first.name} needs {needed} jobs in each trial; the smallest has {fewest}")
-    reasons.append(checks.refusal(pair))
+    reasons.append(checks.refusal(pair, cancels=design.grade == "A"))
     return "; ".join(one for one in reasons if one) or None
 
 
 # -- one comparison --------------------------------------------------------------------------------------------------
 
 
-def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> ComparisonReport:
+def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None, *, is_of_hosts: bool) -> ComparisonReport:
     looks, labels = evidence.looks, evidence.ledger.treatments[pair.b].get("labels", {})
     trials = evidence.trials if looks is None else evidence.trials.before(looks.first_uncounted_block(pair.a, pair.b))
     figure = trials.figures[pair.b]
@@ -347,12 +350,17 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> Compar
         differences=differences,
     )
     found = compare(a, b, rules)
+    by_hosts = between_hosts(trials, pair.a, pair.b, rules) if is_of_hosts and not differences else None
+    if is_of_hosts and by_hosts is None:
+        refused = refused or "too few hosts have a figure of their own"
+    found = by_hosts or found
     per_host = host_effects(trials, pair.a, pair.b, rules)
     titles = (evidence.title(pair.a), evidence.title(pair.b))
     flags = [
         *_failure_flags(pair, evidence),
         *failure_flags(trials, pair.a, pair.b, titles, rules),
         *hosts_disagree(per_host, titles[1]),
+        *cluster_note(trials, pair.a, pair.b, titles[1]),
     ]
     if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
         is_refused = found.word == "same"
@@ -376,7 +384,7 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None) -> Compar
         scale="difference" if differences else "ratio",
         confidence=found.confidence,
         rounds=found.rounds,
-        lost=len(a.values) - found.rounds,
+        lost=0 if by_hosts else len(a.values) - found.rounds,
         p=_finite(found.p),
         mde=None if differences else _finite(found.smallest_effect),
         tipping=_tipping(found),

@@ -167,23 +167,7 @@ class RunChecks:
             findings = self._shared_findings(own)
         if not findings:
             return None
-        unit = self._trials.figures[index].unit
-
-        def shown(log: float) -> str:
-            return format_value(math.exp(log), unit)
-
-        logs = np.array([one.log for one in own])
-        main = min(findings, key=lambda one: _ORDER[one.kind])
-        if main.kind == "regimes" and main.modes is not None:
-            return f"{described(findings)}: {shown(main.modes[0])} and {shown(main.modes[1])}"
-        third = max(1, len(logs) // 3)
-        if main.kind == "step" and main.at is not None:
-            first, last = float(np.median(logs[: main.at])), float(np.median(logs[main.at :]))
-        elif main.kind == "drift":
-            first, last = float(np.median(logs[:third])), float(np.median(logs[-third:]))
-        else:
-            return f"{described(findings)}: between {shown(logs.min())} and {shown(logs.max())}"
-        return f"{described(findings)}: first {shown(first)}, last {shown(last)}"
+        return spread_text(findings, np.array([one.log for one in own]), self._trials.figures[index].unit)
 
     def _shared_findings(self, own: Sequence[_Trial]) -> list[Finding]:
         """Return what a host's whole series shows and a treatment's own, shorter one shows in size."""
@@ -214,9 +198,9 @@ class RunChecks:
 
     # -- one comparison ---------------------------------------------------------------------------------------------
 
-    def refusal(self, pair: Pair) -> str | None:
+    def refusal(self, pair: Pair, *, cancels: bool) -> str | None:
         """Return what in the series of a pair refuses every word, without drawn rounds; None for nothing."""
-        if self._cancels:
+        if cancels:
             return None
         for index in (pair.a, pair.b):
             if index in self.without_summary:
@@ -351,6 +335,23 @@ def _measured(trials: TrialTable, treatment: int) -> Iterator[_Trial]:
     middle = float(np.median([log for _, _, log in known])) if known else 0.0
     for block, trial, log in known:
         yield _Trial(trial, treatment, block, log, log - middle)
+
+
+def spread_text(findings: Sequence[Finding], logs: Values, unit: str) -> str:
+    """Return what a series of trials shows and which values it has, in words; `logs` are their logarithms."""
+
+    def shown(log: float) -> str:
+        return format_value(math.exp(log), unit)
+
+    main = min(findings, key=lambda one: _ORDER[one.kind])
+    if main.kind == "regimes" and main.modes is not None:
+        return f"{described(findings)}: {shown(main.modes[0])} and {shown(main.modes[1])}"
+    if main.kind == "neighbours":
+        return f"{described(findings)}: between {shown(float(logs.min()))} and {shown(float(logs.max()))}"
+    third = max(1, len(logs) // 3)
+    begin, end = (main.at, main.at) if main.at is not None else (third, len(logs) - third)
+    first, last = float(np.median(logs[:begin])), float(np.median(logs[end:]))
+    return f"{described(findings)}: first {shown(first)}, last {shown(last)}"
 
 
 def host_names(ledger: Aggregator) -> Mapping[int, str]:

@@ -16,10 +16,13 @@ from bench_common.thresholds import Primary
 from bench_master.analysis.trial_values import Band, TrialTable, TrialValue
 from bench_master.analysis.verdict_types import FlagReport, HostEffectReport, QuantileReport
 from bench_master.formatting import format_change, plural
+from bench_master.verdicts.between_runs import RunLevels, can_rank, of_groups
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict, compare
 from bench_master.verdicts.quantiles import SHIFT_QUANTILES, Clusters, enough_jobs
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, swap_p_value
 
+ALIKE: Final = 0.3
+"""Above this intraclass correlation more jobs in a trial hardly tell more."""
 FAILURE_ALPHA: Final = 0.05
 """How often a family may claim that shares of failed jobs differ where they do not."""
 
@@ -71,6 +74,26 @@ def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostE
     return found
 
 
+def between_hosts(trials: TrialTable, a: int, b: int, rules: Rules) -> Verdict | None:
+    """Return the verdict on two sides that ran on different hosts: a host counts once, with the median of its trials.
+
+    None where there are too few hosts for a rank sum.
+    """
+    first, second = _host_levels(trials, a), _host_levels(trials, b)
+    return of_groups(first, second, rules) if can_rank(len(first), len(second)) else None
+
+
+def _host_levels(trials: TrialTable, treatment: int) -> RunLevels:
+    by_host: dict[str, list[Band]] = {}
+    for one in trials.rounds[treatment].values():
+        for name, own in one.hosts.items():
+            if own.value > 0.0:
+                by_host.setdefault(name, []).append((own.value, own.low, own.high))
+    medians = np.array([np.median(np.array(own), axis=0) for own in by_host.values()]).reshape(-1, 3)
+    with np.errstate(divide="ignore"):
+        return RunLevels(*np.log(medians).T)
+
+
 def _on_host(
     name: str, figure: Primary, first: Sequence[TrialValue], second: Sequence[TrialValue], rules: Rules
 ) -> Verdict:
@@ -120,6 +143,20 @@ def effective_jobs(trials: TrialTable, a: int, b: int) -> float | None:
     # Of the jobs that were looked at the correlation is known, not their number.
     correlation = max(0.0, clusters.correlation or 0.0)
     return jobs / (1.0 + (jobs - 1.0) * correlation)
+
+
+def cluster_note(trials: TrialTable, a: int, b: int, where: str) -> Iterator[FlagReport]:
+    """Yield a note if the jobs of a trial are so alike that more of them would hardly tell more."""
+    clusters = Clusters()
+    for index in (a, b):
+        clusters.add(one.logs for one in trials.rounds[index].values() if one.logs is not None)
+    correlation = clusters.correlation
+    if correlation is not None and correlation > ALIKE:
+        text = (
+            f"{where}: the jobs of a trial are alike (intraclass correlation {correlation:.2f}): longer trials will "
+            "not help, more rounds will"
+        )
+        yield FlagReport(kind="clusters", where=where, level="note", p=None, size=correlation, text=text)
 
 
 def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rules: Rules) -> Iterator[FlagReport]:

@@ -1,4 +1,4 @@
-"""Whether a series of measurements is one thing: drift, steps, neighbours alike, regimes; and carry-over, clusters.
+"""Whether a series of measurements is one thing: drift, steps, neighbours alike, regimes; and carry-over.
 
 A series is of logarithms, in the order in which they were measured. A finding needs evidence (level 1 %) and size
 (more than the margin). The rank tests hold for any continuous noise and for quantised figures.
@@ -316,25 +316,3 @@ def warm_up_too_short(slowest_first: Sequence[bool]) -> bool:
     """Return whether the first measured round was the slowest of so many treatments that it still warmed up."""
     count = len(slowest_first)
     return count >= _WARM_UP_TREATMENTS and sum(slowest_first) >= _WARM_UP_SHARE * count
-
-
-def design_effect(groups: Sequence[Any]) -> tuple[float, float] | None:
-    """Return the intraclass correlation of groups of values above 0, and by how much it multiplies their variance.
-
-    One-way analysis of variance of the logarithms; a trial of n jobs is worth n / design effect independent ones.
-    None for less than two groups, for groups of one, and for constants.
-    """
-    arrays = [np.log(np.asarray(group, float)) for group in groups if len(group)]
-    sizes = np.array([len(array) for array in arrays], float)
-    k, total = len(arrays), float(sizes.sum())
-    if k < 2 or total <= k:  # noqa: PLR2004  between needs two
-        return None
-    means = np.array([array.mean() for array in arrays])
-    grand = float((sizes * means).sum() / total)
-    between = float((sizes * (means - grand) ** 2).sum()) / (k - 1)
-    within = float(sum(((array - mean) ** 2).sum() for array, mean in zip(arrays, means, strict=True))) / (total - k)
-    size = (total - float((sizes**2).sum()) / total) / (k - 1)
-    if between + within == 0.0:
-        return None
-    correlation = (between - within) / (between + (size - 1.0) * within)
-    return correlation, 1.0 + (size - 1.0) * max(correlation, 0.0)

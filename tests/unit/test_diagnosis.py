@@ -37,15 +37,6 @@ def test_the_von_neumann_ratio_of_ranks():
     assert diagnosis.neighbours(np.ones(20)) is None
 
 
-def test_the_worth_of_clustered_jobs():
-    """Three trials of three jobs each: nearly everything lies between the trials."""
-    groups = ((1, 1.1, 1.05), (1.3, 1.35, 1.4), (0.9, 0.95, 1))
-    assert diagnosis.design_effect(groups) == pytest.approx((0.93758, 2.87517), abs=5e-6)
-    assert diagnosis.design_effect(((1.0,), (2.0,))) is None
-    assert diagnosis.design_effect(((1.0, 1.0), (1.0, 1.0))) is None
-    assert diagnosis.design_effect(((1.0, 2.0), (2.0, 1.0)))[1] == 1.0
-
-
 def test_the_table_of_steps_is_exact_for_short_series():
     """For seven measurements all 5,040 orders can be counted; the table of drawn ones must agree."""
     scale = math.sqrt(2.0) * 2.0

@@ -51,19 +51,16 @@ class Run:
                 wall, cpu = (np.array([round(ms * self.draw.normal(1e6, 1e4))]) for ms in self.speeds(trial))
                 columns = {"time_ns": np.array([now]), "trial": np.array([trial]), "wall_ns": wall, "cpu_ns": cpu}
                 builder.writer.samples(0, "speed", columns, {})
-            builder.add(
-                "event", {"at_ns": now, "kind": "trial-begin", "trial": trial, "workers": [self.worker_of[side]]}
-            )
-            took = round(seconds(side, block, trial) * math.exp(self.draw.normal(0, noise)) * S)
-            row = {
-                "ticket": ticket_of(trial),
-                "treatment": side,
-                "trial": trial,
-                "start_ns": now,
-                "end_ns": now + took,
-            }
-            builder.add_jobs(row)
-            now += took
+            workers = [int(worker) for worker in np.atleast_1d(self.worker_of[side])]
+            begin = {"at_ns": now, "kind": "trial-begin", "trial": trial, "workers": workers}
+            builder.add("event", begin)
+            ends = []
+            for place, worker in enumerate(workers):
+                took = round(seconds(side, block, trial) * math.exp(self.draw.normal(0, noise)) * S)
+                row = {"ticket": ticket_of(8 * trial + place), "treatment": side, "trial": trial, "worker": worker}
+                builder.add_jobs(row | {"start_ns": now, "end_ns": now + took})
+                ends.append(now + took)
+            now = max(ends)
             builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
         builder.close(footer())
         return self
@@ -228,3 +225,19 @@ def test_sides_on_hosts_of_their_own_are_refused_with_what_tells_these_apart(run
     assert "one host each" in only.reason
     assert "cpu_model is Xeon and EPYC" in only.reason
     assert only.tipping is not None
+
+
+def test_four_hosts_against_four_carry_words_about_hosts(run):
+    """Each host counts once: the interval is of hosts, and unlike hosts must be accepted."""
+    labels = [{"environment": name, "engine": "docker"} for name in ("bare-metal", "hypervisor")]
+    hosts = [HOST | {"boot_id": f"b-{n}", "machine_id": f"m-{n}"} for n in range(8)]
+    fleet = {"labels": labels, "worker_of": [[0, 1, 2, 3], [4, 5, 6, 7]], "rounds": 6}
+    alike = run(hosts=hosts, **fleet).write(lambda side, *_: sides(side, 1.5)).verdicts()
+    (only,) = alike.comparisons
+    assert (only.verdict, only.rounds, alike.design.grade, alike.design.unit) == ("slower", 4, "C", "host")
+    assert only.low < 1.5 < only.high
+    unlike = [one | ({"kernel": "5.10"} if n > 3 else {}) for n, one in enumerate(hosts)]
+    refused = run(hosts=unlike, **fleet).write(lambda side, *_: sides(side, 1.5))
+    reason = "a property differs besides the treatment (kernel is 6.1 and 5.10)"
+    assert refused.verdicts().comparisons[0].reason == reason
+    assert refused.verdicts(accept=frozenset({"kernel"})).comparisons[0].verdict == "slower"
