@@ -56,7 +56,7 @@ from bench_worker.control_channel import ControlChannel
 from bench_worker.engines.registry import daemon_names, daemon_processes, open_engine
 from bench_worker.host.contention import BusyPeriod
 from bench_worker.host.daemons import engine_samplers
-from bench_worker.host.speed import SpeedReading, measure_speed
+from bench_worker.host.sampler import SpeedReading, measure_speed
 from bench_worker.pipe_channel import (
     CurveKeys,
     LaneTaken,

@@ -3,9 +3,8 @@
 A worker holds a lease for as long as it works for a run: a file that names the run, locked (flock) by the process.
 The kernel releases the lock when the process ends, however it ends: nothing has to time out, and a stale file cannot
 pass for a live run. Users share engines, and each one's clean-up must know the others' runs, so every user can read
-all leases; each user's are in a directory where nobody else can make, rename or delete any
-(`bench_common.directories`). So a stranger can keep leftovers with an invented lease, and never have those of a live
-run removed.
+all leases; only the user can make, rename or delete them (`bench_common.directories`). So a stranger can keep
+leftovers with an invented lease, and never have those of a live run removed.
 
 A record of use is an empty file that names a run and an engine. It exists before the run opens the engine and
 survives a reboot, as containers do; a clean-up that finds nothing left of the run deletes it. So clean-up opens only

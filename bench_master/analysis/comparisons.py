@@ -47,6 +47,7 @@ from bench_master.analysis.within_trials import (
 from bench_master.formatting import format_change, format_value
 from bench_master.scenario.keys_run import label_text, unmatched_labels
 from bench_master.scenario.model import AGAIN, is_again
+from bench_master.verdicts.confounds import Design, RunDesign, grade_run, grade_sides
 from bench_master.verdicts.decision import (
     DEFAULT_MARGIN,
     Rules,
@@ -56,7 +57,6 @@ from bench_master.verdicts.decision import (
     compare,
     widest_band,
 )
-from bench_master.verdicts.design import Design, RunDesign, grade_run, grade_sides
 from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 

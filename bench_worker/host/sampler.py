@@ -1,19 +1,23 @@
-"""Samples a host, a control group and an engine during a run: CPU, memory, disk and network for each interval.
+"""Samples a host, a control group and an engine during a run: CPU, memory, disk and network for each interval; speed.
 
 A sample costs a few reads of /proc and no fork. The caller drives; a late sample shows in the longer `interval_ns`
 of its row, and no gap is filled in. A control group counts everything that ran in it and in the groups below it,
 however briefly, under version 1 and 2 of the kernel's interface.
+
+Two hosts whose properties agree may still differ in speed, and one host may change its own without changing a
+property. Only work that is always the same shows it: `measure_speed`, before each trial.
 
 Sources: Documentation/admin-guide/cgroup-v1/{memory,cpuacct}.rst and cgroup-v2.rst of the Linux kernel.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, monotonic_ns, thread_time_ns
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
@@ -395,3 +399,32 @@ def _ticks(interval_s: float, over: Event) -> Iterator[None]:
             return
         yield
         count = max(count, int((monotonic() - begun) / interval_s))
+
+
+_CHUNK: Final = bytes(64 * 1024)
+"""Fits the cache next to the CPU, so that the memory's speed does not count."""
+_CHUNKS: Final = 950
+"""Never to be changed: figures of other releases would no longer compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedReading:
+    """How long the fixed work took."""
+
+    time_ns: int
+    """When it ended, CLOCK_MONOTONIC."""
+    wall_ns: int
+    """How long it took; a CPU that was shared with others makes it longer."""
+    cpu_ns: int
+    """How much CPU time it took; a slower CPU makes it longer."""
+
+
+def measure_speed() -> SpeedReading:
+    """Do the fixed work and time it. It runs on the calling thread and blocks it."""
+    digest = hashlib.blake2b()
+    began_ns, cpu_ns = monotonic_ns(), thread_time_ns()
+    for _ in range(_CHUNKS):
+        digest.update(_CHUNK)
+    cpu_ns = thread_time_ns() - cpu_ns
+    ended_ns = monotonic_ns()
+    return SpeedReading(ended_ns, ended_ns - began_ns, cpu_ns)

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_master.verdicts import confounds
-from bench_master.verdicts.design import RunDesign, grade_run, grade_sides
+from bench_master.verdicts.confounds import RunDesign, grade_run, grade_sides
 
 HOST = {
     "hostname": "one",
