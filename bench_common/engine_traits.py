@@ -12,8 +12,8 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Final
 
+from bench_common import registered
 from bench_common.errors import UsageError
-from bench_common.plugins import registered
 
 ENGINES_GROUP: Final = "weighbridge.engines"
 TRAITS_GROUP: Final = "weighbridge.engine_traits"

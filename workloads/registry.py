@@ -12,8 +12,8 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
+from bench_common import registered
 from bench_common.errors import UsageError, did_you_mean
-from bench_common.plugins import registered
 from workloads.base import Workload
 
 if TYPE_CHECKING:

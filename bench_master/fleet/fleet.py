@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from bench_common import registered
 from bench_common.errors import InfrastructureError, ScenarioError, UsageError, did_you_mean
-from bench_common.plugins import registered
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.inventory import LAUNCHERS_GROUP
 from bench_master.fleet.launchers.base import (

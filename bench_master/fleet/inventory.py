@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from bench_common import registered
 from bench_common.cli import MAX_SLOTS, NAME_PATTERN, InvalidValue, host_address, host_name, strip_brackets
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_common.files import open_regular
 from bench_common.keys import KEY_NAME_PATTERN
-from bench_common.plugins import registered
 from bench_master.fleet.hosts import (
     DEFAULT_CONCURRENCY,
     DEFAULT_DIRECTORY,

@@ -26,8 +26,8 @@ from typing import Final
 
 import gevent
 
+from bench_common import registered
 from bench_common.errors import InfrastructureError
-from bench_common.plugins import registered
 
 DISTRIBUTION: Final = "weighbridge"
 PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")

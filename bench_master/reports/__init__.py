@@ -10,9 +10,9 @@ from functools import cached_property
 from importlib.metadata import EntryPoint
 from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
 
+from bench_common import registered
 from bench_common.cli import check_choice
 from bench_common.errors import ExitCode, InfrastructureError
-from bench_common.plugins import registered
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document

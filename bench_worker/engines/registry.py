@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
+from bench_common import registered
 from bench_common.cli import check_choice
 from bench_common.engine_traits import ENGINES_GROUP, TRAITS_GROUP, engine_names, engine_traits
 from bench_common.errors import EngineUnavailable
-from bench_common.plugins import registered
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
 from bench_worker.leases import record_engine_use
 

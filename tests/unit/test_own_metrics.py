@@ -15,7 +15,7 @@ from bench_common.treatment import MetricSource, OwnCommand, OwnService, Treatme
 from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.metric_sources import SEARCH_CPU_S, check_pattern, parse_path, read_metrics
+from workloads.output_reader import SEARCH_CPU_S, check_pattern, parse_path, read_metrics
 from workloads.registry import workload_of
 from workloads.script import job_limit_s, job_metrics, job_script, operation_limit_s, preparation_script
 
