@@ -146,11 +146,8 @@ class WorkerHost:
 
     def block(self, number: int, engines: frozenset[str]) -> dict[str, Any]:
         """Return the host block of the stats file; `engines` are those that the plan uses."""
-        versions = {
-            name: status.get("version", "")
-            for name, status in self.info.get("engines", {}).items()
-            if name in engines
-        }
+        found = self.info.get("engines", {})
+        versions = {name: status.get("version", "") for name, status in found.items() if name in engines}
         return {
             "worker": number,
             "worker_id": self.worker_id,
