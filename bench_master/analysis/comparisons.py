@@ -197,7 +197,7 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
     its baseline's value. Environments are compared last: they mostly are other hosts.
     """
     if baseline:
-        return _pairs_for(labels, baseline), _against(baseline)
+        return _pairs_for(labels, baseline, with_fewer_labels=True), _against(baseline)
     jobs: dict[Any, list[int]] = {}
     for index, own in labels.items():
         jobs.setdefault(own.get("job"), []).append(index)
@@ -243,7 +243,9 @@ def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, An
     return sorted(found, key=lambda key: key == "environment")
 
 
-def _pairs_for(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str]) -> list[Pair]:
+def _pairs_for(
+    labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str], *, with_fewer_labels: bool = False
+) -> list[Pair]:
     def rest(index: int) -> tuple[tuple[str, str], ...]:
         return tuple((key, label_text(value)) for key, value in labels[index].items() if key not in baseline)
 
@@ -251,10 +253,18 @@ def _pairs_for(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
     for index, own in labels.items():
         if _has(own, baseline):
             counterparts.setdefault(rest(index), index)
+
+    def counterpart(index: int) -> int | None:
+        own = rest(index)
+        # A baseline may lack labels that mean nothing to it, as plain processes have no network of their own.
+        fitting = [other for other in counterparts if set(other) <= set(own)]
+        exact = own if own in counterparts else max(fitting, key=len, default=None) if with_fewer_labels else None
+        return None if exact is None else counterparts[exact]
+
     pairs = [
-        Pair(counterparts[rest(index)], index, "", "")
+        Pair(other, index, "", "")
         for index, own in labels.items()
-        if not _has(own, baseline) and rest(index) in counterparts
+        if not _has(own, baseline) and (other := counterpart(index)) is not None
     ]
     return _named(pairs, labels, list(baseline))
 
@@ -288,7 +298,12 @@ def _against(baseline: Mapping[str, str]) -> str:
 
 
 def _subject(keys: Sequence[str]) -> str:
-    return f"{keys[0].replace('_', ' ').capitalize()}s" if len(keys) == 1 else "Treatments"
+    if len(keys) > 1:
+        return "Treatments"
+    return _PLURALS.get(keys[0]) or keys[0][:1].upper() + keys[0][1:].replace("_", " ")
+
+
+_PLURALS: Final = {"engine": "Engines", "environment": "Environments", "job": "Jobs"}
 
 
 # -- what the design allows ------------------------------------------------------------------------------------------
