@@ -126,7 +126,8 @@ class RunChecks:
             if not findings:
                 continue
             cause = "its CPUs did" if diagnosis.find(cpu, self._margin) else "others used its CPUs"
-            text = f"{names.get(worker, 'the machine')} changed speed ({described(findings)}; {cause}): {_CANCELLED}"
+            consequence = _CANCELLED if self._cancels else "no drawn rounds cancel it"
+            text = f"{names.get(worker, 'the machine')} changed speed ({described(findings)}; {cause}): {consequence}"
             yield replace(_flag(findings, names.get(worker, ""), "warning", text), kind="speed")
 
     def _warm_up_flags(self) -> Iterator[FlagReport]:
@@ -376,7 +377,7 @@ def _described(one: Finding, unit: str) -> str:
         case "drift":
             return f"a drift of {format_change(math.exp(one.size))}"
         case "neighbours":
-            return f"neighbours alike (correlation {one.correlation or 0.0:.2f})"
+            return f"neighbours alike, correlation {one.correlation or 0.0:.2f}"
 
 
 def _ordinal(number: int) -> str:

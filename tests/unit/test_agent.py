@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bench_common.clock import ClockOffset
-from bench_common.messages import HeartbeatAck, Welcome
+from bench_common.messages import HeartbeatAck, MeasureSpeed, Welcome
 from bench_worker import supervisor, worker_run
 from bench_worker.agent import OFFSET_MAX_AGE_S, Agent, MasterClock, hello_message, start_message
 from bench_worker.cli import AgentOptions
@@ -220,3 +220,26 @@ def test_a_machine_on_which_no_load_process_gets_ready_is_given_up(children):
     die(ready=False)
     assert keeper.cannot_start
     assert MAX_FAILED_STARTS == 3
+
+
+# -- the speed of the host -----------------------------------------------------------------------------------------
+
+
+def test_one_worker_of_a_host_measures_its_speed(agent, monkeypatch):
+    """The others answer at once that they do not, so that the master waits for nobody; old questions are ignored."""
+    sent = []
+    monkeypatch.setattr(agent._line, "send_or_log", sent.append)
+    first, second = (WorkerRun(welcome(), name, lambda *_: None) for name in "ab")
+    try:
+        for run in (first, second):
+            agent._run = run
+            agent._on_message(MeasureSpeed(epoch=run.epoch, trial=4))
+            agent._on_message(MeasureSpeed(epoch=run.epoch + 1, trial=4))
+        assert [(one.epoch, one.trial, one.wall_ns > 0, one.cpu_ns > 0) for one in sent] == [
+            (3, 4, True, True),
+            (3, 4, False, False),
+        ]
+    finally:
+        agent._run = None
+        first._leader.close()
+        second._leader.close()

@@ -6,7 +6,16 @@ import pytest
 from recorded_host import RecordedHostFiles
 
 from bench_worker.cli import run_command_line
-from bench_worker.host.facts import cgroup_layout, container, find_mount, governor, hypervisor, mitigations, turbo
+from bench_worker.host.facts import (
+    cgroup_layout,
+    container,
+    find_mount,
+    governor,
+    hypervisor,
+    machine_id,
+    mitigations,
+    turbo,
+)
 from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
 
 METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
@@ -233,3 +242,13 @@ def test_worker_answers_with_its_fingerprint(capsys):
     assert answer["environment"] in ("bare-metal", "hypervisor")
     assert set(answer["facts"]) <= set(FACTS)
     assert {"kernel", "hostname", "memory", "cpu_threads", "python_version"} <= set(answer["facts"])
+
+
+def test_a_machine_is_told_by_a_digest_of_its_id():
+    """The id itself is confidential; an empty file, as in a container image, is none."""
+    own = machine_id(RecordedHostFiles({"/etc/machine-id": "0123456789abcdef0123456789abcdef\n"}))
+    other = machine_id(RecordedHostFiles({"/etc/machine-id": "", **dmi(product_uuid="4C4C4544-0042")}))
+    assert (len(own), len(other), own == other) == (16, 16, False)
+    assert "0123456789abcdef" not in own
+    assert machine_id(RecordedHostFiles({"/etc/machine-id": ""})) is None
+    assert FACTS["machine_id"].identity
