@@ -89,12 +89,12 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     if verdicts.comparisons:
         yield from _table(verdicts)
         yield ""
-        yield from _remarks(verdicts)
+        yield from _remarks(verdicts, verbose=verbose)
     archive = verdicts.archive
     if archive is not None:
         if not archive.new:
             yield from _history(archive)
-        yield from _trust(verdicts, archive)
+        yield from _trust(verdicts, archive, verbose=verbose)
     yield from _warnings(verdicts, verbose=verbose)
     if verdicts.gates:
         yield ""
@@ -120,27 +120,15 @@ def _table(verdicts: VerdictsReport) -> Iterator[str]:
     yield from fit_table(columns, rows)
 
 
-def _remarks(verdicts: VerdictsReport) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for each in verdicts.comparisons:
-        if each.reason:
-            reasons.setdefault(each.reason, []).append(one_line(each.name))
-    for reason, names in reasons.items():
-        everyone = len(names) == len(verdicts.comparisons)
-        text = _sentence(reason) if everyone else f"{', '.join(names)}: {reason}"
-        yield from paragraph(one_line(f"{text}."), indent=2, hanging=4)
-    refused = [each for each in verdicts.comparisons if each.verdict == "refused" and each.tipping is not None]
-    for each in refused:
-        which = f"{each.name}: " if len(refused) > 1 else ""
-        if each.tipping:
-            text = f"{which}A shift of {format_share(each.tipping)} between the runs would explain it all."
-        else:
-            text = f"{which}The intervals within the runs show no difference that would need an explanation."
-        yield from paragraph(one_line(text), indent=2, hanging=4)
-    more = [each for each in verdicts.comparisons if each.more_rounds]
-    for each in more:
-        text = f"{each.name}: about {plural(each.more_rounds or 0, 'more run')} of the new build would settle it."
-        yield from paragraph(one_line(text), indent=2, hanging=4)
+def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str]:
+    yield from _limited(_limits(verdicts), verbose=verbose)
+    yield from _limited(_shifts(verdicts), verbose=verbose)
+    texts = [
+        f"{each.name}: about {plural(each.more_rounds, 'more run')} of the new build would settle it"
+        for each in verdicts.comparisons
+        if each.more_rounds
+    ]
+    yield from _limited(texts, verbose=verbose)
     if _is_single(verdicts):
         text = (
             f"An interval within the runs does not say by how much runs differ. To decide, {ADVICE}; "
@@ -149,7 +137,42 @@ def _remarks(verdicts: VerdictsReport) -> Iterator[str]:
         yield from paragraph(text, indent=2, hanging=4)
 
 
-def _trust(verdicts: VerdictsReport, archive: ArchiveReport) -> Iterator[str]:
+def _limits(verdicts: VerdictsReport) -> list[str]:
+    """Return what limits the words, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for each in verdicts.comparisons:
+        if each.reason:
+            reasons.setdefault(each.reason, []).append(each.name)
+    texts = []
+    for reason, names in reasons.items():
+        rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        who = f"{', '.join(names[:SHOWN])}{rest}: "
+        texts.append(_sentence(reason) if len(names) == len(verdicts.comparisons) else f"{who}{reason}")
+    return texts
+
+
+def _shifts(verdicts: VerdictsReport) -> list[str]:
+    """Return what would explain each refused difference, the largest first."""
+    refused = [each for each in verdicts.comparisons if each.verdict == "refused" and each.tipping is not None]
+    texts = []
+    for each in sorted(refused, key=lambda one: -(one.tipping or 0.0)):
+        which = f"{each.name}: " if len(refused) > 1 else ""
+        if each.tipping:
+            texts.append(f"{which}A shift of {format_share(each.tipping)} between the runs would explain it all")
+        else:
+            texts.append(f"{which}The intervals within the runs show no difference that would need an explanation")
+    return texts
+
+
+def _limited(texts: Sequence[str], *, verbose: bool) -> Iterator[str]:
+    """Yield each text as a sentence; of many the first, and how many more there are."""
+    for text in texts if verbose else texts[:SHOWN]:
+        yield from paragraph(one_line(f"{text}."), indent=2, hanging=4)
+    if not verbose and len(texts) > SHOWN:
+        yield f"  ... and {len(texts) - SHOWN} more (-v)"
+
+
+def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = False) -> Iterator[str]:
     together = len([each for each in verdicts.comparisons if each.verdict != "refused"])
     text = _sentence(verdicts.design.scope)
     if not _is_single(verdicts):
@@ -158,22 +181,18 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport) -> Iterator[str]:
     if together > 1:
         text += f" All {together} verdicts hold together at 95 %."
     yield from paragraph(one_line(text), indent=2, hanging=4)
-    if archive.noise:
-        yield from _noise(archive.noise, verdicts.family.margin)
+    noisiest_first = sorted(archive.noise, key=lambda each: -(each.sd or 0.0))
+    yield from _limited([_noise(each, archive, verdicts.family.margin) for each in noisiest_first], verbose=verbose)
 
 
-def _noise(noise: Sequence[NoiseFloorReport], margin: float) -> Iterator[str]:
-    for each in noise:
-        reach = None if each.high is None else each.high - 1.0
-        needed = (
-            f"a gate at {_margin(margin)} needs {plural(each.new_runs, 'run')} of the new build"
-            if each.new_runs
-            else f"no number of new runs carries a gate at {_margin(margin)}: it takes more earlier runs, or a "
-            "quieter machine"
-        )
-        which = f"{each.name}: runs" if len(noise) > 1 else "Runs"
-        text = f"{which} of this differ by {format_share(reach)} (95 %, {each.runs} runs); {needed}."
-        yield from paragraph(one_line(text), indent=2, hanging=4)
+def _noise(floor: NoiseFloorReport, archive: ArchiveReport, margin: float) -> str:
+    reach = None if floor.high is None else floor.high - 1.0
+    gate = f"a gate at {_margin(margin)}"
+    needed = f"no number of new runs carries {gate}: it takes more earlier runs, or a quieter machine"
+    if floor.new_runs:
+        needed = f"{gate} needs {plural(floor.new_runs, 'run')} of the new build"
+    which = f"{floor.name}: runs" if len(archive.noise) > 1 else "Runs"
+    return f"{which} of this differ by {format_share(reach)} (95 %, {floor.runs} runs); {needed}"
 
 
 def _sentence(text: str) -> str:

@@ -7,11 +7,13 @@ import math
 import os
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ticket_of
+from bench_master.analysis.verdict_schema import verdicts_schema
 from bench_master.cli import run_command_line
 
 ROUNDS = 6
@@ -57,8 +59,13 @@ def compare(capsys, *arguments, expected=0):
     return printed
 
 
+SCHEMA = jsonschema.Draft202012Validator(verdicts_schema())
+
+
 def report(capsys, *arguments):
-    return json.loads(compare(capsys, *arguments, "--format", "json").out)
+    found = json.loads(compare(capsys, *arguments, "--format", "json").out)
+    SCHEMA.validate(found)
+    return found
 
 
 LEVELS = (100, 101, 99.5, 100.5, 99, 100.2)
@@ -270,6 +277,17 @@ def test_the_other_formats(tmp_path, capsys):
     markdown = compare(capsys, tmp_path / "old", new, "--format", "markdown").out
     assert "| engine=docker | SLOWER  |  100 ms | 110 ms | " in markdown
     assert "- engine=native: runs of this differ by" in markdown
+
+
+def test_many_treatments_fit_a_screen(tmp_path, capsys):
+    """Their reasons are said once, and of shifts and noise floors the largest; -v has all."""
+    engines = tuple(f"engine-{number}" for number in range(8))
+    runs = [a_run(tmp_path / f"{n}.stats.gz", 0.001 * (1 + n / 10), number=n, engines=engines) for n in range(2)]
+    text = compare(capsys, *runs).out
+    assert text.count("One run each") == 1
+    assert "... and 3 more (-v)" in text
+    assert len(text.splitlines()) <= 40
+    assert "... and" not in compare(capsys, *runs, "-v").out
 
 
 def test_odd_runs_by_themselves(tmp_path, capsys):
