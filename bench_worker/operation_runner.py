@@ -25,7 +25,7 @@ from bench_common.treatment import ContainerSettings, Guest, Operation, Treatmen
 from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.job import Failure, Script
 from workloads.base import Workload
-from workloads.output_reader import read_metrics
+from workloads.metric_sources import read_metrics
 from workloads.script import (
     CLEANUP_S,
     COMMIT_BYTES,

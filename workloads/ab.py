@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import NotARunOutput, ParseError, UsageError
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.output_reader import LineReader, OutputLine, parse_stated_params, read_lines
+from workloads.line_reader import LineReader, OutputLine, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 
 NAME: Final = "webbench"

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from workloads.output_reader import clean_line
+from workloads.line_reader import clean_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

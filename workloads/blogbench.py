@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.output_reader import LineReader, parse_stated_params, read_lines
+from workloads.line_reader import LineReader, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
 """Prints the help, the only place where blogbench says which version it is, then runs with stderr merged into stdout.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.output_reader import LineReader, parse_stated_params, read_lines
+from workloads.line_reader import LineReader, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 MIB: Final = 2**20
 START_S: Final = 5.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.output_reader import LineReader, OutputLine, read_lines
+from workloads.line_reader import LineReader, OutputLine, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.line_reader import parse_stated_params, read_lines
 from workloads.mbw_output import (
     OLD_HELP,
     PROCESS,
@@ -32,13 +33,12 @@ from workloads.mbw_output import (
     read_output,
     run_starts,
 )
-from workloads.output_reader import parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 PROCESSES_SCRIPT: Final = (
     "mbw -h; n=$1; shift; "

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from bench_common.errors import ParseError
-from workloads.output_reader import LineReader, OutputLine, clean_line, read_lines
+from workloads.line_reader import LineReader, OutputLine, clean_line, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

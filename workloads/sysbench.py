@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from bench_common.errors import NotARunOutput, UsageError
 from workloads.base import Metric, Parameter
-from workloads.output_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
+from workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
 
 if TYPE_CHECKING:
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 
 _NUMBER: Final = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.output_reader import parse_stated_params
+from workloads.line_reader import parse_stated_params
 from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,

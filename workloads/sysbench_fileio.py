@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.output_reader import parse_stated_params, parse_tool_size
+from workloads.line_reader import parse_stated_params, parse_tool_size
 from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 MODES: Final = ("seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw")
 """Sequential and random; read, write (sequential: create), rewrite, both."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.output_reader import parse_stated_params
+from workloads.line_reader import parse_stated_params
 from workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.output_reader import Patterns
+    from workloads.line_reader import Patterns
 
 TESTS: Final = (
     "read_only",

@@ -35,7 +35,7 @@ from bench_master.scenario.types import (
     truncate_label,
 )
 from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, SourceLocation
-from workloads.output_reader import PATH_SYNTAX, check_pattern, parse_path
+from workloads.metric_sources import PATH_SYNTAX, check_pattern, parse_path
 from workloads.script import COMMIT_BYTES, STATS_READINGS
 
 if TYPE_CHECKING:

@@ -293,7 +293,7 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
         if not name.startswith("workloads/"):
             inside = {found for found in imports(path) if found.startswith("workloads.")}
             modules = {".".join(found.split(".")[:2]) for found in inside}
-            assert modules <= {f"workloads.{part}" for part in ("base", "output_reader", "registry", "script")}, path
+            assert modules <= {f"workloads.{part}" for part in ("base", "metric_sources", "registry", "script")}, path
 
 
 NAMED_ENGINES = {

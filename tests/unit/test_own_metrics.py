@@ -15,7 +15,7 @@ from bench_common.treatment import MetricSource, OwnCommand, OwnService, Treatme
 from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.output_reader import SEARCH_CPU_S, check_pattern, parse_path, read_metrics
+from workloads.metric_sources import SEARCH_CPU_S, check_pattern, parse_path, read_metrics
 from workloads.registry import workload_of
 from workloads.script import job_limit_s, job_metrics, job_script, operation_limit_s, preparation_script
 
@@ -69,7 +69,11 @@ def test_a_metric_can_be_on_stderr():
         ("nan", {"regex": "(nan)"}, "not a number"),
         ("9" * 400, {"regex": r"(\d+)"}, "not a number"),
         ("a", {"regex": r"(\d)?a"}, "captures None"),
-        ("oops {}", {"json": "$.a"}, "stdout is not JSON: Expecting value in line 1, column 1; it begins: 'oops {}'"),
+        (
+            "oops {}",
+            {"json": "$.a"},
+            "not JSON: Expecting value: line 1 column 1 (char 0); it begins: 'oops {}'",
+        ),
         ("[" * 100_000, {"json": "$"}, "stdout is not JSON"),
         ("9" * 5000, {"json": "$"}, "stdout is not JSON"),
         ('{"p50": 1}', {"json": "$.p95"}, "$.p95 leads nowhere: $ has no 'p95' (did you mean 'p50'?)"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.output_reader import parse_tool_size
+from workloads.line_reader import parse_tool_size
 from workloads.registry import workload, workload_classes
 
 DATA = Path(__file__).parents[1] / "data"
