@@ -81,6 +81,8 @@ def test_a_difference():
     assert verdict.word == "slower"
     assert (verdict.ratio, verdict.low, verdict.high) == pytest.approx((1.0294, 1.0136, 1.0460), abs=5e-5)
     assert verdict.tipping_point == pytest.approx(0.0136, abs=5e-5)
+    less = compare(exact(np.exp(LOGS)), exact(np.ones(10)), Rules())
+    assert (less.word, less.tipping_point) == ("faster", pytest.approx(1 - less.high))
     assert compare(exact(np.ones(10)), exact(np.exp(LOGS)), Rules(lower_is_better=False)).word == "faster"
 
 
@@ -209,9 +211,10 @@ def share_different(noise, rounds=10, effect=0.0, *, blocked=False):
 @pytest.mark.parametrize("name", NOISES)
 def test_equal_treatments_differ_as_often_as_the_level_says(name):
     """In a drawn order, whatever the noise; and the interval holds the truth."""
-    different, covered = share_different(NOISES[name], effect=0.0)
-    assert 0.03 <= different <= 0.07
+    assert 0.03 <= share_different(NOISES[name])[0] <= 0.07
+    different, covered = share_different(NOISES[name], effect=math.log(1.05))
     assert covered >= 0.93
+    assert different > 0.05
 
 
 def test_blocks_deceive():
