@@ -126,6 +126,7 @@ def test_density_ends_where_the_host_is_full(workspace, client):
         "failed": 0,
         "lost": 0,
         "aborted": 0,
+        "left_out": 0,
         "not_started": 0,
         "warmup": 0,
         "planned": 1,
