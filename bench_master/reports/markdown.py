@@ -93,7 +93,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
             yield ""
         yield from (f"- {escape(remark)}" for remark in [*remarks, *filter(None, [table.remark])])
     yield ""
-    yield " ".join(map(escape, trust_sentences(verdicts)))
+    yield " ".join(map(escape, trust_sentences(document)))
     yield ""
     yield from (f"- {escape(f'! {doubt}')}" for doubt in doubts(document))
     if full:

@@ -156,7 +156,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         room -= shown
         yield from _verdict_table(table, shown)
     yield ""
-    yield from paragraph(" ".join(trust_sentences(verdicts)), indent=2)
+    yield from paragraph(" ".join(trust_sentences(document)), indent=2)
     yield from _items(doubts(document), None if full else _ITEMS)
     if full:
         for note in notes(document):

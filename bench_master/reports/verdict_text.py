@@ -296,8 +296,11 @@ def remark_text(comparison: ComparisonReport) -> str:
     return one_line("; ".join(parts))
 
 
-def trust_sentences(verdicts: VerdictsReport) -> list[str]:
+def trust_sentences(document: ReportDocument) -> list[str]:
     """Return how far the verdicts can be trusted: what they are about, and how it was measured."""
+    verdicts = document.verdicts
+    if verdicts is None:
+        return []
     design, comparisons = verdicts.design, verdicts.comparisons
     sentences = [f"{design.scope[:1].upper()}{design.scope[1:]}."] if design.scope else []
     decided = [each for each in comparisons if each.verdict != "refused"]
@@ -313,7 +316,11 @@ def trust_sentences(verdicts: VerdictsReport) -> list[str]:
         sentences.append(f"Differences below {text} could not have been seen (80 % power).")
     floor = verdicts.runs.noise_floor
     if floor is not None:
-        sentences.append(f"{floor.name} against itself: {change_text(floor)} {interval_text(floor)}.")
+        names = dict(zip((str(one.title) for one in document.treatments), treatment_names(document), strict=True))
+        name = names.get(floor.a, floor.a)
+        # One label that varies needs no name.
+        name = name if " " in name else name.rpartition("=")[2]
+        sentences.append(f"{name} against itself: {change_text(floor)} {interval_text(floor)}.")
     return [one_line(sentence) for sentence in sentences if sentence]
 
 
