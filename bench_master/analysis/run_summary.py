@@ -33,11 +33,11 @@ from bench_master.verdicts.confounds import (
     parameters,
     same_machine,
 )
-from bench_master.verdicts.decision import TrialValues, Word
+from bench_master.verdicts.decision import DEFAULT_MARGIN, TrialValues, Word
 from bench_master.verdicts.signed_rank import Values
 
 SUFFIX: Final = ".stats.gz"
-_KINDS: Final = frozenset({"jobs", "operations", "host", "event", "footer"})
+_KINDS: Final = frozenset({"jobs", "operations", "samples", "host", "event", "footer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ class HostSummary:
     """Its properties."""
     engines: Mapping[str, str]
     """The versions of its engines."""
+    speed: float
+    """ln of the median time (ns) that a fixed amount of work took on it; NaN where it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +150,7 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
         created=created,
         began_s=_seconds(created),
         scenario=str((header.get("scenario") or {}).get("name")),
-        hosts={
-            str(body.get("host") or body.get("environment")): HostSummary(
-                body.get("fingerprint") or {}, body.get("engines") or {}
-            )
-            for body in ledger.hosts.values()
-        },
+        hosts=_hosts(ledger),
         harness=str((header.get("versions") or {}).get("weighbridge")),
         margin=(header.get("verdicts") or {}).get("margin"),
         treatments=treatments,
@@ -183,6 +180,18 @@ def with_titles_of(run: RunSummary, like: RunSummary) -> RunSummary:
 
 def _labels_elsewhere(treatment: TreatmentSummary) -> tuple[tuple[str, str], ...]:
     return tuple((key, str(value)) for key, value in treatment.labels.items() if key != "environment")
+
+
+def _hosts(ledger: Aggregator) -> dict[str, HostSummary]:
+    found: dict[str, HostSummary] = {}
+    for worker, body in ledger.hosts.items():
+        readings = [math.log(each.cpu_ns) for each in ledger.speeds.get(worker, ()) if each.cpu_ns > 0]
+        speed = float(np.median(readings)) if readings else math.nan
+        name = str(body.get("host"))
+        if name in found and math.isnan(speed):  # one worker of a host measures
+            speed = found[name].speed
+        found[name] = HostSummary(body.get("fingerprint") or {}, body.get("engines") or {}, speed)
+    return found
 
 
 def _read(stats: StatsFile, ledger: Aggregator, collector: TrialCollector) -> None:
@@ -305,6 +314,9 @@ def _differences(a: RunSummary, b: RunSummary) -> Iterator[Difference]:
     for name, other in zip(sorted(a.hosts), sorted(b.hosts), strict=False):
         one, two = a.hosts[name], b.hosts[other]
         yield from host_differences(one.fingerprint, two.fingerprint)
+        if abs(one.speed - two.speed) > math.log1p(DEFAULT_MARGIN):  # no property shows it
+            speeds = [f"{math.exp(each.speed) / 1e6:.1f} ms" for each in (one, two)]
+            yield Difference("speed", speeds[0], speeds[1], "warning")
         yield from engine_differences(one.engines, two.engines, used)
 
 

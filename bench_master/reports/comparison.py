@@ -91,6 +91,11 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
         yield ""
         yield from _remarks(verdicts, verbose=verbose)
     archive = verdicts.archive
+    if archive is not None and archive.new and not verdicts.comparisons:
+        yield from paragraph(
+            "REFUSED  no treatment of the new run is in an earlier one: there is nothing to compare.", indent=2
+        )
+        yield ""
     if archive is not None:
         if not archive.new:
             yield from _history(archive)
@@ -251,7 +256,7 @@ def _runs(archive: ArchiveReport, *, verbose: bool) -> Iterator[str]:
     if left_out:
         yield f"  Left out: {plural(len(left_out), 'file')}"
         for each in left_out if verbose else left_out[:SHOWN]:
-            yield one_line(f"    {each.file}")
+            yield f"    {one_line(each.file)}"
             yield from paragraph(one_line(each.why), indent=6)
         if not verbose and len(left_out) > SHOWN:
             yield f"    and {len(left_out) - SHOWN} more (-v)"
@@ -264,7 +269,8 @@ def _run_list(name: str, runs: Sequence[RunFileReport]) -> Iterator[str]:
     if runs:
         yield f"  {name} runs:"
         for each in runs:
-            yield one_line(f"    {each.created or 'time unknown'}  {each.file}")
+            line = one_line(f"{each.created or 'time unknown'}  {each.file}")
+            yield f"    {line}"
 
 
 # -- other formats --------------------------------------------------------------------------------------------------

@@ -279,6 +279,31 @@ def test_the_other_formats(tmp_path, capsys):
     assert "- engine=native: runs of this differ by" in markdown
 
 
+def test_runs_that_share_no_treatment(tmp_path, capsys):
+    """Say so in each format."""
+    a = a_run(tmp_path / "a.stats.gz", 100, engines=("docker", "native"))
+    b = a_run(tmp_path / "b.stats.gz", 100, number=1, engines=("podman", "crun"))
+    assert "there is nothing to compare" in " ".join(compare(capsys, a, b).out.split())
+    assert compare(capsys, "-q", a, b).out == "REFUSED nothing to compare\n"
+    assert report(capsys, a, b)["comparisons"] == []
+
+
+def test_a_host_that_was_faster(tmp_path, capsys):
+    """No property shows it, but the work that each host did before its trials."""
+    runs = []
+    for number, took_ms in enumerate((50, 65)):
+        path = tmp_path / f"{number}.stats.gz"
+        head = header([treatment_wire(0, {"engine": "docker"}, ("run",))], [(0, 0, False)], run_id=f"r{number}")
+        builder = StatsBuilder(path, head).add("host", host(0))
+        took_ns = np.array([took_ms * MS])
+        columns = {"time_ns": np.array([1000 * S]), "trial": np.array([0]), "wall_ns": took_ns, "cpu_ns": took_ns}
+        builder.writer.samples(0, "speed", columns, {})
+        runs.append(builder.add_jobs({"start_ns": 1001 * S, "end_ns": 1002 * S}).close(footer()))
+    (difference,) = report(capsys, *runs)["environment"]["differences"]
+    assert (difference["name"], difference["values"]) == ("speed", {"earlier": "50.0 ms", "new": "65.0 ms"})
+    assert "speed: 50.0 ms -> 65.0 ms (warning)" in compare(capsys, *runs).out
+
+
 def test_many_treatments_fit_a_screen(tmp_path, capsys):
     """Their reasons are said once, and of shifts and noise floors the largest; -v has all."""
     engines = tuple(f"engine-{number}" for number in range(8))
