@@ -198,7 +198,10 @@ class TrialCollector:
             if figure.series in self._treatments[index].get("operation_names", ())
         }
         """The operation whose durations are wanted, by treatment."""
-        self._wanted = [not warmup and treatment in self.figures for treatment, _, warmup in self._trials]
+        compared = len(self.figures) >= self._fewest
+        self._wanted = [
+            compared and not warmup and treatment in self.figures for treatment, _, warmup in self._trials
+        ]
         self._open: dict[int, _OpenTrial] = {}
         self._ended: dict[int, TrialValue] = {}
         self._aborted: dict[int, int] = {}
