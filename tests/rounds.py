@@ -24,10 +24,10 @@ class Rounds:
         self.path, self.changes = path, changes
         self.jobs = {}
 
-    def write(self, *sides, lateness=None, failed=(), metrics=None, lost=(), hosts=("blade1",)):
+    def write(self, *sides, lateness=None, failed=(), metrics=None, lost=(), hosts=("blade1",), killed=False):
         """Write trials of each side; `failed` are (side, round) of which one more job failed, `lost` all.
 
-        Jobs are done by `hosts` in turn.
+        Jobs are done by `hosts` in turn. A run that was `killed` lacks the end of its last trial.
         """
         rounds = len(sides[0])
         treatments = [
@@ -57,7 +57,8 @@ class Rounds:
                     value = metrics[side][block]
                     builder.writer.metrics([MetricRecord(ticket_of(job), side, trial, "events_per_second", value)])
                 now, job = now + took, job + 1
-            builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
+            if not (killed and trial == len(trials) - 1):
+                builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
         self.path = builder.close(footer())
         return self
 

@@ -204,6 +204,8 @@ class TrialCollector:
         ]
         self._open: dict[int, _OpenTrial] = {}
         self._ended: dict[int, TrialValue] = {}
+        self._has_ends = False
+        """Whether the file says when trials ended; imported results do not."""
         self._aborted: dict[int, int] = {}
         """Jobs that the end of the run cut short, by trial."""
 
@@ -271,6 +273,7 @@ class TrialCollector:
             return
         entry = self._entry(trial)
         if kind == "trial-end":
+            self._has_ends = True
             missing = event.get("not_started")
             if isinstance(missing, int):
                 is_lost = event.get("not_started_outcome") in ("lost", int(Outcome.LOST))
@@ -313,6 +316,8 @@ class TrialCollector:
     def table(self, ledger: Aggregator) -> TrialTable:
         """Return all values; `ledger` knows the metrics, the brackets and the packings of all trials."""
         for trial in sorted(self._open):
+            # Where trials have ends, one without is what a killed run was at.
+            self._open[trial].aborted += self._has_ends
             self._end(trial)
         self._choose_measured_metrics(ledger)
         spans = {span.trial: span.end_ns - span.begin_ns for span in ledger.spans()}

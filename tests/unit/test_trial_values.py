@@ -127,6 +127,19 @@ def test_a_lost_trial_may_have_had_any_value(rounds):
     assert "1 of 10 jobs failed; counted as the worst both ways" in found.flags[0].text
 
 
+def test_more_rounds_bear_a_lost_one(rounds):
+    """Twelve bear one, and eleven none."""
+    sides = [[*A, 1.01, 1.02], [1.2 * each for each in (*A, 1.01, 1.02)]]
+    assert rounds().write(*sides, lost={(1, 3)}).only().verdict == "slower"
+    assert rounds().write(*[side[:11] for side in sides], lost={(1, 3)}).only().verdict == "inconclusive"
+
+
+def test_a_trial_that_a_killed_run_was_at_does_not_count(rounds):
+    """Its first jobs say nothing of the whole trial, and it is no failure of its treatment."""
+    found = rounds().write(A, B, killed=True).only()
+    assert (found.rounds, found.lost, found.verdict) == (9, 0, "slower")
+
+
 def test_failed_jobs_count_as_the_worst_both_ways(rounds):
     """One of four jobs failed in each trial of one side: the median may be the next job's time on either side."""
     sides = [[[t * 0.98, t, t * 1.02] for t in side] for side in (A, B)]
