@@ -41,7 +41,8 @@ PAGE: Final = 40
 """Lines of a screen: what is not the answer is on the first page only as far as they go."""
 
 _ROWS: Final = 20
-"""Rows of verdicts on the first page."""
+"""Rows of verdicts on the first page at most; of more than that it shows the first `_FIRST_ROWS`."""
+_FIRST_ROWS: Final = 12
 _ITEMS: Final = 5
 """Warnings, doubts and kinds of errors on the first page."""
 _SHORT_MESSAGE: Final = 2
@@ -149,12 +150,19 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     yield from paragraph(one_line(verdicts.question), hanging=2)
     yield ""
     yield from paragraph(answer_text(document), indent=2, hanging=4)
-    room = _ROWS
-    for table in verdict_tables(document):
-        yield ""
+    tables = verdict_tables(document)
+    room = _ROWS if sum(len(table.rows) for table in tables) <= _ROWS else _FIRST_ROWS
+    hidden = 0
+    for table in tables:
         shown = len(table.rows) if full else min(len(table.rows), room)
         room -= shown
+        if not shown:
+            hidden += len(table.rows)
+            continue
+        yield ""
         yield from _verdict_table(table, shown)
+    if hidden:
+        yield f"  ... and {hidden} on other figures with -v"
     yield ""
     yield from paragraph(" ".join(trust_sentences(document)), indent=2)
     yield from _items(doubts(document), None if full else _ITEMS)

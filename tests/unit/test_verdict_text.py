@@ -210,9 +210,11 @@ def test_many_comparisons_are_cut_at_a_screen(document):
     many = [comparison(f"e{number}", "same", 1.0, 0.99, 1.01) for number in range(300)]
     verdicts = engine_verdicts(comparisons=many)
     text = page(document, verdicts)
-    assert "... and 281 more with -v" in text
+    assert "... and 289 more with -v" in text
     assert "and 296 more" in text
     assert "e299" in page(document, verdicts, full=True)
+    other = [replace(each, figure="events_per_second", unit="1/s") for each in many[:30]]
+    assert "... and 31 on other figures with -v" in page(document, engine_verdicts(comparisons=[*many, *other]))
 
 
 def test_hostile_names_stay_on_their_line(document):
