@@ -224,13 +224,22 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
 
 def _twins(labels: Mapping[int, Mapping[str, Any]], again: Mapping[int, Mapping[str, Any]]) -> list[Pair]:
     """Return each treatment that ran a second time with itself."""
+    texts = {index: {key: label_text(value) for key, value in own.items()} for index, own in labels.items()}
+    varying = [
+        key for key in dict.fromkeys(key for own in texts.values() for key in own) if _varies(key, texts.values())
+    ]
     first = {tuple(label_text(value) for value in own.values()): index for index, own in labels.items()}
     found = []
     for index, own in again.items():
         twin = first.get(tuple(label_text(value) for key, value in own.items() if key != AGAIN))
         if twin is not None:
-            found.append(Pair(twin, index, "itself", ""))
+            name = " ".join(texts[twin][key] for key in varying if key in texts[twin])
+            found.append(Pair(twin, index, name or "a treatment", ""))
     return found
+
+
+def _varies(key: str, labels: Iterable[Mapping[str, str]]) -> bool:
+    return len({own.get(key) for own in labels}) > 1
 
 
 def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, Any]]) -> list[str]:

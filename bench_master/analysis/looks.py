@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_master.analysis.verdict_types import ComparisonReport, FlagReport, StoppingReport, VerdictsReport
-from bench_master.scenario.model import is_again
+from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.decision import ALPHA
 from bench_master.verdicts.stopping import (
     EXTENDED_ALPHA,
@@ -100,7 +100,7 @@ def find_looks(
 def take_look(verdicts: VerdictsReport | None, header: Mapping[str, Any], rounds: int) -> Look:
     """Return the look after so many rounds by the verdicts that it comes to: which treatments need no more trials.
 
-    A treatment is settled with all comparisons that it is part of; one that runs a second time, with all others.
+    A treatment is settled with all comparisons that it is part of; so is the one that runs it a second time.
     """
     treatments: Sequence[Mapping[str, Any]] = header["treatments"]
     places = {treatment.get("title"): index for index, treatment in enumerate(treatments)}
@@ -110,8 +110,13 @@ def take_look(verdicts: VerdictsReport | None, header: Mapping[str, Any], rounds
     for one in found:
         if not is_settled(one.verdict, rounds):
             still |= {places[one.a], places[one.b]}
-    if still:
-        still |= {index for index, treatment in enumerate(treatments) if is_again(treatment.get("labels", {}))}
+    originals = {
+        _plain(treatment): index
+        for index, treatment in enumerate(treatments)
+        if not is_again(treatment.get("labels", {}))
+    }
+    again = (index for index, treatment in enumerate(treatments) if is_again(treatment.get("labels", {})))
+    still |= {index for index in again if originals.get(_plain(treatments[index])) in still}
     comparisons = [
         {
             "a": places[one.a],
@@ -132,6 +137,11 @@ def take_look(verdicts: VerdictsReport | None, header: Mapping[str, Any], rounds
     )
 
 
+def _plain(treatment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what a treatment and the one that runs it a second time have in common: all labels but one."""
+    return tuple((key, str(value)) for key, value in treatment.get("labels", {}).items() if key != AGAIN)
+
+
 def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | None, list[FlagReport]]:
     """Return what a treatment differs from itself, of several the worst, and a warning if that is no noise."""
     if not found:
@@ -144,7 +154,7 @@ def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | N
             level="warning",
             p=one.p,
             size=None if one.ratio is None else abs(one.ratio - 1.0),
-            text=f"{one.a} differs from itself: what this run calls a difference may be none",
+            text=f"{one.name} differs from itself: what this run calls a difference may be none",
         )
         for one in found
         if one.verdict not in ("same", "inconclusive", "refused")

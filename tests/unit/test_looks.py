@@ -61,6 +61,10 @@ class Watched:
     def event(self, kind, **fields):
         self.builder.add("event", {"at_ns": self.now, "kind": kind, **fields})
 
+    def events(self, kind):
+        """The events of a kind that the file has."""
+        return [one.body for one in StatsFile(self.path).blocks({"event"}) if one.body["kind"] == kind]
+
     def look(self):
         """Take a look as a run does, and leave out what is settled; return it."""
         stats = StatsFile(self.path)
@@ -124,8 +128,10 @@ def test_the_report_comes_to_the_words_of_the_looks(watched):
     assert (stopping.last, stopping.look, stopping.why) == (LAST, last.rounds, "settled")
     assert 0.0 < stopping.nominal == last.nominal < 0.05
     assert [flag.kind for flag in report.verdicts.runs.flags] == ["early-stop"]
-    # The treatment that ran twice stays for as long as any other, and is in no table.
+    # The treatment that runs twice stays for as long as it does itself, and is in no table.
     assert report.verdicts.runs.noise_floor.rounds == last.rounds
+    assert run.gone == {0, 1, 2, 3}
+    assert all({1} <= set(look["settled"]) < {0, 1, 2, 3} for look in run.events("look")[slower.rounds - 5 : -1])
     assert len(report.treatments) == 3
     assert not report.incomplete
 
@@ -149,7 +155,7 @@ def test_a_treatment_that_differs_from_itself_warns_of_everything(watched):
     run.look()
     report = run.end("at-most")
     floor = report.verdicts.runs.noise_floor
-    assert (floor.verdict, floor.name) == ("slower", "itself")
+    assert (floor.verdict, floor.name) == ("slower", "e0")
     assert "noise-floor" in [flag.kind for flag in report.verdicts.runs.flags]
 
 
