@@ -9,7 +9,7 @@ from typing import Final
 from bench_common.safe_text import one_line
 from bench_master.formatting import Column
 
-_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&@:-]")
+_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>#|~$&@]|:(?=//)")
 _PLAIN: Final = re.compile(
     r"""(?:[\w .,;:/()=%+'"-]|\[[-+\d., a-z]+\](?!\()|!(?=[ =])|(?<= )[<>]=?(?= ))*""", re.ASCII
 )
