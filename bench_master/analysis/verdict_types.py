@@ -45,6 +45,11 @@ class VerdictOptions:
     earlier: tuple[Path, ...] = ()
     """Stats files of earlier runs to compare with, or folders of them."""
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether the exit code depends on verdicts."""
+        return bool(self.fail_on or self.require or self.require_verdict)
+
 
 @dataclass(frozen=True, slots=True)
 class FlagReport:

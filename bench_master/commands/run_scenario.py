@@ -140,7 +140,9 @@ def _resume(options: RunOptions) -> int:
     with closing(ResumableRun(path)) as past, run_claim(str(past.header["run_id"])):
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
-            return int(ExitCode.OK)
+            # A gate that nobody judges must not be green.
+            source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
+            return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
         options = restore_options(options, past)
         scenario = _with_options(resumed_scenario(options, past), options)
         plan = past.with_added_trials(make_plan(scenario, choose_seed(scenario, options.load)))
@@ -256,6 +258,11 @@ def _exit_code(source: ReportSource, result: RunResult, *, errors_shown: bool) -
     """Return the gravest of what the run's end, its results, its thresholds and its gates give."""
     complete = result.status == "complete"
     own = _check_results(source, errors_shown=errors_shown) if complete else ExitCode.INFRASTRUCTURE
+    return _judge(source, own)
+
+
+def _judge(source: ReportSource, own: ExitCode) -> int:
+    """Tell which thresholds and gates failed; return the gravest of their exit codes and `own`."""
     code = ExitCode.gravest([own, source.exit_code()])
     if code != ExitCode.INFRASTRUCTURE:
         for verdict in () if source.document.run.noop else source.failed_thresholds:

@@ -318,3 +318,11 @@ def test_a_malformed_gate_is_a_usage_error(tmp_path, capsys):
     assert "--fail-on: 'slowr': unknown word 'slowr' (did you mean 'slower'?)" in capsys.readouterr().err
     assert run_command_line(["report-scenario", "-s", str(path), "--fail-on", "engine=podmn slower"]) == 2
     assert "no treatment has engine=podmn (did you mean 'podman'?)" in capsys.readouterr().err
+
+
+def test_a_gate_on_a_complete_run_that_is_resumed_is_judged(tmp_path, capsys):
+    """There is nothing to resume, and the gate is red all the same."""
+    path = run_of_rounds(tmp_path / "run.stats.gz", 1.06)
+    for words, status in (([], 0), (["--fail-on", "faster"], 0), (["--fail-on", "slower"], 1)):
+        assert run_command_line(["run-scenario", "--resume", str(path), *words]) == status
+    assert "--fail-on slower: failed: podman is slower" in capsys.readouterr().err
