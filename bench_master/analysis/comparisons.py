@@ -165,7 +165,10 @@ def build_verdicts(
         comparisons=comparisons,
         runs=RunChecksReport(
             flags=run_flags,
-            looked_for=checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
+            looked_for=[
+                *checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
+                *([] if sides.reports else ["unlike parameters, versions or hosts"]),
+            ],
             noise_floor=floor,
         ),
         environment=EnvironmentReport(differences=sides.reports),

@@ -93,6 +93,7 @@ def test_a_quiet_run_has_no_flags(run):
     assert (only.verdict, verdicts.design.grade, verdicts.runs.flags, only.flags) == ("slower", "A", [], [])
     assert verdicts.runs.looked_for == [
         "drift", "steps", "neighbours alike", "regimes", "carry-over", "changes of the hosts' speed",
+        "unlike parameters, versions or hosts",
     ]  # fmt: skip
     assert (only.a_value, only.b_value) == pytest.approx((0.1, 0.11), rel=0.01)
 
