@@ -187,7 +187,7 @@ def _hosts(ledger: Aggregator) -> dict[str, HostSummary]:
     for worker, body in ledger.hosts.items():
         readings = [math.log(each.cpu_ns) for each in ledger.speeds.get(worker, ()) if each.cpu_ns > 0]
         speed = float(np.median(readings)) if readings else math.nan
-        name = str(body.get("host"))
+        name = str(body.get("host") or body.get("environment"))
         if name in found and math.isnan(speed):  # one worker of a host measures
             speed = found[name].speed
         found[name] = HostSummary(body.get("fingerprint") or {}, body.get("engines") or {}, speed)
