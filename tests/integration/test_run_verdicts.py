@@ -29,7 +29,7 @@ def test_a_run_ends_with_what_may_be_said_of_its_treatments(workspace):
     assert [each["primary"] for each in run.header["treatments"]] == ["wait.mean", "wait.mean"]
     found = run.document["verdicts"]
     only = comparison(run.document)
-    assert found["question"] == "Commands against sleep 0.3: wait time (mean of a trial), margin 5 %"
+    assert found["question"] == "Command against sleep 0.3: wait time (mean of a trial), margin 5 %"
     assert (only["verdict"], only["name"], only["rounds"], only["lost"]) == ("faster", "sleep 0.01", 6, 0)
     assert only["high"] < 0.9
     # Each stamp is exact or late by a known time: the interval covers that.
