@@ -91,6 +91,16 @@ def test_a_trial_that_was_begun_and_not_ended_is_run_again(path):
     assert (state.status, state.numbers, state.worker_counts) == ("killed", {"w0": 0}, {"bare-metal": 1})
 
 
+def test_a_trial_that_nobody_needs_is_not_run(path):
+    """What the looks have settled stays so, and so does the last look; what an interrupt skipped runs later."""
+    story = Story(path).event("last-look", last=9, at_most=30, budget_s=60.0, round_s=6.0, treatments=2).whole(0)
+    skipped = {"not_started_outcome": "aborted", "not_started": 0}
+    story.event("trial-skipped", trial=2, reason="settled", not_needed=2, **skipped)
+    state = story.event("trial-skipped", trial=3, **{**skipped, "not_started": 2}).state()
+    assert (state.unneeded_trials, state.finished_trials, state.last_look) == ({2}, {0, 2}, 9)
+    assert state.settled == {0}
+
+
 def test_a_trial_that_lost_something_is_run_again(path):
     """A trial that ended without some of its jobs is not whole, though the run itself came to its end."""
     story = Story(path).begin(0).ran(0).end(0, complete=False).whole(1)

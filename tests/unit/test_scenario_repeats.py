@@ -8,7 +8,7 @@ from bench_common.cli import read_options
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.cli import build_parser
 from bench_master.commands.run_options import RunOptions, apply_load_options
-from bench_master.plan import is_host_ceiling, make_plan
+from bench_master.plan import is_host_ceiling, make_plan, more_rounds
 from bench_master.plan_text import ExpectedWorker, render_plan
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import UntilVerdict, is_again
@@ -121,3 +121,14 @@ def test_the_plan_says_how_long_it_may_go_on():
     assert "Settle       1m after each trial" in shown
     assert "Rounds       until every comparison is settled, at most 20, for 1h: a look after" in shown
     assert "Time         at most about 39" in shown
+
+
+def test_more_rounds_follow_those_of_the_plan():
+    """Drawn by the same seed, as a longer plan would have had them; a host ceiling is not measured again."""
+    scenario = load(repeats=4, warmup=1, host_ceiling=True)
+    plan = make_plan(scenario, 5)
+    added = more_rounds(scenario, plan, 3)
+    longer = make_plan(load(repeats=7, warmup=1), 5)
+    assert [trial.index for trial in added] == list(range(len(plan.trials), len(plan.trials) + 6))
+    assert [(one.treatment, one.block) for one in added] == [(one.treatment, one.block) for one in longer.trials[-6:]]
+    assert not any(trial.warmup for trial in added)
