@@ -88,7 +88,9 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
             yield f"{escape(table.caption)}:"
             yield ""
         yield from markdown_table(table.columns, [row.cells for row in table.rows])
-        remarks = [f"{row.name}: {row.remark}" for row in table.rows if row.remark]
+        shared = table.shared_remarks()
+        remarks = [f"{row.name}: {row.remark}" for row in table.rows if row.remark and row.remark not in shared]
+        remarks += [f"{names}: {remark}" for remark, names in shared.items()]
         if remarks or table.remark:
             yield ""
         yield from (f"- {escape(remark)}" for remark in [*remarks, *filter(None, [table.remark])])

@@ -152,17 +152,22 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     yield from paragraph(answer_text(document), indent=2, hanging=4)
     tables = verdict_tables(document)
     room = _ROWS if sum(len(table.rows) for table in tables) <= _ROWS else _FIRST_ROWS
-    hidden = 0
+    hidden, limit = 0, ""
     for table in tables:
         shown = len(table.rows) if full else min(len(table.rows), room)
         room -= shown
         if not shown:
             hidden += len(table.rows)
             continue
+        if table.remark != limit:
+            yield from paragraph(limit, indent=2, hanging=4)
+        limit = table.remark
         yield ""
         yield from _verdict_table(table, shown)
+    # What limits one table after the other alike is said once, after the last of them.
+    yield from paragraph(limit, indent=2, hanging=4)
     if hidden:
-        yield f"  ... and {hidden} on other figures with -v"
+        yield f"  ... and {hidden} in other tables with -v"
     yield ""
     yield from paragraph(" ".join(trust_sentences(document)), indent=2)
     yield from _items(doubts(document), None if full else _ITEMS)
@@ -178,21 +183,22 @@ def _verdict_table(table: VerdictTable, shown: int) -> Iterator[str]:
     if table.caption:
         yield from paragraph(table.caption, indent=2, hanging=4)
     rows = table.rows[:shown]
+    shared = table.shared_remarks()
     # The title and each row is one line of the aligned table, or several where the page is too narrow.
     aligned = fit_table(table.columns, [row.cells for row in rows])
     if len(aligned) == len(rows) + 1:
         yield aligned[0]
         for line, row in zip(aligned[1:], rows, strict=True):
             yield line
-            if row.remark:
+            if row.remark and row.remark not in shared:
                 yield from paragraph(row.remark, indent=6, hanging=6)
     else:
         yield from aligned
         for row in rows:
-            if row.remark:
+            if row.remark and row.remark not in shared:
                 yield from paragraph(f"{row.name}: {row.remark}", indent=4, hanging=6)
-    if table.remark:
-        yield from paragraph(table.remark, indent=2, hanging=4)
+    for remark, names in shared.items():
+        yield from paragraph(f"{names}: {remark}", indent=4, hanging=6)
     if shown < len(table.rows):
         yield f"  ... and {len(table.rows) - shown} more with -v"
 

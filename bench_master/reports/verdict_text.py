@@ -80,6 +80,17 @@ class VerdictTable:
     remark: str
     """What limits every verdict of the table alike; empty if nothing does."""
 
+    def fits(self) -> bool:
+        """Whether a page has room for each row on one line."""
+        return len(fit_table(self.columns, [row.cells for row in self.rows])) == len(self.rows) + 1
+
+    def shared_remarks(self) -> dict[str, str]:
+        """Return the remarks that limit several verdicts, each with the names that it limits."""
+        names: dict[str, list[str]] = {}
+        for row in self.rows:
+            names.setdefault(row.remark, []).append(row.name)
+        return {remark: ", ".join(several) for remark, several in names.items() if remark and len(several) > 1}
+
 
 def verdict_word(comparison: ComparisonReport) -> str:
     """Return the word of a verdict as it is printed."""
@@ -193,7 +204,7 @@ def _baseline_name(comparison: ComparisonReport, labels: Mapping[str, Mapping[st
 
 
 def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
-    """Return a table for each figure that treatments are compared by."""
+    """Return a table for each figure that treatments are compared by; for each group of it where one is too wide."""
     verdicts = document.verdicts
     if verdicts is None:
         return []
@@ -202,7 +213,17 @@ def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
         figures.setdefault((each.figure, each.unit, each.direction), []).append(each)
     labels = _labels_by_title(document)
     confidence = 1 - verdicts.family.alpha
-    return [_table(found, labels, confidence, captioned=len(figures) > 1) for found in figures.values()]
+    tables = []
+    for found in figures.values():
+        table = _table(found, labels, confidence, captioned=len(figures) > 1)
+        groups: dict[tuple[str, str], list[ComparisonReport]] = {}
+        for each in found:
+            groups.setdefault((each.group, each.a), []).append(each)
+        if len(groups) == 1 or not all(group for group, _ in groups) or table.fits():
+            tables.append(table)
+        else:
+            tables += [_table(group, labels, confidence, captioned=True) for group in groups.values()]
+    return tables
 
 
 def _table(

@@ -162,6 +162,30 @@ def test_each_figure_has_its_table_and_each_group_its_baseline(document):
     assert "SLOWER podman (storage=tmpfs) +10.0 %" in brief_lines(verdicts)
 
 
+def test_groups_that_are_too_wide_for_one_table_have_one_each(document):
+    """Each row stays on a line; what limits several treatments is said once for all of them."""
+    own = {"environment": "local", "job": "a-job-of-a-long-name"}
+    sizes = ("storage=tmpfs-on-a-disk", "storage=volume-on-a-disk")
+    entries = [
+        replace(entry, title=f"{engine} {size}", treatment={"engine": engine, **own, "storage": size})
+        for entry, engine in zip(document.treatments[:2], ("docker", "podman"), strict=True)
+        for size in sizes
+    ]
+    found = [
+        comparison(name, "slower", 1.2, 1.1, 1.3, group=size, a=f"docker {size}", reason=f"so it is{name == 'crun'}",
+                   labels={"engine": name, **own, "job": f"another-{own['job']}", "storage": size})
+        for size in sizes for name in ("podman", "crun", "containerd")
+    ]  # fmt: skip
+    several = replace(document, treatments=entries, verdicts=engine_verdicts(comparisons=found))
+    first, second = verdict_tables(several)
+    assert first.caption == "storage=tmpfs-on-a-disk: job p50"
+    assert all(table.fits() for table in (first, second))
+    assert first.shared_remarks() == {
+        "so it isFalse": ", ".join(row.name for row in first.rows if "False" in row.remark)
+    }
+    assert page(several, several.verdicts).count("so it isFalse") == 2
+
+
 def test_what_limits_an_interval_is_said(document):
     """The range of a few rounds, lost rounds, an open end, a difference in the figure's unit."""
     found = [
