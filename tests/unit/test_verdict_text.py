@@ -173,7 +173,7 @@ def test_groups_that_are_too_wide_for_one_table_have_one_each(document):
     ]
     found = [
         comparison(name, "slower", 1.2, 1.1, 1.3, group=size, a=f"docker {size}", reason=f"so it is{name == 'crun'}",
-                   labels={"engine": name, **own, "job": f"another-{own['job']}", "storage": size})
+                   labels={"engine": name, **own, "storage": size})
         for size in sizes for name in ("podman", "crun", "containerd")
     ]  # fmt: skip
     several = replace(document, treatments=entries, verdicts=engine_verdicts(comparisons=found))
@@ -238,7 +238,7 @@ def test_many_comparisons_are_cut_at_a_screen(document):
     assert "and 296 more" in text
     assert "e299" in page(document, verdicts, full=True)
     other = [replace(each, figure="events_per_second", unit="1/s") for each in many[:30]]
-    assert "... and 31 on other figures with -v" in page(document, engine_verdicts(comparisons=[*many, *other]))
+    assert "... and 31 in other tables with -v" in page(document, engine_verdicts(comparisons=[*many, *other]))
 
 
 def test_hostile_names_stay_on_their_line(document):
