@@ -21,6 +21,8 @@ SMALL = [
     ("report_time.py", "--jobs", "1k", "--repeats", "1"),
     ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
+]
+SLOW = [
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64", "--stub", "python"),
 ]
 
@@ -44,7 +46,9 @@ def ratios(result):
     return [float(line.rpartition(": ")[2]) for line in lines]
 
 
-@pytest.mark.parametrize("command", SMALL, ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [*SMALL, *(pytest.param(command, marks=pytest.mark.slow) for command in SLOW)], ids=" ".join
+)
 def test_a_benchmark_prints_its_ratio(command):
     """Against a baseline of the same run, and more than nothing."""
     found = ratios(run(*command))
