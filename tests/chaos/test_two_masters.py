@@ -8,10 +8,10 @@ from workspace import Workspace, free_ports, wait_until
 
 SCENARIO = {
     "concurrency": 2,
-    "iterations": 12,
+    "iterations": 24,
     "job": {"operations": LIFE, "container": {"command": ["sleep", "0.5"]}},
 }
-"""24 jobs on each worker, in six seconds and more."""
+"""48 jobs on each worker, in twelve seconds and more."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_second_master_takes_no_worker_of_the_first(workspace):
     states = workspace.folder / "home/.local/share/weighbridge/workers"
     wait_until(lambda: list(states.glob("*.json")), 60, "the first worker")
     early = workspace.master("run-scenario", "-f", scenario, *flags(inventory))
-    wait_until(lambda: len(list(states.glob("*.run"))) == 2, 60, "workers that serve the first master")
+    wait_until(lambda: len(list(states.glob("*.run"))) == 2, 60, f"workers that serve the first master; {first.err}")
     late = workspace.master("run-scenario", "-f", scenario, *flags(inventory))
     started = workspace.master("start-workers", "-i", inventory, "--zmq-control-port", free_ports(1)[0])
     pid = first.process.pid
@@ -49,7 +49,7 @@ def test_a_second_master_takes_no_worker_of_the_first(workspace):
     assert "nothing of theirs was touched" in late.err
     assert "Traceback" not in early.err + late.err + started.err
     run = workspace.finish(first, stats)
-    assert run.outcomes() == {"done": 48}
+    assert run.outcomes() == {"done": 96}
     assert not any(job["attempt"] for job in run.jobs)
     assert "worker-lost" not in {event["kind"] for event in run.blocks("event")}
     assert list(states.iterdir()) == [], "the first master has stopped its workers"
