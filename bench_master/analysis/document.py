@@ -310,7 +310,7 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     if damage:
         reasons.append(f"the stats file is damaged: {damage}")
     if ledger.footer is None:
-        reasons.append("the stats file has no footer: the run was killed or is still running, or the file is truncated")
+        reasons.append("the stats file has no footer: the run was killed or is still running, or the file is cut off")
     elif ledger.footer.get("status") != "complete":
         reasons.append(f"the run was {ledger.footer.get('status')}")
     unfinished = ((totals.lost, "lost"), (totals.aborted, "aborted"))
