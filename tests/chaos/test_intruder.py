@@ -97,7 +97,7 @@ def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
         assert not any(row["attempt"] for row in run.run.jobs)
         assert "was lost" not in run.err
         assert (found["stolen"], found["answered"], found["to_mole"]) == (0, 0, ["Dismiss"]), found
-        assert found["opened"] > 300, "they were reopened when they were shut"
+        assert found["opened"] >= 300, "some were open all the time"
         assert found["shut"] > 0, "silent connections are shut"
         assert grown < GROWN_BYTES, f"{grown >> 20} MiB"
         assert run.run.blocks("footer")[0]["dropped_messages"] > 0
