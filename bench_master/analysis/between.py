@@ -45,8 +45,9 @@ from bench_master.analysis.verdict_types import (
     RunFileReport,
     VerdictOptions,
     VerdictsReport,
+    verdict_lines,
 )
-from bench_master.formatting import plural
+from bench_master.formatting import format_change, plural
 from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, MIN_PAIRS, RunLevels
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict, Word
@@ -201,7 +202,7 @@ def compare_runs(sides: Sides, *, anchor: Mapping[str, str] | None = None) -> Ve
     return VerdictsReport(
         format=VERDICTS_FORMAT,
         version=VERDICTS_VERSION,
-        answer=_history_answer(archive) if design == "history" else answer_of(comparisons),
+        answer=_history_answer(archive) if design == "history" else _answer(comparisons),
         question=_question(sides, design),
         family=FamilyReport(ALPHA, max(1, len(comparisons)), sides.margin, "bonferroni-interval"),
         design=DesignReport(
@@ -278,25 +279,17 @@ def _titles(runs: Iterable[RunSummary]) -> set[str]:
     return {title for run in runs for title in run.treatments}
 
 
-def answer_of(comparisons: Sequence[ComparisonReport]) -> str:
-    """Return the most important verdict on one line."""
-    if not comparisons:
-        return "REFUSED nothing to compare"
-    order: tuple[Word, ...] = ("slower", "worse", "faster", "better", "inconclusive", "refused", "same")
-    first = min(comparisons, key=lambda each: (order.index(each.verdict), -abs(math.log(each.ratio or 1.0))))
-    change = "" if first.ratio is None else f" {_change(first.ratio)}"
-    return f"{first.verdict.upper()} {first.name}{change}"
-
-
-def _change(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %" if 0.5 <= ratio <= 2.0 else f"{ratio:.3g} times"  # noqa: PLR2004
+def _answer(comparisons: Sequence[ComparisonReport]) -> str:
+    return verdict_lines(comparisons)[0] if comparisons else "REFUSED nothing to compare"
 
 
 def _history_answer(archive: ArchiveReport) -> str:
     if not archive.changes:
         return f"no change in {plural(archive.runs, 'run')}"
     last = archive.changes[-1]
-    return f"{last.word.upper()} {last.name} {_change(last.ratio)} since {last.created or last.since}"
+    return (
+        f"{last.word.upper()} {last.name} {format_change(last.ratio, sided=True)} since {last.created or last.since}"
+    )
 
 
 # -- comparisons --------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from bench_master.analysis.verdict_types import (
     RunChecksReport,
     VerdictOptions,
     VerdictsReport,
+    verdict_lines,
 )
 from bench_master.analysis.within_trials import (
     between_hosts,
@@ -44,7 +45,6 @@ from bench_master.analysis.within_trials import (
     hosts_disagree,
     shift_function,
 )
-from bench_master.formatting import format_change, format_value
 from bench_master.scenario.keys_run import label_text, unmatched_labels
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.confounds import Design, RunDesign, grade_run, grade_sides
@@ -59,8 +59,6 @@ from bench_master.verdicts.decision import (
 )
 from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
-
-DECIDED: Final = frozenset({"faster", "slower", "better", "worse"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def build_verdicts(
     return VerdictsReport(
         format=VERDICTS_FORMAT,
         version=VERDICTS_VERSION,
-        answer=answer_line(comparisons),
+        answer=verdict_lines(comparisons)[0],
         question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
         family=FamilyReport(
             alpha=evidence.alpha, comparisons=len(pairs), margin=margin, control="bonferroni-interval"
@@ -488,27 +486,6 @@ def _finite(value: float) -> float | None:
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
-
-
-_RANKS: Final = {"slower": 0, "worse": 0, "faster": 1, "better": 1, "same": 2, "inconclusive": 3, "refused": 4}
-"""How much a reader must know a word: what got worse comes first."""
-
-
-def answer_line(comparisons: Sequence[ComparisonReport]) -> str:
-    """Return the most important verdict on one line, such as ``SLOWER podman +21.0 %``."""
-
-    def importance(one: ComparisonReport) -> tuple[int, float]:
-        size = one.ratio if one.ratio is not None else 0.0
-        return _RANKS[one.verdict], -(abs(math.log(size)) if one.scale == "ratio" and size > 0.0 else abs(size))
-
-    first = min(comparisons, key=importance)
-    where = f" ({first.group})" if first.group and len({one.group for one in comparisons}) > 1 else ""
-    if first.scale == "difference":
-        effect = f"{'+' if (first.ratio or 0.0) > 0.0 else ''}{format_value(first.ratio, first.unit)}"
-    else:
-        # The word says in which direction.
-        effect = format_change(first.ratio, sided=first.verdict in DECIDED)
-    return f"{first.verdict.upper()} {first.name}{where} {effect}"
 
 
 def words_of(figure: Primary) -> tuple[Word, Word]:

@@ -11,15 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench_master.analysis.verdict_types import ComparisonReport, FlagReport, StoppingReport, VerdictsReport
+from bench_master.analysis.verdict_types import (
+    DIRECTED_WORDS,
+    ComparisonReport,
+    FlagReport,
+    StoppingReport,
+    VerdictsReport,
+)
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.decision import ALPHA
 from bench_master.verdicts.stopping import (
     EXTENDED_ALPHA,
     FEWEST_ROUNDS,
-    GAP_ROUNDS,
     MOST_ROUNDS,
     Look,
+    is_settled,
     nominal_levels,
 )
 
@@ -67,14 +73,6 @@ class Looks:
         if self.current is not None:
             return self.current
         return int(self.taken[-1]["rounds"]) if self.taken else 0
-
-
-def is_settled(verdict: str, rounds: int) -> bool:
-    """Return whether more rounds can add nothing to a verdict.
-
-    What refuses a word at the first look is the design. Later looks may find a disturbance, which may pass.
-    """
-    return verdict != "inconclusive" and (verdict != "refused" or rounds <= GAP_ROUNDS)
 
 
 def find_looks(
@@ -146,7 +144,7 @@ def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | N
     """Return what a treatment differs from itself, of several the worst, and a warning if that is no noise."""
     if not found:
         return None, []
-    worst = max(found, key=lambda one: (one.verdict not in ("same", "inconclusive", "refused"), _width(one)))
+    worst = max(found, key=lambda one: (one.verdict in DIRECTED_WORDS, _width(one)))
     flags = [
         FlagReport(
             kind="noise-floor",
@@ -157,7 +155,7 @@ def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | N
             text=f"{one.name} differs from itself: what this run calls a difference may be none",
         )
         for one in found
-        if one.verdict not in ("same", "inconclusive", "refused")
+        if one.verdict in DIRECTED_WORDS
     ]
     return worst, flags
 

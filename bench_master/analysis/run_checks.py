@@ -15,13 +15,12 @@ import numpy as np
 
 from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.trial_values import TrialTable
-from bench_master.analysis.verdict_types import ComparisonReport, FlagLevel, FlagReport
+from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport, FlagLevel, FlagReport
 from bench_master.formatting import format_change, format_value
 from bench_master.verdicts import diagnosis, signed_rank
 from bench_master.verdicts.decision import DEFAULT_MARGIN, MIN_GAP_ROUNDS
 from bench_master.verdicts.diagnosis import Finding, Values
 
-DECIDED: Final = frozenset({"faster", "slower", "better", "worse"})
 EFFECT_CHANGED: Final = "the effect itself changed"
 _LEVELS: Final = {"refusal": 0, "warning": 1, "note": 2}
 _CANCELLED: Final = "rounds cancel it, the values of single treatments do not hold"
@@ -246,7 +245,7 @@ class RunChecks:
         first, last = (signed_rank.estimate(half) for half in np.array_split(differences, 2))
         text = f"{EFFECT_CHANGED}, from {format_change(math.exp(first))} to {format_change(math.exp(last))}"
         flag = _flag(changed, report.name, "warning", f"{report.b}: {text} against {report.a}")
-        kept = report.verdict == "refused" or (report.verdict in DECIDED and first * last > 0.0)
+        kept = report.verdict == "refused" or (report.verdict in DIRECTED_WORDS and first * last > 0.0)
         return replace(
             report,
             verdict=report.verdict if kept else "inconclusive",

@@ -6,15 +6,24 @@ of an interval that is open is None, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from bench_master.formatting import format_change, format_value
 from bench_master.verdicts.decision import Word
 
 VERDICTS_FORMAT: Final = "weighbridge-verdicts"
 VERDICTS_VERSION: Final = 1
+
+WORDS_BY_IMPORTANCE: Final[tuple[Word, ...]] = (
+    "slower", "worse", "faster", "better", "inconclusive", "refused", "same"
+)  # fmt: skip
+"""How much a reader must know a word: what got worse comes first."""
+DIRECTED_WORDS: Final = frozenset({"faster", "slower", "better", "worse"})
+"""Words that say in which direction a figure changed."""
 
 FlagLevel: TypeAlias = Literal["note", "warning", "refusal"]
 Grade: TypeAlias = Literal["A", "B", "C", "D"]
@@ -395,3 +404,35 @@ class VerdictsReport:
     """What the gates alone make of it: 0, 1, 3 or 4."""
     between: VerdictsReport | None = None
     """The run's treatments against themselves in earlier runs; None without them."""
+
+
+def change_text(comparison: ComparisonReport) -> str:
+    """Return by how much a treatment differs from its baseline: ``+21.0 %``, ``79.6 times``, ``+1.20 ms``."""
+    if comparison.scale == "difference":
+        return signed_value(comparison.ratio, comparison.unit)
+    # The word says in which direction.
+    return format_change(comparison.ratio, sided=comparison.verdict in DIRECTED_WORDS)
+
+
+def signed_value(value: float | None, unit: str) -> str:
+    """Return a difference in a figure's unit, with its sign."""
+    text = format_value(value, unit)
+    return f"+{text}" if value and value > 0 and math.isfinite(value) else text
+
+
+def verdict_line(comparison: ComparisonReport, *, groups: bool = False) -> str:
+    """Return a verdict on one line, with what the treatments have in common if there are several groups."""
+    group = f" ({comparison.group})" if groups and comparison.group else ""
+    return f"{comparison.verdict.upper()} {comparison.name}{group} {change_text(comparison)}"
+
+
+def verdict_lines(comparisons: Sequence[ComparisonReport]) -> list[str]:
+    """Return a line for each comparison, the most important first; that one is the answer."""
+    groups = len({each.group for each in comparisons}) > 1
+    return [verdict_line(each, groups=groups) for each in sorted(comparisons, key=_importance)]
+
+
+def _importance(comparison: ComparisonReport) -> tuple[int, float]:
+    size = comparison.ratio if comparison.ratio is not None else 0.0
+    effect = abs(math.log(size)) if comparison.scale == "ratio" and size > 0.0 else abs(size)
+    return WORDS_BY_IMPORTANCE.index(comparison.verdict), -effect

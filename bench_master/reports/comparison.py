@@ -18,6 +18,8 @@ from bench_master.analysis.verdict_types import (
     NoiseFloorReport,
     RunFileReport,
     VerdictsReport,
+    change_text,
+    verdict_lines,
 )
 from bench_master.formatting import (
     Column,
@@ -35,17 +37,11 @@ from bench_master.reports.verdict_text import gate_lines
 
 SHOWN: Final = 5
 """Runs and properties that are named without ``-v``."""
-_SIDED: Final = frozenset({"faster", "slower", "better", "worse"})
 CSV_FIELDS: Final = (
     "treatment", "figure", "unit", "verdict", "reason", "ratio", "low", "high", "p", "earlier_value", "new_value",
     "earlier_runs", "new_runs", "tipping", "mde", "more_runs", "runs_low", "runs_high",
 )  # fmt: skip
 """The columns of the CSV report."""
-
-
-def change(comparison: ComparisonReport) -> str:
-    """Return a difference as a person reads it."""
-    return format_change(comparison.ratio, sided=comparison.verdict in _SIDED)
 
 
 def interval(comparison: ComparisonReport) -> str:
@@ -59,7 +55,7 @@ def answer_lines(verdicts: VerdictsReport) -> list[str]:
     """Return one line for each verdict, or for the history."""
     if not verdicts.comparisons:
         return [one_line(verdicts.answer)]
-    return [one_line(f"{each.verdict.upper()} {each.name} {change(each)}") for each in verdicts.comparisons]
+    return [one_line(line) for line in verdict_lines(verdicts.comparisons)]
 
 
 def between_runs_of(verdicts: VerdictsReport | None) -> VerdictsReport | None:
@@ -119,7 +115,7 @@ def _table(verdicts: VerdictsReport) -> Iterator[str]:
     for each in verdicts.comparisons:
         cells = [one_line(each.name), each.verdict.upper()]
         cells += [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-        rows.append([*cells, change(each), interval(each), *([each.figure] if len(figures) > 1 else [])])
+        rows.append([*cells, change_text(each), interval(each), *([each.figure] if len(figures) > 1 else [])])
     if len(figures) == 1:
         yield from paragraph(f"Figure: {one_line(figures.pop())} (median of the trials of a run)", indent=2)
     yield from fit_table(columns, rows)
@@ -313,7 +309,7 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
         rows = []
         for each in verdicts.comparisons:
             values = [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-            rows.append([each.name, each.verdict.upper(), *values, change(each), interval(each)])
+            rows.append([each.name, each.verdict.upper(), *values, change_text(each), interval(each)])
         yield from markdown_table(columns, rows)
     elif verdicts.archive is not None and verdicts.archive.changes:
         columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, TextIO
 
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.analysis.verdict_types import VerdictsReport, verdict_lines
 from bench_master.formatting import Column, format_span
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import between_runs_of, markdown_lines
@@ -23,7 +23,6 @@ from bench_master.reports.verdict_text import (
     looked_for,
     notes,
     trust_sentences,
-    verdict_lines,
     verdict_tables,
 )
 
@@ -42,7 +41,7 @@ class MarkdownReport:
         """Write the report."""
         document = source.document
         if source.detail == "verdicts" and document.verdicts is not None:
-            found: Iterable[str] = (f"- {escape(line)}" for line in verdict_lines(document.verdicts))
+            found: Iterable[str] = (f"- {escape(line)}" for line in verdict_lines(document.verdicts.comparisons))
             found = (*_notices(document), *found)
         else:
             found = _lines(document, full=source.detail == "full")

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import escape_lines, one_line
 from bench_master.analysis.report_types import ReportDocument, TotalsReport
-from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.analysis.verdict_types import VerdictsReport, verdict_lines
 from bench_master.formatting import field, fit_table, format_span, format_value, heading, paragraph, plural
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answer_lines, between_runs_of, text_lines
@@ -33,7 +33,6 @@ from bench_master.reports.verdict_text import (
     looked_for,
     notes,
     trust_sentences,
-    verdict_lines,
     verdict_tables,
 )
 
@@ -72,7 +71,7 @@ def brief_lines(document: ReportDocument) -> Iterator[str]:
     between = between_runs_of(verdicts)
     if verdicts is not None and verdicts.comparisons:
         if verdicts is not between:
-            yield from verdict_lines(verdicts)
+            yield from map(one_line, verdict_lines(verdicts.comparisons))
         if between is not None:
             yield from (f"against earlier runs: {line}" for line in answer_lines(between))
         return

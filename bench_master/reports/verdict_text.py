@@ -14,6 +14,7 @@ from typing import Any, Final
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import (
+    DIRECTED_WORDS,
     ComparisonReport,
     DesignReport,
     FlagLevel,
@@ -21,6 +22,8 @@ from bench_master.analysis.verdict_types import (
     HostEffectReport,
     QuantileReport,
     VerdictsReport,
+    change_text,
+    signed_value,
 )
 from bench_master.formatting import (
     Column,
@@ -35,9 +38,6 @@ from bench_master.formatting import (
 )
 from bench_master.reports.side_by_side import treatment_names
 
-_SIDED: Final = frozenset({"faster", "slower", "better", "worse"})
-"""Words that say in which direction a change goes."""
-_IMPORTANCE: Final = ("slower", "worse", "faster", "better", "inconclusive", "refused", "same")
 _FULL_INTERVAL: Final = 0.94
 """Below this confidence an interval is the range of a few rounds."""
 _OPEN: Final = "neither a difference nor sameness is shown"
@@ -97,39 +97,14 @@ def verdict_word(comparison: ComparisonReport) -> str:
     return comparison.verdict.upper()
 
 
-def change_text(comparison: ComparisonReport) -> str:
-    """Return by how much a treatment differs from its baseline: ``+21.0 %``, ``79.6 times``, ``+1.20 ms``."""
-    if comparison.scale == "difference":
-        return _signed_value(comparison.ratio, comparison.unit)
-    return format_change(comparison.ratio, sided=comparison.verdict in _SIDED)
-
-
 def interval_text(comparison: ComparisonReport) -> str:
     """Return the interval of the difference; a dash without one."""
     ends = (comparison.low, comparison.high)
     if comparison.ratio is None or ends == (None, None) or comparison.rounds < _FEWEST_ROUNDS:
         return "-"
     if comparison.scale == "difference":
-        return "[" + ", ".join(_signed_value(end, comparison.unit) for end in ends) + "]"
+        return "[" + ", ".join(signed_value(end, comparison.unit) for end in ends) + "]"
     return format_change_interval(comparison.low, comparison.high, comparison.ratio)
-
-
-def _signed_value(value: float | None, unit: str) -> str:
-    text = format_value(value, unit)
-    return f"+{text}" if value and value > 0 and math.isfinite(value) else text
-
-
-def verdict_line(comparison: ComparisonReport, *, groups: bool = False) -> str:
-    """Return a verdict on one line, with what the treatments have in common if there are several groups."""
-    group = f" ({comparison.group})" if groups and comparison.group else ""
-    return one_line(f"{verdict_word(comparison)} {comparison.name}{group} {change_text(comparison)}")
-
-
-def verdict_lines(verdicts: VerdictsReport) -> list[str]:
-    """Return a line for each comparison, the most important first."""
-    groups = len({each.group for each in verdicts.comparisons}) > 1
-    ranked = sorted(verdicts.comparisons, key=lambda each: _IMPORTANCE.index(each.verdict))
-    return [verdict_line(each, groups=groups) for each in ranked]
 
 
 def answer_text(document: ReportDocument) -> str:
@@ -154,7 +129,7 @@ def answer_text(document: ReportDocument) -> str:
         rest = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
         title = f"Same within {margin}" if word == "same" else word.capitalize()
         if baseline and not sentences:
-            join = "as" if word == "same" else "than" if word in _SIDED else "against"
+            join = "as" if word == "same" else "than" if word in DIRECTED_WORDS else "against"
             title = f"{title} {join} {baseline}"
         sentences.append(f"{title}: {', '.join(shown)}{rest}.")
     return one_line(" ".join(sentences))
@@ -167,7 +142,7 @@ def _named(name: str, found: Sequence[ComparisonReport], of: int, *, groups: boo
         facts.append("in all" if len(found) == of else f"in {len(found)} of {of}")
     elif groups and found[0].group:
         facts.append(found[0].group)
-    if found[0].verdict in _SIDED:
+    if found[0].verdict in DIRECTED_WORDS:
         facts.append(_span([change_text(found[0]), change_text(found[-1])]))
     return f"{name} ({', '.join(facts)})" if facts else name
 

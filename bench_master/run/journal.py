@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S: Final = 0.25
 """How long a record may wait in memory."""
+FLUSH_TIMEOUT_S: Final = 30.0
+"""How long `Journal.flush` waits: less than the coordinator waits for a look."""
 FLUSH_BYTES: Final = 2 << 20
 """How much may wait in memory before a round begins early."""
 
@@ -106,11 +108,11 @@ class Journal:
         self._arrived.append((number, epoch, sequence))
 
     def flush(self) -> None:
-        """Return once all that was written until now is in the file, or cannot be."""
+        """Return once all that was written until now is in the file, or cannot be, or takes too long."""
         awaited = Event()
         self._waiting.append(awaited)
         self._flush_requested.set()
-        awaited.wait()
+        awaited.wait(FLUSH_TIMEOUT_S)
 
     def close(self, footer: Mapping[str, Any]) -> None:
         """Write what is left and the footer, and close the file. Raises `StatsFileError`."""

@@ -17,6 +17,7 @@ from bench_common.histogram import Histogram
 from bench_common.job_rows import join_rows
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome
 from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, RoundRow, Snapshot, TrialRow
+from bench_master.verdicts.stopping import is_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,10 +73,10 @@ class LiveLooks:
         """Note the last look, and how many treatments are compared; those that follow are host ceilings."""
         self._last, self._treatments = last, treatments
 
-    def note(self, comparisons: Sequence[Mapping[str, Any]]) -> None:
-        """Note a look."""
+    def note(self, comparisons: Sequence[Mapping[str, Any]], rounds: int) -> None:
+        """Note the look after so many rounds."""
         self._comparisons = len(comparisons)
-        self._settled = sum(one["verdict"] != "inconclusive" for one in comparisons)
+        self._settled = sum(is_settled(one["verdict"], rounds) for one in comparisons)
 
     def row(self, trial: PlannedTrial | None) -> RoundRow | None:
         """Return what to show during a trial; None for one that no look is about."""

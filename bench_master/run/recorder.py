@@ -257,7 +257,7 @@ class Recorder:
             case "last-look":
                 self.live_stats.looks.note_last(fields["last"], fields["treatments"])
             case "look":
-                self.live_stats.looks.note(fields["comparisons"])
+                self.live_stats.looks.note(fields["comparisons"], fields["rounds"])
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
                 text = describe_loss(worker, fields)

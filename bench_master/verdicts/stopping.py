@@ -53,6 +53,14 @@ class Look:
         }
 
 
+def is_settled(verdict: str, rounds: int) -> bool:
+    """Return whether more rounds can add nothing to a verdict.
+
+    What refuses a word at the first look is the design. Later looks may find a disturbance, which may pass.
+    """
+    return verdict != "inconclusive" and (verdict != "refused" or rounds <= GAP_ROUNDS)
+
+
 def spent(rounds: int, last: int, alpha: float) -> float:
     """Return how much of `alpha` may be spent by the look after `rounds` rounds of at most `last`."""
     return alpha * float(min(1.0, rounds / last) ** EXPONENT)

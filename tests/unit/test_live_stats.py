@@ -270,7 +270,7 @@ def test_rounds_until_the_verdicts_are_settled_are_named():
     stats.looks.note_last(30, 1)
     assert stats.snapshot(SECOND).round.text == "round 1 of at most 30"
     stats.looks.note(
-        [{"verdict": "slower"}, {"verdict": "same"}, {"verdict": "refused"}, {"verdict": "inconclusive"}]
+        [{"verdict": "slower"}, {"verdict": "same"}, {"verdict": "refused"}, {"verdict": "inconclusive"}], 5
     )
     stats.trial_began(3, 0)
     assert stats.snapshot(SECOND).round.text == "round 2 of at most 30: 3 of 4 settled"

@@ -20,7 +20,7 @@ def text_of(path, pctile=95.0, detail="full"):
     return out.getvalue()
 
 
-GOLDEN = """\
+TOP = """\
 Weighbridge report: quickstart
 ==============================
 
@@ -42,7 +42,11 @@ Errors
   1 x exec: exit-code (engine=docker), such as job 6:
       exit code 3: no such table
 
-Comparisons
+"""
+"""What the first page and the whole report begin with."""
+
+GOLDEN = f"""\
+{TOP}Comparisons
 -----------
   comparison  p  explained by  visible from  jobs  worth  lost
   native      -             -             -     1      -     1
@@ -127,29 +131,8 @@ Notes
   n of a metric counts trials. + means higher is better, - lower is better.
 """
 
-PAGE = """\
-Weighbridge report: quickstart
-==============================
-
-Engines against docker: job time (p50 of a trial), margin 3 %
-
-  Inconclusive against docker: native.
-
-  engine  verdict       job p50       difference  95 % interval  rounds
-  native  INCONCLUSIVE  10.5 ms  9.90 times less  -                   2
-      2 rounds are too few; about 4 more rounds would settle it; 1 round lost
-  docker  the baseline   103 ms
-
-  On host blade1, in this run. 3 rounds in drawn order (seed 7).
-  ! engine=docker: 1 of 3 jobs failed; counted as the worst both ways
-  looked for and not found: unlike parameters, versions or hosts
-
-Errors
-------
-  1 x exec: exit-code (engine=docker), such as job 6:
-      exit code 3: no such table
-
-Side by side
+PAGE = f"""\
+{TOP}Side by side
 ------------
                            docker        native
   start p50               52.0 ms       5.25 ms
