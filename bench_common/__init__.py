@@ -1,17 +1,30 @@
 """The contract that master and worker share: words, messages, records, clocks, keys and the stats file.
 
 Here is what the metadata of installed packages says: our version, and what is registered as entry points (engines,
-workloads, report formats, launchers). It is read once for a process: each reading takes milliseconds.
+workloads, report formats, launchers). It is read once for a process, and only when somebody asks for it: each reading
+takes milliseconds.
 """
 
-from functools import cache
-from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, version
-from typing import Any
+from __future__ import annotations
 
-try:
-    __version__ = version("weighbridge")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+uninstalled"
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+    __version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("weighbridge")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+uninstalled"
 
 
 def registered(group: str) -> EntryPoints:
@@ -22,4 +35,6 @@ def registered(group: str) -> EntryPoints:
 
 @cache
 def _all_entry_points() -> Any:  # its type depends on the version of Python
+    from importlib.metadata import entry_points
+
     return entry_points()

@@ -40,10 +40,15 @@ def _stat_fields(pid: int) -> list[str] | None:
     return fields if fields and fields[_STATE_FIELD] not in "ZX" else None
 
 
+def process_state(pid: int) -> str:
+    """Return the state of a process as a letter of proc(5), such as ``S`` or ``T``; empty where it is gone."""
+    fields = _stat_fields(pid)
+    return "" if fields is None else fields[_STATE_FIELD]
+
+
 def wants_to_run(pid: int) -> bool:
     """Return whether the main thread of a process runs or waits for a CPU at this moment."""
-    fields = _stat_fields(pid)
-    return fields is not None and fields[_STATE_FIELD] == "R"
+    return process_state(pid) == "R"
 
 
 def child_pids(pid: int) -> list[int]:

@@ -27,16 +27,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar, get_type_hints
 
-from gevent.hub import Hub
-from gevent.monkey import get_original
-
-from bench_common import __version__
 from bench_common.errors import ExitCode, ScenarioError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.limits import ADVICE
 from bench_common.safe_text import escape_unprintable, flat_line, one_line, quoted_lines
@@ -92,6 +87,8 @@ def harden_streams() -> None:
 
 def silence_interrupts() -> None:
     """Keep the event loop, which takes Ctrl-C for an error, from printing a traceback for it."""
+    from gevent.hub import Hub
+
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
 
 
@@ -149,6 +146,8 @@ def _stdout_is_blocked() -> bool:
 
 
 def _stdout_state() -> int:
+    from gevent.monkey import get_original
+
     try:
         poll = get_original("select", "poll")()  # gevent's reports no errors
         poll.register(sys.stdout.fileno(), select.POLLOUT)
@@ -277,6 +276,8 @@ def version_line() -> str:
     """Return the version and commit of this program, and the versions of Python and libzmq."""
     import zmq
 
+    from bench_common import __version__
+
     commit = _installed_commit() or _checked_out_commit() or "unknown"
     return (
         f"weighbridge {__version__} (commit {commit}, Python {platform.python_version()}, libzmq {zmq.zmq_version()})"
@@ -285,8 +286,10 @@ def version_line() -> str:
 
 def _installed_commit() -> str | None:
     """Return the commit that pip installed from a repository (PEP 610); None if it installed something else."""
-    with suppress(PackageNotFoundError, ValueError, AttributeError):
-        origin = json.loads(distribution("weighbridge").read_text("direct_url.json") or "{}")
+    from importlib import metadata
+
+    with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
+        origin = json.loads(metadata.distribution("weighbridge").read_text("direct_url.json") or "{}")
         return str(origin.get("vcs_info", {}).get("commit_id", ""))[:_COMMIT_CHARS] or None
     return None
 
@@ -381,10 +384,48 @@ def name(text: str) -> str:
     return text
 
 
-class CommandParser(argparse.ArgumentParser):
-    """Parses a command line; an error is one line that points to ``--help``, not preceded by the whole usage."""
+class StoreOnce(argparse.Action):
+    """Stores the value of an option, like ``store``; a second one is an error, not a replacement."""
 
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Store it."""
+        given = parser.given if isinstance(parser, CommandParser) else set[str]()
+        if option is not None and self.dest in given:
+            raise argparse.ArgumentError(self, f"given twice, the second time as {values!s}: it takes one value")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+@dataclass(frozen=True, slots=True)
+class WordsAfterDashes:
+    """The words after ``--``, which a parser takes as they are: another program's command line."""
+
+    dest: str
+    """The argument that they become, as a list."""
+    explain_missing: Callable[[Sequence[str]], str]
+    """Returns the message for a command line that has none; takes the words before the dashes."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parses a command line; an error is one line that points to ``--help``, not preceded by the whole usage.
+
+    An option that takes one value and comes twice is an error.
+    """
+
+    words_after_dashes: WordsAfterDashes | None = None
+    """None: the parser takes what stands after ``--`` for positional arguments."""
+    explain_unknown: Callable[[str], str] | None = None
+    """Returns what is meant by an unknown option (``--repeats``), as the end of the message, or an empty string."""
     _argv: Sequence[str] = ()
+
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        super().__init__(*arguments, **given)
+        self.given: set[str] = set()
+        """The `dest` of each option with one value that the present command line has had so far."""
+        self.register("action", None, StoreOnce)
+        self.register("action", "store", StoreOnce)
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
@@ -405,8 +446,19 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as usual; reject extra words here, where the sub-command that they belong to is known."""
+        tail = self.words_after_dashes
+        if tail is not None:
+            # argparse would give them to the first argument that takes several.
+            given = list(sys.argv[1:] if args is None else args)
+            split = given.index("--") if "--" in given else len(given)
+            args, after = given[:split], given[split + 1 :]
+            if not after and not {"-h", "--help"}.intersection(args):
+                self.error(tail.explain_missing(args))
         self._argv = tuple(args or ())
+        self.given.clear()
         parsed, rest = super().parse_known_args(args, namespace)
+        if tail is not None:
+            setattr(parsed, tail.dest, after)
         if rest:
             self._reject_extra(rest)
         return parsed, rest
@@ -415,7 +467,8 @@ class CommandParser(argparse.ArgumentParser):
         flag = next((word.split("=")[0] for word in rest if word.startswith("-")), None)
         if flag is None:
             self.error(f"unexpected argument {rest[0]!r}")
-        self.error(f"unknown option {flag}{did_you_mean(flag, self._option_string_actions)}")
+        meant = self.explain_unknown(flag) if self.explain_unknown is not None else ""
+        self.error(f"unknown option {flag}{meant or did_you_mean(flag, self._option_string_actions)}")
 
     def _first_stray_argument(self) -> str | None:
         """Return the first word that is not an option or its value."""
@@ -430,7 +483,13 @@ class CommandParser(argparse.ArgumentParser):
         if "invalid choice: '" in message:
             value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
-            message += did_you_mean(value, choices)
+            hint = did_you_mean(value, choices)
+            what = message.partition(":")[0]
+            known = f"one of {', '.join(choices)}"
+            if what == "argument SUB-COMMAND":
+                message = f"unknown sub-command {value!r}{hint or f'; {known}'}"
+            else:
+                message = f"{what}: {value!r}: expected {known}{hint}"
         missing = message.removeprefix("the following arguments are required: ").split("/")[0]
         if (
             not self._get_positional_actions()

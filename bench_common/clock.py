@@ -72,8 +72,9 @@ class ClockOffsetEstimator:
 
     def best_offset(self, now_ns: int) -> ClockOffset | None:
         """Return the exchange with the smallest uncertainty at an instant of our clock, or None before the first."""
-        aged = (
-            ClockOffset(offset.uncertainty_ns + max_drift_ns(now_ns - made_ns), offset.offset_ns)
+        # Plain tuples: an object for each would be the agent's dearest work between two jobs.
+        aged = [
+            (offset.uncertainty_ns + max_drift_ns(now_ns - made_ns), offset.offset_ns)
             for made_ns, offset in self._exchanges
-        )
-        return min(aged, default=None)
+        ]
+        return ClockOffset(*min(aged)) if aged else None

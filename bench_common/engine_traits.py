@@ -31,6 +31,8 @@ class EngineTraits:
     """A job that names no engine runs under this one. Exactly one installed engine is the default."""
     is_baseline: bool = False
     """It runs plain processes, so the host's ceiling is measured with it. At most one installed engine is it."""
+    hue: str = ""
+    """Its colour in figures, for ever: a name of `bench_master.figures.palette.HUES`; empty for a spare one."""
 
     @property
     def has_images(self) -> bool:

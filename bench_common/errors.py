@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bench_common.safe_text import one_line
+from bench_common.safe_text import one_line, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,7 +120,7 @@ class ParseError(UsageError):
         self.line = line
         self.text = text
         where = f"line {line}: " if line is not None else ""
-        quoted = f": {text.strip()[:200]!r}" if text is not None else ""
+        quoted = f": {shorten(text.strip(), 200)!r}" if text is not None else ""
         super().__init__(f"{where}{message}{quoted}")
 
 
@@ -128,15 +128,22 @@ class NotARunOutput(ParseError):
     """A tool's output is known to be none of a run: it prepared or tidied, told its version, or ran another test."""
 
 
+_BEGINNING: Final = 3
+"""Letters by which a word can be told from others."""
+
+
 def closest_match(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `word` nearly spells, or None."""
+    """Return the known word that `word` nearly spells, or the only one that it begins, or None."""
     names = sorted(known)
     folded = {name.lower().replace("-", "_"): name for name in names}
     meant = word.lower().replace("-", "_")
     matches = get_close_matches(meant, list(folded), n=3, cutoff=0.6)
     # Letters that changed places are a slip of the fingers, and nearer than other letters.
     swapped = [match for match in matches if sorted(match) == sorted(meant)]
-    return folded[(swapped or matches)[0]] if matches else None
+    if matches:
+        return folded[(swapped or matches)[0]]
+    begun = [name for name in folded if len(meant) >= _BEGINNING and name.startswith(meant)]
+    return folded[begun[0]] if len(begun) == 1 else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from bench_common.cli import MAX_NAME
 from bench_common.errors import ProtocolError
 from bench_common.records import MAX_COUNT, MAX_INSTANT_NS, Count, Integer
+from bench_common.safe_text import shorten
 
 VERSION: Final = 2
 KIB: Final = 1 << 10
@@ -147,7 +148,7 @@ class Direction(Generic[MessageT_co]):
             what = (
                 f"message {type_name(self._limits[head[1]])!r}" if head else f"{len(frame)} bytes are not a message"
             )
-            return f"{what}: {str(error).replace('$[1]', '$')[:200]}"
+            return f"{what}: {shorten(str(error).replace('$[1]', '$'), 200)}"
         try:
             content = msgspec.msgpack.decode(frame)
         except Exception as broken:  # noqa: BLE001  as above
@@ -163,7 +164,7 @@ class Direction(Generic[MessageT_co]):
             return f"unknown message type {str(name)[:40]!r}"
         if known not in self.types:
             return f"message {name!r} is not sent by the {self.sender} on the {self.lane} lane"
-        return f"message {name!r}: {str(error).replace('$[1]', '$')[:200]}"
+        return f"message {name!r}: {shorten(str(error).replace('$[1]', '$'), 200)}"
 
 
 def type_name(kind: type[Message]) -> str:

@@ -6,22 +6,39 @@ Opening a FIFO waits for a writer, and reading /dev/zero never ends; a device ma
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 STDIN: Final = "-"
 """The name of a file that is standard input."""
 _PIECE_BYTES: Final = 1 << 20
+_LOCK_POLL_S: Final = 0.02
 _KINDS: Final = (
     (stat.S_ISFIFO, "is a pipe (FIFO)"),
     (stat.S_ISSOCK, "is a socket"),
     (stat.S_ISCHR, "is a device"),
     (stat.S_ISBLK, "is a device"),
 )
+
+
+def lock_within(descriptor: int, timeout_s: float, *, shared: bool = False) -> bool:
+    """Take the lock of an open file or folder (flock(2)); return False if others hold it for `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_POLL_S)
+        else:
+            return True
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -36,6 +53,20 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a text to a file that must not exist yet; of a text that cannot be written whole nothing is left.
+
+    Raises `OSError`, `FileExistsError` among them.
+    """
+    with path.open("x", encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def _check_regular(path: str | os.PathLike[str], mode: int) -> None:

@@ -106,9 +106,14 @@ class Histogram:
 
         Exact below 512 ns, and where all values of the bucket are the smallest or the largest recorded.
         """
-        if self.min is None or self.max is None:
+        if not self.n:
             return None
-        index, _, _ = self.locate(nearest_rank(self.n, q))
+        return self.value_in(self.locate(nearest_rank(self.n, q))[0])
+
+    def value_in(self, index: int) -> float:
+        """Return what stands for the values (ns) in a bucket; the histogram must not be empty."""
+        assert self.min is not None
+        assert self.max is not None
         low, high = bucket_bounds(index)
         return min(max((low + high) / 2, self.min), self.max)
 
@@ -124,6 +129,21 @@ class Histogram:
     def counts(self) -> dict[int, int]:
         """Return bucket index -> count, of the buckets that hold something, in order."""
         return {self._base + int(place): int(self._counts[place]) for place in np.flatnonzero(self._counts)}
+
+    def copy(self) -> Histogram:
+        """Return another one with the same values."""
+        made = Histogram()
+        made.n, made.total, made.min, made.max, made._base = self.n, self.total, self.min, self.max, self._base
+        made._counts = self._counts.copy()
+        return made
+
+    def since(self, earlier: Histogram) -> dict[int, int]:
+        """Return bucket index -> count of what was recorded after `earlier` was copied from this one, in order."""
+        counts = self._counts.copy()
+        if len(earlier._counts):
+            begin = earlier._base - self._base
+            counts[begin : begin + len(earlier._counts)] -= earlier._counts
+        return {self._base + int(place): int(counts[place]) for place in np.flatnonzero(counts)}
 
     def _update_extremes(self, smallest: int, largest: int) -> None:
         self.min = smallest if self.min is None else min(self.min, smallest)

@@ -49,6 +49,27 @@ done one enters a latency.
 """
 
 
+TRANSFER_ROW: Final = np.dtype(
+    [
+        ("ticket", "<u8"),
+        ("treatment", "<u4"),
+        ("trial", "<u4"),
+        ("operation", "<u2"),
+        ("ok", "u1"),
+        ("endpoint", "<u2"),
+        ("retries", "<u2"),
+        ("redrawn", "u1"),
+        ("bytes", "<i8"),
+        ("duration_ns", "<i8"),
+        ("last_try_ns", "<i8"),
+        ("first_uncertainty_ns", "<i8"),
+    ]
+)
+"""What only a job on objects has: see `records.OBJECT_FIELDS`. `operation`, `ok` and `duration_ns` are those of its
+only operation, so that endpoints and bytes are counted without a look at other rows. `bytes` is -1 where unknown,
+as of imported reads."""
+
+
 def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[Any, np.dtype[Any]]:
     """Return the rows of one or more batches of one dtype as one array, which must not be changed.
 

@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import threading
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,13 +24,14 @@ import zmq
 from zmq.utils import z85
 
 from bench_common.errors import UsageError, did_you_mean
-from bench_common.files import open_regular
+from bench_common.files import lock_within, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 MASTER_FILE: Final = "master.key"
 ALLOW_LIST_FILE: Final = "authorized_workers"
+KEY_FILE: Final = "key file"
 KEY_LENGTH: Final = 40
 MAX_KEY_FILE_BYTES: Final = 16 << 20
 """An allow-list of 100,000 workers has a quarter of that."""
@@ -73,10 +75,15 @@ class WorkerKey:
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where keys are kept: ``$XDG_CONFIG_HOME/weighbridge/keys``, by default below ``~/.config``."""
+    return configuration_directory(environ) / "keys"
+
+
+def configuration_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where this user's settings are: ``$XDG_CONFIG_HOME/weighbridge``, by default below ``~/.config``."""
     base = environ.get("XDG_CONFIG_HOME", "")
     # The XDG specification says to ignore a relative value.
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".config"
-    return root / "weighbridge" / "keys"
+    return root / "weighbridge"
 
 
 def worker_file(directory: Path, name: str) -> Path:
@@ -138,9 +145,10 @@ def read_worker_key(path: Path) -> WorkerKey:
     return WorkerKey(fields["name"], keys, fields["master"].encode())
 
 
-def read_private(path: Path) -> str:
+def read_private(path: Path, *, kind: str = KEY_FILE) -> str:
     """Return the text of a file that only its owner can read; raise `UsageError` if others can."""
-    return _read_checked(path, forbidden=stat.S_IRWXG | stat.S_IRWXO, why="others can read it", mode="600")
+    forbidden = stat.S_IRWXG | stat.S_IRWXO
+    return _read_checked(path, forbidden=forbidden, why="others can read it", mode="600", kind=kind)
 
 
 def read_trusted(path: Path) -> str:
@@ -154,7 +162,7 @@ def make_private_directory(directory: Path) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
 
 
-def _read_checked(path: Path, *, forbidden: int, why: str, mode: str) -> str:
+def _read_checked(path: Path, *, forbidden: int, why: str, mode: str, kind: str = KEY_FILE) -> str:
     try:
         # The descriptor is checked, not the path: nobody can swap the file between check and read.
         with open_regular(path) as file:
@@ -165,13 +173,14 @@ def _read_checked(path: Path, *, forbidden: int, why: str, mode: str) -> str:
                 raise UsageError(f"{path}: belongs to user id {status.st_uid}; it must belong to you or root")
             content = file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror} (`bench-master keygen` creates keys)") from error
+        advice = " (`bench-master keygen` creates keys)" if kind == KEY_FILE else ""
+        raise UsageError(f"{path}: {error.strerror}{advice}") from error
     if len(content) > MAX_KEY_FILE_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_KEY_FILE_BYTES} bytes; is this a key file?")
+        raise UsageError(f"{path}: larger than {MAX_KEY_FILE_BYTES} bytes; is this a {kind}?")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte {error.start} is not text; is this a key file?") from error
+        raise UsageError(f"{path}: byte {error.start} is not text; is this a {kind}?") from error
 
 
 def _read(path: Path, names: tuple[str, ...]) -> dict[str, str]:
@@ -355,19 +364,49 @@ class ProvisionedWorker:
     """Whether key and line were made just now."""
 
 
+LOCK_TIMEOUT_S: Final = 10.0
+"""How long to wait for another process that makes keys in the same directory, in seconds."""
+
+
 class KeyProvisioner:
-    """Makes keys in one directory and puts workers on the allow-list; never overwrites a key. Thread-safe."""
+    """Makes keys in one directory and puts workers on the allow-list; never overwrites a key.
+
+    Threads and other masters of the same user wait for each other: between a key and its line nobody looks.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.master_path = directory / MASTER_FILE
         self.allow_list_path = directory / ALLOW_LIST_FILE
         self._lock = threading.RLock()
+        self._depth = 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep threads and other processes out of the directory; raise `UsageError` after `LOCK_TIMEOUT_S`."""
+        with self._lock, ExitStack() as held:
+            if self._depth == 0:
+                make_private_directory(self.directory)
+                held.callback(os.close, self._locked())
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+    def _locked(self) -> int:
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if not lock_within(descriptor, LOCK_TIMEOUT_S):
+            os.close(descriptor)
+            raise UsageError(
+                f"{self.directory}: another process has been making keys here for {LOCK_TIMEOUT_S:g} s; find it with "
+                "fuser, and end it if it hangs"
+            )
+        return descriptor
 
     def master(self) -> tuple[KeyPair, bool]:
         """Return the master's key and whether it was made just now; the allow-list is there afterwards."""
-        with self._lock:
-            make_private_directory(self.directory)
+        with self._alone():
             made = not self.master_path.exists()
             if made:
                 write_master_key(self.master_path, KeyPair.generate())
@@ -381,7 +420,7 @@ class KeyProvisioner:
 
         Raises `UsageError` for a key file that is here and not on the list: it may have been revoked.
         """
-        with self._lock:
+        with self._alone():
             master, _ = self.master()
             path = worker_file(self.directory, name)
             if name in parse_allow_list(read_trusted(self.allow_list_path), str(self.allow_list_path)).values():

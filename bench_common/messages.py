@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgpack
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from bench_common.cli import MAX_SLOTS
 from bench_common.errors import ProtocolError
@@ -47,8 +47,17 @@ from bench_common.fields import (
     type_name,
 )
 from bench_common.host_info import Engines, HostInfo
-from bench_common.records import LOOP_FIELDS, WORD_BYTES, Count, ErrorRecord, MetricRecord, OutputRecord
-from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome
+from bench_common.records import (
+    LOOP_FIELDS,
+    WORD_BYTES,
+    Count,
+    ErrorRecord,
+    MetricRecord,
+    OutputRecord,
+    TransactionRecord,
+)
+from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome, StoreNeed
+from bench_common.safe_text import shorten
 from bench_common.treatment import EngineSampling, Treatment
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
@@ -81,8 +90,6 @@ class PreflightResult(_WorkerControl):
 
     reasons: Annotated[list[Reason], Meta(max_length=MAX_REASONS)]
     """What is missing, one reason each; empty where nothing is."""
-    unusable: bool
-    """Whether an engine could not even be asked."""
     engines: Engines
     """The present status of the engines that were named, as in the ``info`` of a hello."""
 
@@ -172,6 +179,27 @@ class EngineOutage(_Reported):
     """What the engine's client said."""
 
 
+class ObjectsProgress(_Reported):
+    """A worker fills a store before the first trial of a treatment, or deletes after the last trial what it made."""
+
+    treatment: Count
+    phase: Literal["populate", "clear"]
+    over: bool
+    """Whether this is the last message of the phase."""
+    objects: Count
+    """How many objects it has made or deleted."""
+    found: Count
+    """How many were there already, and stay after the run."""
+    content_bytes: Count
+    """Bytes of the objects that it has made."""
+    failed: Count
+    """How many it could not make or delete."""
+    seconds: Seconds
+    """How long that took so far."""
+    reason: Reason
+    """Why the first of them failed; empty where none did."""
+
+
 class CpuContention(_WorkerControl):
     """The host had no idle CPU for a time; who took it, beside the harness, the engines and the measured jobs."""
 
@@ -189,6 +217,17 @@ class CpuContention(_WorkerControl):
     """CPU time of all processes that are none of ours."""
     cpus: Annotated[int, Meta(ge=1, le=1 << 16)]
     """How many CPUs the host has."""
+
+
+class HostFinding(_Reported):
+    """What the doctor finds on the worker's host before the run: other work that will disturb it."""
+
+    check: Name
+    """The name of the check."""
+    finding: Reason
+    """What it found."""
+    advice: Reason
+    """What to do about it."""
 
 
 class SpeedMeasured(_WorkerControl):
@@ -269,6 +308,24 @@ class Preflight(_MasterControl):
     requirements: list[Requirement]
     engines: list[str]
     """Engines to probe again, as they may have changed since the worker was started."""
+    stores: list[StoreNeed] = msgspec.field(default_factory=list)
+    """Object stores to log in to."""
+
+
+class StoreCredentials(_MasterControl):
+    """How the run's object stores are reached, as variables: before a preflight and before a welcome.
+
+    It goes only where nobody can listen: over CURVE, or to a process of the same user. It is in no log and no file.
+    """
+
+    run_id: RunId
+    """The run that they are for; a worker uses them for no other one."""
+    variables: Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
+    """Names out of `store_access.ALL_VARIABLES`, and values."""
+
+    def __repr__(self) -> str:
+        """Return its names alone."""
+        return f"StoreCredentials(variables={sorted(self.variables)})"
 
 
 class Welcome(_MasterControl):
@@ -356,6 +413,10 @@ class DefineTreatment(_MasterWork):
     max_bytes = 1 * MIB
 
     treatment: Treatment
+    part: Count = 0
+    """Which part of the population of objects is this worker's, from 0; others have none from `parts` on."""
+    parts: Positive = 1
+    """How many workers share the population."""
 
 
 class Jobs(_MasterWork):
@@ -423,19 +484,20 @@ class Results(Message):
     treatment: Count
     trial: Count
     rows: bytes
-    """Rows of `records.RESULT_FIELDS` with two words for each operation."""
+    """Rows of `records.RESULT_FIELDS` with two words for each operation; of jobs on objects with `OBJECT_FIELDS`."""
     loop: Annotated[bytes, Meta(min_length=len(LOOP_FIELDS) * WORD_BYTES, max_length=len(LOOP_FIELDS) * WORD_BYTES)]
     """How the load process's event loop was since the batch before: the words of `records.LOOP_FIELDS`."""
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
+    transactions: list[TransactionRecord] = field(default_factory=list)
     taken: Count = 0
     """The number of the last message of the lane that the load process took."""
 
     @property
     def needs_check(self) -> bool:
-        """See `Message`; metrics, errors and outputs are the jobs'."""
-        return bool(self.metrics or self.errors or self.outputs)
+        """See `Message`; metrics, errors, outputs and transactions are the jobs'."""
+        return bool(self.metrics or self.errors or self.outputs or self.transactions)
 
 
 class ResultsPart(Message):
@@ -467,7 +529,9 @@ ReportedMessage: TypeAlias = (
     WorkerDied
     | PackingReport
     | EngineOutage
+    | ObjectsProgress
     | RunWarning
+    | HostFinding
     | ServiceRequest
     | ServiceResult
     | ProfileReport
@@ -477,7 +541,9 @@ ReportedMessage: TypeAlias = (
 WorkerControlMessage: TypeAlias = (
     Hello | PreflightResult | Heartbeat | Samples | CpuContention | SpeedMeasured | Progress | ReportedMessage
 )
-MasterControlMessage: TypeAlias = Preflight | Welcome | Dismiss | HeartbeatAck | MeasureSpeed | Cleanup | Stop
+MasterControlMessage: TypeAlias = (
+    Preflight | StoreCredentials | Welcome | Dismiss | HeartbeatAck | MeasureSpeed | Cleanup | Stop
+)
 ResultsMessage: TypeAlias = Results | ResultsPart
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs
 
@@ -518,5 +584,5 @@ def encode(message: Message) -> bytes:
 
 
 def clip(text: str, limit: int = MAX_REASON_CHARS) -> str:
-    """Return the beginning of a text as it travels: at most `limit` characters, what is not Unicode as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()[:limit]
+    """Return a text as it travels: at most `limit` characters of its beginning and end; not Unicode as escapes."""
+    return shorten(text.encode("utf-8", "backslashreplace").decode(), limit)

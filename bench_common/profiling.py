@@ -13,6 +13,7 @@ import msgpack
 import msgspec
 
 from bench_common.errors import ProtocolError
+from bench_common.safe_text import shorten
 
 if TYPE_CHECKING:
     import pyinstrument
@@ -52,7 +53,7 @@ class Profile:
             text, speedscope = _unpack(unzip.decompress(packed, MAX_UNPACKED_BYTES))
             return cls(_printable(text), _printable(speedscope))
         except Exception as error:  # zlib, msgpack and what is inside fail in a dozen ways on hostile bytes
-            raise ProtocolError(f"not a profile: {type(error).__name__} {str(error)[:40]}") from error
+            raise ProtocolError(f"not a profile: {type(error).__name__} {shorten(str(error), 200)}") from error
 
 
 def _printable(text: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 Value = TypeVar("Value")
 
@@ -66,6 +66,25 @@ All are signed 64-bit words, little-endian. `failed_at` is the position of the o
 `uncertainty_ns` is how late a stamp may be. An operation that was not tried has a duration of -1.
 """
 
+OBJECT_FIELDS: Final = (
+    "operation",
+    "first_ns",
+    "first_uncertainty_ns",
+    "last_try_ns",
+    "bytes",
+    "endpoint",
+    "retries",
+    "redrawn",
+)
+"""What follows `RESULT_FIELDS` in the row of a job on objects, which does one operation and lasts as long as it.
+
+`operation` is its position among the treatment's operations, -1 if none was tried. `first_ns` is the time to the
+first byte of the answer (-1: there is none), at most `first_uncertainty_ns` too long; `last_try_ns` that from the
+start to the last try. `bytes` is the content sent or received, `endpoint` its place among the endpoints, `retries`
+how many tries failed before the last. `redrawn` is 1 if the job did another operation than the one drawn, for want of
+an object.
+"""
+
 LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns")
 """Measurements of the event loop that sends a batch of results: words as in a row.
 
@@ -85,6 +104,10 @@ WORD_BYTES: Final = 8
 def result_word_count(operations: int) -> int:
     """Return the number of words in a result row of a treatment with this many operations."""
     return len(RESULT_FIELDS) + 2 * operations
+
+
+OBJECT_RESULT_WORDS: Final = len(RESULT_FIELDS) + len(OBJECT_FIELDS)
+"""The number of words in the row of a job on objects."""
 
 
 ARRIVAL: Final = "arrival"
@@ -136,6 +159,10 @@ class MetricRecord(_JobRecord, frozen=True):
     """The value, in the metric's unit; NaN where a tool has none."""
 
 
+MISSING_PREREQUISITE_KINDS: Final = frozenset({"image-missing", "command-not-found"})
+"""Kinds of errors that mean that a requirement of a treatment is missing."""
+
+
 class ErrorRecord(_JobRecord, frozen=True):
     """Why a job failed."""
 
@@ -145,6 +172,15 @@ class ErrorRecord(_JobRecord, frozen=True):
     """A short stable word to group by."""
     message: RecordText
     """The error text of the engine or tool."""
+
+
+class TransactionRecord(_JobRecord, frozen=True):
+    """What a store called the request of a job that was the slowest of its operation so far, for its own log."""
+
+    operation: RecordText
+    """The name of the operation."""
+    transaction_id: RecordText
+    """The id: ``X-Trans-Id``, ``x-amz-request-id``."""
 
 
 class OutputRecord(_JobRecord, frozen=True):
@@ -164,6 +200,10 @@ class OutputRecord(_JobRecord, frozen=True):
 
 NOT_REACHED: Final = (0, -1)
 """The stamps of an operation that was not reached."""
+
+
+NOT_TRIED: Final = (-1, -1, 0, 0, 0, 0, 0, 0)
+"""The values of `OBJECT_FIELDS` of a job that tried no operation."""
 
 
 class _RareAttribute(Generic[Value]):
@@ -186,31 +226,33 @@ class _RareAttribute(Generic[Value]):
         report.extras[self._name] = value
 
 
-class JobReport:
+class JobReport(Struct, gc=False):
     """The results of one job, which a slot passes to the outbox; for a plain successful job, only its stamps."""
 
-    __slots__ = ("extras", "stamps", "uncertainty_ns")
+    stamps: list[int] = field(default_factory=list)
+    """Start and duration (ns) of each operation that was tried, in order."""
+    uncertainty_ns: int = 0
+    """The largest of its operations' `OperationResult.end_uncertainty_ns`, `MAX_UNCERTAINTY_NS` at most."""
+    object_words: tuple[int, ...] = NOT_TRIED
+    """Of a job on objects: the values of `OBJECT_FIELDS`; its stamps are those of its only operation."""
+    extras: dict[str, Any] | None = None
+    """The rare attributes by name; None if there are none."""
 
-    outcome: _RareAttribute[int] = _RareAttribute(Outcome.DONE)
+    # Without annotations, or they would be fields.
+    outcome = _RareAttribute[int](Outcome.DONE)
     """How the job ended."""
-    span: _RareAttribute[tuple[int, int] | None] = _RareAttribute(None)
+    span = _RareAttribute[tuple[int, int] | None](None)
     """When the job began and ended (ns); None if its script derives them from the stamps, see `job.Script`."""
-    failed_at: _RareAttribute[int] = _RareAttribute(-1)
+    failed_at = _RareAttribute[int](-1)
     """The position of the operation that failed; -1 if none did, even if the job failed."""
-    error: _RareAttribute[tuple[str, str, str] | None] = _RareAttribute(None)
+    error = _RareAttribute[tuple[str, str, str] | None](None)
     """(operation, kind, message) of the failure."""
-    metrics: _RareAttribute[dict[str, float] | None] = _RareAttribute(None)
+    metrics = _RareAttribute[dict[str, float] | None](None)
     """The metrics of a guest, by name."""
-    outputs: _RareAttribute[list[tuple[str, bytes, bytes, int, bool]] | None] = _RareAttribute(None)
+    transactions = _RareAttribute[Sequence[tuple[str, str]]](())
+    """(operation, transaction id) where a job on objects was the slowest of its operation so far."""
+    outputs = _RareAttribute[list[tuple[str, bytes, bytes, int, bool]] | None](None)
     """(step, stdout, stderr, exit code, truncated)."""
-
-    def __init__(self) -> None:
-        self.stamps: list[int] = []
-        """Start and duration (ns) of each operation that was tried, in order."""
-        self.uncertainty_ns = 0
-        """The largest of its operations' `OperationResult.end_uncertainty_ns`, `MAX_UNCERTAINTY_NS` at most."""
-        self.extras: dict[str, Any] | None = None
-        """The rare attributes by name; None if there are none."""
 
     @classmethod
     def ended(

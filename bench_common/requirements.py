@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Type
 from msgspec import Meta, Struct
 
 from bench_common.errors import did_you_mean
+from bench_common.object_job import Objects
+from bench_common.records import Count
 from bench_common.treatment import ContainerSettings, Lifecycle
+from bench_common.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -187,7 +190,7 @@ def _detail_s(status: Mapping[str, Any], name: str) -> float:
 def _format_setting(container: ContainerSettings, setting: str) -> str:
     value = getattr(container, setting)
     if setting.endswith(_BYTES):
-        return f"{setting.removesuffix(_BYTES)}={value} bytes"
+        return f"{setting.removesuffix(_BYTES)}={format_size(value)}"
     return f"{setting}={value!r}"
 
 
@@ -315,6 +318,8 @@ class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
     """The log driver that must be available."""
     runtime: str | None = None
     """The runtime that must be available."""
+    program: str | None = None
+    """The program that must be installed, where services run on the host itself."""
 
     @property
     def settings(self) -> ContainerSettings:
@@ -324,13 +329,51 @@ class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class StoreNeed(Struct, frozen=True, forbid_unknown_fields=True):
+    """An object store that jobs use, and what they ask of it."""
+
+    store: str
+    """The name of the store: its protocol."""
+    profile: str = ""
+    """The profile with its addresses and credentials; empty: the worker's environment."""
+    endpoints: tuple[str, ...] = ()
+    """The URLs to use in the place of those that the store names."""
+    policy: str = ""
+    """The storage policy that it must have; empty: any."""
+    delete_after_s: Count | None = None
+    """After how many seconds it is to delete objects by itself; None: never."""
+
+
+def stores_for_worker(treatments: Iterable[Treatment], environment: str) -> list[StoreNeed]:
+    """Return the stores that jobs use on a worker of an environment, each once; optional treatments add none."""
+    found: dict[StoreNeed, None] = {}
+    for treatment in treatments:
+        job = treatment.job
+        if isinstance(job, Objects) and not treatment.optional and treatment.environment in (None, environment):
+            need = StoreNeed(treatment.engine, job.profile, job.endpoints, job.policy, job.delete_after_s)
+            found[need] = None
+    return list(found)
+
+
+class DoctorNeeds(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a scenario needs of a host, as `bench-worker --doctor` gets it."""
+
+    requirements: list[Requirement]
+    """What its containers need of their engines."""
+    disk_bytes: int
+    """About how much disk its jobs take at once, besides the images."""
+
+
 def engines_for_worker(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[str]:
     """Return the engines that the treatments use on a worker of an environment, including its services for others."""
     return sorted(
         {
             treatment.engine
             for treatment in treatments
-            if treatment.environment in (None, environment) or services_hosted_by(treatment, worker_id, environment)
+            if not isinstance(treatment.job, Objects)
+            and (
+                treatment.environment in (None, environment) or services_hosted_by(treatment, worker_id, environment)
+            )
         }
     )
 
@@ -345,7 +388,7 @@ def requirements_for_worker(
     """
     found: dict[Requirement, None] = {}
     for treatment in treatments:
-        if treatment.optional:
+        if treatment.optional or isinstance(treatment.job, Objects):
             continue
         containers = [*services_hosted_by(treatment, worker_id, environment).values()]
         if treatment.environment in (None, environment):

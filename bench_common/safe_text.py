@@ -14,10 +14,12 @@ escapes of JSON. There are two layers:
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 _BAR: Final = "  | "
 _KEPT: Final = str.maketrans("", "", "\n\t")
+_USERINFO: Final = re.compile(r"://[^\s/@]*@")
 
 
 def escape_unprintable(text: str) -> str:
@@ -38,13 +40,33 @@ def escape_lines(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text as one line: white space of any kind becomes one space, and the rest is escaped."""
-    return escape_unprintable(" ".join(text.split()))
+    """Return text as one line: white space of any kind becomes one space, and the rest is escaped.
+
+    The user and password of a URL are left out: messages are shown, logged and kept.
+    """
+    return escape_unprintable(without_userinfo(" ".join(text.split())))
+
+
+def without_userinfo(text: str) -> str:
+    """Return text with ``***`` in the place of the user and password of each URL in it."""
+    return _USERINFO.sub("://***@", text) if "://" in text and "@" in text else text
 
 
 def flat_line(text: str) -> str:
     """Return text as one line that keeps its spaces, for columns."""
     return escape_unprintable(" ".join(text.expandtabs().splitlines()))
+
+
+_CUT: Final = " [...] "
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return text in at most `limit` characters: its beginning and its end, either of which may have the reason."""
+    if len(text) <= limit:
+        return text
+    kept = max(0, limit - len(_CUT))
+    head = (kept + 1) // 2
+    return f"{text[:head]}{_CUT}{text[len(text) - kept + head :]}"[:limit]
 
 
 def quoted_lines(text: str) -> list[str]:
@@ -66,3 +88,15 @@ def log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+_CREDENTIAL: Final = re.compile(
+    r"(?i)((?:[\w-]*(?:token|passw\w*|secret|signature|credential)|\b[\w-]*key|authorization)['\"]?\s*[:=,]\s*)"
+    r"(u?'[^']*'|u?\"[^\"]*\"|(?:bearer|basic)\s+[^\s,)}]+|[^\s,)}'\"]+)"
+)
+_TOKEN: Final = re.compile(r"AUTH_tk[\w.~+/=-]+|gAAAA[\w=-]+|\b[0-9a-f]{32,}\b")
+
+
+def mask_credentials(text: str) -> str:
+    """Return a text in which whatever could be a password, a key or a token is replaced by stars."""
+    return _TOKEN.sub("***", without_userinfo(_CREDENTIAL.sub(r"\1***", text)))

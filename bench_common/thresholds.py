@@ -8,6 +8,9 @@
     metrics.events_per_second.median >= 100 where engine=docker
     overhead.rss_bytes.max < 300MiB
     jobs.failed == 0
+    operations.read[tiny].p99 < 20ms
+    operations.read[tiny].first.mean < 5ms
+    mb_per_s > 100
 
 or on its own verdicts, in a grammar that ``--fail-on`` and ``--require`` share::
 
@@ -18,8 +21,9 @@ or on its own verdicts, in a grammar that ``--fail-on`` and ``--require`` share:
     engine=native faster by 10 times
 
 PATH leads into one treatment of the JSON report: ``operations.NAME.FIELD``, ``metrics.NAME.FIELD``, ``jobs.FIELD``,
-``jobs_per_s``, ``overhead.NAME.FIELD``, ``overhead.cpu_s``, ``overhead.relative.FIELD``. The grammar is here and not
-beside the report, because an impossible path is an error of the scenario.
+``jobs_per_s``, ``mb_per_s``, ``objects.FIELD``, ``overhead.NAME.FIELD``, ``overhead.cpu_s``,
+``overhead.relative.FIELD``. The grammar is here and not beside the report, because an impossible path is an error of
+the scenario.
 
 Likewise the primary figure of a job, by which treatments are compared::
 
@@ -44,6 +48,12 @@ OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s"
 METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
 JOB_FIELDS: Final = ("total", "done", "failed", "lost", "aborted", "not_started", "warmup")
 
+OBJECT_FIELDS: Final = ("content_bytes", "mb_per_s", "retries", "redrawn")
+"""What jobs on objects moved, all together."""
+TRANSFER_FIELDS: Final = ("per_s", *OBJECT_FIELDS)
+"""What one of their operations moved."""
+_OBJECT_UNITS: Final[Mapping[str, str]] = {"content_bytes": "B", "mb_per_s": "MB/s", "per_s": "/s"}
+
 OVERHEAD_UNITS: Final[Mapping[str, str]] = {
     "rss_bytes": "B",
     "pss_bytes": "B",
@@ -56,10 +66,12 @@ OVERHEAD_FIELDS: Final = ("n", "mean", "min", "max")
 RELATIVE_UNITS: Final[Mapping[str, str]] = {"memory_percent": "%", "cpu_factor": ""}
 """An engine compared to the baseline, with units."""
 
-_ROOTS: Final = ("operations", "metrics", "overhead", "jobs", "jobs_per_s")
+_ROOTS: Final = ("operations", "metrics", "overhead", "jobs", "jobs_per_s", "objects", "mb_per_s")
 _OVERHEAD: Final = (*OVERHEAD_UNITS, "cpu_s", "relative")
-_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_s")
-_NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
+_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)(?:_s)?")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*(?:\[[\w-]+\](?:\.first)?)?")
+_OF_OBJECTS: Final = re.compile(r"([^.]*\](?:\.first)?)\.(.*)")
+"""The name of an operation on objects, such as ``read[tiny].first``, and the field."""
 
 
 def parse_figure_path(path: str) -> tuple[str, ...]:
@@ -67,21 +79,28 @@ def parse_figure_path(path: str) -> tuple[str, ...]:
     root, _, rest = path.partition(".")
     if root == "jobs_per_s" and not rest:
         return (root,)
+    if root == "mb_per_s" and not rest:
+        return ("objects", root)
+    if root == "objects":
+        return (root, _field(rest, OBJECT_FIELDS))
     if root == "jobs":
         return (root, _field(rest, JOB_FIELDS))
     if root == "overhead":
         return (root, *_overhead(rest))
     if root in ("operations", "metrics"):
         # A percentile may have a decimal point of its own: operations.start.p99.9_s.
-        name, _, field = rest.partition(".")
+        of_objects = _OF_OBJECTS.fullmatch(rest)
+        name, field = of_objects.groups() if of_objects is not None else rest.partition(".")[::2]
         if not field:
             raise ValueError(f"{path!r} is not of the form {root}.NAME.FIELD")
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot be a name in {root}")
+        if of_objects is not None and field in TRANSFER_FIELDS:
+            return ("objects", root, name, field)
         return (root, name, _operation_field(field) if root == "operations" else _field(field, METRIC_FIELDS))
     raise ValueError(
         f"unknown figure {path!r}{did_you_mean(root, _ROOTS)}; one of: operations.NAME.FIELD, metrics.NAME.FIELD, "
-        "overhead.NAME.FIELD, jobs.FIELD, jobs_per_s"
+        "overhead.NAME.FIELD, jobs.FIELD, jobs_per_s, objects.FIELD, mb_per_s"
     )
 
 
@@ -114,6 +133,8 @@ def figure_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
         return "" if field == "n" else str(holder.get("unit", ""))
     if root == "jobs_per_s":
         return "/s"
+    if root == "objects":
+        return _OBJECT_UNITS.get(field, "")
     if root == "overhead" and field != "n":
         return RELATIVE_UNITS.get(field) or OVERHEAD_UNITS.get(path[1]) or ("s" if field.endswith("_s") else "")
     return "s" if field.endswith("_s") else ""
@@ -140,6 +161,8 @@ def _operation_field(field: str) -> str:
     percentile = _PERCENTILE.fullmatch(field)
     if percentile and float(percentile[1]) > 0:
         return f"p{float(percentile[1]):g}_s"
+    if f"{field}_s" in OPERATION_FIELDS:
+        return f"{field}_s"
     if field in ("median_s", "median"):
         raise ValueError(f"unknown field {field!r} (did you mean 'p50_s'?); one of: {', '.join(OPERATION_FIELDS)}")
     return _field(field, OPERATION_FIELDS)
@@ -424,6 +447,12 @@ class Primary:
         return f"{self.series} time ({self.name.partition('.')[2]} of a trial)"
 
 
+def better_direction(unit: str, declared: str | None) -> Literal["higher", "lower"]:
+    """Return whether more of a figure is better, or less: as it is declared, or else more of what is per second."""
+    more_is_better = declared == "higher" if declared else unit.endswith("/s")
+    return "higher" if more_is_better else "lower"
+
+
 def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, Any]) -> Primary:
     """Parse a primary figure of a job with these operations and metrics (each with unit and direction).
 
@@ -435,8 +464,8 @@ def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, An
         return Primary(text, "containers", "1", "higher")
     name = text.removeprefix("metrics.")
     if name in metrics:
-        unit, better = str(metrics[name].get("unit", "")), metrics[name].get("direction")
-        return Primary(name, "metric", unit, better or ("higher" if unit.endswith("/s") else "lower"))
+        unit = str(metrics[name].get("unit", ""))
+        return Primary(name, "metric", unit, better_direction(unit, metrics[name].get("direction")))
     series, _, field = text.removeprefix("operations.").partition(".")
     known = (*dict.fromkeys(operations), JOB_SERIES, RESPONSE_SERIES)
     if series in known and field:

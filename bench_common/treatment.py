@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from bench_common.errors import did_you_mean
+from bench_common.object_job import Objects
 from bench_common.records import MAX_COUNT, Count, Finite, Integer
 from bench_common.units import format_size, parse_size
 
@@ -435,7 +436,7 @@ class Treatment(_Declared, frozen=True):
     labels: Mapping[str, Scalar]
     environment: str | None
     engine: str
-    job: Lifecycle | Guest
+    job: Lifecycle | Guest | Objects
     container: ContainerSettings = ContainerSettings()
     concurrency: Annotated[int, Meta(ge=1, le=MAX_COUNT)] = 1
     iterations: Integer | None = 1

@@ -19,36 +19,46 @@ from typing import Final
 from bench_common.errors import did_you_mean
 
 _BINARY: Final = {letter: 1024**power for power, letter in enumerate("kmgt", start=1)}
-_SIZE_UNITS: Final[dict[str, int]] = {
-    "B": 1,
-    **_BINARY,
-    **{letter.upper() + suffix: scale for letter, scale in _BINARY.items() for suffix in ("", "i", "iB")},
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
+SIZE_UNITS: Final[Mapping[str, Fraction]] = {
+    "B": Fraction(1),
+    **{f"{letter}iB": Fraction(1024**power) for power, letter in enumerate("KMGT", start=1)},
+    **{f"{letter}B": Fraction(1000**power) for power, letter in enumerate("kMGT", start=1)},
+    "KB": Fraction(1000),
+    **{letter: Fraction(scale) for letter, scale in _BINARY.items()},
+    **{letter.upper() + suffix: Fraction(scale) for letter, scale in _BINARY.items() for suffix in ("", "i")},
 }
+"""Bytes in each unit of size, wherever one is written."""
 
-_DURATION_UNITS: Final[dict[str, Decimal]] = {
-    "d": Decimal(86400),
-    "h": Decimal(3600),
-    "m": Decimal(60),
-    "s": Decimal(1),
-    "ms": Decimal("1e-3"),
-    "us": Decimal("1e-6"),
-    "ns": Decimal("1e-9"),
+TIME_UNITS: Final[Mapping[str, Fraction]] = {
+    "d": Fraction(86400),
+    "h": Fraction(3600),
+    "m": Fraction(60),
+    "min": Fraction(60),
+    "s": Fraction(1),
+    "ms": Fraction("1e-3"),
+    "us": Fraction("1e-6"),
+    "\u00b5s": Fraction("1e-6"),
+    "ns": Fraction("1e-9"),
 }
+"""Seconds in each unit of time, wherever one is written, from large to small."""
 
 _NUMBER: Final = r"[0-9]{1,19}(?:\.[0-9]{1,18})?"
-SIZE_PATTERN: Final = rf"^(?:[0-9]{{1,19}}|{_NUMBER} ?(?:{'|'.join(sorted(_SIZE_UNITS, key=len, reverse=True))}))$"
+SIZE_PATTERN: Final = rf"^(?:[0-9]{{1,19}}|{_NUMBER} ?(?:{'|'.join(sorted(SIZE_UNITS, key=len, reverse=True))}))$"
 """What `parse_size` accepts, as a regular expression that ECMA-262 and Python read alike."""
+_DURATION_PARTS: Final = ("d", "h", "(?:min|m)", "s", "ms", "(?:us|\u00b5s)", "ns")
 DURATION_PATTERN: Final = (
-    rf"^(?:{_NUMBER}|(?=[0-9])" + "".join(rf"(?:{_NUMBER}{unit})?" for unit in _DURATION_UNITS) + ")$"
+    rf"^(?:{_NUMBER}|(?=[0-9])" + "".join(rf"(?:{_NUMBER}{unit})?" for unit in _DURATION_PARTS) + ")$"
 )
 """What `parse_duration` accepts, as a regular expression that ECMA-262 and Python read alike."""
 
-_RATE_UNITS: Final = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_RATE_UNITS: Final = {
+    **{unit: int(seconds) for unit, seconds in TIME_UNITS.items() if seconds >= 1},
+    "sec": 1,
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86400,
+}
 RATE_PATTERN: Final = rf"^{_NUMBER}(?: ?/ ?(?:{'|'.join(sorted(_RATE_UNITS, key=len, reverse=True))}))?$"
 """What `parse_rate` accepts, as a regular expression that ECMA-262 and Python read alike."""
 
@@ -73,9 +83,9 @@ def parse_size(text: str) -> int:
         if "." in number:
             raise ValueError(f"a size without a unit is a whole number of bytes; expected {SIZE_EXPECTED}")
         return int(number)
-    if unit not in _SIZE_UNITS:
+    if unit not in SIZE_UNITS:
         raise ValueError(f"unknown unit {unit!r}{_size_hint(unit)}; expected {SIZE_EXPECTED}")
-    return int(Decimal(number) * _SIZE_UNITS[unit])
+    return int(Decimal(number) * int(SIZE_UNITS[unit]))
 
 
 def _size_hint(unit: str) -> str:
@@ -83,13 +93,13 @@ def _size_hint(unit: str) -> str:
     if letter in _BINARY and unit.lower() in {f"{letter}b", f"{letter}ib"}:
         decimal = "kB" if letter == "k" else f"{letter.upper()}B"
         return f" (write '{letter.upper()}iB' for powers of 1024 or '{decimal}' for powers of 1000)"
-    return did_you_mean(unit, _SIZE_UNITS)
+    return did_you_mean(unit, SIZE_UNITS)
 
 
 def parse_duration(text: str) -> float:
     """Return the seconds that `text` stands for: ``15m``, ``1h30m``, ``500ms``, ``90`` (seconds).
 
-    Units are d, h, m, s, ms, us and ns, the largest first and each at most once. Raises `ValueError`.
+    Units are those of `TIME_UNITS`, the largest first and each at most once. Raises `ValueError`.
     """
     if re.fullmatch(_NUMBER, text):
         return float(text)
@@ -102,12 +112,12 @@ def parse_duration(text: str) -> float:
         raise ValueError(f"expected {DURATION_EXPECTED}")
     parts: list[tuple[str, str]] = re.findall(rf"({_NUMBER}) ?([A-Za-z\u00b5]+)", text)
     for _, unit in parts:
-        if unit not in _DURATION_UNITS:
-            hint = did_you_mean(unit, _DURATION_UNITS) or f" (known: {', '.join(_DURATION_UNITS)})"
+        if unit not in TIME_UNITS:
+            hint = did_you_mean(unit, TIME_UNITS) or f" (known: {', '.join(TIME_UNITS)})"
             raise ValueError(f"unknown unit {unit!r}{hint}; expected {DURATION_EXPECTED}")
     if not re.fullmatch(DURATION_PATTERN[1:-1], text):
         raise ValueError("write the units of a duration from large to small, each once and without spaces: 1h30m")
-    return float(sum(Decimal(number) * _DURATION_UNITS[unit] for number, unit in parts))
+    return float(sum(Fraction(number) * TIME_UNITS[unit] for number, unit in parts))
 
 
 def parse_rate(text: str) -> float:
@@ -129,7 +139,7 @@ def parse_percent(text: str) -> float:
     """Return the share that a percentage such as ``3%`` stands for: 0.03. Raises `ValueError`."""
     match = re.fullmatch(rf"({_NUMBER}) ?(%?)", text)
     if match is None or not match[2]:
-        hint = f" (did you mean '{text}%'?)" if match else ""
+        hint = f" (did you mean '{text}%'?)" if match and Decimal(match[1]) else ""
         raise ValueError(f"expected a percentage such as 3%{hint}")
     return float(Decimal(match[1]) / 100)
 
@@ -180,26 +190,6 @@ def format_duration(seconds: float) -> str:
 
 def _plain(number: Decimal) -> str:
     return f"{number.normalize():f}"
-
-
-TIME_UNITS: Final[Mapping[str, Fraction]] = {
-    "ns": Fraction("1e-9"),
-    "us": Fraction("1e-6"),
-    "µs": Fraction("1e-6"),
-    "ms": Fraction("1e-3"),
-    "s": Fraction(1),
-    "m": Fraction(60),
-    "min": Fraction(60),
-    "h": Fraction(3600),
-}
-"""Seconds in each unit of time."""
-
-SIZE_UNITS: Final[Mapping[str, Fraction]] = {
-    "B": Fraction(1),
-    **{f"{letter}B": Fraction(1000**power) for power, letter in enumerate("kMGT", start=1)},
-    **{f"{letter}iB": Fraction(1024**power) for power, letter in enumerate("KMGT", start=1)},
-}
-"""Bytes in each unit of size, with the names of IEC 80000-13; a bare letter is not one, for it has two meanings."""
 
 
 def unit_converter(written: str, own: str) -> Fraction | None:

@@ -5,39 +5,40 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import pkgutil
+import sys
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common.cli import CommandParser, VersionAction, add_debug_flag, read_options, run_guarded
 from bench_common.errors import ExitCode
 from bench_common.safe_text import log_to_stderr
 from bench_master import commands
+from bench_master.commands import COMMANDS
+from bench_master.formatting import page_of
+from bench_master.terminal import COLOR_MODES, screen_width
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 PROGRAM = "bench-master"
 
 EPILOG = """\
 First steps:
-  bench-master doctor                                   check whether this machine is fit to measure
-  bench-master list-scenarios                           list the ready-made scenarios
-  bench-master run-scenario -f quickstart --dry-run     print what would run
-  bench-master run-scenario -f quickstart --workers 1   run it
-  bench-master report-scenario -s FILE.stats.gz         print its report again
+  bench-master doctor                                 # check whether this machine is fit to measure
+  bench-master weigh docker native -- sleep 1         # compare a command under two engines
+  bench-master list-scenarios                         # list the ready-made scenarios
+  bench-master init                                   # write a scenario of your own, by three questions
+  bench-master run-scenario -f quickstart --dry-run   # print what would run
+  bench-master run-scenario -f quickstart             # run it
+  bench-master report-scenario -s FILE.stats.gz       # print its report again
 
-Exit codes: 0 ok, 1 a threshold or gate failed, 2 usage or scenario error, 3 infrastructure failed or run incomplete,
-4 a gate could not be judged, 130 interrupted.
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did, 2 usage or scenario error, 3 infrastructure missing or
+failed, or run incomplete, 4 a gate could not be judged, 130 interrupted.
 """
 
 
 class Command(Protocol):
-    """What a module of `bench_master.commands` offers."""
+    """What a module of `bench_master.commands` offers; one that is a group has ``members()`` instead."""
 
-    NAME: str
-    """The sub-command."""
-    HELP: str
-    """What it does, for ``--help``."""
     Options: type[Any]
     """The dataclass that holds its command line."""
 
@@ -48,29 +49,28 @@ class Command(Protocol):
         """Run with these `Options`; return the exit code."""
 
 
-def all_commands() -> list[Command]:
-    """Import and return every sub-command, by name."""
-    modules = [
-        importlib.import_module(f"{commands.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(commands.__path__)
-    ]
-    return sorted((cast("Command", module) for module in modules if hasattr(module, "NAME")), key=lambda c: c.NAME)
+class Member(Command, Protocol):
+    """A sub-command of a group."""
+
+    help: str
+    """What it does, for ``--help``."""
 
 
-def named_command(argv: Sequence[str]) -> Command | None:
-    """Import and return the sub-command that `argv` begins with; None if its first word names none."""
-    word = next((word for word in argv if not word.startswith("-")), "")
-    name = word.replace("-", "_")
-    if name not in {info.name for info in pkgutil.iter_modules(commands.__path__)}:
-        return None
-    module = importlib.import_module(f"{commands.__name__}.{name}")
-    return cast("Command", module) if getattr(module, "NAME", None) == word else None
+def load_command(name: str) -> Command:
+    """Import and return the module of a sub-command."""
+    return cast("Command", importlib.import_module(f"{commands.__name__}.{name.replace('-', '_')}"))
 
 
-def build_parser(only: Command | None = None) -> CommandParser:
-    """Return the whole parser; what it returns has the module to run as `command`.
+def named_commands(argv: Sequence[str]) -> list[str]:
+    """Return the first word of `argv` that names a sub-command, if one does: values of options may come before it."""
+    return [word for word in argv if word in COMMANDS][:1]
 
-    With `only` it has that sub-command alone: to import all others takes longer than many commands.
+
+def build_parser(loaded: Collection[str] = COMMANDS) -> CommandParser:
+    """Return the parser; what it returns has the module to run as `command`.
+
+    Of sub-commands that are not `loaded` it knows only what they do: to import all of them takes longer than many
+    commands.
     """
     parser = CommandParser(
         prog=PROGRAM,
@@ -81,22 +81,65 @@ def build_parser(only: Command | None = None) -> CommandParser:
     parser.add_argument("--version", action=VersionAction, help="print versions and the commit, and exit")
     parser.add_argument("-v", "--verbose", action="store_true", help="show all of a report; log more to stderr")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only verdicts, results and errors")
+    parser.add_argument(
+        "--color",
+        choices=COLOR_MODES,
+        default="auto",
+        help="colour verdicts, failures and warnings (default: auto, on a terminal unless NO_COLOR is set)",
+    )
+    parser.add_argument("--no-pager", action="store_true", help="print long reports without a pager (see PAGER)")
     add_debug_flag(parser)
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
-    for command in all_commands() if only is None else [only]:
-        sub = subparsers.add_parser(
-            command.NAME,
-            help=command.HELP,
-            description=command.HELP[0].upper() + command.HELP[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        # The global switches work on either side of the sub-command.
-        sub.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        sub.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        command.configure(sub)
-        sub.set_defaults(command=command)
+    for name, what in COMMANDS.items():
+        sub = _add_parser(subparsers, name, what)
+        if name in loaded:
+            _configure(sub, load_command(name))
     return parser
+
+
+def _add_parser(subparsers: Any, name: str, what: str) -> CommandParser:
+    sub: CommandParser = subparsers.add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    # The global switches work on either side of the sub-command.
+    sub.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    sub.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    sub.add_argument("--color", choices=COLOR_MODES, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    sub.add_argument("--no-pager", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return sub
+
+
+def _configure(parser: CommandParser, command: Command) -> None:
+    """Add what a command has: the sub-commands of a group, or its arguments."""
+    members = members_of(command)
+    if not members:
+        command.configure(parser)
+        parser.set_defaults(command=command)
+        return
+    parser.epilog = getattr(command, "EPILOG", None)
+    subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
+    for name, member in members.items():
+        _configure(_add_parser(subparsers, name, member.help), member)
+
+
+def members_of(command: Command) -> Mapping[str, Member]:
+    """Return the sub-commands of a command that is a group, by name; none of any other one."""
+    listed = getattr(command, "members", None)
+    return cast("Mapping[str, Member]", listed()) if listed is not None else {}
+
+
+def single_commands() -> dict[str, Command]:
+    """Return every command that runs by all the words that name it, such as ``archive add``."""
+    found: dict[str, Command] = {}
+    for name in COMMANDS:
+        command = load_command(name)
+        members = members_of(command)
+        found |= {f"{name} {word}": member for word, member in members.items()} if members else {name: command}
+    return found
 
 
 def run_command_line(argv: Sequence[str]) -> int:
@@ -105,11 +148,14 @@ def run_command_line(argv: Sequence[str]) -> int:
     Who gives no arguments at all wants to know what there is, and gets the help.
     """
     if not argv:
-        build_parser().print_help()
+        build_parser(()).print_help()
         return int(ExitCode.OK)
-    arguments = build_parser(named_command(argv)).parse_args(argv)
+    arguments = build_parser(named_commands(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
     log_to_stderr(logging.ERROR if arguments.quiet else level)
+    from bench_master.waiting import speaking
+
     command: Command = arguments.command
     options = read_options(command.Options, arguments)
-    return run_guarded(lambda: command.run(options), program=PROGRAM, debug=arguments.debug)
+    with page_of(screen_width(sys.stdout)), speaking(quiet=arguments.quiet):
+        return run_guarded(lambda: command.run(options), program=PROGRAM, debug=arguments.debug)

@@ -1,4 +1,7 @@
-"""Text as people read it: figures, plurals, and pages of 80 columns.
+"""Text as people read it: figures, plurals, and pages as wide as the place that shows them.
+
+A page has 80 columns (`DEFAULT_WIDTH`). Where a terminal shows it, the command line sets the terminal's width for all
+that it formats (`page_of`), and nothing else does: a text in a file or a pipe is the same everywhere.
 
 A measured figure has a fixed number of digits and its unit, spelled as in `bench_common.units`. None, a figure that
 does not exist, is a dash. `align_table` makes a plain table, `wrap_last_column` wraps a long last column, and
@@ -8,13 +11,16 @@ does not exist, is a dash. `align_table` makes a plain table, `wrap_last_column`
 from __future__ import annotations
 
 import math
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from bench_common.safe_text import flat_line, one_line
+from bench_common.safe_text import flat_line, one_line, shorten
 from bench_common.units import format_duration
 
 _TIME: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -24,8 +30,10 @@ _DASH: Final = "-"
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 trial``, ``6 trials`` or ``2 processes``."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"
+    """Return a number with its noun, such as ``1 trial``, ``6 trials``, ``2 processes`` or ``2 series``."""
+    if number == 1 or noun == "series":
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"
 
 
 def format_seconds(value: float | None, digits: int = 4) -> str:
@@ -182,10 +190,31 @@ def format_share(value: float | None) -> str:
     return f"{100 * value:.1f} %"
 
 
-WIDTH: Final = 80
-"""Columns of the narrowest page and terminal that text is made for."""
+DEFAULT_WIDTH: Final = 80
+"""Columns of a page that no terminal shows."""
+
+_page_width: ContextVar[int] = ContextVar("page_width", default=DEFAULT_WIDTH)
+
+
+def page_width() -> int:
+    """Return how many columns the page has."""
+    return _page_width.get()
+
+
+@contextmanager
+def page_of(width: int) -> Iterator[None]:
+    """Format all text within this block for a page of `width` columns."""
+    before = _page_width.set(width)
+    try:
+        yield
+    finally:
+        _page_width.reset(before)
+
 
 _MINIMUM_NAME: Final = 10
+_NOTHING: Final = re.compile(r"-|(?:0(?:\.0+)?)?(?: ?(?:%|s|ns|B|/s))?")
+_SHORTEN_BY: Final = 4
+"""How many characters more are left out of a text that does not fit its lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +226,29 @@ class Column:
     """Whether its cells are aligned at the left."""
     droppable: bool = False
     """Whether it is left out, the last one first, where the page is too narrow for all."""
+    optional: bool = False
+    """Whether it is left out where it says nothing: every row has a zero or a dash in it."""
 
 
 def paragraph(text: str, *, indent: int = 0, hanging: int | None = None, lines: int | None = None) -> list[str]:
-    """Return text wrapped to the page, in at most `lines` lines; those after the first are indented by `hanging`."""
+    """Return text wrapped to the page; lines after the first are indented by `hanging`.
+
+    Of a text of more than `lines` lines the middle is left out: an error names its reason at either end.
+    """
     first, rest = " " * indent, " " * (indent if hanging is None else hanging)
-    # A number and its percent sign stay on one line.
-    wrapped = textwrap.wrap(
-        text.replace(" %", "\0%"), WIDTH, initial_indent=first, subsequent_indent=rest, max_lines=lines,
-        placeholder=" ...", break_on_hyphens=False,
-    )  # fmt: skip
-    return [line.replace("\0", " ") for line in wrapped]
+    room = None if lines is None else lines * (page_width() - len(rest))
+    while True:
+        # A number and its percent sign stay on one line.
+        wrapped = textwrap.wrap(
+            (text if room is None else shorten(text, room)).replace(" %", "\0%"),
+            page_width(),
+            initial_indent=first,
+            subsequent_indent=rest,
+            break_on_hyphens=False,
+        )
+        if lines is None or room is None or len(wrapped) <= lines:
+            return [line.replace("\0", " ") for line in wrapped]
+        room -= _SHORTEN_BY
 
 
 def field(name: str, text: str) -> list[str]:
@@ -230,15 +271,20 @@ def align_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Seq
 
 
 def wrap_last_column(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table whose last column is wrapped so that no line is longer than `WIDTH`."""
+    """Return a table whose last column is wrapped so that no line is longer than the page is wide."""
     rows = [_cells(row) for row in rows]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles) - 1)]
     head = sum(widths) + 2 * len(widths)
     lines: list[Sequence[str]] = []
     for row in rows:
-        first, *rest = textwrap.wrap(row[-1], max(20, WIDTH - head)) or [""]
+        first, *rest = textwrap.wrap(row[-1], max(20, page_width() - head)) or [""]
         lines += [(*row[:-1], first), *((*("" for _ in row[:-1]), text) for text in rest)]
     return align_table(titles, lines)
+
+
+def says_nothing(cells: Iterable[str]) -> bool:
+    """Return whether all cells of a column are zero, a dash or empty."""
+    return all(_NOTHING.fullmatch(cell) for cell in cells)
 
 
 def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 2) -> list[str]:
@@ -248,13 +294,17 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
     spare columns are left out; at last the rows are wrapped like text.
     """
     rows = [_cells(row) for row in rows]
-    kept = list(range(len(columns)))
+    kept = [
+        place
+        for place, column in enumerate(columns)
+        if not (column.optional and rows and says_nothing(row[place] for row in rows))
+    ]
     while True:
         widths = [max(len(columns[place].title), *(len(row[place]) for row in rows), 0) for place in kept]
         for gap in (2, 1):
-            if indent + sum(widths) + gap * (len(widths) - 1) <= WIDTH:
+            if indent + sum(widths) + gap * (len(widths) - 1) <= page_width():
                 return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, gap, indent)
-        name = WIDTH - indent - sum(widths[1:]) - (len(widths) - 1)
+        name = page_width() - indent - sum(widths[1:]) - (len(widths) - 1)
         spare = [place for place in kept if columns[place].droppable]
         if name >= max(_MINIMUM_NAME, len(columns[0].title)) or not spare:
             widths[0] = max(name, len(columns[0].title))
@@ -286,7 +336,7 @@ def _lines(
 def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: int, indent: int) -> list[str]:
     line = " " * indent + _align_cells(cells, columns, widths, gap)
     # The last resort for figures that no page has room for: broken, but whole.
-    return [line] if len(line) <= WIDTH else paragraph(" ".join(cells), indent=indent, hanging=indent + 4)
+    return [line] if len(line) <= page_width() else paragraph(" ".join(cells), indent=indent, hanging=indent + 4)
 
 
 def _align_cells(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: int) -> str:
@@ -320,3 +370,43 @@ def table_cell(text: str) -> str:
 def choose_format(asked: str | None) -> str:
     """Return the format that was asked for; else ``table`` on a terminal and ``tsv`` elsewhere."""
     return asked or ("table" if sys.stdout.isatty() else "tsv")
+
+
+# -- Markdown that texts of others cannot break out of --------------------------------------------------------------
+
+_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>#|~$&@]|:(?=//)")
+_PLAIN: Final = re.compile(
+    r"""(?:[\w .,;:/()=%+'"-]|\[[-+\d., a-z]+\](?!\()|!(?=[ =])|(?<= )[<>]=?(?= ))*""", re.ASCII
+)
+"""What is no markup: words and numbers, the interval of a difference, comparisons of numbers."""
+_LINK: Final = re.compile(r"://|www\.", re.IGNORECASE)
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text of others as Markdown that shows it, whatever it contains, on one line."""
+    line = one_line(text)
+    if _PLAIN.fullmatch(line) and not _LINK.search(line):
+        # Underscores within words are no markup; those at their ends are.
+        return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", line)
+    escaped = _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
+    # A comment keeps a name from being told, and an address from being linked, where entities do not.
+    return re.sub(r"(&#64;|www)", r"\1<!-- -->", escaped, flags=re.IGNORECASE)
+
+
+def markdown_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a table whose source is aligned, too."""
+    lines = [
+        [escape_markdown(column.title) for column in columns],
+        *([escape_markdown(cell) for cell in row] for row in rows),
+    ]
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    rule = [
+        f":{'-' * (width - 1)}" if column.left else f"{'-' * (width - 1)}:"
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for line in (lines[0], rule, *lines[1:]):
+        cells = [
+            cell.ljust(width) if column.left else cell.rjust(width)
+            for cell, column, width in zip(line, columns, widths, strict=True)
+        ]
+        yield f"| {' | '.join(cells)} |"

@@ -16,12 +16,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.engine_traits import baseline_engine
+from bench_common.object_job import Objects
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Operation, Scalar, Treatment
 from bench_common.units import format_duration
-from workloads.script import job_script, preparation_script, step_seconds
+from workloads.script import (
+    disk_bytes,
+    job_script,
+    preparation_script,
+    shares_container,
+    step_seconds,
+    usual_seconds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from bench_master.scenario.model import Order, Scenario
 
@@ -44,6 +52,8 @@ def host_ceilings(
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, one in enumerate(treatments):
+        if isinstance(one.job, Objects):
+            continue  # it runs no processes
         key = (one.environment, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         groups.setdefault(key, []).append(place)
     varying = _varying_labels(list(groups))
@@ -85,6 +95,8 @@ def is_host_ceiling(labels: Mapping[str, Any]) -> bool:
 
 DEFAULT_OPERATION_S: Final = 0.1
 """The assumed duration of an operation, in seconds: a container engine's order of magnitude."""
+DEFAULT_OBJECT_S: Final = 0.01
+"""The assumed duration of an operation on an object, in seconds: that of a store in the same building."""
 UNKNOWN_STEP_S: Final = 10.0
 """The assumed duration of a benchmark whose duration is unknown, in seconds."""
 
@@ -229,6 +241,9 @@ def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, No
     rounds: float = treatment.iterations or 0
     if treatment.operation_count is not None:
         rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))
+    if isinstance(treatment.job, Objects):
+        assumptions[f"an operation on an object takes about {format_duration(DEFAULT_OBJECT_S)}"] = None
+        return rounds * DEFAULT_OBJECT_S
     each = sum(_operation_seconds(one, treatment, assumptions) for one in job_script(treatment) if one.kind != "hold")
     if treatment.is_packing:
         held = sum(one.seconds or 0.0 for one in job_script(treatment) if one.kind == "hold")
@@ -248,9 +263,28 @@ def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: 
         job = treatment.job
         expected = step_seconds(operation, job)
         if expected is None:
-            text = f"the duration of {job.workload} is unknown, assumed {format_duration(UNKNOWN_STEP_S)}"
-            assumptions[text] = None
-        return DEFAULT_OPERATION_S + (UNKNOWN_STEP_S if expected is None else expected)
+            expected = usual_seconds(job)
+            expected = UNKNOWN_STEP_S if expected is None else float(f"{expected:.2g}")
+            assumptions[f"the duration of {job.workload} is unknown, assumed {format_duration(expected)}"] = None
+        return DEFAULT_OPERATION_S + expected
     if operation.kind in {"wait", "exec"}:
         assumptions[f"the commands of '{operation.kind}' end at once"] = None
     return DEFAULT_OPERATION_S
+
+
+def needed_disk_bytes(scenario: Scenario) -> int:
+    """Return about how much disk the jobs of a scenario take at once, in bytes, besides the images.
+
+    What is prepared once stays until the end of the run, so that of all treatments counts; treatments of an engine
+    that prepare the same in a shared container count once.
+    """
+    kept: dict[Hashable, int] = {}
+    passing = [0]
+    for one in scenario.treatments:
+        script = preparation_script(one)
+        if not script:
+            passing.append(disk_bytes(one))
+        else:
+            key = (one.environment, one.engine, script) if shares_container(one) else one.index
+            kept[key] = max(disk_bytes(one), kept.get(key, 0))
+    return sum(kept.values()) + max(passing)

@@ -12,14 +12,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench_common.object_job import Objects
 from bench_common.requirements import matches_worker, services_hosted_by
-from bench_common.units import format_duration
-from bench_master.formatting import WIDTH, align_table, format_span, plural
+from bench_common.units import format_duration, format_size
+from bench_master.formatting import align_table, format_span, page_width, plural
 from bench_master.plan import estimate_seconds, look_ahead_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bench_common.object_job import Sizes
     from bench_common.treatment import Treatment
     from bench_master.plan import Plan
     from bench_master.scenario.model import Scenario
@@ -69,7 +71,7 @@ MAX_ROUNDS_SHOWN: Final = 8
 
 
 def render_plan(scenario: Scenario, plan: Plan, workers: Sequence[ExpectedWorker], *, look_ahead: bool = True) -> str:
-    """Return the plan as text of at most 80 columns, ending in a newline; `workers` are those that will join."""
+    """Return the plan as text as wide as the page, ending in a newline; `workers` are those that will join."""
     takers = job_worker_counts(plan.treatments, workers)
     head = _head(scenario, plan, workers, takers, look_ahead=look_ahead)
     lines = [*head, "", *_treatments(plan, takers), "", *_order(plan)]
@@ -92,6 +94,7 @@ def _head(
     timed = sum(count is None for count in counts)
     trials = plural(measured, "trial") + (f" and {plural(warmup, 'warm-up trial')}" if warmup else "")
     yield from _field("Size", f"{plural(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
+    yield from _objects(plan)
     yield from _field("Workers", _workers(plan, workers, takers))
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
@@ -134,6 +137,44 @@ def _look_ahead(plan: Plan, *, allowed: bool) -> str:
     return note.removeprefix("look-ahead is ") if note else "on: if jobs are short, some more wait at each worker"
 
 
+def _objects(plan: Plan) -> Iterator[str]:
+    """Yield what jobs on an object store do, on how many objects of which sizes; equal treatments are told once."""
+    told: dict[tuple[str, ...], list[int]] = {}
+    for one in plan.treatments:
+        if isinstance(one.job, Objects):
+            told.setdefault(_size_classes(one.job), []).append(one.index)
+    name = "Objects"
+    for lines, treatments in itertools.islice(told.items(), MAX_ROUNDS_SHOWN):
+        where = "" if len(told) == 1 else f" (treatments {', '.join(map(str, treatments))})"
+        for line in lines:
+            yield from _field(name, f"{line}{where}")
+            name = ""
+    if len(told) > MAX_ROUNDS_SHOWN:
+        yield from _field("", f"... and {len(told) - MAX_ROUNDS_SHOWN} more mixes")
+
+
+def _size_classes(job: Objects) -> tuple[str, ...]:
+    """Return a line for each size class: its share of the jobs, what they do, its sizes and how many there are."""
+    weights = sum(one.weight for one in job.classes)
+    lines = []
+    for one in job.classes:
+        operations = sum(weight for _, weight in one.mix)
+        mix = ", ".join(f"{operation} {100 * weight / operations:.3g} %" for operation, weight in one.mix)
+        share = "" if len(job.classes) == 1 else f", {100 * one.weight / weights:.3g} % of the jobs"
+        lines.append(f"{one.name}{share}: {mix}; {_sizes(one.sizes)}, {one.population:,} made before the first trial")
+    return tuple(lines)
+
+
+def _sizes(sizes: Sizes) -> str:
+    if sizes.kind == "histogram":
+        all_sizes = [size for size, _ in sizes.buckets]
+        return f"{len(all_sizes)} sizes, {format_size(min(all_sizes))} to {format_size(max(all_sizes))}"
+    if sizes.minimum == sizes.maximum:
+        return format_size(sizes.minimum)
+    how = " (uniform in the logarithm)" if sizes.kind == "log" else ""
+    return f"{format_size(sizes.minimum)} to {format_size(sizes.maximum)}{how}"
+
+
 def _jobs(jobs: int, timed: int) -> str:
     if not timed:
         return plural(jobs, "job")
@@ -157,7 +198,7 @@ def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:
     columns = [(str(one.index), *(_format_label(one, key) for key in keys)) for one in shown]
     rows = [(*left, *right) for left, right in zip(columns, figures, strict=True)]
     lines = align_table(("#", *keys, *titles), rows, right=("#", *titles))
-    if max(map(len, lines)) <= WIDTH:
+    if max(map(len, lines)) <= page_width():
         yield from lines
     else:
         for one, figure in zip(shown, figures, strict=True):
@@ -190,7 +231,7 @@ def _order(plan: Plan) -> Iterator[str]:
         yield from _wrap("  ", _runs(plan))
         return
     for (block, warmup), treatments in rounds[:MAX_ROUNDS_SHOWN]:
-        text = textwrap.shorten(treatments, width=3 * (WIDTH - 8), placeholder=" ...")
+        text = textwrap.shorten(treatments, width=3 * (page_width() - 8), placeholder=" ...")
         yield from _wrap(f"{block + 1:>5}{'w' if warmup else ' '}  ", text)
     if len(rounds) > MAX_ROUNDS_SHOWN:
         yield f"  ... and {len(rounds) - MAX_ROUNDS_SHOWN} more rounds"
@@ -199,7 +240,7 @@ def _order(plan: Plan) -> Iterator[str]:
 def _runs(plan: Plan) -> str:
     runs = [(key, len(list(group))) for key, group in itertools.groupby(trial.treatment for trial in plan.trials)]
     text = ", ".join(f"{treatment} x {count}" for treatment, count in runs)
-    return textwrap.shorten(text, width=5 * WIDTH, placeholder=" ...")
+    return textwrap.shorten(text, width=5 * page_width(), placeholder=" ...")
 
 
 def _field(name: str, text: str) -> list[str]:
@@ -207,4 +248,6 @@ def _field(name: str, text: str) -> list[str]:
 
 
 def _wrap(head: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
+    return textwrap.wrap(text, page_width(), initial_indent=head, subsequent_indent=" " * len(head)) or [
+        head.rstrip()
+    ]

@@ -1,13 +1,22 @@
 """Entry point of `bench-worker`: patches first, then everything else."""
 
 from bench_common.limits import require_to_load
-from bench_common.startup import end_on_interrupt, hold_collector, limit_malloc_arenas, skip_gevent_plugins
+from bench_common.startup import (
+    compile_on_demand,
+    end_on_interrupt,
+    hold_collector,
+    limit_malloc_arenas,
+    skip_docker_ssh,
+    skip_gevent_plugins,
+)
 
 end_on_interrupt()
 hold_collector()
+compile_on_demand()
 limit_malloc_arenas()
 require_to_load("bench-worker")
 skip_gevent_plugins()
+skip_docker_ssh()
 
 from gevent import monkey  # noqa: E402  it takes a while to load
 

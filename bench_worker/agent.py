@@ -11,7 +11,7 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Final
@@ -34,6 +34,7 @@ from bench_common.messages import (
     Heartbeat,
     HeartbeatAck,
     Hello,
+    HostFinding,
     MasterControlMessage,
     MeasureSpeed,
     Preflight,
@@ -45,14 +46,17 @@ from bench_common.messages import (
     Samples,
     SpeedMeasured,
     Stop,
+    StoreCredentials,
     Welcome,
     WorkerDied,
     clip,
 )
+from bench_common.startup import STAGE_JOINING, STAGE_LEFTOVERS, STAGE_LOAD_PROCESS
 from bench_common.treatment import EngineSampling
 from bench_worker.cleanup import clean_up_dead_runs
 from bench_worker.cli import AgentOptions
 from bench_worker.control_channel import ControlChannel
+from bench_worker.doctor.before_run import NeighbourSample, neighbour_findings
 from bench_worker.engines.registry import daemon_names, daemon_processes, open_engine
 from bench_worker.host.contention import BusyPeriod
 from bench_worker.host.daemons import engine_samplers
@@ -68,7 +72,7 @@ from bench_worker.pipe_channel import (
     StartRun,
     ToAgent,
 )
-from bench_worker.preflight import EngineCatalog, PreflightChecker
+from bench_worker.preflight import EngineCatalog, PreflightChecker, RunStores
 from bench_worker.supervisor import LoadProcessHandle, LoadProcessSupervisor
 from bench_worker.worker_run import WorkerRun
 
@@ -184,7 +188,9 @@ def hello_message(options: AgentOptions, info: HostInfo, offset: ClockOffset | N
     )
 
 
-def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
+def start_message(
+    options: AgentOptions, welcome: Welcome, store_variables: Mapping[str, str] | None = None
+) -> StartRun:
     """Return the message that starts the run of a welcome in the load process."""
     key = options.key
     return StartRun(
@@ -205,6 +211,7 @@ def start_message(options: AgentOptions, welcome: Welcome) -> StartRun:
         profile=welcome.profile,
         keys=None if key is None else CurveKeys(key.keys.public, key.keys.secret, key.master_public),
         token=welcome.token,
+        store_variables=dict(store_variables or {}),
     )
 
 
@@ -240,7 +247,11 @@ class Agent:
         self._clock = MasterClock()
         self._preflight = PreflightChecker(options.worker_id, open_engine)
         self._load = LoadProcessSupervisor(options.engines, self._on_load_process_message, child)
+        # A worker that its master started is one of the master's family, as are the other local workers.
+        self._family = os.getppid() if options.local else os.getpid()
+        self._neighbours = NeighbourSample(self._family)
         self._run: WorkerRun | None = None
+        self._stores = RunStores()
         self._running = 0
         self._over = Event()
         self._wake_up = Event()
@@ -251,8 +262,9 @@ class Agent:
 
     def serve(self) -> int:
         """Serve masters until `stop`; return the exit code."""
+        self._neighbours.begin()
         self._info = self._describe()
-        self._stage("removing what dead runs left")
+        self._stage(STAGE_LEFTOVERS)
         for leftover in clean_up_dead_runs().removed:
             log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
         alone_since = monotonic()
@@ -276,7 +288,8 @@ class Agent:
         self._wake_up.set()
 
     def _seek_admission(self, alone_s: float) -> None:
-        self._stage("asking its master to join" if self._load.ready else "waiting for its load process")
+        self._stage(STAGE_JOINING if self._load.ready else STAGE_LOAD_PROCESS)
+        self._neighbours.begin()
         if self._load.ready:
             self._send_hello()
             self._line.check_reachability()
@@ -373,6 +386,8 @@ class Agent:
                 self._welcome(message)
             case Dismiss() if run is None or message.epoch in (0, run.epoch):
                 self._on_dismiss(message)
+            case StoreCredentials() if run is None and message.epoch == 0:
+                self._stores.credentials = message
             case Preflight() if run is None and message.epoch == 0:
                 gevent.spawn(self._run_preflight, message)
             case Stop() if run is None and message.epoch == 0:
@@ -383,9 +398,7 @@ class Agent:
             case Cleanup() if run is not None and message.epoch == run.epoch:
                 self._on_cleanup(run)
             case Stop() if run is not None and message.epoch == run.epoch:
-                self._leave_run()
-                if message.exit or self._options.once:
-                    self.stop()
+                self._leave_run(last=message.exit or self._options.once)
             case _:
                 log.info("ignored a message %s of another epoch", type(message).__name__)
 
@@ -396,9 +409,10 @@ class Agent:
         self._preflight.close()
         # Skip unusable engines: their status says why.
         needs = [need for need in message.requirements if engines.get(need.engine, {}).get("usable")]
-        reasons, unusable = self._preflight.find_missing(needs)
+        reasons = self._preflight.find_missing(needs)
+        reasons += self._stores.find_problems(message.stores)
         clipped = [clip(reason) for reason in reasons[:MAX_REASONS]]
-        self._line.send_or_log(PreflightResult(epoch=0, reasons=clipped, unusable=unusable, engines=engines))
+        self._line.send_or_log(PreflightResult(epoch=0, reasons=clipped, engines=engines))
 
     def _welcome(self, message: Welcome) -> None:
         if self._run is not None or not self._load.ready:
@@ -415,11 +429,12 @@ class Agent:
             self._leave_run()
             self.stop(ExitCode.INFRASTRUCTURE)
             return
+        self._check_neighbours(run)
         self._watch_contention(run)
         if message.overhead is not None:
             self._watch_engines(run, message.overhead)
         if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
-            self._load.start(start_message(self._options, message))
+            self._load.start(start_message(self._options, message, self._stores.variables(message.run_id)))
 
     def _measure_speed(self, run: WorkerRun, message: MeasureSpeed) -> None:
         """Do the fixed work, as one worker of this host only; it blocks this process while nothing else happens."""
@@ -463,20 +478,24 @@ class Agent:
         # The last message of a run: the master may end the run when it receives it.
         self._report(run, CleanupDone(epoch=run.epoch, removed=removed, failed=failed))
 
-    def _leave_run(self, *, discard: bool = False) -> None:
-        """Leave the run and end its load process; a fresh one starts for the next run."""
+    def _leave_run(self, *, discard: bool = False, last: bool = False) -> None:
+        """Leave the run and end its load process; a fresh one starts for the next run, unless it was the `last`."""
         run, self._run = self._run, None
+        if last:
+            self._load.retire()
+        self._stores.credentials = None
         self._clock.forget()
         self._load.end()
         self._wake_up.set()
-        if run is None:
-            return
         try:
-            if discard:
+            if run is not None and discard:
                 run.discard()
         finally:
-            run.end()
-            self._preflight.close()
+            if run is not None:
+                run.end()
+                self._preflight.close()
+            if last:
+                self.stop()
 
     # -- the load process ---------------------------------------------------------------------------------------
 
@@ -538,9 +557,22 @@ class Agent:
                 )
             )
 
-        # A worker that its master started is one of the master's family, as are the other local workers.
-        family = os.getppid() if self._options.local else os.getpid()
-        run.watch_contention(family, daemon_names(self._engine_catalog.statuses), report)
+        run.watch_contention(self._family, self._measured_daemons(), report)
+
+    def _measured_daemons(self) -> frozenset[str]:
+        """Return the names of the processes that are measured here: engines', and those of the run's stores."""
+        return daemon_names(self._engine_catalog.statuses) | self._stores.server_processes
+
+    def _check_neighbours(self, run: WorkerRun) -> None:
+        """Report what else runs on this host, before anything of the run does."""
+        # A worker on a quick machine has joined before the kernel has counted anybody's CPU time.
+        gevent.sleep(self._neighbours.missing_s())
+        host = self._neighbours.end(self._measured_daemons())
+        for one in neighbour_findings(host) if run.leads_host() else ():
+            self._report(
+                run,
+                HostFinding(epoch=run.epoch, check=one.check, finding=clip(one.finding), advice=clip(one.advice)),
+            )
 
     def _watch_engines(self, run: WorkerRun, sampling: EngineSampling) -> None:
         """Start sampling the engines that the master names, before the run creates any container."""

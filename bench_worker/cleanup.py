@@ -156,10 +156,12 @@ def clean_up_run(run_id: str, worker_id: str | None = None) -> CleanupResult:
 def clean_up_dead_runs() -> CleanupResult:
     """Remove what finished runs left in the engines that they used, and delete their records of use.
 
-    Leftovers of live runs, and of runs with ``--keep``, stay. A record is deleted when nothing of its run is left. An
-    engine that does not open is no failure here: nobody named it.
+    Leftovers of live runs, and of runs with ``--keep``, stay; an engine that only live runs use is not even loaded.
+    A record is deleted when nothing of its run is left. An engine that does not open is no failure here: nobody named
+    it.
     """
-    uses = recorded_uses()
+    alive = live_runs()
+    uses = [use for use in recorded_uses() if use.run_id not in alive]
     with _open_engines({use.engine for use in uses}) as engines:
         cleaned = _clean_up(engines, None, None, None, dry_run=False, spare_kept=True)
     # Of engines with one store the first lists for all, so a leftover of a run keeps all records of the run.

@@ -48,9 +48,10 @@ from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.rendezvous import check_socket, control_socket
 from bench_common.safe_text import log_to_stderr
+from bench_common.startup import STAGE_ENGINES, STAGE_LOADING
 from bench_worker import queries
 from bench_worker.host.fingerprint import fingerprint, guess_environment
-from bench_worker.supervisor import LoadProcessHandle
+from bench_worker.supervisor import LoadProcessHandle, fork_load_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -293,16 +294,18 @@ def serve(command_line: ServeOptions) -> int:
     if reason is not None:
         raise InfrastructureError(reason)
     stage = StageFile(command_line.stage_file)
-    stage.enter("starting its load process and loading modules")
-    # Start it first: it takes as long to load as everything below until this worker can connect.
-    child = LoadProcessHandle(options.engines)
+    stage.enter(STAGE_LOADING)
+    # Loaded before the copy is made, and the copy is made before there is a thread or an event loop.
     from bench_worker.agent import Agent
     from bench_worker.preflight import EngineCatalog
+
+    child = LoadProcessHandle(options.engines, fork_load_process)
 
     offer = EngineCatalog(options.engines)
 
     def describe() -> HostInfo:
-        stage.enter(f"asking engines: {', '.join(options.engines or ('all',))}")
+        names = "all" if options.engines is None else ", ".join(options.engines) or "none"
+        stage.enter(f"{STAGE_ENGINES}: {names}")
         return describe_host(offer)
 
     agent = Agent(options, describe, child, offer, stage.enter)

@@ -1,7 +1,4 @@
-"""Runs the jobs of one run on this worker, each with the script of its treatment.
-
-It uses slots, engines and the outbox, and no sockets.
-"""
+"""Runs the jobs of one run on this worker, each with its treatment's script: slots, engines, outbox, no sockets."""
 
 from __future__ import annotations
 
@@ -18,8 +15,10 @@ from greenlet import greenlet
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import EngineUnavailable, UsageError, WeighbridgeError
 from bench_common.messages import ServiceCommand
+from bench_common.object_job import Objects
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.requirements import RequestedAction, ServiceOutcome
+from bench_common.safe_text import shorten
 from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_stop_condition
 from bench_common.units import format_duration
 from bench_worker import job
@@ -35,14 +34,21 @@ from bench_worker.engines.base import (
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.host.swap import SwapError, SwapSwitch, has_swap
 from bench_worker.job import Failure, Script
-from bench_worker.operation_runner import MAX_MESSAGE_CHARS, OperationRunner, PreparedOperation, UnusableResult
+from bench_worker.operation_runner import (
+    MAX_MESSAGE_CHARS,
+    OperationRunner,
+    PreparationProgress,
+    PreparedOperation,
+    UnusableResult,
+)
 from bench_worker.outbox import Outbox
 from bench_worker.packing import JobReturned, Packing, PackingResult
 from bench_worker.pipe_channel import RunContext
 from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests, SendOutcome, SendRequest
 from bench_worker.service_pool import PreparedContainers, ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
-from workloads.registry import workload_of
+from bench_worker.stores import ObjectJobs, OpenObjects
+from workloads.registry import workload_classes, workload_of
 from workloads.script import job_limit_s, job_script, preparation_script, shares_container
 
 log = logging.getLogger(__name__)
@@ -63,7 +69,7 @@ class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
     `report_progress` gets short progress texts of a running step, and an empty text when the step ends;
-    `report_outage` gets the news of an engine that does not answer.
+    `report_outage` gets the news of an engine that does not answer. `open_objects` makes those on object stores.
     """
 
     def __init__(
@@ -76,7 +82,9 @@ class JobExecutor:
         request: SendRequest | None = None,
         reply: SendOutcome | None = None,
         report_outage: Callable[[OutageNews], None] | None = None,
+        open_objects: OpenObjects | None = None,
     ) -> None:
+        self._objects = ObjectJobs(open_objects, self._interruptibly)
         self._report_progress = report_progress
         self._run_context = assignment
         self._outbox = outbox
@@ -88,7 +96,8 @@ class JobExecutor:
         self._queue_timeout_ns = 0
         self._treatments: dict[int, Treatment] = {}
         self._pools: dict[int, ServicePool] = {}
-        self._prepared_containers = PreparedContainers(keep=assignment.keep)
+        self._preparations = PreparationProgress(report_progress)
+        self._prepared_containers = PreparedContainers(keep=assignment.keep, report_progress=report_progress)
         self._engines: dict[str, Engine] = {}
         self._opening = RLock()
         self._waiting: set[greenlet] = set()
@@ -106,6 +115,8 @@ class JobExecutor:
         self._is_packing = False
         self._runs: dict[int, Callable[[int], JobReport]] = {}
         self._run: Callable[[int], JobReport] | None = None
+        self._on_objects = False
+        """Whether the present treatment's jobs are on objects."""
         self._batch = 1
         self._aborts = 0
         self._swap = SwapSwitch()
@@ -137,9 +148,12 @@ class JobExecutor:
         """Whether nothing runs or waits."""
         return not self._slots.running and not self._slots.waiting and not self._arrival_queue
 
-    def define(self, treatment: Treatment) -> None:
-        """Add a treatment, before its first job."""
+    def define(self, treatment: Treatment, part: int = 0, parts: int = 1) -> None:
+        """Add a treatment, before its first job; fill its store with this worker's part of its population."""
         self._treatments[treatment.index] = treatment
+        if isinstance(treatment.job, Guest):
+            workload_classes()  # loads them: no job has to wait for that
+        self._objects.define(treatment, part, parts)
 
     def take(
         self, treatment: int, trial: int, jobs: Sequence[AssignmentRow], *, concurrency: int, batch: int
@@ -154,7 +168,7 @@ class JobExecutor:
             self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in jobs])
         else:
             self._packing = None
-        self._outbox.start_trial(treatment, trial, self._script)
+        self._outbox.start_trial(treatment, trial, self._script, on_objects=self._on_objects)
         self._trial = trial
         self._slots.limit, self._batch = concurrency, batch
         if self._queue_timeout_ns:
@@ -167,6 +181,7 @@ class JobExecutor:
         self._outage = self._outages.get(treatment.engine)
         self._is_packing = treatment.is_packing and not self._run_context.noop
         self._run = self._runs.get(treatment.index)
+        self._on_objects = isinstance(treatment.job, Objects)
         load = treatment.open_load
         self._queue_timeout_ns = 0 if load is None else round(load.queue_timeout_s * 1e9)
 
@@ -187,6 +202,7 @@ class JobExecutor:
         an engine still creates a container after its client has disconnected, and nobody would remove it.
         """
         self._aborts += 1
+        self._objects.end()
         now = monotonic_ns()
         for ticket, _, _ in (*self._slots.cancel_queued(), *self._arrival_queue.cancel_queued()):
             self._outbox.add(ticket, JobReport.ended(Outcome.ABORTED, (now, now)))
@@ -195,16 +211,23 @@ class JobExecutor:
             self._loop.run_callback(self._interrupt, slot)
 
     def release(self) -> None:
-        """Remove the services and containers kept for further jobs; call this after the last job."""
+        """Remove what is kept for further jobs: services, containers, objects; call this after the run's last job."""
+        self._objects.clear()
+        self._release_containers()
+
+    def _release_containers(self) -> None:
         self._prepared_containers.release()
         for pool in self._pools.values():
             pool.release()
         self.service_host.release()
+        for engine in self._engines.values():
+            engine.release()
 
     def close(self) -> None:
-        """Remove the remaining services and close the engines; call this when nothing runs."""
+        """Remove the remaining services and close the engines; call this when nothing runs here."""
         self._arrival_queue.close()
-        self.release()
+        self._objects.leave()
+        self._release_containers()
         for engine in self._engines.values():
             engine.close()
 
@@ -217,7 +240,7 @@ class JobExecutor:
             slot.throw(JobAborted)
 
     def _execute(self, order: AssignmentRow) -> None:  # noqa: C901, PLR0912  a call more would cost every job
-        ticket, _seed, intended_ns = order
+        ticket, seed, intended_ns = order
         while self._outbox.full:
             gevent.sleep(SPOOL_POLL_S)
         try:
@@ -226,6 +249,9 @@ class JobExecutor:
                 self._await_engine(outage)
             if intended_ns and monotonic_ns() - intended_ns > self._queue_timeout_ns:
                 report = self._dropped()
+            elif self._on_objects:
+                treatment = self._treatments[self._treatment]
+                report = self._objects.run(treatment, seed, self._trial, users=self._slots.limit)
             else:
                 report = (self._run or self._prepare())(ticket)
         except JobReturned:
@@ -417,7 +443,7 @@ class JobExecutor:
                     self._begin_outage(str(error))
                 else:
                     self._on_unreachable(error)
-            return Failure(error.kind, str(error)[:MAX_MESSAGE_CHARS], error.start_ns, error.end_ns)
+            return Failure(error.kind, shorten(str(error), MAX_MESSAGE_CHARS), error.start_ns, error.end_ns)
         log.error(
             "engine raised an unexpected error in operation %d of job %d",
             len(report.stamps) // 2,
@@ -457,7 +483,7 @@ class JobExecutor:
             # It may still run, beside the jobs that follow.
             self._begin_outage(str(error))
             self._unremoved.append(partial(self._clean_up, runner, container))
-            return str(error)[:MAX_MESSAGE_CHARS]
+            return shorten(str(error), MAX_MESSAGE_CHARS)
         except Exception as error:  # the clean-up at the end of the run tries again
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
@@ -475,10 +501,11 @@ class JobExecutor:
         """Return a function that runs a job of a treatment; work common to all of its jobs is done here."""
         work, noop = treatment.job, self._run_context.noop
         guest = workload_of(work) if isinstance(work, Guest) else None
-        engine = self._engine(treatment)
-        runner = OperationRunner(engine, treatment, guest, free=noop, report_progress=self._report_progress)
-        if not treatment.pulls_image:
-            engine.prepare(runner.settings)
+        with self._preparations.during(f"preparing engine {treatment.engine} and its image"):
+            engine = self._engine(treatment)
+            runner = OperationRunner(engine, treatment, guest, free=noop, report_progress=self._report_progress)
+            if not treatment.pulls_image:
+                engine.prepare(runner.settings)
         run = partial(self._run_packed, runner) if treatment.is_packing and not noop else self._plain_runner(runner)
         if guest is not None and shares_container(treatment) and not noop:
             preparing = OperationRunner(

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import random
 import signal
 import socket
 import struct
 import sys
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 import zmq
 from gevent.event import Event
+from setproctitle import setproctitle
 
 from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.curve import plain_client, secure_client
@@ -35,6 +38,7 @@ from bench_common.messages import (
     EngineOutage,
     Jobs,
     MasterWorkMessage,
+    ObjectsProgress,
     PackingReport,
     Progress,
     ServiceCommand,
@@ -46,7 +50,6 @@ from bench_common.messages import (
 from bench_common.ordered import OrderedReceiver
 from bench_common.profiling import MAX_PACKED_BYTES, Profiler
 from bench_common.records import ASSIGNMENT_FIELDS
-from bench_common.treatment import Treatment
 from bench_worker.engine_outage import OutageNews
 from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.job_executor import JobExecutor
@@ -66,7 +69,9 @@ from bench_worker.pipe_channel import (
     TakeProfile,
     ToLoadProcess,
 )
-from workloads.registry import workload_classes
+
+if TYPE_CHECKING:
+    from bench_worker.stores.population import Phase, RunObjects
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +79,8 @@ STATUS_INTERVAL_S: Final = 0.5
 """Interval between status messages to the agent, in seconds."""
 JOB_COUNT_INTERVAL_S: Final = 0.01
 """Mean interval between counts of the jobs in the system, in seconds."""
-CONFIRM_S: Final = 0.1
-"""How long after messages of the lane the agent is told that they were taken, in seconds."""
+CONFIRM_S: Final = 0.2
+"""How long after messages of the lane the agent is told that they were taken, unless results say so, in seconds."""
 ABORT_TIMEOUT_S: Final = 20.0
 """How long the clean-up of aborted jobs may take before the process ends, in seconds."""
 LINGER_MS: Final = 3000
@@ -83,6 +88,13 @@ LINGER_MS: Final = 3000
 
 _ASSIGNMENT_ROW: Final = struct.Struct(f"<{len(ASSIGNMENT_FIELDS)}q")
 """The format of one job; for a dozen jobs, unpacking is faster than a numpy array."""
+
+
+def unpack_jobs(rows: bytes) -> list[tuple[int, ...]]:
+    """Return the values of `records.ASSIGNMENT_FIELDS` of each job; raise `ProtocolError` if these are no jobs."""
+    if len(rows) % _ASSIGNMENT_ROW.size:
+        raise ProtocolError(f"{len(rows)} bytes are not a whole number of jobs")
+    return list(_ASSIGNMENT_ROW.iter_unpack(rows))
 
 
 class LoadProcess:
@@ -114,7 +126,6 @@ class LoadProcess:
         self._meter.start()
         # Load them now: in the first trial this would block the loop for a tenth of a second.
         engine_classes(self._engines)
-        workload_classes()
         # Exclude these permanent objects from garbage collection: a pass takes 20 ms, in which no job starts and no
         # stamp is taken.
         gc.collect()
@@ -163,6 +174,7 @@ class LoadProcess:
 
     def _start(self, run: StartRun) -> None:
         self._epoch = epoch = run.epoch
+        os.environ.update(run.store_variables)  # this process serves one run
         if run.profile:
             self._profiler = Profiler(f"load process of worker {run.context.worker_id}")
             self._profiler.start()
@@ -188,9 +200,17 @@ class LoadProcess:
                 )
             ),
             report_outage=self._report_outage,
+            open_objects=partial(self._open_objects, run),
         )
         self._meter.read()  # discard the start-up (loading engines and workloads): not part of the run
         self._lane = ZmqChannel(self._connect(zmq.PULL, run.lane_endpoint, run), self._on_lane)
+
+    def _open_objects(self, run: StartRun) -> RunObjects:
+        from bench_worker.stores.performer import open_treatment_store
+        from bench_worker.stores.population import RunObjects
+
+        opened = partial(open_treatment_store, noop=run.context.noop)
+        return RunObjects(run.context, run.epoch, opened, self._report_objects)
 
     def _send_results(self, message: bytes) -> bool:
         assert self._results is not None
@@ -221,6 +241,22 @@ class LoadProcess:
                 ended_ns=news.ended_ns,
                 failed=news.failed,
                 reason=clip(news.reason),
+            )
+        )
+
+    def _report_objects(self, treatment: int, phase: Phase) -> None:
+        self._pipe.send(
+            ObjectsProgress(
+                epoch=self._epoch,
+                treatment=treatment,
+                phase=phase.name,
+                over=phase.over,
+                objects=phase.objects,
+                found=phase.found,
+                content_bytes=phase.content_bytes,
+                failed=phase.failed,
+                seconds=phase.seconds,
+                reason=clip(phase.reason),
             )
         )
 
@@ -257,7 +293,8 @@ class LoadProcess:
     def _confirm(self) -> None:
         """Have the agent's next heartbeat say what was taken, unless results have said so by now."""
         self._confirm_soon = None
-        self._pipe.send(LaneTaken(self._orders.taken))
+        if self._outbox is None or self._outbox.told < self._orders.taken:
+            self._pipe.send(LaneTaken(self._orders.taken))
 
     def _on_message(self, message: MasterWorkMessage, executor: JobExecutor) -> None:
         match message:
@@ -267,7 +304,7 @@ class LoadProcess:
                 if self._outbox is not None:
                     self._outbox.acknowledge(message.sequences)
             case DefineTreatment():
-                self._define(message.treatment, executor)
+                self._define(message, executor)
             case ServiceCommand():
                 executor.service_host.run(message)
             case ServiceReply():
@@ -276,10 +313,7 @@ class LoadProcess:
                 executor.abort()
 
     def _take_jobs(self, message: Jobs, executor: JobExecutor) -> None:
-        rows = message.rows
-        if len(rows) % _ASSIGNMENT_ROW.size:
-            raise ProtocolError(f"{len(rows)} bytes are not a whole number of jobs")
-        jobs = list(_ASSIGNMENT_ROW.iter_unpack(rows))
+        jobs = unpack_jobs(message.rows)
         try:
             executor.take(
                 message.treatment, message.trial, jobs, concurrency=message.concurrency, batch=message.batch
@@ -287,9 +321,9 @@ class LoadProcess:
         except KeyError as error:
             raise ProtocolError(f"jobs of treatment {error}, which is not defined") from error
 
-    def _define(self, treatment: Treatment, executor: JobExecutor) -> None:
-        executor.define(treatment)
-        if treatment.open_load is not None and self._counter is None:
+    def _define(self, message: DefineTreatment, executor: JobExecutor) -> None:
+        executor.define(message.treatment, message.part, message.parts)
+        if message.treatment.open_load is not None and self._counter is None:
             self._counter = gevent.spawn(self._count_jobs)
 
     def _count_jobs(self) -> None:
@@ -357,6 +391,8 @@ def run_load_process(line_fd: int, engines: Sequence[str] | None = None) -> int:
 
     `engines` names the engines to load (None: all).
     """
+    # A copy of the agent has the agent's command line; whoever looks for what runs on a host must tell them apart.
+    setproctitle("bench-worker --load-process")
     # Ctrl-C in a terminal reaches the whole process group; the agent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Shorter than the default, so that a thread that must stamp an end gets the interpreter sooner.

@@ -7,6 +7,7 @@ separate greenlet reads each stream of container statistics.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,11 +22,12 @@ from msgspec.structs import replace
 
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport
+from bench_common.safe_text import shorten
 from bench_common.treatment import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.job import Failure, Script
 from workloads.base import Workload
-from workloads.metric_sources import read_metrics
+from workloads.metric_sources import compile_patterns, read_metrics
 from workloads.script import (
     CLEANUP_S,
     COMMIT_BYTES,
@@ -44,7 +46,13 @@ OUTPUT_TIMEOUT_S: Final = 5.0
 """How long an engine may take to return the output so far, in seconds."""
 
 MAX_PROGRESS_CHARS: Final = 300
-"""Longest progress text."""
+"""Longest progress text, in characters."""
+MAX_LINE_CHARS: Final = 500
+"""How much of one line of a tool's output an error quotes, in characters."""
+_ERROR_WORDS: Final = re.compile(
+    r"fatal|error|panic|denied|can(?:no|')t\b|unable|failed|no such|not found|not permitted|no space", re.IGNORECASE
+)
+"""What a line that tells of an error is likely to say."""
 
 
 class StepProgress:
@@ -87,7 +95,39 @@ class StepProgress:
             text = self._workload.progress(printed.decode("utf-8", "replace"))
             if text and text != reported:
                 reported = text
-                report(f"{step}: {text}"[:MAX_PROGRESS_CHARS])
+                report(shorten(f"{step}: {text}", MAX_PROGRESS_CHARS))
+
+
+PREPARATION_NOTICE_S: Final = 1.0
+"""A preparation that lasts longer is reported, in seconds: most are over by then, and cost no message."""
+
+
+class PreparationProgress:
+    """Reports what is prepared for jobs, the latest of what is under way; ``""`` when nothing is."""
+
+    def __init__(self, report: Callable[[str], None] | None) -> None:
+        self._report = report
+        self._under_way: list[str] = []
+
+    @contextmanager
+    def during(self, text: str) -> Iterator[None]:
+        """Report `text` if what is done in the context takes long."""
+        if self._report is None:
+            yield
+            return
+        timer = gevent.spawn_later(PREPARATION_NOTICE_S, self._begin, text)
+        try:
+            yield
+        finally:
+            timer.kill(block=False)
+            if text in self._under_way:
+                self._under_way.remove(text)
+                self._report(self._under_way[-1] if self._under_way else "")
+
+    def _begin(self, text: str) -> None:
+        assert self._report is not None
+        self._under_way.append(text)
+        self._report(text[:MAX_PROGRESS_CHARS])
 
 
 CONTAINER_GONE: Final = frozenset({"not-found", "conflict"})
@@ -231,6 +271,8 @@ class OperationRunner:
             every_s = workload.progress_interval_s(self._params)
             if every_s is not None:
                 self._step_progress = StepProgress(engine, workload, every_s, report_progress)
+        for operation in self.script.operations:
+            compile_patterns(operation.metrics)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         self._guest_step = [
             bool(operation.metrics or (operation.argv and workload is not None)) and not free
@@ -280,7 +322,7 @@ class OperationRunner:
             report.metrics = {**(report.metrics or {})}
             report.metrics[STATS_READINGS] = report.metrics.get(STATS_READINGS, 0) + count
             if failure is not None:
-                problem = f"the stream of statistics broke off: {failure}"[:MAX_MESSAGE_CHARS]
+                problem = shorten(f"the stream of statistics broke off: {failure}", MAX_MESSAGE_CHARS)
         container.watches.clear()
         return problem
 
@@ -289,7 +331,7 @@ class OperationRunner:
         try:
             size = self.engine.committed_bytes(container, timeout_s=self.treatment.timeout_s)
         except OperationFailed as failure:
-            text = f"the size of the image could not be read: {failure}"[:MAX_MESSAGE_CHARS]
+            text = shorten(f"the size of the image could not be read: {failure}", MAX_MESSAGE_CHARS)
             return Failure(failure.kind, text, done.start_ns, done.end_ns, operation_ok=True)
         if size is not None:
             report.metrics = {**(report.metrics or {}), COMMIT_BYTES: float(size)}
@@ -302,7 +344,7 @@ class OperationRunner:
         except EngineUnreachable:
             raise
         except OperationFailed as failure:
-            return None if failure.kind == "not-found" else str(failure)[:MAX_MESSAGE_CHARS]
+            return None if failure.kind == "not-found" else shorten(str(failure), MAX_MESSAGE_CHARS)
         return None
 
     def _settings(self) -> ContainerSettings:
@@ -410,7 +452,9 @@ class OperationRunner:
         except ParseError as error:
             line = "" if operation.metrics else _error_line(printed)
             text = f"{error} (the tool printed: {line})" if line else str(error)
-            return Failure("parse-error", text[:MAX_MESSAGE_CHARS], *stamps, operation_ok=True, outputs=(output,))
+            return Failure(
+                "parse-error", shorten(text, MAX_MESSAGE_CHARS), *stamps, operation_ok=True, outputs=(output,)
+            )
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}
         return None
@@ -475,7 +519,7 @@ def _exit_problem(operation: Operation, done: OperationResult, printed: Operatio
 
 
 def _error_line(printed: OperationResult) -> str:
-    """Return the line that most likely names the error: the first FATAL or error line, else the last one.
+    """Return what most likely names the error: the first line that looks like one, and the last one.
 
     Lines on stderr come before those on stdout, where many tools print only a greeting.
     """
@@ -483,6 +527,6 @@ def _error_line(printed: OperationResult) -> str:
         [line.strip() for line in stream.decode("utf-8", "replace").splitlines() if line.strip()]
         for stream in (printed.stderr, printed.stdout)
     )
-    matches = [line for line in (*errors, *output) if "fatal" in line.lower() or "error" in line.lower()]
-    last = errors or output
-    return (matches[0] if matches else last[-1])[:500] if last else ""
+    matches = [line for line in (*errors, *output) if _ERROR_WORDS.search(line)]
+    found = dict.fromkeys([*matches[:1], *(errors or output)[-1:]])
+    return " / ".join(shorten(line, MAX_LINE_CHARS) for line in found)

@@ -15,11 +15,13 @@ from bench_common.records import (
     LOOP_FIELDS,
     MAX_TEXT_CHARS,
     NOT_REACHED,
+    OBJECT_RESULT_WORDS,
     ErrorRecord,
     JobReport,
     MetricRecord,
     Outcome,
     OutputRecord,
+    TransactionRecord,
     result_word_count,
 )
 from bench_worker.job import Script
@@ -80,10 +82,13 @@ class Outbox:
         self._first, self._last = 0, -2
         """The positions of the first and of the last operation in the stamps of a successful job."""
         self._pack: Callable[..., bytes] = struct.Struct("").pack
+        self._on_objects = False
+        """Whether the trial's jobs are on objects: each has one operation of many, and `JobReport.object_words`."""
         self._rows: list[bytes] = []
         self._metrics: list[MetricRecord] = []
         self._errors: list[ErrorRecord] = []
         self._outputs: list[OutputRecord] = []
+        self._transactions: list[TransactionRecord] = []
         self._bytes = 0
         self._spool: dict[int, _SpooledBatch] = {}
         self._waiting: deque[int] = deque()
@@ -92,6 +97,8 @@ class Outbox:
         """The size of those that were sent and not acknowledged."""
         self.taken = 0
         """The last message of the lane that was taken; each batch says so."""
+        self.told = 0
+        """The last one that a batch has said to be taken."""
         self.spooled_bytes = 0
         self.full = False
         """Whether too much is unacknowledged to start further jobs."""
@@ -101,17 +108,21 @@ class Outbox:
         """How many batches the master has not acknowledged."""
         return len(self._spool)
 
-    def start_trial(self, treatment: int, trial: int, script: Script) -> None:
+    def start_trial(self, treatment: int, trial: int, script: Script, *, on_objects: bool = False) -> None:
         """Switch to the reports of another trial; `script` is the script of its treatment."""
         if (treatment, trial) != self._trial:
             self.flush()
             self._lap()  # discard the time between two trials: it belongs to neither
             self._trial = (treatment, trial)
             self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
-            self._pack = struct.Struct(f"<{result_word_count(script.length)}q").pack
+            self._on_objects = on_objects
+            words = OBJECT_RESULT_WORDS if on_objects else result_word_count(script.length)
+            self._pack = struct.Struct(f"<{words}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
         """Add the report of a job of the current trial; return how many reports wait to be sent."""
+        if self._on_objects:
+            return self._add_object(ticket, report)
         stamps = report.stamps
         if report.extras is None and stamps:
             # Same as `_row` and `Script.span`, but inlined: a no-op run takes only this path.
@@ -122,6 +133,18 @@ class Outbox:
         else:
             self._add_extras(ticket, report)
             self._rows.append(self._row(ticket, report))
+        return len(self._rows)
+
+    def _add_object(self, ticket: int, report: JobReport) -> int:
+        """Add the report of a job on objects."""
+        stamps, outcome = report.stamps, DONE
+        if report.extras is not None:
+            self._add_extras(ticket, report)
+            outcome = report.outcome
+        start_ns, end_ns = report.span or (stamps[0], stamps[0] + stamps[1])
+        words = report.object_words
+        failed_at = words[0] if outcome == Outcome.FAILED else -1
+        self._rows.append(self._pack(ticket, outcome, failed_at, report.uncertainty_ns, start_ns, end_ns, *words))
         return len(self._rows)
 
     def _row(self, ticket: int, report: JobReport) -> bytes:
@@ -145,6 +168,9 @@ class Outbox:
         ]
         if report.metrics:
             self._metrics += [MetricRecord(*place, name, value) for name, value in report.metrics.items()]
+        for operation, transaction_id in report.transactions:
+            name = clip(transaction_id, MAX_TEXT_CHARS)
+            self._transactions.append(TransactionRecord(*place, clip(operation, MAX_TEXT_CHARS), name))
         if report.error is not None:
             self._errors.append(ErrorRecord(*place, *(clip(text, MAX_TEXT_CHARS) for text in report.error)))
 
@@ -165,6 +191,7 @@ class Outbox:
                 metrics=self._metrics,
                 errors=self._errors,
                 outputs=self._outputs,
+                transactions=self._transactions,
             )
         )
         assert len(frame) <= MAX_FRAME
@@ -172,7 +199,8 @@ class Outbox:
         self.spooled_bytes += len(frame)
         self.full = self.spooled_bytes > SPOOL_BYTES
         self._sequence += 1
-        self._rows, self._metrics, self._errors, self._outputs = [], [], [], []
+        self.told = self.taken
+        self._rows, self._metrics, self._errors, self._outputs, self._transactions = [], [], [], [], []
         self._bytes = 0
         self._waiting.append(self._sequence - 1)
         self._send_waiting()
@@ -221,7 +249,8 @@ def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[lis
     kept: list[CommandOutput] = []
     room = limit
     for step, stdout, stderr, code, truncated in outputs:
-        out = stdout[:room]
+        # What failed is named on stderr: half of the room is kept for it.
+        out = stdout[: max(room - len(stderr), room // 2)]
         err = stderr[: room - len(out)]
         room -= len(out) + len(err)
         cut = len(out) + len(err) < len(stdout) + len(stderr)

@@ -16,7 +16,14 @@ import msgspec
 from gevent.lock import RLock
 from msgspec import Struct
 
-from bench_common.messages import EngineOutage, PackingReport, Progress, ServiceRequest, ServiceResult
+from bench_common.messages import (
+    EngineOutage,
+    ObjectsProgress,
+    PackingReport,
+    Progress,
+    ServiceRequest,
+    ServiceResult,
+)
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +86,12 @@ class StartRun(_PipeMessage):
     """None if the master's sockets require no keys."""
     token: str = ""
     """The secret of this admission, which opens lane and results where there are no keys."""
+    store_variables: dict[str, str] = {}
+    """Variables of the environment that say how object stores are reached, beside those of this host."""
+
+    def __repr__(self) -> str:
+        """Return what is no secret."""
+        return f"StartRun(context={self.context}, epoch={self.epoch})"
 
 
 class TakeProfile(_PipeMessage):
@@ -140,9 +153,12 @@ class ServicesReleased(_PipeMessage):
 
 
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
-Forwarded: TypeAlias = PackingReport | EngineOutage | Progress | ServiceRequest | ServiceResult
+Forwarded: TypeAlias = PackingReport | EngineOutage | ObjectsProgress | Progress | ServiceRequest | ServiceResult
 """Messages to the master; the agent, which owns the control socket, forwards them."""
 ToAgent: TypeAlias = Ready | LoadStatus | LaneTaken | ProfileTaken | ServicesReleased | Forwarded
+
+
+_READ_BYTES: Final = 4096
 
 
 class PipeChannel:
@@ -159,6 +175,7 @@ class PipeChannel:
         self._received = received
         self._closed = closed
         self._lock = RLock()
+        self._unread = bytearray()
         self._reader = gevent.spawn(self._read)
 
     def send(self, message: Struct) -> None:
@@ -190,10 +207,13 @@ class PipeChannel:
         self._closed()
 
     def _read_exactly(self, count: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < count:
-            part = self._line.recv(count - len(parts))
+        # Head and body of a message come together as a rule, and are then one system call.
+        unread = self._unread
+        while len(unread) < count:
+            part = self._line.recv(max(_READ_BYTES, count - len(unread)))
             if not part:
                 return None
-            parts += part
-        return bytes(parts)
+            unread += part
+        read = bytes(unread[:count])
+        del unread[:count]
+        return read

@@ -6,6 +6,8 @@ A worker may have started days ago, so it probes its engines again when a run is
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from dataclasses import asdict
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -14,19 +16,25 @@ import msgspec
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_common.host_info import EngineInfo
+from bench_common.store_access import ALL_VARIABLES, find_access
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import engine_classes, probe_all
+from bench_worker.stores.base import StoreOptions
+from bench_worker.stores.registry import open_store, server_processes
+from workloads.registry import debian_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from bench_common.requirements import Requirement
+    from bench_common.messages import StoreCredentials
+    from bench_common.requirements import Requirement, StoreNeed
     from bench_worker.engines.base import Engine, EngineStatus
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
 """Timeout of each call of an engine, in seconds."""
+SERVER_DIRECTORIES: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 PROBE_MAX_AGE_S: Final = 10.0
 """A usable engine is not probed again within this time, in seconds."""
 
@@ -77,6 +85,66 @@ def _engine_info(status: EngineStatus) -> EngineInfo:
         return EngineInfo(name=status.name, usable=False, reason=f"its status is malformed: {error}")
 
 
+def _find_program(program: str) -> str | None:
+    """Return where a server's program is; servers are in directories that a user's PATH may lack."""
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *SERVER_DIRECTORIES]))
+
+
+def _missing_program(engine: str, program: str) -> str:
+    package = debian_packages().get(program, program)
+    return f"engine {engine}: the service's program {program} is not installed here: apt-get install {package}"
+
+
+def find_store_problems(needs: Iterable[StoreNeed], variables: Mapping[str, str]) -> list[str]:
+    """Return why object stores cannot be used, one reason each: their URL, the login, a storage policy.
+
+    `variables` are those of the environment. Each store is logged in to once.
+    """
+    found: dict[str, None] = {}
+    for need in needs:
+        options = StoreOptions(timeout_s=TIMEOUT_S, policy=need.policy, delete_after_s=need.delete_after_s)
+        where = f"store {need.store}" + (f" (profile {need.profile})" if need.profile else "")
+        try:
+            store = open_store(find_access(need.store, need.profile, variables).at(need.endpoints), options)
+            try:
+                found |= dict.fromkeys(f"{where}: {problem}" for problem in store.check())
+            finally:
+                store.close()
+        except WeighbridgeError as error:
+            found[f"{where}: {error}"] = None
+        except Exception as error:  # a third party's store may raise anything; the master gets a reply
+            log.exception("store %s cannot be checked", need.store)
+            found[f"{where}: {type(error).__name__}"] = None
+    return list(found)
+
+
+class RunStores:
+    """What an agent knows of the object stores of its run, or of the next one."""
+
+    def __init__(self) -> None:
+        self.credentials: StoreCredentials | None = None
+        """How they are reached, where the master says so."""
+        self._names: list[str] = []
+
+    def variables(self, run_id: str | None) -> dict[str, str]:
+        """Return the variables of a run's stores (None: of the next run's) as its master sent them."""
+        given = self.credentials
+        if given is None or run_id not in (None, given.run_id):
+            return {}
+        # A master says how stores are reached, and nothing else of a process's environment.
+        return {name: value for name, value in given.variables.items() if name in ALL_VARIABLES}
+
+    def find_problems(self, needs: Sequence[StoreNeed]) -> list[str]:
+        """Return why the stores of the next run cannot be used, as `find_store_problems` does."""
+        self._names = [need.store for need in needs]
+        return find_store_problems(needs, {**os.environ, **self.variables(None)})
+
+    @property
+    def server_processes(self) -> frozenset[str]:
+        """What the processes of their servers are called, which may run on this host."""
+        return server_processes(self._names)
+
+
 class PreflightChecker:
     """Checks what containers need of their engines. The engines stay open until `close`: opening them takes time."""
 
@@ -85,13 +153,15 @@ class PreflightChecker:
         self._open_engine = open_engine
         self._opened: dict[str, Engine] = {}
 
-    def find_missing(self, needs: Iterable[Requirement]) -> tuple[list[str], bool]:
-        """Return what is missing, one reason each, and whether an engine is unusable (no fault of the plan)."""
+    def find_missing(self, needs: Iterable[Requirement]) -> list[str]:
+        """Return what is missing, one reason each; an engine that cannot be asked is a reason, too."""
         reasons: dict[str, None] = {}
-        unusable = False
         by_engine: dict[str, list[Requirement]] = {}
         for need in needs:
-            by_engine.setdefault(need.engine, []).append(need)
+            if need.program is None:
+                by_engine.setdefault(need.engine, []).append(need)
+            elif _find_program(need.program) is None:
+                reasons[_missing_program(need.engine, need.program)] = None
         for name, wanted in by_engine.items():
             try:
                 engine = self._engine(name)
@@ -99,14 +169,12 @@ class PreflightChecker:
                     missing = engine.missing(need.settings)
                     reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in missing)
             except WeighbridgeError as error:
-                unusable = True
                 prefix = "" if isinstance(error, EngineUnavailable) else f"engine {name}: "
                 reasons[f"{prefix}{error}"] = None
             except Exception as error:  # a third-party engine may raise anything; the master gets a reply
                 log.exception("engine %s cannot check what it has", name)
-                unusable = True
                 reasons[f"engine {name}: {type(error).__name__}: {error}"] = None
-        return list(reasons), unusable
+        return list(reasons)
 
     def close(self) -> None:
         """Close the engines."""

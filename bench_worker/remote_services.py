@@ -36,6 +36,7 @@ from bench_common.requirements import (
     ServiceAction,
     ServiceOutcome,
 )
+from bench_common.safe_text import shorten
 from bench_common.treatment import Guest, Treatment
 from bench_worker.engines.base import Engine
 from bench_worker.operation_runner import MAX_MESSAGE_CHARS
@@ -183,7 +184,7 @@ class RemoteServiceClient:
             raise ServiceFailed(name, f"{name} could not be started: {silence}") from silence
         if outcome.error:
             log = ((name, outcome.stdout, outcome.stderr, 0, outcome.truncated),)
-            raise ServiceFailed(name, outcome.error[:MAX_MESSAGE_CHARS], log, outcome.kind or SERVICE_FAILURE)
+            raise ServiceFailed(name, shorten(outcome.error, MAX_MESSAGE_CHARS), log, outcome.kind or SERVICE_FAILURE)
         self._await_reachable(outcome.address, outcome.port, wait)
         self.words = endpoint_placeholders(name, outcome.address, outcome.port)
         return (f"{name}-ready", outcome.stdout, outcome.stderr, 0, outcome.truncated)
@@ -219,7 +220,7 @@ class RemoteServiceClient:
             report.error = (
                 name,
                 seen.kind or SERVICE_FAILURE,
-                f"{name} {seen.error} during the job; {message}"[:MAX_MESSAGE_CHARS],
+                shorten(f"{name} {seen.error} during the job; {message}", MAX_MESSAGE_CHARS),
             )
 
     def _run(self, action: RequestedAction, limit_s: float) -> str | None:
@@ -247,7 +248,7 @@ class RemoteServiceClient:
                         f"{self.service.name} is ready at {self.place!r}, but is not reached from here at "
                         f"{authority(host, port)}: {error}"
                     )
-                    raise ServiceFailed(self.service.name, text[:MAX_MESSAGE_CHARS]) from error
+                    raise ServiceFailed(self.service.name, shorten(text, MAX_MESSAGE_CHARS)) from error
             wait(partial(gevent.sleep, READY_POLL_S))
 
 

@@ -21,7 +21,7 @@ from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
 from bench_worker.engines.base import Container, Engine, EngineUnreachable
-from bench_worker.operation_runner import OperationRunner
+from bench_worker.operation_runner import OperationRunner, PreparationProgress
 from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
 from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
 from bench_worker.slots import JobAborted
@@ -55,6 +55,7 @@ class ServicePool:
         self._on_unreachable = on_unreachable
         self._requests = requests
         self._report_progress = report_progress
+        self._preparations = PreparationProgress(report_progress)
         self._engine = engine
         self._treatment = treatment
         self._workload = workload
@@ -111,9 +112,12 @@ class ServicePool:
     def _run_with_started(
         self, services: _JobServices, name: str, perform: RunScript, wait: InterruptibleWait
     ) -> JobReport:
-        outputs = services.start(wait)
+        names = ", ".join(service.name for service in self._workload.services)
+        with self._preparations.during(f"starting {names}, and waiting until it is ready"):
+            outputs = services.start(wait)
         if self._preparation and not services.prepared:
-            prepared = self._prepare_once(services, name, perform, wait)
+            with self._preparations.during(f"preparing what the jobs of {self._workload.name} use"):
+                prepared = self._prepare_once(services, name, perform, wait)
             if prepared.outcome != Outcome.DONE:
                 services.explain_failure(prepared)
                 prepared.stamps, prepared.failed_at = [], -1
@@ -219,7 +223,8 @@ class PreparedContainers:
     none is removed.
     """
 
-    def __init__(self, *, keep: bool) -> None:
+    def __init__(self, *, keep: bool, report_progress: Callable[[str], None] | None = None) -> None:
+        self._preparations = PreparationProgress(report_progress)
         self._keep = keep
         self._idle: dict[bytes, list[tuple[Container, OperationRunner]]] = {}
 
@@ -238,7 +243,8 @@ class PreparedContainers:
             container.ticket = ticket
         else:
             container = Container(name, ticket, jobs.settings)
-            prepared = perform(preparing, container)
+            with self._preparations.during("preparing the files that the jobs use"):
+                prepared = perform(preparing, container)
             if prepared.outcome != Outcome.DONE:
                 # The script of the job, which its report is read by, has none of these operations.
                 prepared.stamps, prepared.failed_at = [], -1

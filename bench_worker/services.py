@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from bench_common.cli import authority
 from bench_common.records import JobReport
 from bench_common.requirements import SERVICE_FAILURE
+from bench_common.safe_text import shorten
 from bench_common.treatment import ContainerSettings, Guest, Mount, Treatment
 from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
-from bench_worker.operation_runner import MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
+from bench_worker.operation_runner import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
 from workloads.base import Service, Workload
 from workloads.script import CLEANUP_S, native_argv
 
@@ -32,7 +33,10 @@ READY_POLL_S: Final = 0.2
 MAX_LOG_LINES: Final = 6
 """How many lines of a service's log a failure quotes; the job's output keeps the whole log."""
 
-_ERROR_LINE: Final = re.compile(r"\b(?:error|fatal|panic)\b", re.IGNORECASE)
+_ERROR_LINE: Final = re.compile(
+    r"\b(?:error|fatal|panic|denied|cannot|can't|unable|failed|no such|not found|not permitted|no space)\b",
+    re.IGNORECASE,
+)
 
 EXIT_CHECK_S: Final = 1.0
 """How long an engine may take to report that a service has ended, in seconds."""
@@ -133,7 +137,7 @@ class ServiceSet:
                     timeout_s=service.stop_s + self._timeout_s,
                 )
             except OperationFailed as failure:
-                return str(failure)[:MAX_MESSAGE_CHARS]
+                return shorten(str(failure), MAX_MESSAGE_CHARS)
         return None
 
     def remove(self) -> str | None:
@@ -147,7 +151,7 @@ class ServiceSet:
                 self._engine.remove(container, timeout_s=CLEANUP_S)
             except OperationFailed as failure:
                 if failure.kind != "not-found":
-                    problem = problem or f"{service.name}: {failure}"[:MAX_MESSAGE_CHARS]
+                    problem = problem or shorten(f"{service.name}: {failure}", MAX_MESSAGE_CHARS)
         return problem
 
     def explain_failure(self, report: JobReport) -> None:
@@ -161,7 +165,7 @@ class ServiceSet:
                 continue
             _, _, message = report.error
             text = f"{service.name} {_describe_exit(ended)} during the job; {message}; its log: {_error_lines(log)}"
-            report.error = (service.name, _failure_kind(ended), text[:MAX_MESSAGE_CHARS])
+            report.error = (service.name, _failure_kind(ended), shorten(text, MAX_MESSAGE_CHARS))
 
     def logs(self) -> tuple[CommandOutput, ...]:
         """Return the output of each service so far."""
@@ -246,7 +250,7 @@ class ServiceSet:
         log = self._log(service, container)
         lines = _error_lines(log)
         text = f"{service.name} {why}" + (f"; its log: {lines}" if lines else "; it printed nothing")
-        return ServiceFailed(service.name, text[:MAX_MESSAGE_CHARS], (log,), kind)
+        return ServiceFailed(service.name, shorten(text, MAX_MESSAGE_CHARS), (log,), kind)
 
     def _exit_result(self, container: Container) -> OperationResult | None:
         """Return how a service ended, or None where it runs."""
@@ -281,7 +285,7 @@ def _error_lines(output: CommandOutput, count: int = MAX_LOG_LINES) -> str:
     _, stdout, stderr, _, _ = output
     lines = [line.strip() for line in (stderr or stdout).decode("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR_LINE.search(line)]
-    return " / ".join(errors[:count] or lines[-count:])
+    return " / ".join(shorten(line, MAX_LINE_CHARS) for line in errors[:count] or lines[-count:])
 
 
 def endpoint_placeholders(service: str, host: str, port: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -10,13 +11,14 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 import gevent
 from gevent.event import AsyncResult, Event
 from gevent.monkey import get_original
 
 from bench_common.activity import ActivityWatch
+from bench_common.messages import ObjectsProgress
 from bench_worker.pipe_channel import (
     EndProcess,
     PipeChannel,
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 # gevent's versions reap every child of this process on SIGCHLD, also those of `bench_worker.timing.processes`.
 _posix_spawn = get_original("os", "posix_spawn")
+_fork = get_original("os", "fork")
 _waitpid = get_original("os", "waitpid")
 
 END_TIMEOUT_S: Final = 30.0
@@ -46,23 +49,53 @@ KILL_TIMEOUT_S: Final = 5.0
 """How long to wait for a killed load process, in seconds: a hanging disk or network may block it for ever."""
 
 
+StartLoadProcess: TypeAlias = Callable[[socket.socket, socket.socket, Sequence[str] | None], int]
+"""Starts a load process that serves the agent at the other end of the second socket; returns its process number."""
+
+
+def spawn_load_process(_ours: socket.socket, theirs: socket.socket, engines: Sequence[str] | None) -> int:
+    """Start a load process with an interpreter of its own: the agent keeps sending heartbeats while it loads."""
+    theirs.set_inheritable(True)
+    argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
+    if engines is not None:
+        argv += ["--engines", ",".join(engines)]
+    pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
+    return pid
+
+
+def fork_load_process(ours: socket.socket, theirs: socket.socket, engines: Sequence[str] | None) -> int:
+    """Start a load process as a copy of this process, which has loaded all that it needs: nothing is loaded twice.
+
+    Only a process that has neither threads nor an event loop yet can be copied.
+    """
+    from bench_worker.engines.registry import engine_classes
+    from bench_worker.load_process import run_load_process
+
+    engine_classes(engines)
+    # What the collector never looks at stays shared between the two.
+    gc.freeze()
+    pid: int = _fork()
+    if pid == 0:
+        gevent.reinit()
+        ours.close()
+        sys.exit(run_load_process(theirs.detach(), engines))
+    return pid
+
+
 class LoadProcessHandle:
     """A load process of this agent for the named engines (None: all). `on_message` gets each message from it."""
 
-    def __init__(self, engines: Sequence[str] | None = None) -> None:
+    def __init__(self, engines: Sequence[str] | None = None, start: StartLoadProcess = spawn_load_process) -> None:
         ours, theirs = socket.socketpair()
-        theirs.set_inheritable(True)
-        argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
-        if engines is not None:
-            argv += ["--engines", ",".join(engines)]
-        # posix_spawn and not a fork: the agent keeps sending heartbeats while it starts a new load process.
-        self.pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
+        self.pid: int = start(ours, theirs, engines)
         theirs.close()
         self._activity = ActivityWatch(self.pid)
         self.on_message: Callable[[ToAgent], None] | None = None
         self._started_at = monotonic()
         self._last_heard_at = monotonic()
         self._closed = False
+        self._progress_at = 0.0
+        """When it last reported how far it is with its clean-up."""
         self._status: int | None = None
         self.ready = False
         self._profile: AsyncResult[bytes] = AsyncResult()
@@ -83,11 +116,20 @@ class LoadProcessHandle:
             return None
 
     def release(self, timeout_s: float) -> bool:
-        """Ask it to remove the services that its jobs no longer need; return whether it did so within `timeout_s`."""
+        """Ask it to remove what its jobs no longer need; return whether it did so.
+
+        It may take `timeout_s` since it last reported progress: there may be many objects.
+        """
         if self._closed:
             return False
         self._pipe.send(ReleaseServices())
-        return self._released.wait(timeout=timeout_s)
+        self._progress_at = monotonic()
+        while not self._released.is_set() and not self._closed:
+            left_s = self._progress_at + timeout_s - monotonic()
+            if left_s <= 0:
+                break
+            self._released.wait(timeout=min(left_s, RELEASE_POLL_S))
+        return self._released.is_set()
 
     def death_reason(self, *, frozen_s: float, ready_s: float) -> str | None:
         """Return the cause of its death, None while it lives.
@@ -118,10 +160,10 @@ class LoadProcessHandle:
         self._pipe.close()
 
     def _wait_ended(self, timeout_s: float) -> bool:
-        """Wait for it to end; return whether it did."""
-        deadline = monotonic() + timeout_s
+        """Wait for it to end, `timeout_s` since it last reported progress; return whether it did."""
+        self._progress_at = monotonic()
         self._reap()
-        while self._status is None and monotonic() < deadline:
+        while self._status is None and monotonic() < self._progress_at + timeout_s:
             gevent.sleep(0.01)
             self._reap()
         return self._status is not None
@@ -138,6 +180,8 @@ class LoadProcessHandle:
                 self._profile.set(message.content)
             case ServicesReleased():
                 self._released.set()
+            case ObjectsProgress():
+                self._progress_at = self._last_heard_at
         if self.on_message is not None:
             self.on_message(message)
 
@@ -173,7 +217,9 @@ the imported modules took more than 90 s. A process that cannot start at all exi
 PROFILE_TIMEOUT_S: Final = 5.0
 """How long a load process may take to send its profile, in seconds."""
 RELEASE_TIMEOUT_S: Final = 20.0
-"""How long a load process may take to remove idle services, in seconds; the clean-up removes the rest."""
+"""How long a load process may take to remove what its jobs no longer need, since it last reported progress, in
+seconds; the clean-up removes the rest."""
+RELEASE_POLL_S: Final = 1.0
 MAX_FAILED_STARTS: Final = 3
 """The worker gives up after this many failed starts in a row."""
 
@@ -196,6 +242,7 @@ class LoadProcessSupervisor:
         if child is not None:
             child.on_message = on_message
         self._failed_starts = 0
+        self._retired = False
 
     @property
     def ready(self) -> bool:
@@ -210,6 +257,8 @@ class LoadProcessSupervisor:
     def check(self) -> str | None:
         """Start a load process if none runs; return its cause of death (then call `end`), None while it lives."""
         child = self._handle
+        if child is None and self._retired:
+            return None
         if child is None:
             self._handle = LoadProcessHandle(self._engines)
             self._handle.on_message = self._on_message
@@ -219,6 +268,10 @@ class LoadProcessSupervisor:
             log.warning("the load process %s", reason)
             self._failed_starts = 0 if child.ready else self._failed_starts + 1
         return reason
+
+    def retire(self) -> None:
+        """Start no other load process: this run is the worker's last."""
+        self._retired = True
 
     def start(self, run: StartRun) -> None:
         """Start a run in the load process, which must be ready."""
@@ -235,7 +288,7 @@ class LoadProcessSupervisor:
     def release(self) -> None:
         """Ask it to remove the services that its jobs no longer need; log a timeout."""
         if self._handle is not None and not self._handle.release(RELEASE_TIMEOUT_S):
-            log.warning("the load process did not remove its jobs' services within %g s", RELEASE_TIMEOUT_S)
+            log.warning("the load process did not remove what its jobs had left within %g s", RELEASE_TIMEOUT_S)
 
     def end(self) -> None:
         """End the load process; the next check starts a fresh one."""

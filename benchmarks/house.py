@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("bench_common", "bench_master", "bench_worker", "workloads")
+PACKAGES = ("bench_common", "bench_master", "bench_worker", "weighbridge", "workloads")
 
 
 @dataclass

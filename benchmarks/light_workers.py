@@ -180,27 +180,37 @@ class LightWorker:
                     self._crew.abort()
 
 
-def main() -> int:
-    """Start so many workers one after the other, wait for the end of all; 0 if each served a run."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--control-port", type=int, required=True)
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--slots", type=int, default=1)
-    parser.add_argument("--name", default="light", help="what their ids begin with")
-    parser.add_argument("--environment", default="light")
-    parser.add_argument("--master-timeout", type=float, default=60.0, help="seconds without a word of a master")
-    options = parser.parse_args()
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """Return a parser of what all kinds of light workers are told."""
+    made = parser_of(text)
+    made.add_argument("--host", default="127.0.0.1")
+    made.add_argument("--control-port", type=int, required=True)
+    made.add_argument("--count", type=int, default=1)
+    made.add_argument("--slots", type=int, default=1)
+    made.add_argument("--name", default="light", help="what their ids begin with")
+    made.add_argument("--environment", default="light")
+    made.add_argument("--master-timeout", type=float, default=60.0, help="seconds without a word of a master")
+    return made
+
+
+def run_workers(options: argparse.Namespace, kind: type[LightWorker]) -> int:
+    """Start so many workers one after the other, and wait for the end of all; return how many served a run."""
     context: zmq.Context[Any] = zmq.Context()
     context.max_sockets = MAX_SOCKETS
     workers, greenlets = [], []
     for number in range(options.count):
-        workers.append(LightWorker(context, options, number))
+        workers.append(kind(context, options, number))
         greenlets.append(gevent.spawn(workers[-1].serve))
         gevent.sleep(STAGGER_S)
     gevent.joinall(greenlets)
     context.term()
-    served = sum(worker.served for worker in workers)
+    return sum(worker.served for worker in workers)
+
+
+def main() -> int:
+    """Run light workers; return 0 if each served a run."""
+    options = parser(__doc__).parse_args()
+    served = run_workers(options, LightWorker)
     print(f"{served} of {options.count} served a run", flush=True)
     return 0 if served == options.count else 3
 

@@ -46,7 +46,7 @@ def high_water(pid: int) -> int:
 def is_load_process(process: psutil.Process) -> bool:
     """Say whether a process is the one of its worker that runs the jobs."""
     with suppress(psutil.Error):
-        return "--load-process" in process.cmdline()
+        return any("--load-process" in word for word in process.cmdline())
     return False
 
 

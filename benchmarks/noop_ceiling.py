@@ -124,7 +124,7 @@ def raw(jobs: int, batch: int, workers: int, operations: int, under_way: int = 2
 def ceiling(options: argparse.Namespace, operations: list[object]) -> None:
     """Measure jobs per second at the full concurrency."""
     jobs, concurrency, workers = options.jobs, options.concurrency, options.workers
-    # Half of a worker's credit is a message, as with Weighbridge, unless a size is given.
+    # Half of a worker's credit is a message, as with look-ahead, unless a size is given: so both sides are busy.
     batch = options.batch_size or max(1, concurrency // workers // 2)
     measures = {
         "raw pyzmq": lambda: raw(jobs, batch, workers, len(operations)),

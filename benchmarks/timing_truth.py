@@ -1,15 +1,18 @@
 """Whether the times that are recorded are true: against programs and an engine that know how long they took.
 
-First many `native` jobs at once, each of a program that notes on the monotonic clock when it began and ended. A
-job's time from the start of its process to the end of it cannot be less; what it is more is the start of the program
-itself, and whatever Weighbridge adds.
+First `native` jobs, 1, 8 and 64 at once, each of a program that notes on the monotonic clock when it began and
+ended. A job's time from the start of its process to the end of it cannot be less; what it is more is the start of the
+program itself, and whatever Weighbridge adds.
 
 Then calls of Docker's API, some at once, against a stub that takes a known time and says with each answer how long
 it really took: single calls, as most operations are, and pairs of them, as `exec` makes a command and runs it, the
-latter on a connection of its own whose answer is read while it comes in. The baseline is the plainest client there
-is: threads with a blocking socket each.
+latter on a connection of its own whose answer is read while it comes in; single calls over TCP, too. The baseline is
+the plainest client there is: threads with a blocking socket each.
 
-    python benchmarks/timing_truth.py [--jobs N] [--concurrency N] [--calls N] [--nap-ms N] [--stub c|python]
+Beside each stands how late the end was stamped, and the bound on that which Weighbridge gives with the stamp. Of a
+process the lateness includes what the kernel does from the program's last note to its end; no bound covers that.
+
+    python benchmarks/timing_truth.py [--jobs N] [--concurrency N,N] [--calls N] [--nap-ms N] [--stub c|python]
 """
 
 from __future__ import annotations
@@ -22,15 +25,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
 
-from common import FOLDER, master_command, parser_of, print_ratio, script_figures
+from common import FOLDER, master_command, numbers, parser_of, print_ratio, script_figures
 
 SERVICES_MS = (20, 5)
 AT_ONCE = (1, 8, 64)
+JOBS_AT_ONE = 40
+"""At most so many jobs for each one at once: with few at once they take long."""
+START, WAIT = 1, 2
+"""Their places among the operations of a job."""
+Pair = tuple[int, int, int, int, int]
+"""How long a call took as recorded and by the stub, how late its end was stamped at most, the bound on that, and how
+late it was stamped at least (0: the stub has not said); in nanoseconds."""
 
 C_PROGRAM = r"""
 #include <stdio.h>
@@ -44,10 +54,10 @@ static long long now(void) {
 }
 int main(int argc, char **argv) {
     long long began = now();
-    char path[4096];
+    char path[4096], *ticket = getenv("WEIGHBRIDGE_TICKET");
     FILE *file;
-    if (argc < 3) return 2;
-    snprintf(path, sizeof path, "%s/%d", argv[1], (int) getpid());
+    if (argc < 3 || !ticket) return 2;
+    snprintf(path, sizeof path, "%s/%s", argv[1], ticket);
     file = fopen(path, "w");
     if (!file) return 3;
     usleep(1000 * atoi(argv[2]));
@@ -59,7 +69,7 @@ PYTHON_PROGRAM = """
 import time
 began = time.monotonic_ns()
 import os, sys
-file = open(f"{sys.argv[1]}/{os.getpid()}", "w")
+file = open(f"{sys.argv[1]}/{os.environ['WEIGHBRIDGE_TICKET']}", "w")
 time.sleep(int(sys.argv[2]) / 1000)
 file.write(f"{began} {time.monotonic_ns()}")
 """
@@ -88,66 +98,108 @@ def native(jobs: int, concurrency: int, nap_ms: int) -> None:
             "container": {"command": [*command, str(notes), str(nap_ms)]},
             "job": {"operations": ["create", "start", "wait", "remove"]},
         }
-        words = ("--workers", 1, "-u", concurrency, "-o", jobs, "--format", "jsonl")
-        told = subprocess.run(
-            master_command(directory, scenario, *map(str, words)), stdout=subprocess.PIPE, check=True
-        )
-        recorded = []
-        for line in told.stdout.splitlines()[1:]:  # the first is about the run
-            parts = json.loads(line)["operations"]
-            end_s = parts["wait"]["start_s"] + parts["wait"]["duration_s"]
-            recorded.append((end_s - parts["start"]["start_s"]) * 1e3)
-        pairs = [path.read_text("ascii").split() for path in notes.iterdir()]
-    truth = [(int(ended) - int(began)) / 1e6 for began, ended in pairs]
+        words = ("--workers", 1, "-u", concurrency, "-o", min(jobs, JOBS_AT_ONE * concurrency))
+        subprocess.run(master_command(directory, scenario, *map(str, words)), stdout=subprocess.DEVNULL, check=True)
+        noted = {int(path.name): tuple(map(int, path.read_text("ascii").split())) for path in notes.iterdir()}
+        recorded, late, bounds = end_stamps(Path(directory, "run.stats.gz"), noted)
+    truth = [(ended - began) / 1e6 for began, ended in noted.values()]
+    what = f"native, {concurrency} at once"
     ours, real = median(recorded), median(truth)
-    print(f"native, {concurrency} at once, {len(truth)} programs in {language}: {real:.3f} ms by their own notes")
-    print(f"native, recorded from start to end of the process: {ours:.3f} ms, {(ours - real) * 1e3:+.0f} us")
-    print_ratio("of the recorded median to the programs' own", ours, real)
+    print(f"{what}, {len(truth)} programs in {language}: {real:.3f} ms by their own notes")
+    print(f"{what}, recorded from start to end of the process: {ours:.3f} ms, {(ours - real) * 1e3:+.0f} us")
+    print_ratio(f"of the recorded median to the programs' own, {what}", ours, real)
+    print_bounds(what, late, bounds)
 
 
-def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[tuple[int, int]]:
-    """Return of each call what the engine module's stamps say and what the stub says, in nanoseconds."""
+def end_stamps(stats: Path, noted: dict[int, tuple[int, ...]]) -> tuple[list[float], list[float], list[float]]:
+    """Return of each job how long its process took (ms), how late its end was stamped, and the bound on that (us)."""
+    import numpy as np
+
+    from bench_common.stats.reader import StatsFile
+
+    rows = np.concatenate([block.body for block in StatsFile(stats).blocks({"operations"})])
+    starts, waits = (
+        {int(row["ticket"]): row for row in rows[rows["operation"] == operation]} for operation in (START, WAIT)
+    )
+    recorded, late, bounds = [], [], []
+    for job in np.concatenate(list(StatsFile(stats).iter_jobs())):
+        ticket = int(job["ticket"])
+        end_ns = int(waits[ticket]["start_ns"] + waits[ticket]["duration_ns"])
+        recorded.append((end_ns - int(starts[ticket]["start_ns"])) / 1e6)
+        late.append((end_ns - noted[ticket][1]) / 1e3)
+        bounds.append(int(job["uncertainty_ns"]) / 1e3)
+    return recorded, late, bounds
+
+
+def print_bounds(what: str, late: list[float], bounds: list[float]) -> None:
+    """Print how late ends were stamped (us), and the bounds that came with the stamps."""
+    middle, p99 = ([at(values, share) for values in (bounds, late)] for share in (0.5, 0.99))
+    print(f"{what}, bound of an end: {middle[0]:.0f} us p50, {p99[0]:.0f} us p99", end="; ")
+    print(f"stamped late by {middle[1]:.0f} us p50, {p99[1]:.0f} us p99")
+    print_ratio(f"bound to truth, p50, {what}", middle[0], middle[1])
+    print_ratio(f"bound to truth, p99, {what}", p99[0], p99[1])
+
+
+def at(values: list[float], share: float) -> float:
+    """Return the value below which this share of them lies."""
+    return sorted(values)[int(len(values) * share)]
+
+
+def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[Pair]:
+    """Return the pairs of calls through the engine module: its stamps against the stub's."""
     from gevent import monkey
 
     monkey.patch_all()
     import gevent
 
+    from bench_common.eventloop import LoopMeter
     from bench_worker.engines.docker import http as docker_http
     from bench_worker.engines.docker.errors import docker_operation
 
     sys.setswitchinterval(0.0005)  # as in a worker's load process
-    os.environ["DOCKER_HOST"] = f"unix://{path}"
+    os.environ["DOCKER_HOST"] = f"tcp://127.0.0.1:{path}" if path.isdecimal() else f"unix://{path}"
+    meter = LoopMeter()
+    meter.start()
     engine = docker_http.connect(10.0)
 
-    def started(timed: docker_http.TimedRequest) -> int:
-        return int(timed.post("containers", "x", "start"))
+    def started(timed: docker_http.TimedRequest) -> list[int]:
+        took_ns, ended_ns, last_ended_ns, last_sent_ns = timed.post("containers", "x", "start")
+        sent_ns[last_ended_ns] = last_sent_ns
+        return [took_ns, ended_ns]
 
-    def executed(timed: docker_http.TimedRequest) -> int:
-        create_ns = int(timed.post("containers", "x", "exec", body={"Cmd": ["true"]}))
+    def executed(timed: docker_http.TimedRequest) -> list[int]:
+        create_ns, *_ = timed.post("containers", "x", "exec", body={"Cmd": ["true"]})
         timed.exclude_gap()
         with timed.stream("POST", "exec", "x", "start", body={"Detach": False}) as answer:
-            return create_ns + int(answer.read())
+            took_ns, ended_ns, *_ = json.loads(answer.read())
+        return [create_ns + took_ns, ended_ns]
 
-    call, pairs = {"start": started, "exec": executed}[way], []
+    call = {"start": started, "exec": executed}[way]
+    pairs: list[tuple[int, int, int, int, int]] = []
+    sent_ns: dict[int, int] = {}
 
     def call_on() -> None:
         first = True
         while len(pairs) < calls:
             with docker_operation(engine, 10.0) as timed:
-                took_ns = call(timed)
+                took_ns, ended_ns = call(timed)
             if not first:  # the stub had to accept the connection
-                pairs.append((timed.end_ns - timed.start_ns, took_ns))
+                taken_ns = timed.end_ns - timed.start_ns
+                pairs.append((taken_ns, took_ns, timed.end_ns, timed.end_uncertainty_ns, ended_ns))
             first = False
 
     gevent.joinall([gevent.spawn(call_on) for _ in range(at_once)], raise_error=True)
-    return pairs
+    return [
+        (taken_ns, took_ns, end_ns - ended_ns, bound_ns, end_ns - sent_ns.get(ended_ns, end_ns))
+        for taken_ns, took_ns, end_ns, bound_ns, ended_ns in pairs
+    ]
 
 
-def calls_of_threads(path: str, calls: int, at_once: int) -> list[tuple[int, int]]:
-    """Return the same of threads that block."""
+def calls_of_threads(path: str, calls: int, at_once: int) -> list[Pair]:
+    """Return the same of threads that block, without a bound."""
     import socket
 
-    pairs: list[tuple[int, int]] = []
+    pairs: list[Pair] = []
 
     def call_on() -> None:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -159,7 +211,8 @@ def calls_of_threads(path: str, calls: int, at_once: int) -> list[tuple[int, int
                 answer = connection.recv(65536)
                 end_ns = time.monotonic_ns()
                 if not first:
-                    pairs.append((end_ns - start_ns, int(answer.split()[-1])))
+                    took_ns, ended_ns, *_ = json.loads(answer.rpartition(b"\n")[2])
+                    pairs.append((end_ns - start_ns, took_ns, end_ns - ended_ns, 0, 0))
                 first = False
 
     threads = [threading.Thread(target=call_on) for _ in range(at_once)]
@@ -170,8 +223,9 @@ def calls_of_threads(path: str, calls: int, at_once: int) -> list[tuple[int, int
     return pairs
 
 
-CLIENTS: dict[str, Callable[[str, int, int], list[tuple[int, int]]]] = {
+CLIENTS: dict[str, Callable[[str, int, int], list[Pair]]] = {
     "weighbridge": partial(calls_of_the_engine, way="start"),
+    "weighbridge over TCP": partial(calls_of_the_engine, way="start"),
     "weighbridge as exec": partial(calls_of_the_engine, way="exec"),
     "threads": calls_of_threads,
 }
@@ -187,37 +241,65 @@ def stub_engine(directory: str, language: str) -> tuple[str, list[str]]:
     return "C", [str(program)]
 
 
-def docker(calls: int, language: str) -> None:
+def docker(calls: int, concurrencies: Sequence[int], language: str) -> None:
     """Compare the clients at each service time and concurrency."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         made_of, command = stub_engine(directory, language)
         print(f"docker API: the stub is in {made_of}")
         for service_ms in SERVICES_MS:
             path = f"{directory}/engine-{service_ms}.sock"
-            stub = subprocess.Popen([*command, path, str(service_ms / 1e3)])
+            port = free_port()
+            stubs = [subprocess.Popen([*command, place, str(service_ms / 1e3)]) for place in (path, str(port))]
             try:
-                while not Path(path).exists():
-                    if stub.poll() is not None:
-                        raise SystemExit(f"the stub engine ended with exit code {stub.returncode}")
+                while not listen(path, port):
+                    if any(stub.poll() is not None for stub in stubs):
+                        raise SystemExit(f"the stub engine cannot listen on {path} or on port {port}")
                     time.sleep(0.01)
-                for at_once in AT_ONCE:
-                    compare(path, calls, at_once, service_ms)
+                for at_once in concurrencies:
+                    compare(path, port, calls, at_once, service_ms)
             finally:
-                stub.kill()
-                stub.wait()
+                for stub in stubs:
+                    stub.kill()
+                    stub.wait()
 
 
-def compare(path: str, calls: int, at_once: int, service_ms: int) -> None:
+def free_port() -> int:
+    """Return a port of the loopback that nobody uses."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def listen(path: str, port: int) -> bool:
+    """Say whether both stubs accept connections."""
+    import socket
+
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return Path(path).exists()
+
+
+def compare(path: str, port: int, calls: int, at_once: int, service_ms: int) -> None:
     """Print by how much each client exceeds the truth, and the ratios of the medians."""
     recorded, truth = {}, {}
     what = f"docker API, {service_ms} ms, {at_once} at once"
     for name in CLIENTS:
-        words = ("--client", name, path, calls, at_once)
+        words = ("--client", name, port if name.endswith("TCP") else path, calls, at_once)
         pairs = script_figures("timing_truth.py", *map(str, words))
-        excess = sorted((ours - real) / 1e3 for ours, real in pairs)
-        recorded[name], truth[name] = median(ours for ours, _ in pairs), median(real for _, real in pairs)
-        p95 = excess[int(len(excess) * 0.95)]
-        print(f"{what}, {name}: {median(excess):+.0f} us in the median, {p95:+.0f} us at p95")
+        recorded[name], truth[name] = (median(pair[which] for pair in pairs) for which in (0, 1))
+        excess = [(ours - real) / 1e3 for ours, real, *_ in pairs]
+        print(f"{what}, {name}: {median(excess):+.0f} us in the median, {at(excess, 0.95):+.0f} us at p95")
+        if name != "threads":
+            late, bounds = ([pair[which] / 1e3 for pair in pairs] for which in (2, 3))
+            print_bounds(f"{what}, {name}", late, bounds)
+            known = [least > bound for *_, bound, least in pairs if least]
+            if known:
+                print(
+                    f"{what}, {name}: {sum(known)} of {len(known)} were sent earlier than the bound of their end says"
+                )
     for name in CLIENTS:
         if name != "threads":
             print_ratio(f"of the recorded median to the stub's own, {what}, {name}", recorded[name], truth[name])
@@ -228,7 +310,9 @@ def main() -> None:
     """Measure both, and print them."""
     parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=640)
-    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument(
+        "--concurrency", type=numbers, default=AT_ONCE, help="how many programs or calls at once: 1,8,64"
+    )
     parser.add_argument("--nap-ms", type=int, default=50, help="how long a program sleeps")
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--stub", choices=("c", "python"), default="c", help="in Python where there is no compiler")
@@ -238,8 +322,9 @@ def main() -> None:
         name, path, calls, at_once = options.client
         print(json.dumps(CLIENTS[name](path, int(calls), int(at_once))))
         return
-    native(options.jobs, options.concurrency, options.nap_ms)
-    docker(options.calls, options.stub)
+    for concurrency in options.concurrency:
+        native(options.jobs, concurrency, options.nap_ms)
+    docker(options.calls, options.concurrency, options.stub)
 
 
 if __name__ == "__main__":

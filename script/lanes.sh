@@ -13,11 +13,11 @@ are_for_all() {
     done
 }
 
-# Many tests wait for a large part of their time: one lane more than there are processors, and no more than four.
+# Most tests wait for more than half of their time: three lanes more than there are processors, and no more than seven.
 count_lanes() {
     local processors
     processors=$(nproc)
-    echo $((processors < 4 ? processors + 1 : 4))
+    echo $((processors < 4 ? processors + 3 : 7))
 }
 
 # In two parts: files in parallel, then the tests marked `alone`, one after the other. The tests of a file stay in one

@@ -97,14 +97,18 @@ require_python() {
         "or name one: PYTHON=/path/to/python3.12 script/$program"
 }
 
-# ensure_venv run|test: a virtual environment that holds Weighbridge as it is in this folder.
+# ensure_venv run|docs|test: a virtual environment that holds Weighbridge as it is in this folder.
 # The stamp is written last, so that an interrupted installation is done again.
 ensure_venv() {
     local mode=$1 stamp=$venv/.weighbridge wanted
     require_python
-    if [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint test)" ]; then return 0; fi
     wanted=$(fingerprint "$mode")
-    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return 0; fi
+    # What the tests or the documents need has all that a run needs, and the tests have all.
+    local enough=("$wanted" "$(fingerprint test)") made
+    [ "$mode" = run ] && enough+=("$(fingerprint docs)")
+    for made in "${enough[@]}"; do
+        if [ "$(cat "$stamp" 2>/dev/null)" = "$made" ]; then return 0; fi
+    done
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" ||
             die "$python cannot make virtual environments"
@@ -116,7 +120,7 @@ ensure_venv() {
     # setuptools would pack what an earlier build left, files that are gone by now included.
     rm -rf "$stamp" "$repository/build/lib"
     local what=(.)
-    [ "$mode" = test ] && what=(-e '.[test]')
+    [ "$mode" = run ] || what=(-e ".[$mode]")
     say "installing Weighbridge and what it needs (pip install ${what[*]})"
     (cd "$repository" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${what[@]}" </dev/null) ||
         die "pip could not install Weighbridge; its message is above"

@@ -1,5 +1,8 @@
 """Builders of small stats files and of the rows in them, for any test that needs something to read."""
 
+from functools import cache
+
+import jsonschema
 import numpy as np
 
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
@@ -10,6 +13,8 @@ from bench_common.records import (
     ticket_of,
 )
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
+from bench_master.analysis.report_schema import report_schema
+from bench_master.analysis.report_types import as_json
 from bench_master.analysis.treatment_types import (
     JobCounts,
     MetricReport,
@@ -20,7 +25,8 @@ from bench_master.analysis.treatment_types import (
     TrialCounts,
 )
 from bench_master.analysis.verdict_types import BandReport, ComparisonReport
-from bench_master.reports import ReportSource, report_named
+from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.reports.jsonl import replace_nonfinite
 from bench_master.verdicts.decision import HANGS_ON_FAILURES
 
 MS = 1_000_000
@@ -205,11 +211,24 @@ def lifecycle_run(path, *, head=None, foot=None, flush=False):
     return builder.close(foot if foot is not None else footer(counts=counts))
 
 
+def text_formats():
+    """Return the report formats that are texts, and not folders or pictures."""
+    return sorted(report_formats().keys() - {"parquet", "pdf", "png"})
+
+
 def write_report(path, out, name="text", pctile=95.0, detail="full"):
     """Write a report of a stats file to `out`, with all details; return its source."""
     source = ReportSource(StatsFile(path), pctile, detail=detail)
     report_named(name).write(source, out)
+    if name == "json":
+        report_validator().validate(replace_nonfinite(as_json(source.document)))
     return source
+
+
+@cache
+def report_validator():
+    """Return what checks a JSON report against its JSON Schema."""
+    return jsonschema.Draft202012Validator(report_schema())
 
 
 def _declared(kind, known, **missing):
@@ -228,6 +247,7 @@ def treatment_report(**known):
         trials=TrialCounts(planned=1, run=1),
         jobs=job_counts(),
         busy_s=0.0,
+        population=(),
         operations={},
         metrics={},
     )

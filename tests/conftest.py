@@ -8,6 +8,7 @@ shell that runs the tests in its background has SIGINT ignored, and programs inh
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
+sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]  # the tests themselves, too
 
 
 def pytest_configure(config):

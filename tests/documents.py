@@ -1,5 +1,6 @@
 """The documentation as trees: what tests of README and docs/ look at."""
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*sorted(ROOT.glob("*.rst")), *sorted((ROOT / "docs").glob("*.rst"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.rst")), ROOT / "benchmarks" / "README.rst", *sorted((ROOT / "docs").glob("*.rst"))]
 
 
 @cache
@@ -24,6 +25,17 @@ def rows(path, *heads):
         if tuple(found[0][: len(heads)]) == heads:
             return found[1:]
     raise AssertionError(f"{path.name} has no table that begins with {heads}")
+
+
+@cache
+def study_charts():
+    """Return the rows of ``docs/studies.rst``: their chart, scenario, option of the run, figure, what was hidden."""
+    text = (ROOT / "docs" / "studies.rst").read_text("utf-8")
+    row = r"^   \* - (.+)\n     - ``(\S+)``(?: with ``(\S+)``)?\n     - ``(.+)``\n     - (.+)$"
+    found = re.findall(row, text, re.MULTILINE)
+    listed = len(re.findall(r"^   \* - (?!theirs)", text, re.MULTILINE))
+    assert len(found) == listed, "a row of docs/studies.rst has another form"
+    return found
 
 
 def blocks(path, *classes):

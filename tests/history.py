@@ -204,10 +204,11 @@ class _History:
         if missing != self.footer["not_started"]:
             self.fault(f"{self.footer['not_started']} were not started, the trials say {missing}")
         counts = self.footer["counts"]
+        found["failed"] -= counts.get("left_out", 0)
         for name in ("done", "failed", "lost", "aborted"):
             if counts[name] != found[name]:
                 self.fault(f"{counts[name]} {name} are told, {found[name]} are there")
-        total = sum(found.values())
+        total = sum(found.values()) + counts.get("left_out", 0)
         if counts["planned"] is not None and total != counts["planned"] - sum(self.returned.values()):
             self.fault(f"{counts['planned']} were planned, {total} are accounted for")
         short = found["lost"] + found["aborted"]

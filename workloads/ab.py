@@ -29,6 +29,8 @@ NAME: Final = "webbench"
 URL: Final = f"http://{{{NAME}.authority}}/index.php"
 """The address of the page; the worker fills in host and port."""
 
+REQUESTS_PER_SECOND: Final = 6_000
+"""The rate of the published runs on machines of 2014, for estimates."""
 PAGE_BYTES: Final = len("Hello World!")
 
 WEBBENCH: Final = Service(
@@ -62,6 +64,7 @@ class Ab(Workload):
     summary: ClassVar[str] = "requests to a web server, closed model: Apache and PHP in a container of their own (ab)"
     image: ClassVar[str] = "weighbridge/ab"
     binary: ClassVar[str] = "ab"
+    package: ClassVar[str] = "apache2-utils"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("requests", "int", 10_000, "requests to make", minimum=1, maximum=100_000_000),
         Parameter("concurrency", "int", 1, "connections in parallel", minimum=1, maximum=20_000),
@@ -69,6 +72,7 @@ class Ab(Workload):
         Parameter("timeout", "duration", 30.0, "whole seconds to wait for a response", "s", minimum=1, maximum=86400),
         Parameter("warmup", "int", 0, "requests before the run that are not counted", minimum=0, maximum=100_000_000),
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = ("requests_per_second", "latency_mean_ms")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("requests_per_second", "1/s", "higher", "responses per second (closed model)"),
         Metric("transfer_kib_per_second", "KiB/s", "higher", "bytes received per second, headers included"),
@@ -127,6 +131,10 @@ class Ab(Workload):
         """Raise `ParseError` where fewer requests were answered than were to be made."""
         if metrics["requests"] != params["requests"]:
             raise ParseError(f"{metrics['requests']:.0f} of {params['requests']} requests were answered")
+
+    def usual_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return the time at the rate of published runs."""
+        return int(str(params["requests"])) / REQUESTS_PER_SECOND
 
     def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the number of requests."""

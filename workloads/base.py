@@ -101,6 +101,8 @@ class Service:
     """The program that must be on PATH to run it natively."""
     socket: str = ""
     """Absolute path of its Unix socket, for jobs that use one."""
+    package: str = ""
+    """The package of Debian that has the program, where it is not named like it."""
     ready_s: float = 60.0
     """How long it may take from its start until it is ready (s)."""
     stop_s: float = 30.0
@@ -118,12 +120,17 @@ class Workload(abc.ABC):
     """The image that ``build-images`` builds for it."""
     binary: ClassVar[str]
     """The program that must be on PATH to run it natively."""
+    package: ClassVar[str] = ""
+    """The package of Debian that has the program, where it is not named like it."""
     parameters: ClassVar[tuple[Parameter, ...]]
     """What a scenario may set."""
     metrics: ClassVar[tuple[Metric, ...]]
     """What `parse` may return."""
-    headline: ClassVar[str] = ""
-    """The metric by which treatments are compared unless a scenario says otherwise; empty: the first one."""
+    primary_metrics: ClassVar[tuple[str, ...]] = ()
+    """The metrics that a report's first page shows; empty: the first one.
+
+    Treatments are compared by the first of them that has a direction, unless a scenario says otherwise.
+    """
     tool_option_names: ClassVar[Mapping[str, str]] = {}
     """By the tool's own name of an option, now or in old versions: the parameter. Scenarios may use these names."""
     services: ClassVar[tuple[Service, ...]] = ()
@@ -188,6 +195,19 @@ class Workload(abc.ABC):
         del params
         return None
 
+    def usual_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return about how long one job takes on an ordinary machine, in seconds, where its work ends it.
+
+        For the estimate of a plan alone, where `expected_seconds` is unknown; it limits nothing.
+        """
+        del params
+        return None
+
+    def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
+        """Return about how much disk the files of one job take, in bytes, its servers' included; images are not."""
+        del params
+        return 0
+
     def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the figures whose values `params` fix, each with the parameter; ``job`` is the run's duration.
 
@@ -225,6 +245,15 @@ class Workload(abc.ABC):
         """
         del text
         return {}
+
+    def declared_metrics(self) -> dict[str, dict[str, str | bool]]:
+        """Return what a stats file says of each metric: unit, direction (may be empty), and which are ``primary``."""
+        primary = self.primary_metrics or tuple(one.name for one in self.metrics[:1])
+        return {
+            one.name: {"unit": one.unit, "direction": one.direction}
+            | ({"primary": True} if one.name in primary else {})
+            for one in self.metrics
+        }
 
     def defaults(self) -> dict[str, Scalar]:
         """Return every parameter's default, in base units."""

@@ -82,6 +82,7 @@ class Blogbench(Workload):
         for suffix, version in (("1_1", "1.1"), ("1_2", "1.2"), ("unknown_version", "of a version that is not known"))
         for what in ("reads", "writes")
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = tuple(metric.name for metric in metrics)
     install_hint: ClassVar[str] = (
         "Debian does not package it: install it from a distribution that does, or use blogload instead"
     )

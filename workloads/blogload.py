@@ -77,6 +77,7 @@ class Blogload(Workload):
         Parameter("seed", "int", 1, "fixes what each process draws", minimum=0, maximum=2**53),
         Parameter("report_interval", "duration", 0.0, "time between progress lines; 0 is none", "s", minimum=0),
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = ("blogs_per_second", "reads_per_second")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("blogs_per_second", "1/s", "higher", "blogs completed a second, all writers together"),
         Metric("files_written_per_second", "1/s", "higher", "articles and pictures of new blogs a second"),
@@ -140,6 +141,10 @@ class Blogload(Workload):
     def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return the processes of each kind, the seed, and whether every file was synced."""
         return parse_stated_params(text, _PARAM_PATTERNS)
+
+    def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
+        """Return the size at which new blogs take the place of the oldest."""
+        return int(str(params["total_size"]))
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the run time, and what starting and clearing up may take."""

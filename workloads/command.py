@@ -53,7 +53,10 @@ class Command(Workload):
             owners = {one.name: owner for one in own.services if (owner := _owner(one)) is not None}
             programs = {name: file for owner in owners.values() for name, file in owner.programs.items()}
             services = tuple(_service(one, owners.get(one.name)) for one in own.services)
-            vars(self).update(metrics=metrics, services=services, programs=programs, _owners=owners)
+            shown = tuple(one.name for one in metrics)
+            vars(self).update(
+                metrics=metrics, primary_metrics=shown, services=services, programs=programs, _owners=owners
+            )
 
     def for_job(self, job: Guest) -> Workload:
         """Return the workload with the commands and metrics of `job`."""

@@ -28,6 +28,10 @@ LATER_HEADER: Final = (
 )
 """Those of its successor in Python 3."""
 
+INSERTS_PER_SECOND: Final = 5_500
+"""The rate of the published runs on machines of 2014, for estimates."""
+ROW_BYTES: Final = 250
+"""About what a row takes on disk in the table and its three indexes, without its text."""
 REPORT_S: Final = 2.0
 """How often the report is looked at while it grows; its rows come by count, not by time."""
 
@@ -74,6 +78,7 @@ class Iibench(Workload):
         mariadb.BUFFER_POOL_SIZE,
         mariadb.CONNECTION,
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = ("inserts_per_second", "queries_per_second")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("inserts_per_second", "1/s", "higher", "rows inserted a second, over the whole run"),
         Metric("last_inserts_per_second", "1/s", "higher", "rows inserted a second in the last interval"),
@@ -109,6 +114,14 @@ class Iibench(Workload):
             ),
         )
         return (Step("run", argv),)
+
+    def usual_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return the time at the rate of published runs."""
+        return int(str(params["max_rows"])) / INSERTS_PER_SECOND
+
+    def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
+        """Return the size of the table with its indexes and of an empty server."""
+        return mariadb.EMPTY_BYTES + int(str(params["max_rows"])) * (ROW_BYTES + int(str(params["data_bytes"])))
 
     def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the number of rows."""

@@ -36,6 +36,7 @@ MARIADB: Final = Service(
     port=3306,
     ready=("ready-mariadb",),
     binary="mariadbd",
+    package="mariadb-server",
     socket="/run/mariadb/mysqld.sock",
     # A server that crashed, or that was killed with a large buffer pool, recovers first.
     ready_s=120.0,
@@ -43,6 +44,9 @@ MARIADB: Final = Service(
 )
 
 PROGRAMS: Final = {"serve-mariadb": "mariadb/serve-mariadb", "ready-mariadb": "mariadb/ready-mariadb"}
+
+EMPTY_BYTES: Final = 400_000_000
+"""About what a server without tables of ours takes on disk, its logs included."""
 
 BUFFER_POOL_SIZE: Final = Parameter(
     "buffer_pool_size",

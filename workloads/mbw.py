@@ -207,6 +207,7 @@ class Mbw(Workload):
         ),
     )
     run_line_pattern: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+M"
+    primary_metrics: ClassVar[tuple[str, ...]] = tuple(f"{kind}_mib_per_second" for kind in _KINDS)
     metrics: ClassVar[tuple[Metric, ...]] = (
         *(
             Metric(f"{kind}{figure}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")

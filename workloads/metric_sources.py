@@ -16,12 +16,12 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import regex
-
 from bench_common.errors import ParseError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import regex
 
     from bench_common.treatment import MetricSource
 
@@ -58,6 +58,8 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(f"a regular expression with {compiled.groups or 'no'} groups: {advice}")
     if math.prod(max(1, int(count[:9])) for count in _COUNT.findall(pattern)) > MAX_REPETITIONS:
         raise ValueError(f"its counts in braces ask for more than {MAX_REPETITIONS} repetitions: use smaller ones")
+    import regex
+
     try:
         _compiled(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
@@ -66,7 +68,16 @@ def check_pattern(pattern: str) -> None:
 
 @cache
 def _compiled(pattern: str) -> regex.Pattern[str]:
+    import regex  # it takes longer to load than all of this package
+
     return regex.compile(pattern, regex.MULTILINE)
+
+
+def compile_patterns(sources: Sequence[MetricSource]) -> None:
+    """Compile the expressions of these metrics, so that no job has to wait for it."""
+    for source in sources:
+        if source.regex:
+            _compiled(source.regex)
 
 
 def parse_path(text: str) -> tuple[str | int, ...]:

@@ -97,3 +97,12 @@ def _problem(name: str, cls: object) -> str | None:
     if cls.name != name:
         return f"it calls itself {cls.name!r}"
     return None
+
+
+def debian_packages() -> dict[str, str]:
+    """Return the packages of Debian with the programs of workloads and services, where they are named differently."""
+    named: dict[str, str] = {}
+    for kind in workload_classes().values():
+        named[kind.binary] = kind.package
+        named |= {service.binary: service.package for service in kind.services}
+    return {program: package for program, package in named.items() if package}

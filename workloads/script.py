@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from bench_common.thresholds import CONTAINERS, JOB_SERIES, RESPONSE_SERIES, Primary
-from bench_common.treatment import Guest, Operation, Treatment
+from bench_common.object_job import Objects
+from bench_common.thresholds import CONTAINERS, JOB_SERIES, JOBS_PER_S, RESPONSE_SERIES, Primary
+from bench_common.treatment import Guest, Lifecycle, Operation, Treatment
 from workloads.base import Service, Step
 from workloads.registry import workload_of
 
@@ -48,11 +49,13 @@ def job_script(treatment: Treatment) -> tuple[Operation, ...]:
 
     A guest job is a life cycle, too. Its only step is the container's own command, which the job waits for; several
     steps run one after the other in an idle container. Steps that run once for all jobs are not part of it, nor is
-    the container where they prepared it for all.
+    the container where they prepared it for all. A job on objects does one of its operations only.
     """
     job = treatment.job
-    if not isinstance(job, Guest):
+    if isinstance(job, Lifecycle):
         return job.operations
+    if isinstance(job, Objects):
+        return tuple(Operation(name.partition("[")[0], name) for name in job.operation_names())
     steps = [step for step in workload_of(job).steps(job.params) if not step.once]
     if shares_container(treatment):
         return tuple(_exec_operation(step) for step in steps)
@@ -86,19 +89,20 @@ def _exec_operation(step: Step) -> Operation:
     )
 
 
-def job_metrics(treatment: Treatment) -> dict[str, dict[str, str]]:
-    """Return unit and direction (empty: neither way is better) of what jobs of `treatment` give beside times."""
+def job_metrics(treatment: Treatment) -> dict[str, dict[str, str | bool]]:
+    """Return what jobs of `treatment` give beside times, as `Workload.declared_metrics` describes it."""
     job = treatment.job
     if isinstance(job, Guest):
-        metrics = workload_of(job).metrics
-        return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}
-    found = {
-        source.name: {"unit": source.unit, "direction": source.better}
+        return workload_of(job).declared_metrics()
+    if isinstance(job, Objects):
+        return {}
+    found: dict[str, dict[str, str | bool]] = {
+        source.name: {"unit": source.unit, "direction": source.better, "primary": True}
         for operation in job.operations
         for source in operation.metrics
     }
     if any(operation.kind == "commit" for operation in job.operations):
-        found[COMMIT_BYTES] = {"unit": "B", "direction": "lower"}
+        found[COMMIT_BYTES] = {"unit": "B", "direction": "lower", "primary": True}
     if any(operation.kind == "stats" and operation.seconds is not None for operation in job.operations):
         found[STATS_READINGS] = {"unit": "1", "direction": ""}
     return found
@@ -112,9 +116,12 @@ def default_primary(treatment: Treatment) -> str:
         its = workload_of(treatment.job)
         fixed = its.fixed_figures(treatment.job.params)
         judged = [metric.name for metric in its.metrics if metric.direction]
-        names = dict.fromkeys((*([its.headline] if its.headline else []), *judged))
+        names = dict.fromkeys((*(name for name in its.primary_metrics if name in judged), *judged))
         return next((name for name in names if name not in fixed), f"{JOB_SERIES}.p50")
-    return f"{RESPONSE_SERIES}.p95" if treatment.open_load is not None else f"{JOB_SERIES}.p50"
+    if treatment.open_load is not None:
+        return f"{RESPONSE_SERIES}.p95"
+    # A store under a mix has one throughput, while the median of its jobs is that of the most frequent operation.
+    return JOBS_PER_S if isinstance(treatment.job, Objects) else f"{JOB_SERIES}.p50"
 
 
 def fixed_reason(treatment: Treatment, figure: Primary) -> str | None:
@@ -160,6 +167,17 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
 def step_seconds(operation: Operation, job: Guest) -> float | None:
     """Return about how long a guest's step takes, in seconds; None if unknown."""
     return workload_of(job).expected_seconds(job.params) if operation.seconds is None else operation.seconds
+
+
+def usual_seconds(job: Guest) -> float | None:
+    """Return about how long a guest's step takes on an ordinary machine, in seconds, where its work ends it."""
+    return workload_of(job).usual_seconds(job.params)
+
+
+def disk_bytes(treatment: Treatment) -> int:
+    """Return about how much disk the jobs of a treatment that run at once take, in bytes."""
+    job = treatment.job
+    return treatment.concurrency * workload_of(job).disk_bytes(job.params) if isinstance(job, Guest) else 0
 
 
 def job_limit_s(treatment: Treatment) -> float:

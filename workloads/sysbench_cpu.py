@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import Scalar
 
+EVENTS_PER_SECOND: Final = 400
+"""What a CPU does of a limit of 20000, for estimates; published runs have 280 to 380."""
+
 _FACTS: Final = {
     "test": r"Doing CPU performance benchmark",
     "limit": r"(?:Maximum prime number checked in CPU test|Primer? numbers limit): (\d{1,18})",
@@ -57,6 +60,7 @@ class SysbenchCpu(Workload):
             "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
         ),
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = ("events_per_second", "latency_avg_ms")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
         *SUMMARY_METRICS,
@@ -121,6 +125,11 @@ class SysbenchCpu(Workload):
     def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run and its rate fix."""
         return figures_fixed_by_end(params, rate_of="events_per_second")
+
+    def usual_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return the time of the events; the work of one grows with its limit to the power of 1.5."""
+        work = int(str(params["events"])) * (int(str(params["cpu_max_prime"])) / 20_000) ** 1.5
+        return work / (EVENTS_PER_SECOND * int(str(params["threads"]))) or None
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the number of events ends the run."""

@@ -155,7 +155,7 @@ class SysbenchFileio(Workload):
         Parameter("prepare", "choice", "each-job", "when the files are made", choices=("each-job", "once")),
         PERCENTILE,
     )
-    headline: ClassVar[str] = "mib_per_second"
+    primary_metrics: ClassVar[tuple[str, ...]] = ("mib_per_second", "reads_per_second", "writes_per_second")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("reads_per_second", "1/s", "higher", "read requests a second, all threads together"),
         Metric("writes_per_second", "1/s", "higher", "write requests a second, all threads together"),
@@ -268,6 +268,10 @@ class SysbenchFileio(Workload):
     def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run fixes."""
         return figures_fixed_by_end(params)
+
+    def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
+        """Return the size of the files."""
+        return int(str(params["total_size"]))
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""

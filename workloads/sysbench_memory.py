@@ -82,6 +82,7 @@ class SysbenchMemory(Workload):
         Parameter("time", "duration", 10.0, "run time at most, whole seconds; 0 is no limit", "s", minimum=0),
         PERCENTILE,
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = ("operations_per_second", "mib_per_second")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("operations_per_second", "1/s", "higher", "blocks transferred a second, all threads together"),
         Metric("mib_per_second", "MiB/s", "higher", "transfer rate, all threads together; MiB are 2**20 bytes"),

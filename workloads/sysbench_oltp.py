@@ -48,6 +48,8 @@ TESTS: Final = (
 )
 """The scripts of sysbench 1.0, less the ``oltp_`` that their names begin with."""
 
+ROW_BYTES: Final = 236
+"""What a row of a table takes on disk: ten tables of a million rows are 2360 MB."""
 ROWS_PER_SECOND: Final = 20_000
 """How fast a slow machine makes tables, for the time that this may take."""
 
@@ -135,6 +137,7 @@ class SysbenchOltp(Workload):
             "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
         ),
     )
+    primary_metrics: ClassVar[tuple[str, ...]] = ("transactions_per_second", "latency_avg_ms")
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("transactions_per_second", "1/s", "higher", "transactions completed a second"),
         Metric("queries_per_second", "1/s", "higher", "queries a second, BEGIN and COMMIT included"),
@@ -273,6 +276,11 @@ class SysbenchOltp(Workload):
     def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run and its rate fix."""
         return figures_fixed_by_end(params, rate_of="transactions_per_second")
+
+    def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
+        """Return the size of the tables and of an empty server."""
+        rows = int(str(params["tables"])) * int(str(params["table_size"]))
+        return mariadb.EMPTY_BYTES + rows * ROW_BYTES
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the warm-up, the time limit and what making the tables takes; None where only `events` ends it."""

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Meta
 
 from bench_common.host_info import Fingerprint, Number, Texts
-from bench_common.records import Count, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.records import Count, ErrorRecord, MetricRecord, OutputRecord, TransactionRecord
 
 MAX_ROWS: Final = 65_536
 """The most rows that one column, and so one block, may have."""
@@ -80,6 +80,10 @@ class _Errors(TypedDict):
 
 class _Outputs(TypedDict):
     rows: Annotated[list[OutputRecord], Meta(max_length=MAX_RECORDS)]
+
+
+class _Transactions(TypedDict):
+    rows: Annotated[list[TransactionRecord], Meta(max_length=MAX_RECORDS)]
 
 
 # -- the header ----------------------------------------------------------------------------------------------------
@@ -160,6 +164,7 @@ class _ImportedFile(TypedDict):
 class _Imported(TypedDict):
     at: NotRequired[Text | None]
     workload: NotRequired[Text | None]
+    timed: NotRequired[bool]
     files: Annotated[list[_ImportedFile], Meta(max_length=MAX_TEXTS)]
 
 
@@ -185,6 +190,7 @@ class _Header(TypedDict, total=False):
     scenario: _Scenario
     published: _Published | None
     thresholds: TextList
+    allow_failures: bool | None
     verdicts: _Verdicts | None
     order: Text | None
     seed: Number | None
@@ -241,6 +247,13 @@ class _TrialEvent(_Event):
     complete: NotRequired[bool]
     reason: NotRequired[Text]
     not_needed: NotRequired[Count]
+
+
+class _HostFinding(_Event, total=False):
+    worker: WorkerNumber
+    check: Text
+    finding: Text
+    advice: Text
 
 
 class _LastLook(_Event):
@@ -334,10 +347,12 @@ def _checker(declared: Any) -> Callable[[bytes | memoryview], Any]:
 _ROWS: Final[Mapping[str, Callable[[bytes | memoryview], Any]]] = {
     "jobs": _checker(_Jobs),
     "operations": _checker(_Operations),
+    "transfers": _checker(_Operations),
     "samples": _checker(_Samples),
     "metrics": _checker(_Metrics),
     "errors": _checker(_Errors),
     "outputs": _checker(_Outputs),
+    "transactions": _checker(_Transactions),
 }
 _PLAIN: Final[Mapping[str, Callable[[bytes | memoryview], Any]]] = {
     "header": _checker(_Header),
@@ -349,6 +364,7 @@ _EVENTS: Final[Mapping[str, Callable[[bytes | memoryview], Any]]] = {
     **dict.fromkeys(("worker-joined", "worker-reconnected", "worker-lost"), _checker(_WorkerEvent)),
     **dict.fromkeys(("trial-begin", "trial-end", "trial-skipped"), _checker(_TrialEvent)),
     "packed": _checker(_Packed),
+    "host-finding": _checker(_HostFinding),
     "last-look": _checker(_LastLook),
     "look": _checker(_Look),
     "rounds-over": _checker(_RoundsOver),

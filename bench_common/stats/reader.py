@@ -22,6 +22,7 @@ import numpy as np
 from bench_common.errors import NotAStatsFileError, StatsFileError, did_you_mean
 from bench_common.files import STDIN, descriptor_path, open_regular, spool_stdin
 from bench_common.records import JOB_ID, job_id_of
+from bench_common.safe_text import shorten
 from bench_common.stats.frame import (
     FrameError,
     FrameReader,
@@ -35,8 +36,8 @@ from bench_common.stats.writer import StatsWriter
 
 RESUMED: Final = "resumed"
 TRIAL_EVENTS: Final = frozenset({"trial-begin", "trial-end", "trial-skipped", "packed"})
-ROW_KINDS: Final = frozenset({"jobs", "operations"})
-RECORD_KINDS: Final = frozenset({"metrics", "errors", "outputs"})
+ROW_KINDS: Final = frozenset({"jobs", "operations", "transfers"})
+RECORD_KINDS: Final = frozenset({"metrics", "errors", "outputs", "transactions"})
 
 
 class SupersededTrials:
@@ -88,6 +89,12 @@ class SupersededTrials:
 
     def _first_job_of(self, trial: int) -> int:
         return self._limits.get(trial, (0, 0))[0]
+
+
+def has_times(header: Mapping[str, Any]) -> bool:
+    """Whether the stamps in a stats file are times: not in imported results, unless the tool kept them."""
+    imported = header.get("imported")
+    return not imported or bool(imported.get("timed"))
 
 
 __all__ = ["FORMAT", "VERSION", "Block", "StatsFile", "StatsWriter"]
@@ -254,7 +261,7 @@ class StatsFile:
     def _skip(self, offset: int, kind: str, error: Exception) -> None:
         self.odd_blocks += 1
         if len(self._odd) < MAX_ODD_SHOWN:
-            self._odd.append((offset, kind, str(error)[:MAX_REASON_CHARS]))
+            self._odd.append((offset, kind, shorten(str(error), MAX_REASON_CHARS)))
 
     def _stop(self, offset: int, error: OSError | FrameError) -> None:
         if isinstance(error, NotABlockError) and offset == 0:

@@ -20,12 +20,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.job_rows import JOB_ROW, OPERATION_ROW
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.records import (
     ErrorRecord,
     MetricRecord,
     Outcome,
     OutputRecord,
+    TransactionRecord,
 )
 from bench_common.stats.blocks import MAX_ROWS, Body
 
@@ -148,6 +149,21 @@ OPERATION_COLUMNS: Final = {
     "duration_ns": OFFSET,
 }
 
+TRANSFER_COLUMNS: Final = {
+    "ticket": DELTA,
+    "treatment": OFFSET,
+    "trial": OFFSET,
+    "operation": OFFSET,
+    "ok": OFFSET,
+    "endpoint": OFFSET,
+    "retries": OFFSET,
+    "redrawn": OFFSET,
+    "bytes": OFFSET,
+    "duration_ns": OFFSET,
+    "last_try_ns": OFFSET,
+    "first_uncertainty_ns": OFFSET,
+}
+
 SINGLE_OPERATION_COLUMNS: Final = {"operation": OFFSET, "ok": OFFSET, "delay_ns": OFFSET, "rest_ns": OFFSET}
 """Of a job's only operation: how long after the job it began, and how long before it it ended. Nearly always 0."""
 
@@ -235,6 +251,11 @@ def unpack_operations(body: Body) -> Columns:
     return Columns(*_decoders(body, OPERATION_COLUMNS, OPERATION_ROW))
 
 
+def unpack_transfers(body: Body) -> Columns:
+    """Return the rows of a ``transfers`` block; raise `ColumnError` for what no writer would have written."""
+    return Columns(*_decoders(body, TRANSFER_COLUMNS, TRANSFER_ROW))
+
+
 def _column_of(columns: Columns, name: str) -> Decoder:
     return lambda _: columns[name]
 
@@ -272,11 +293,12 @@ def _decoder(name: str, data: bytes, length: int, kind: np.dtype[Any]) -> Decode
 
 
 Rows = npt.NDArray[np.void]
-Record = TypeVar("Record", MetricRecord, ErrorRecord, OutputRecord)
+Record = TypeVar("Record", MetricRecord, ErrorRecord, OutputRecord, TransactionRecord)
 
 _RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
     MetricRecord: (int, int, int, str, float),
     ErrorRecord: (int, int, int, str, str, str),
+    TransactionRecord: (int, int, int, str, str),
     OutputRecord: (int, int, int, str, bytes, bytes, int, bool),
 }
 
@@ -322,6 +344,11 @@ def pack_operations(rows: Rows) -> Body:
     return _encode_packed(len(rows), {name: rows[name] for name in OPERATION_COLUMNS}, OPERATION_COLUMNS)
 
 
+def pack_transfers(rows: Rows) -> Body:
+    """Return the body of a ``transfers`` block of `TRANSFER_ROW` rows."""
+    return _encode_packed(len(rows), {name: rows[name] for name in TRANSFER_COLUMNS}, TRANSFER_COLUMNS)
+
+
 def _encode_packed(rows: int, arrays: Mapping[str, npt.NDArray[Any]], modes: Mapping[str, int]) -> Body:
     return {"rows": rows, "columns": {name: encode_column(array, modes[name]) for name, array in arrays.items()}}
 
@@ -340,7 +367,7 @@ def pack_samples(samples: SampleColumns) -> Body:
 
 
 def pack_records(records: Sequence[Record]) -> Body:
-    """Return the body of a ``metrics``, ``errors`` or ``outputs`` block: rows of the fields in their order.
+    """Return the body of a block of records, such as ``metrics`` or ``errors``: rows of the fields in their order.
 
     Each field is made what its reader expects, so that a metric given as 3 or a numpy number is stored as 3.0.
     """
@@ -391,10 +418,12 @@ def _records(body: Body) -> Any:
 
 _UNPACKERS: Final[Mapping[str, Callable[[Body], Any]]] = {
     "operations": unpack_operations,
+    "transfers": unpack_transfers,
     "samples": _unpack_samples,
     "metrics": _records,
     "errors": _records,
     "outputs": _records,
+    "transactions": _records,
 }
 
-_ROWS: Final = {"jobs": JOB_ROW, "operations": OPERATION_ROW}
+_ROWS: Final = {"jobs": JOB_ROW, "operations": OPERATION_ROW, "transfers": TRANSFER_ROW}

@@ -25,7 +25,9 @@ from bench_common.records import (
     ErrorRecord,
     MetricRecord,
     OutputRecord,
+    TransactionRecord,
 )
+from bench_common.safe_text import shorten
 from bench_common.stats.blocks import MAX_RECORDS, MAX_ROWS, decode, split
 from bench_common.stats.frame import encode_frame, pack_payload
 from bench_common.stats.rows import (
@@ -36,10 +38,15 @@ from bench_common.stats.rows import (
     pack_operations,
     pack_records,
     pack_samples,
+    pack_transfers,
 )
 
 _MAX_BLOCK_BYTES: Final = 4 << 20
-_ROW_KINDS: Final = ("jobs", "operations")
+_FIRST_BYTES: Final = "first bytes"
+"""Operations that never come in the jobs' own order."""
+_DIVIDING_EVENTS: Final = frozenset({"worker-lost"})
+"""Events that no later row may precede: a retry without the loss that called for it would pass for a fault."""
+_ROW_KINDS: Final = ("jobs", "operations", _FIRST_BYTES, "transfers")
 
 
 class BlockBuilder:
@@ -88,9 +95,12 @@ class BlockBuilder:
         """Yield blocks of `MAX_ROWS` rows; hold back what does not fill one when only `whole` ones are wanted."""
         while self._held[kind] >= (MAX_ROWS if whole else 1):
             rows = self._first(kind, MAX_ROWS)
-            body = pack_jobs(rows, self._take_paired_operations(rows)) if kind == "jobs" else pack_operations(rows)
+            if kind == "jobs":
+                body = pack_jobs(rows, self._take_paired_operations(rows))
+            else:
+                body = pack_transfers(rows) if kind == "transfers" else pack_operations(rows)
             self._drop(kind, len(rows))
-            yield pack_payload(kind, body)
+            yield pack_payload("operations" if kind == _FIRST_BYTES else kind, body)
 
     def _take_paired_operations(self, jobs: Rows) -> Rows | None:
         """Take the operations of these jobs, if there is one for each and they come next; else none."""
@@ -130,7 +140,7 @@ class BlockBuilder:
             yield pack_payload(kind, pack_records(records))
 
 
-def estimated_bytes(record: MetricRecord | ErrorRecord | OutputRecord) -> int:
+def estimated_bytes(record: MetricRecord | ErrorRecord | OutputRecord | TransactionRecord) -> int:
     """Return about how many bytes of text and output a record brings along."""
     if isinstance(record, OutputRecord):
         return len(record.stdout) + len(record.stderr)
@@ -203,7 +213,8 @@ class StatsWriter:
                 decode(*split(payload))
             except ValueError as error:
                 raise StatsFileError(f"{self.path}: this plan does not fit into a stats file: {error}") from error
-        self._append("event" if kind == "event" else "put", payload, 1, len(payload))
+        gathers = kind == "event" and body.get("kind") not in _DIVIDING_EVENTS
+        self._append("event" if gathers else "put", payload, 1, len(payload))
 
     def jobs(self, rows: Rows) -> None:
         """Buffer `JOB_ROW` rows."""
@@ -212,6 +223,18 @@ class StatsWriter:
     def operations(self, rows: Rows) -> None:
         """Buffer `OPERATION_ROW` rows."""
         self._append("operations", rows, len(rows), rows.nbytes)
+
+    def first_bytes(self, rows: Rows) -> None:
+        """Buffer `OPERATION_ROW` rows of first bytes: kept apart, as a job has its own operation besides."""
+        self._append(_FIRST_BYTES, rows, len(rows), rows.nbytes)
+
+    def transfers(self, rows: Rows) -> None:
+        """Buffer `TRANSFER_ROW` rows."""
+        self._append("transfers", rows, len(rows), rows.nbytes)
+
+    def transactions(self, records: Sequence[TransactionRecord]) -> None:
+        """Buffer the names of requests."""
+        self._append_records("transactions", list(records))
 
     def metrics(self, records: Sequence[MetricRecord]) -> None:
         """Buffer metrics."""
@@ -240,7 +263,9 @@ class StatsWriter:
         size = sum(array.nbytes for array in arrays.values())
         self._append("samples", SampleColumns(worker, source, arrays, units), rows, size)
 
-    def _append_records(self, kind: str, records: Sequence[MetricRecord | ErrorRecord | OutputRecord]) -> None:
+    def _append_records(
+        self, kind: str, records: Sequence[MetricRecord | ErrorRecord | OutputRecord | TransactionRecord]
+    ) -> None:
         self._append(kind, records, len(records), sum(_SMALL_BYTES + estimated_bytes(record) for record in records))
 
     def _append(self, kind: str, item: Any, rows: int, size: int) -> None:
@@ -251,10 +276,11 @@ class StatsWriter:
     def flush(self) -> None:
         """Encode, compress and write all that was buffered before the call.
 
-        Blocks keep their order, except that rows of a kind are gathered; an event is written after all rows that
-        were buffered before it. Raises `StatsFileError` when the disk refuses (full, gone): the file then ends with
-        its last whole block, and every later flush that has something to write raises the same; likewise when a
-        block cannot be made of what was buffered. Raises `RuntimeError` on a second flush at once.
+        Blocks keep their order, except that rows of a kind are gathered; an event is written after all rows that were
+        buffered before it, the loss of a worker also before those that were buffered later. Raises `StatsFileError`
+        when the disk refuses (full, gone): the file then ends with its last whole block, and every later flush that
+        has something to write raises the same; likewise when a block cannot be made of what was buffered. Raises
+        `RuntimeError` on a second flush at once.
         """
         if self._flushing:
             raise RuntimeError("another flush is running: one at a time")
@@ -376,7 +402,7 @@ def _truncate_outputs(record: _Bulky) -> _Bulky:
     if isinstance(record, ErrorRecord):
         if len(record.message) <= MAX_TEXT_CHARS:
             return record
-        return replace(record, message=record.message[:MAX_TEXT_CHARS])
+        return replace(record, message=shorten(record.message, MAX_TEXT_CHARS))
     if estimated_bytes(record) <= MAX_OUTPUT:
         return record
     stdout, stderr = record.stdout[:MAX_OUTPUT], record.stderr[:MAX_OUTPUT]

@@ -19,6 +19,7 @@ from bench_common.records import (
     BATCH_SAMPLES_SOURCE,
     DROPPED,
     LOOP_FIELDS,
+    MISSING_PREREQUISITE_KINDS,
     OPERATION_DONE,
     OPERATION_FAILED,
     SPEED_SOURCE,
@@ -27,13 +28,15 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
-from bench_common.stats.reader import RESUMED, Block
+from bench_common.stats.reader import RESUMED, Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
 from bench_master.analysis.host_samples import HostLoad, TrialSpan, TrialSpans
 from bench_master.analysis.open_system import OpenSystems
 from bench_master.analysis.packing import PackingStats
 from bench_master.analysis.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
-from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, TrialOrder
+from bench_master.analysis.transfers import PopulationStats, Transfers
+from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
+from bench_master.analysis.watches import Watches
 
 JOB: Final = "job"
 """Name of the whole job among the operations."""
@@ -43,9 +46,6 @@ RESPONSE: Final = "response"
 _INT64: Final = np.iinfo(np.int64)
 _BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *LOOP_FIELDS})
 MAX_ERROR_GROUPS: Final = 1000
-
-MISSING_PREREQUISITE_KINDS: Final = frozenset({"image-missing", "command-not-found"})
-"""Kinds of errors that mean that a requirement of a treatment is missing."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,8 @@ class ErrorGroup:
     job: int
     count: int = 0
     warmup: int = 0
-    treatments: set[int] = field(default_factory=set)
+    treatments: Counter[int] = field(default_factory=Counter)
+    """How many are no warm-up, by the treatment in which they occurred."""
 
 
 @dataclass(slots=True)
@@ -141,8 +142,10 @@ class Aggregator:
     def __init__(self, header: Mapping[str, Any]) -> None:  # noqa: PLR0915  one line for each thing that is counted
         self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
-        self._timed = not header.get("imported")
-        """Whether stamps are times; imported results have none."""
+        self._timed = has_times(header)
+        """Whether stamps are times; most imported results have none."""
+        self._is_imported = bool(header.get("imported"))
+        """Whether nobody knows how late its stamps may be."""
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
         self._starts, self._ends = (np.full(count, extreme) for extreme in (_INT64.max, _INT64.min))
@@ -185,9 +188,13 @@ class Aggregator:
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
         self.disturbances = Disturbances(self.treatments, noop=bool(header.get("noop")))
+        self.neighbours = Neighbours()
+        self.watches = Watches()
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
+        self.populations = PopulationStats()
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
+        self.transfers = Transfers()
         self.plan = PlannedJobs(self.treatments, self._trials)
         self.footer: Mapping[str, Any] | None = None
         self.unlisted_operations = 0
@@ -197,7 +204,7 @@ class Aggregator:
         self.first_ns: int | None = None
         self.last_ns: int | None = None
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Block) -> None:  # noqa: C901  one case for each kind
         """Add one block; metrics follow in the second pass, outputs are never used."""
         match block.kind:
             case "jobs":
@@ -212,6 +219,12 @@ class Aggregator:
             case "errors":
                 for record in block.body:
                     self._add_error(record)
+            case "transfers":
+                measured = self._measured(block.body)
+                listed = measured["operation"] < self._operation_counts[measured["treatment"]]
+                self.transfers.add(select_rows(measured, listed))
+            case "transactions":
+                self.transfers.add_transactions(block.body)
             case "samples":
                 self._add_samples(block.body)
             case "host":
@@ -267,12 +280,12 @@ class Aggregator:
             keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
         return select_rows(rows, keep)
 
-    def measured_jobs(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
-        """Yield the done jobs of measured trials by treatment, if their times are known."""
+    def measured_jobs(self, rows: Columns, wanted: Outcome = Outcome.DONE) -> Iterator[tuple[Key, Columns]]:
+        """Yield the jobs of measured trials with an outcome by treatment, if their times are known."""
         if not self._timed:
             return
         for treatment, outcome, group in group_rows(self._measured(rows), "outcome"):
-            if outcome == Outcome.DONE:
+            if outcome == wanted:
                 yield (treatment, JOB), group
 
     def response_times(self, treatment: int, rows: Columns) -> np.ndarray[Any, Any] | None:
@@ -308,7 +321,8 @@ class Aggregator:
         counts[outcome.name.lower()] += len(measured)
         if outcome == Outcome.DONE and self._timed:
             self.series[treatment, JOB].add(measured["duration_ns"], measured)
-            self.uncertainties[treatment].record(measured["uncertainty_ns"])
+            if not self._is_imported:
+                self.uncertainties[treatment].record(measured["uncertainty_ns"])
             responses = self.response_times(treatment, measured)
             if responses is not None:
                 self.series[treatment, RESPONSE].add(responses, measured)
@@ -372,7 +386,7 @@ class Aggregator:
         group = self.errors.setdefault(key, ErrorGroup(*key, record.message, job_id_of(record.ticket)))
         group.count += 1
         group.warmup += self.is_warmup(record.trial)
-        group.treatments.add(record.treatment)
+        group.treatments[record.treatment] += not self.is_warmup(record.trial)
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind = str(event.get("kind"))
@@ -380,11 +394,14 @@ class Aggregator:
         self.course.add(event)
         self.clocks.add(event)
         self.disturbances.add_event(event)
+        self.neighbours.add(event)
+        self.watches.add_event(event)
         if kind == RESUMED:
             self.footer = None
             if isinstance(event.get("at_ns"), int):
                 self.resumed_ns.append(event["at_ns"])
         self.plan.add_event(event)
+        self.populations.add_event(event)
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")

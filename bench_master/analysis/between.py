@@ -24,6 +24,7 @@ from bench_master.analysis.run_summary import (
     TreatmentSummary,
     changes_of,
     current_regime,
+    known_of_one,
     levels_of,
     noise_floor,
     property_differences,
@@ -327,18 +328,20 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
     )
     a, others = levels_of(sides.earlier, treatment, sides.options.accept)
     b, _ = levels_of(sides.new, treatment, sides.options.accept)
-    reason = _why_refused(sides, design, len(a), len(b), others)
+    counterparts = [run.treatments[title] for run in sides.earlier if title in run.treatments]
+    unknown = [name for own in counterparts for name in known_of_one(own, treatment)]
+    reason = _why_refused(sides, design, len(a), len(b), others, unknown)
     note = None
     if design == "archive" and anchored is not None and reason is None:
         past, fresh = (_anchored(runs, treatment, anchored) for runs in (sides.earlier, sides.new))
         if past is not None and fresh is not None and between_runs.anchor_helps(a.values, a.values - past.values):
             a, b, note = past, fresh, f"relative to {anchored}"
     if not len(a) or not len(b):
-        found = _report(title, treatment, a, b, None, reason or "no value on one side", len(others))
+        found = comparison_of(title, treatment, a, b, None, reason or "no value on one side", len(others))
         return _with_series_flags(found, sides) if design == "single" else found
     if design == "single" or (reason is not None and len(a) + len(b) == 2):  # noqa: PLR2004  one run each
         within = _within(sides, treatment, rules)
-        return _with_series_flags(_report(title, treatment, a, b, within, reason, len(others)), sides)
+        return _with_series_flags(comparison_of(title, treatment, a, b, within, reason, len(others)), sides)
     if design == "archive":
         first = current_regime(a, sides.margin)
         regime = a.part(first)
@@ -348,7 +351,7 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
         a = regime
     reason = reason or _why_unsteady(a, b, design, sides.margin)
     verdict = _judge(a, b, design, rules) if reason is None or min(len(a), len(b)) > 1 else None
-    found = _report(title, treatment, a, b, verdict, reason, len(others))
+    found = comparison_of(title, treatment, a, b, verdict, reason, len(others))
     if note is not None and reason is None:
         found = replace(found, reason=f"{note}; {found.reason}" if found.reason else note)
     return found
@@ -389,7 +392,9 @@ def _anchored(runs: Sequence[RunSummary], treatment: TreatmentSummary, anchor: s
     return RunLevels(*(np.concatenate(part) for part in zip(*values, strict=True)))
 
 
-def _why_refused(sides: Sides, design: Design, earlier: int, new: int, others: Sequence[str]) -> str | None:
+def _why_refused(
+    sides: Sides, design: Design, earlier: int, new: int, others: Sequence[str], unknown: Sequence[str]
+) -> str | None:
     """Return why there can be no word; None if there can."""
     if design == "single":
         wrong = [one for one in sides.differences if one.level == "refusal"]
@@ -397,7 +402,8 @@ def _why_refused(sides: Sides, design: Design, earlier: int, new: int, others: S
         names = ", ".join(one.name for one in wrong[:2])
         also = f"; they also differ in {names}{more}" if wrong else ""
         origin = next((run.problem for run in (*sides.earlier, *sides.new) if run.imported), None)
-        return "; ".join([*others, *([origin] if origin else []), f"{_REASONS['single']}{also}"])
+        alone = [f"only one side states {_few(unknown)}"] if unknown else []
+        return "; ".join([*others, *([origin] if origin else []), *alone, f"{_REASONS['single']}{also}"])
     if wrong := [one for one in sides.differences if one.level == "refusal"]:
         return f"the sides differ in {_names(wrong)}; --accept {_quoted(wrong[0].name)} if that is what you compare"
     if not earlier or not new:
@@ -412,6 +418,10 @@ def _why_refused(sides: Sides, design: Design, earlier: int, new: int, others: S
     if design == "pairs" and earlier != new:
         return "a run of a pair has no value"
     return None
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _within(sides: Sides, treatment: TreatmentSummary, rules: Rules) -> Verdict | None:
@@ -440,7 +450,7 @@ def _with_series_flags(report: ComparisonReport, sides: Sides) -> ComparisonRepo
     )
 
 
-def _report(
+def comparison_of(
     title: str,
     treatment: TreatmentSummary,
     a: RunLevels,
@@ -449,6 +459,7 @@ def _report(
     reason: str | None,
     lost: int,
 ) -> ComparisonReport:
+    """Return a treatment's comparison: earlier runs `a`, new ones `b`; a `reason` refuses the word of the verdict."""
     known = bool(len(a)) and bool(len(b))
     ratio = math.exp(float(b.values.mean() - a.values.mean())) if known else None
     if verdict is not None:

@@ -20,6 +20,7 @@ from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.looks import Looks, extended_alpha, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.run_checks import RunChecks
 from bench_master.analysis.side_differences import SideDifferences, check_accepted
+from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.trial_values import TrialTable
 from bench_master.analysis.verdict_types import (
     VERDICTS_FORMAT,
@@ -178,6 +179,27 @@ def build_verdicts(
 
 
 # -- which treatments are compared -----------------------------------------------------------------------------------
+
+
+def why_no_verdict(treatments: Sequence[TreatmentReport], baseline: Mapping[str, str], *, noop: bool) -> str:
+    """Return why a run with these treatments, compared with this baseline, has no verdicts."""
+    if noop:
+        return "a no-op run measures the harness"
+    ran = [entry for entry in treatments if not entry.skipped]
+    skipped = [entry for entry in treatments if entry.skipped]
+    lost = [entry for entry in skipped if baseline and _has(entry.treatment, baseline)]
+    if lost and not any(_has(entry.treatment, baseline) for entry in ran):
+        name = ", ".join(f"{key}={value}" for key, value in baseline.items())
+        return (
+            f"the baseline {name} is optional and was skipped: {lost[0].skipped}; provide what it lacks and run "
+            "again, or name another one with --baseline"
+        )
+    if len(ran) < 2 and skipped:  # noqa: PLR2004  sides
+        noun = "one treatment" if ran else "no treatment"
+        return f"{noun} ran, as {skipped[0].title} is optional and was skipped: {skipped[0].skipped}"
+    if len(ran) < 2:  # noqa: PLR2004  sides
+        return "there is one treatment, so nothing to compare within this run. 'bench-master compare' compares runs"
+    return "no two treatments share a job; name what to compare, such as --baseline job=NAME"
 
 
 def check_baseline_labels(baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]]) -> None:

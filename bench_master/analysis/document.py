@@ -24,8 +24,14 @@ from bench_common.thresholds import (
 )
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.analysis.between import add_earlier_runs
-from bench_master.analysis.comparisons import build_verdicts
-from bench_master.analysis.gates import check_gates, document_gates, evaluate_thresholds, with_gates
+from bench_master.analysis.comparisons import build_verdicts, check_baseline_labels, why_no_verdict
+from bench_master.analysis.gates import (
+    check_gates,
+    document_gates,
+    evaluate_failures,
+    evaluate_thresholds,
+    with_gates,
+)
 from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
@@ -43,6 +49,7 @@ from bench_master.analysis.report_types import (
     TotalsReport,
 )
 from bench_master.analysis.run_checks import series_warnings
+from bench_master.analysis.side_differences import check_accepted
 from bench_master.analysis.treatment_types import (
     JobCounts,
     MetricReport,
@@ -51,10 +58,12 @@ from bench_master.analysis.treatment_types import (
     TreatmentReport,
     TrialCounts,
 )
+from bench_master.analysis.trend_verdicts import add_trend
 from bench_master.analysis.trial_values import TrialCollector
 from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import plural
+from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again
 from bench_master.verdicts.diagnosis import MIN_DRIFT
 
@@ -75,22 +84,33 @@ def percentile_name(percentile: float) -> str:
     return f"p{percentile:g}"
 
 
-def build_document(
-    stats: StatsFile, pctile: float = DEFAULT_PERCENTILE, options: VerdictOptions = DEFAULT_OPTIONS
-) -> ReportDocument:
-    """Read the file twice and return the report document; `pctile` (0..100, exclusive) is added to the usual ones.
-
-    A damaged or unfinished file gives a report on the readable part, and `incomplete` and `damage` say so. Raises
-    `StatsFileError` if its header cannot be read, `UsageError` for an invalid percentile or baseline.
-    """
-    if not 0 < pctile < 100:  # noqa: PLR2004
-        raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
-    header = stats.header
-    ledger = Aggregator(header)
+def read_ledger(stats: StatsFile) -> Aggregator:
+    """Read the whole file once, and return what is summed up of it."""
+    ledger = Aggregator(stats.header)
     # All kinds, so that what cannot be read is noticed wherever it is.
     for block in stats.blocks(by_column=True):
         ledger.add(block)
     ledger.open.settle()
+    return ledger
+
+
+def build_document(
+    stats: StatsFile,
+    pctile: float = DEFAULT_PERCENTILE,
+    options: VerdictOptions = DEFAULT_OPTIONS,
+    ledger: Aggregator | None = None,
+) -> ReportDocument:
+    """Read the file twice and return the report document; `pctile` (0..100) is added to the usual ones.
+
+    With a `ledger`, which `read_ledger` returned for the same file, it is read once.
+
+    A damaged or unfinished file gives a report on the readable part, and `incomplete` and `damage` say so. Raises
+    `StatsFileError` if its header cannot be read, `UsageError` for an invalid percentile or baseline.
+    """
+    if not 0 <= pctile <= 100:  # noqa: PLR2004
+        raise UsageError(f"percentile {pctile:g}: a number from 0 to 100 expected, such as 95 or 99.9")
+    header = stats.header
+    ledger = read_ledger(stats) if ledger is None else ledger
     damage = stats.damage
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.get("thresholds", ()))})
     exact = ExactPercentiles(ledger.series, percentiles)
@@ -113,11 +133,18 @@ def build_document(
     series = [] if table is None or verdicts is not None or header.get("noop") else series_warnings(ledger, table)
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, stats, options)
+    elif options.trend is not None and options.look is None:
+        verdicts = add_trend(verdicts, stats, options)
     gates = document_gates(header, options)
-    check_gates(gates, [each.treatment for each in treatments])
+    labels = [each.treatment for each in treatments]
+    check_gates(gates, labels)
+    # Also where nothing is compared: an option that means nothing is a mistake.
+    check_baseline_labels(options.baseline, labels)
+    if not options.earlier:
+        check_accepted(options.accept, ledger.treatments, list(ledger.hosts.values()))
     if verdicts is not None:
         verdicts = with_gates(verdicts, gates, treatments)
-    return _document(stats, ledger, damage, pctile, treatments, verdicts, series)
+    return _document(stats, ledger, damage, pctile, treatments, verdicts, series, options)
 
 
 def _second_pass(
@@ -164,6 +191,7 @@ def _document(
     treatments: list[TreatmentReport],
     verdicts: VerdictsReport | None,
     series: Sequence[str],
+    options: VerdictOptions,
 ) -> ReportDocument:
     header, footer = stats.header, ledger.footer or {}
     scenario = header.get("scenario", {})
@@ -191,18 +219,30 @@ def _document(
             *_warnings(ledger),
             *ledger.course.warnings(),
             *timing_warnings(treatments),
+            *ledger.neighbours.warnings(ledger.hosts),
             *ledger.disturbances.warnings(),
             *open_warnings(treatments),
             *series,
         ],
-        remarks=[str(remark) for remark in footer.get("remarks", ())],
+        remarks=[*map(str, footer.get("remarks", ())), *ledger.watches.remarks(ledger.spans())],
         totals=totals,
         treatments=treatments,
         errors=_errors(ledger),
         published=published_section(header, treatments),
-        thresholds=evaluate_thresholds(treatments, header.get("thresholds", ())),
+        thresholds=[
+            *evaluate_thresholds(treatments, header.get("thresholds", ())),
+            # What an incomplete run lacks counts for more than its failed jobs.
+            *(() if incomplete else evaluate_failures(treatments, header, options)),
+        ],
         verdicts=verdicts,
+        no_verdict=_why_no_verdict(header, treatments, options) if verdicts is None else None,
     )
+
+
+def _why_no_verdict(header: Mapping[str, Any], treatments: Sequence[TreatmentReport], options: VerdictOptions) -> str:
+    wanted = options.baseline or (header.get("verdicts") or {}).get("baseline") or {}
+    baseline = {key: label_text(value) for key, value in wanted.items()}
+    return why_no_verdict(treatments, baseline, noop=bool(header.get("noop")))
 
 
 def _run(header: Mapping[str, Any], ledger: Aggregator) -> RunReport:
@@ -260,6 +300,7 @@ def _host(ledger: Aggregator, worker: int, body: Mapping[str, Any]) -> HostRepor
         samples=_samples(ledger, worker),
         loop=_loop(ledger, worker),
         clock_checks=ledger.clocks.report(worker),
+        findings=ledger.neighbours.found(worker),
     )
 
 
@@ -321,14 +362,22 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
         reasons.append(f"{among:,} of these never started")
     if (totals.not_started or 0) > among:
         reasons.append(f"{(totals.not_started or 0) - among:,} more never started")
-    for index, treatment in enumerate(ledger.treatments):
-        planned, seen = ledger.trials_of(index)
-        if seen < planned:
-            reasons.append(f"{planned - seen} of {plural(planned, 'trial')} not run: {treatment.get('title')}")
+    reasons += _trials_not_run(ledger)
     if reasons:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
     return reasons
+
+
+def _trials_not_run(ledger: Aggregator) -> list[str]:
+    """Return which trials did not run: of one treatment with its title, of several as one sum."""
+    trials = [(*ledger.trials_of(index), treatment) for index, treatment in enumerate(ledger.treatments)]
+    cut = [(planned, planned - seen, treatment) for planned, seen, treatment in trials if seen < planned]
+    if not cut:
+        return []
+    text = f"{sum(each[1] for each in cut)} of {plural(sum(each[0] for each in cut), 'trial')}"
+    where = f"not run: {cut[0][2].get('title')}" if len(cut) == 1 else f"of {len(cut)} treatments not run"
+    return [f"{text} {where}"]
 
 
 def _warnings(ledger: Aggregator) -> list[str]:
@@ -339,10 +388,13 @@ def _warnings(ledger: Aggregator) -> list[str]:
     if ledger.unlisted_operations:
         found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
     counts = (ledger.footer or {}).get("counts", {})
+    # Those left out are failed ones in the file.
+    counted = {"done": counts.get("done"), "failed": counts.get("failed")}
+    counted["failed"] = None if counted["failed"] is None else counted["failed"] + counts.get("left_out", 0)
     found += [
-        f"the run counted {plural(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
-        for name in ("done", "failed")
-        if name in counts and counts[name] != ledger.all_outcomes[name]
+        f"the run counted {plural(count, 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
+        for name, count in counted.items()
+        if count is not None and count != ledger.all_outcomes[name]
     ]
     names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
@@ -352,6 +404,9 @@ def _warnings(ledger: Aggregator) -> list[str]:
             f"jobs of {plural(outside, 'trial')} lie outside the master's time window for the trial by more than the "
             "clock uncertainty: their times are invalid"
         )
+    found += ledger.populations.warnings(
+        {place: str(one.get("title")) for place, one in enumerate(ledger.treatments)}
+    )
     if ledger.ungrouped_errors:
         found.append(f"{plural(ledger.ungrouped_errors, 'error')} of further kinds not listed")
     return found
@@ -380,7 +435,12 @@ def _treatments(
             for name, series in _treatment_series(ledger, index)
         }
         metrics = {
-            name: _metric(ledger.metric(index, name), declared.get(name, {}), pctile)
+            name: _metric(
+                ledger.metric(index, name),
+                declared.get(name, {}),
+                pctile,
+                primary=bool(declared.get(name, {}).get("primary")) or treatment.get("primary") == name,
+            )
             for name in ledger.metric_names(index)
         }
         found.append(
@@ -403,6 +463,7 @@ def _treatments(
                 open_load=ledger.open.report(index),
                 operations=operations,
                 metrics=metrics,
+                objects=ledger.transfers.report(index, treatment, ledger.series, busy_s),
                 worker_busy_share=loops.busy_share,
                 worker_lag_max_s=loops.lag_max_s,
                 timing_warning=timing_warning(p99_s, operations, loops.busy_share, treatment.get("concurrency")),
@@ -410,6 +471,7 @@ def _treatments(
                 overhead=costs.report(index),
                 host_cpu=host_cpu.report(index),
                 packing=ledger.packings.report(index, ledger.hosts),
+                population=ledger.populations.report(index),
             )
         )
     return compare_to_baseline(found, ledger.baseline)
@@ -468,12 +530,13 @@ def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float) -> MetricReport:
+def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float, *, primary: bool) -> MetricReport:
     unit, direction, name = declared.get("unit", ""), declared.get("direction"), percentile_name(pctile)
     if not trials:
         return MetricReport(
             unit=unit,
             direction=direction,
+            primary=primary,
             n=0,
             median=None,
             mean=None,
@@ -489,6 +552,7 @@ def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: floa
     return MetricReport(
         unit=unit,
         direction=direction,
+        primary=primary,
         n=len(trials),
         median=float(np.median(values)),
         mean=_mean(values),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
@@ -50,6 +51,20 @@ class PackingRecord:
         if used is None or not used.n or not self.containers:
             return None
         return (used.total / used.n - self.memory_before) / self.containers
+
+    def own_change_per_container(self, befores: Sequence[int]) -> float | None:
+        """Return how far the host's memory in use changed by itself, for each container, in bytes.
+
+        `befores` is what was in use before the host's packings, in their order. The change is half the range of the
+        readings while nothing was started or stopped, or the change from before one packing to before the next, or a
+        decrease that cannot be the containers', whichever is most.
+        """
+        each, used = self.per_container, self.held.get("memory_used_bytes")
+        if each is None or used is None:
+            return None
+        between = [abs(after - before) for before, after in pairwise(befores)]
+        changes = [(used.high - used.low) / 2, -each * self.containers, *between]
+        return float(max(changes)) / self.containers
 
 
 class PackingStats:
@@ -146,6 +161,9 @@ class PackingStats:
                     hold_s=packed.hold_s,
                     memory_before_bytes=packed.memory_before,
                     memory_per_container_bytes=packed.per_container,
+                    memory_change_per_container_bytes=packed.own_change_per_container(
+                        [one.memory_before for one in self._packed if one.worker == packed.worker]
+                    ),
                     steady={name: readings.report() for name, readings in packed.held.items() if readings.n},
                 )
                 for packed in own

@@ -8,7 +8,7 @@ bucket holds too many values for the memory that is set aside, the histogram's a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -56,6 +56,11 @@ class LatencySeries:
     def stddev(self) -> float | None:
         """Return the sample standard deviation in ns; None below two values."""
         return math.sqrt(self._squares / (self.histogram.n - 1)) if self.histogram.n > 1 else None
+
+    @property
+    def population_stddev(self) -> float | None:
+        """Return the standard deviation of the values themselves in ns; None when empty."""
+        return math.sqrt(self._squares / self.histogram.n) if self.histogram.n else None
 
     @property
     def slowest_job(self) -> int | None:
@@ -131,18 +136,21 @@ class _Target:
         return int(np.sort(np.concatenate(self.held))[rank - 1])
 
 
-class ExactPercentiles:
-    """Nearest-rank percentiles of every series: exact after `collect` has seen every row once more."""
+class ExactRanks:
+    """Values at chosen ranks (from 1) of every series: exact after `collect` has seen every row once more."""
 
     def __init__(
-        self, series: Mapping[Key, LatencySeries], percentiles: Iterable[float], budget: int = MAX_TARGET_VALUES
+        self,
+        series: Mapping[Key, LatencySeries],
+        ranks_of: Callable[[int], Iterable[int]],
+        budget: int = MAX_TARGET_VALUES,
     ) -> None:
+        """Prepare for the ranks that `ranks_of` returns for a number of values."""
         self._series = series
         self._targets: dict[Key, dict[int, _Target]] = {}
-        wanted = [Fraction(repr(float(percentile))) / 100 for percentile in percentiles]
         for key, one in series.items():
             if one.histogram.n:
-                self._add_targets(key, one.histogram, wanted)
+                self._add_targets(key, one.histogram, ranks_of(one.histogram.n))
         every = [
             (target.value_count, key, index)
             for key, found in self._targets.items()
@@ -154,10 +162,10 @@ class ExactPercentiles:
             if spent > budget:
                 del self._targets[key][index]
 
-    def _add_targets(self, key: Key, histogram: Histogram, wanted: Iterable[Fraction]) -> None:
+    def _add_targets(self, key: Key, histogram: Histogram, ranks: Iterable[int]) -> None:
         targets = self._targets.setdefault(key, {})
-        for share in wanted:
-            index, rank, count = histogram.locate(nearest_rank(histogram.n, share))
+        for wanted in ranks:
+            index, rank, count = histogram.locate(wanted)
             low, high = bucket_bounds(index)
             # Values out of the histogram's range are in its first and last bucket, whose bounds they widen.
             low, high = (
@@ -176,17 +184,33 @@ class ExactPercentiles:
         for target in self._targets.get(key, {}).values():
             target.collect(durations)
 
-    def value(self, key: Key, percentile: float) -> tuple[float | None, bool]:
-        """Return a percentile (0..100) of a series in ns, and whether it is exact; (None, True) when it is empty."""
+    def at_rank(self, key: Key, rank: int) -> tuple[float, bool]:
+        """Return the value of a rank (1..n) of a series that has values, in ns, and whether it is exact."""
         histogram = self._series[key].histogram
-        share = Fraction(repr(float(percentile))) / 100
-        if not histogram.n:
-            return None, True
-        index, rank, _ = histogram.locate(nearest_rank(histogram.n, share))
+        index, place, _ = histogram.locate(rank)
         target = self._targets.get(key, {}).get(index)
         if target is None:
-            return histogram.quantile(share), False
-        return target.value(rank), True
+            return histogram.value_in(index), False
+        return target.value(place), True
+
+
+class ExactPercentiles(ExactRanks):
+    """Nearest-rank percentiles of every series: exact after `collect` has seen every row once more."""
+
+    def __init__(
+        self, series: Mapping[Key, LatencySeries], percentiles: Iterable[float], budget: int = MAX_TARGET_VALUES
+    ) -> None:
+        wanted = [_share(percentile) for percentile in percentiles]
+        super().__init__(series, lambda count: [nearest_rank(count, share) for share in wanted], budget)
+
+    def value(self, key: Key, percentile: float) -> tuple[float | None, bool]:
+        """Return a percentile (0..100) of a series in ns, and whether it is exact; (None, True) when it is empty."""
+        count = self._series[key].histogram.n
+        return self.at_rank(key, nearest_rank(count, _share(percentile))) if count else (None, True)
+
+
+def _share(percentile: float) -> Fraction:
+    return Fraction(repr(float(percentile))) / 100
 
 
 _LAST_BUCKET: Final = int(bucket_of(np.iinfo(np.int64).max))

@@ -37,12 +37,31 @@ def published_section(header: Mapping[str, Any], treatments: Sequence[TreatmentR
     scaled = (
         "" if scale == FULL else f" This run was at scale {scale}, not with the parameters of the published ones."
     )
+    tables = [table for entry in treatments for table in _tables(published["rows"], entry)]
     return PublishedReport(
         title=published["title"],
         source=published["source"],
         file=published["file"],
-        caution=CAUTION + scaled,
-        tables=[table for entry in treatments for table in _tables(published["rows"], entry)],
+        caution=CAUTION + scaled + _single_values(tables),
+        tables=tables,
+    )
+
+
+def _single_values(tables: Sequence[PublishedTableReport]) -> str:
+    """Return what a figure of one measurement, ours or theirs, cannot say; nothing where there is none."""
+    whose = [
+        name
+        for name, found in (
+            ("this run's", any(one.ours is not None and one.ours.n == 1 for one in tables)),
+            ("published", any(row.n == 1 for one in tables for row in one.published)),
+        )
+        if found
+    ]
+    if not whose:
+        return ""
+    return (
+        f" Where n is 1 ({' and '.join(whose)} figures), one measurement has no spread: it cannot say whether "
+        "another one would differ as much as the figures beside it."
     )
 
 

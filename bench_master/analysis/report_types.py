@@ -170,6 +170,18 @@ class ClockReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HostFindingReport:
+    """What the doctor found on a host before the run."""
+
+    check: str
+    """The name of the check."""
+    finding: str
+    """What it found."""
+    advice: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """A worker and its host."""
 
@@ -195,6 +207,8 @@ class HostReport:
     """The worker's event loop; None if it was not measured."""
     clock_checks: ClockReport
     """Its clock during the trials."""
+    findings: Sequence[HostFindingReport]
+    """What the doctor found on it before the run; empty for an idle host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +357,8 @@ class ThresholdReport:
     """Figure, value, limit and treatment."""
 
 
+ThresholdState: TypeAlias = Literal["passed", "failed", "undecided"]
+"""``undecided``: the figures cannot tell, which alone makes no exit code."""
 RunState: TypeAlias = Literal["complete", "incomplete", "damaged"]
 """``incomplete``: jobs or the end of the run are missing; ``damaged``: bytes of the stats file are, too."""
 
@@ -389,6 +405,19 @@ class ReportDocument:
     """Verdicts on the scenario's thresholds."""
     verdicts: VerdictsReport | None = None
     """Verdicts on the differences between treatments; None where nothing can be compared."""
+    no_verdict: str | None = None
+    """Why nothing can be compared; None where there are verdicts."""
+
+    def threshold_state(self, threshold: ThresholdReport) -> ThresholdState:
+        """Return the state of a threshold as the exit code takes it.
+
+        One that does not hold has not failed where an incomplete run lacks its figure, nor in a no-op run, which has
+        no figures to judge.
+        """
+        if threshold.passed:
+            return "passed"
+        lacks_figure = threshold.value is None and bool(self.incomplete)
+        return "undecided" if lacks_figure or self.run.noop else "failed"
 
 
 def as_json(value: Any) -> Any:

@@ -284,7 +284,7 @@ class RunChecks:
 
     def looked_for(self, found: Iterable[FlagReport]) -> list[str]:
         """Return what was looked for and is not among the flags of the run and its comparisons."""
-        kinds = {flag.kind for flag in found} | {
+        kinds = {kind for flag in found for kind in (flag.kind, *flag.also)} | {
             one.kind for findings in (*self._run_findings.values(), *self._own_findings.values()) for one in findings
         }
         longest = max((len(series) for series in self._series().values()), default=0)
@@ -387,4 +387,5 @@ def _ordinal(number: int) -> str:
 
 def _flag(findings: Sequence[Finding], where: str, level: FlagLevel, text: str) -> FlagReport:
     main: Any = min(findings, key=lambda one: _ORDER[one.kind])
-    return FlagReport(main.kind, where, level, main.p, math.expm1(main.size), text)
+    also = [one.kind for one in findings if one is not main]
+    return FlagReport(main.kind, where, level, main.p, math.expm1(main.size), text, also)

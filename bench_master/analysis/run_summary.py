@@ -16,16 +16,20 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from bench_common.errors import StatsFileError, UsageError
+from bench_common.errors import ExitCode, StatsFileError, UsageError
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import Primary
 from bench_master.analysis.aggregate import Aggregator
+from bench_master.analysis.gates import failures_exceed
 from bench_master.analysis.trial_values import Failures, TrialCollector
 from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
+from bench_master.formatting import plural
 from bench_master.scenario.model import is_again
 from bench_master.verdicts import between_runs
-from bench_master.verdicts.between_runs import MIN_ARCHIVE, NEWEST, TREND_P, Prediction, RunLevels
+from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
+from bench_master.verdicts.change_points import TREND_P, find_steps, standing_out
 from bench_master.verdicts.confounds import (
+    ABSENT,
     Difference,
     engine_differences,
     host_differences,
@@ -34,7 +38,7 @@ from bench_master.verdicts.confounds import (
     same_machine,
 )
 from bench_master.verdicts.decision import DEFAULT_MARGIN, TrialValues, Word
-from bench_master.verdicts.signed_rank import Values
+from bench_master.verdicts.signed_rank import Interval, Values
 
 SUFFIX: Final = ".stats.gz"
 _KINDS: Final = frozenset({"jobs", "operations", "samples", "host", "event", "footer"})
@@ -52,6 +56,8 @@ class TreatmentSummary:
     """It as the stats file's header has it."""
     trials: TrialValues
     """The value of each trial."""
+    imported: bool = False
+    """Whether it was measured elsewhere: of its parameters only what the outputs state is known."""
 
     @property
     def engine(self) -> str:
@@ -119,6 +125,10 @@ class RunSummary:
     """Why it does not count among others: it is incomplete, damaged, a no-op run; empty if it does."""
     incomplete: bool = False
     """Whether the run or its file is incomplete."""
+    shortfall: str = ""
+    """Why a complete run is no success: treatments without a result, or jobs that failed; else empty."""
+    exit_code: ExitCode = ExitCode.OK
+    """What its report ends with, thresholds other than on failed jobs left out."""
 
 
 def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
@@ -140,10 +150,13 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
         if is_again(entry.get("labels", {})):
             continue
         title = str(entry.get("title"))
-        treatments[title] = TreatmentSummary(title, dict(entry.get("labels", {})), figure, entry, table.values(index))
+        labels, values = dict(entry.get("labels", {})), table.values(index)
+        treatments[title] = TreatmentSummary(title, labels, figure, entry, values, bool(header.get("imported")))
     status = (ledger.footer or {}).get("status")
     problem = _problem(header, status, damage)
     created = header.get("created")
+    incomplete = bool(damage) or status != "complete"
+    exit_code, shortfall = _judged(header, ledger) if not incomplete else (ExitCode.INFRASTRUCTURE, "")
     return RunSummary(
         file=str(stats.path),
         run_id=header.get("run_id"),
@@ -156,7 +169,32 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
         treatments=treatments,
         imported=bool(header.get("imported")),
         problem=problem,
-        incomplete=bool(damage) or status != "complete",
+        incomplete=incomplete,
+        shortfall=shortfall,
+        exit_code=exit_code,
+    )
+
+
+def _judged(header: Mapping[str, Any], ledger: Aggregator) -> tuple[ExitCode, str]:
+    """Return the exit code of what a complete run measured, as `ReportSource` has it, and why it is not 0."""
+    if header.get("noop"):
+        return ExitCode.OK, ""
+    wanted = {index: ledger.outcomes[index] for index, one in enumerate(ledger.treatments) if not one.get("optional")}
+    barren = sum(not counts["done"] for counts in wanted.values())
+    if barren and not (header.get("imported") and barren < len(wanted)):
+        text = f"no job succeeded in {barren} of {plural(len(ledger.treatments), 'treatment')}"
+        return ExitCode.INFRASTRUCTURE, text
+    failed = {
+        index: counts["failed"]
+        for index, counts in wanted.items()
+        if failures_exceed(header, ledger.treatments[index].get("labels", {}), counts["failed"])
+    }
+    if not failed:
+        return ExitCode.OK, ""
+    where = plural(len(failed), "treatment")
+    return (
+        ExitCode.THRESHOLD,
+        f"{plural(sum(failed.values()), 'job')} failed in {where}, more than its scenario allows",
     )
 
 
@@ -164,18 +202,40 @@ def with_titles_of(run: RunSummary, like: RunSummary) -> RunSummary:
     """Return a run whose treatments stand under the titles of their counterparts in `like`, if it shares none.
 
     Counterparts have the same labels but for the environment; one treatment each are counterparts, too, and what
-    their labels say counts as parameters.
+    their labels say counts as parameters. Results measured elsewhere have labels of what their outputs state:
+    treatments of one workload are counterparts if the labels that both have agree.
     """
     if run.treatments.keys() & like.treatments.keys():
         return run
     if len(run.treatments) == len(like.treatments) == 1:
         ((title, other),) = like.treatments.items()
         (own,) = run.treatments.values()
-        definition = {**own.definition, "labels": other.definition.get("labels")}
-        return replace(run, treatments={title: replace(own, definition=definition)})
+        return replace(run, treatments={title: _named_as(other, own)})
     known = {_labels_elsewhere(one): one for one in run.treatments.values()}
     found = {title: known.get(_labels_elsewhere(one)) for title, one in like.treatments.items()}
-    return replace(run, treatments={title: one for title, one in found.items() if one is not None})
+    if run.imported != like.imported:
+        found = {title: _agreeing(one, run.treatments.values()) for title, one in like.treatments.items()}
+        titles = [one.title for one in found.values() if one is not None]
+        found = {title: one for title, one in found.items() if one is not None and titles.count(one.title) == 1}
+    pairs = {title: one for title, one in found.items() if one is not None}
+    return replace(run, treatments={title: _named_as(like.treatments[title], one) for title, one in pairs.items()})
+
+
+def _agreeing(like: TreatmentSummary, known: Iterable[TreatmentSummary]) -> TreatmentSummary | None:
+    """Return the one treatment of the same workload that contradicts no label of `like`; None if it is not one."""
+    labels = dict(_labels_elsewhere(like))
+    found = [
+        one
+        for one in known
+        if parameters(one.definition).get("workload") == parameters(like.definition).get("workload")
+        and all(labels.get(name, value) == value for name, value in _labels_elsewhere(one))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _named_as(like: TreatmentSummary, own: TreatmentSummary) -> TreatmentSummary:
+    """Return a treatment with the labels of its counterpart: what its own labels said counts as parameters."""
+    return replace(own, definition={**own.definition, "labels": like.definition.get("labels")})
 
 
 def _labels_elsewhere(treatment: TreatmentSummary) -> tuple[tuple[str, str], ...]:
@@ -224,7 +284,7 @@ def _problem(header: Mapping[str, Any], status: object, damage: str | None) -> s
 def _seconds(created: object) -> float:
     try:
         return datetime.fromisoformat(str(created)).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return math.nan
 
 
@@ -332,8 +392,20 @@ def _machines(a: RunSummary, b: RunSummary) -> Iterator[Difference]:
 
 
 def parameter_changes(own: TreatmentSummary, like: TreatmentSummary, accept: Collection[str]) -> list[Difference]:
-    """Return the parameters in which a treatment differs from one of another run, without the accepted ones."""
-    return [each for each in parameter_differences(own.definition, like.definition) if each.name not in accept]
+    """Return the parameters in which a treatment differs from one of another run, without the accepted ones.
+
+    What only one side states is no difference where the other one was measured elsewhere: see `known_of_one`.
+    """
+    found = [each for each in parameter_differences(own.definition, like.definition) if each.name not in accept]
+    return [each for each in found if ABSENT not in (each.a, each.b)] if own.imported != like.imported else found
+
+
+def known_of_one(own: TreatmentSummary, like: TreatmentSummary) -> list[str]:
+    """Return the parameters that only one of two treatments states, where one of them was measured elsewhere."""
+    if own.imported == like.imported:
+        return []
+    found = parameter_differences(own.definition, like.definition)
+    return [each.name for each in found if ABSENT in (each.a, each.b)]
 
 
 # -- a series of runs -----------------------------------------------------------------------------------------------
@@ -369,15 +441,15 @@ def _changed(own: TreatmentSummary, like: TreatmentSummary, accept: Collection[s
 
 def current_regime(levels: RunLevels, margin: float) -> int:
     """Return the first run of the current regime."""
-    steps = between_runs.history(levels.values, margin)
+    steps = find_steps(levels.values, margin)
     return steps[-1].first if steps else 0
 
 
 def noise_floor(levels: RunLevels, treatment: TreatmentSummary, margin: float) -> NoiseFloorReport | None:
     """Return by how much runs of the current regime differ; None if there are too few of them."""
     since = current_regime(levels, margin)
-    standing_out = _newest(levels, since, margin)
-    regime = levels.part(since, len(levels) - (standing_out.new if standing_out is not None else 0))
+    new = standing_out(levels, since, margin)
+    regime = levels.part(since, len(levels) - (new.new if new is not None else 0))
     if len(regime) < MIN_ARCHIVE:
         return None
     reach = between_runs.next_run(regime)
@@ -397,25 +469,20 @@ def changes_of(
     runs: Sequence[RunSummary], levels: RunLevels, treatment: TreatmentSummary, margin: float
 ) -> list[ChangeReport]:
     """Return the steps in the history of a treatment, and its newest runs if they stand out."""
-    steps = between_runs.history(levels.values, margin)
+    steps = find_steps(levels.values, margin)
     ends = [*(step.first for step in steps[1:]), *([len(levels)] if steps else [])]
     found = [
-        _change_report(runs[step.first], treatment, "step", end - step.first, step.difference, step.p)
+        _change_report(
+            runs[step.first], treatment, "step", end - step.first, (step.difference, step.interval), TREND_P
+        )
         for step, end in zip(steps, ends, strict=True)
     ]
-    new = _newest(levels, steps[-1].first if steps else 0, margin)
+    new = standing_out(levels, steps[-1].first if steps else 0, margin)
     if new is not None:
-        found.append(_change_report(runs[-new.new], treatment, "newest", new.new, new.difference, new.p))
+        found.append(
+            _change_report(runs[-new.new], treatment, "newest", new.new, (new.difference, new.interval), new.p)
+        )
     return found
-
-
-def _newest(levels: RunLevels, since: int, margin: float) -> Prediction | None:
-    """Return the newest runs if they stand out from the regime before them, by the smaller p; None if they do not."""
-    found = (between_runs.newest(levels, since, count) for count in NEWEST)
-    standing_out = [
-        new for new in found if new is not None and new.p < TREND_P and abs(new.difference) > math.log1p(margin)
-    ]
-    return min(standing_out, key=lambda new: new.p, default=None)
 
 
 def _change_report(
@@ -423,12 +490,23 @@ def _change_report(
     treatment: TreatmentSummary,
     kind: Literal["step", "newest"],
     count: int,
-    difference: float,
+    size: tuple[float, Interval],
     p: float,
 ) -> ChangeReport:
     figure = treatment.figure
+    difference, interval = size
     words: tuple[Word, Word] = ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")
     word = words[0] if (difference > 0.0) == (figure.direction == "lower") else words[1]
     return ChangeReport(
-        treatment.title, figure.name, kind, run.file, run.created, count, math.exp(difference), p, word
+        name=treatment.title,
+        figure=figure.name,
+        kind=kind,
+        since=run.file,
+        created=run.created,
+        runs=count,
+        ratio=math.exp(difference),
+        low=math.exp(interval.low),
+        high=math.exp(interval.high),
+        p=p,
+        word=word,
     )

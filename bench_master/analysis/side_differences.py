@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench_common.errors import UsageError, did_you_mean
+from bench_common.safe_text import shorten
 from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.run_checks import Pair
 from bench_master.analysis.verdict_types import DifferenceClass, PropertyReport
@@ -132,4 +133,4 @@ def check_accepted(
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= MAX_VALUE_CHARS else f"{value[:MAX_VALUE_CHARS]}..."
+    return shorten(value, MAX_VALUE_CHARS)

@@ -127,6 +127,70 @@ class OperationReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TransferReport:
+    """What one operation on objects moved."""
+
+    per_s: float | None
+    """Successful operations per second of the measured trials."""
+    content_bytes: int
+    """Bytes of content that successful ones sent or received."""
+    mb_per_s: float | None
+    """These per second of the measured trials, in 1,000,000 bytes."""
+    retries: int
+    """Tries that failed before the last one, also of operations that failed."""
+    redrawn: int
+    """How many of them took the place of another operation, for want of an object."""
+    first_byte_error_s: float
+    """The most by which a first byte may be stamped late."""
+    slowest_transaction: str | None
+    """What the store called the request of the slowest job; None if it did not name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointReport:
+    """The operations of one endpoint of an object store."""
+
+    endpoint: int
+    """Its place among the endpoints, from 0."""
+    url: str | None
+    """Its URL; None where the store named it and not the scenario."""
+    n: int
+    """Successful operations."""
+    errors: int
+    """Failed operations."""
+    retries: int
+    """Tries that failed before the last one."""
+    per_s: float | None
+    """Successful operations per second of the measured trials."""
+    mb_per_s: float | None
+    """Bytes of content per second of the measured trials, in 1,000,000 bytes."""
+    mean_s: float | None
+    """Mean duration."""
+    percentiles_s: Mapping[str, float | None] = field(metadata={INLINE: "{}_s"})
+    """Percentiles by name, within 0.2 %."""
+    max_s: float | None
+    """Longest duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsReport:
+    """What the jobs of a treatment moved between worker and object store."""
+
+    content_bytes: int
+    """Bytes of content that successful operations sent or received."""
+    mb_per_s: float | None
+    """These per second of the measured trials, in 1,000,000 bytes."""
+    retries: int
+    """Tries that failed before the last one, also of operations that failed."""
+    redrawn: int
+    """How many jobs did another operation than the one drawn, for want of an object."""
+    operations: Mapping[str, TransferReport]
+    """Each operation by name, also those of first bytes, which move nothing themselves."""
+    endpoints: Sequence[EndpointReport]
+    """The endpoints that were used."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetricReport:
     """A metric of a workload over the trials of a treatment."""
 
@@ -134,6 +198,8 @@ class MetricReport:
     """Its unit."""
     direction: str | None
     """``higher`` or ``lower`` is better; None if undeclared."""
+    primary: bool
+    """Whether the workload marks it as primary, or treatments are compared by it."""
     n: int
     """Trials that gave it."""
     median: float | None
@@ -257,7 +323,9 @@ class PackingTrialReport:
     memory_before_bytes: int
     """Memory in use before the first container."""
     memory_per_container_bytes: float | None
-    """Additional memory in use during the hold, per container."""
+    """Additional memory in use during the hold, per container; see `memory_change_per_container_bytes`."""
+    memory_change_per_container_bytes: float | None
+    """How far the host's memory in use changed by itself, per container: less than this is not the containers'."""
     steady: Mapping[str, SampleReport]
     """Readings of the host and the engine during the hold, by name."""
 
@@ -270,6 +338,28 @@ class PackingSummary:
     """Containers per packing; None if there was only warm-up."""
     trials: Sequence[PackingTrialReport]
     """Each packing, warm-up included."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePhaseReport:
+    """What a worker made in a store before the first trial, or deleted after the last one."""
+
+    phase: str
+    """``populate`` or ``clear``."""
+    worker: int
+    """The worker's roster number."""
+    objects: int
+    """Objects made or deleted."""
+    found: int
+    """Objects that were there before the run and were used as they were."""
+    content_bytes: int
+    """Bytes of the objects made."""
+    failed: int
+    """Objects that could not be made or deleted."""
+    seconds: float
+    """How long it took."""
+    reason: str
+    """Why the first of them failed; empty if none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +416,8 @@ class TreatmentReport:
     """Its operations by name, ``job`` and ``response`` last."""
     metrics: Mapping[str, MetricReport]
     """Its metrics by name."""
+    objects: ObjectsReport | None
+    """What its jobs on objects moved; None of other jobs."""
     worker_busy_share: float | None
     """Share of time that the workers' event loops were busy while its jobs ran."""
     worker_lag_max_s: float | None
@@ -340,3 +432,5 @@ class TreatmentReport:
     """CPU time of the hosts by name; None without readings."""
     packing: PackingSummary | None
     """Its packings; None if it packs nothing."""
+    population: Sequence[StorePhaseReport]
+    """What its workers made in a store beforehand, and deleted in the end; empty for jobs without objects."""

@@ -16,8 +16,9 @@ import numpy as np
 
 from bench_common.histogram import RELATIVE_ERROR, Histogram
 from bench_common.records import OPERATION_DONE, Outcome
+from bench_common.stats.reader import has_times
 from bench_common.stats.rows import Columns
-from bench_common.thresholds import Primary, parse_primary
+from bench_common.thresholds import JOBS_PER_S, Primary, parse_primary
 from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator
 from bench_master.analysis.percentiles import group_positions
 from bench_master.plan import is_host_ceiling
@@ -186,7 +187,7 @@ class TrialCollector:
         self._failures = failures
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
-        self._is_timed = not header.get("imported")
+        self._is_timed = has_times(header)
         self.figures: dict[int, Primary] = {
             index: primary_of(treatment)
             for index, treatment in enumerate(self._treatments)
@@ -392,6 +393,8 @@ def primary_of(treatment: Mapping[str, Any]) -> Primary:
         return parse_primary(next(iter(metrics)), names, metrics)
     if treatment.get("open_load"):
         return parse_primary(f"{RESPONSE}.p95", names, metrics)
+    if isinstance(job, Mapping) and job.get("kind") == "objects":
+        return parse_primary(JOBS_PER_S, names, metrics)
     return parse_primary(f"{JOB}.p50", names, metrics)
 
 

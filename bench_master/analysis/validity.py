@@ -19,7 +19,13 @@ from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
 from bench_master.analysis.host_samples import TrialSpan, TrialSpans
-from bench_master.analysis.report_types import ClockDisagreementReport, ClockReport, ResumeReport, TrialOrderReport
+from bench_master.analysis.report_types import (
+    ClockDisagreementReport,
+    ClockReport,
+    HostFindingReport,
+    ResumeReport,
+    TrialOrderReport,
+)
 from bench_master.analysis.treatment_types import DisturbanceReport, OperationReport, TreatmentReport
 from bench_master.formatting import format_seconds, plural
 
@@ -275,6 +281,39 @@ class TrialOrder:
                 "resumed: drift over time may bias these trials against their block"
             )
         return found
+
+
+class Neighbours:
+    """Collects what the doctor found on the hosts before the run; of a resumed run, before its last part."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], HostFindingReport] = {}
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add an event; a malformed one is ignored."""
+        kind, worker = event.get("kind"), event.get("worker")
+        if kind == RESUMED:
+            self._found.clear()
+        elif kind == "host-finding" and type(worker) is int:
+            texts = [event.get(name) for name in ("check", "finding", "advice")]
+            if all(isinstance(text, str) for text in texts):
+                one = HostFindingReport(*map(str, texts))
+                self._found[worker, one.check] = one
+
+    def found(self, worker: int) -> list[HostFindingReport]:
+        """Return what was found on the host of a worker."""
+        return [one for (number, _), one in self._found.items() if number == worker]
+
+    def warnings(self, hosts: Mapping[int, Mapping[str, Any]]) -> list[str]:
+        """Return a warning for each host that was busy; other containers that run may well be idle."""
+        texts = []
+        for worker in dict.fromkeys(number for number, _ in self._found):
+            own = [one for one in self.found(worker) if one.check != "containers"]
+            if own:
+                name = hosts.get(worker, {}).get("host") or f"of worker {worker}"
+                said = "; ".join(f"{one.check}: {one.finding}" for one in own)
+                texts.append(f"host {name} was busy when the run began: {said}; {own[0].advice}")
+        return texts
 
 
 ENGINE_AWAY: Final = "engine-unreachable"

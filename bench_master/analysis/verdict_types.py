@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from bench_master.formatting import format_change, format_value
+from bench_master.analysis.trend_source import TrendSource
+from bench_master.formatting import format_change, format_change_interval, format_value
 from bench_master.verdicts.decision import Word
 
 VERDICTS_FORMAT: Final = "weighbridge-verdicts"
 VERDICTS_VERSION: Final = 1
+EACH_CONFIRMED: Final = "second-run"
+"""How the level of verdicts on a trend is kept (`FamilyReport.control`)."""
 
 WORDS_BY_IMPORTANCE: Final[tuple[Word, ...]] = (
     "slower", "worse", "faster", "better", "inconclusive", "refused", "same"
@@ -49,10 +52,14 @@ class VerdictOptions:
     """Gates that fail, or are undecided, unless they hold, such as ``not slower by 5%``."""
     require_verdict: bool = False
     """Whether each comparison must have a word."""
+    allow_failures: bool = False
+    """Whether jobs may fail, whatever the scenario says."""
     look: int | None = None
     """Judge as the look after so many rounds does, at a run that goes on; None for a report."""
     earlier: tuple[Path, ...] = ()
     """Stats files of earlier runs to compare with, or folders of them."""
+    trend: TrendSource | None = None
+    """Where the trend of earlier runs is that judges the run; None not to ask it."""
 
     @property
     def has_gates(self) -> bool:
@@ -76,6 +83,8 @@ class FlagReport:
     """How large it is, mostly as a share; None for what has no size."""
     text: str
     """All of it in words."""
+    also: Sequence[str] = ()
+    """The kinds of what else was found there, of which the words tell, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +197,8 @@ class ComparisonReport:
     """Lower end of where the next run's ratio is expected (95 %), by earlier runs; None without them."""
     next_high: float | None = None
     """Upper end."""
+    unconfirmed: bool = False
+    """Whether this run stands out from its trend, and a second run must confirm it before a gate fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +212,7 @@ class FamilyReport:
     margin: float
     """Smaller differences are *same*, as a share."""
     control: str
-    """How the level is kept: ``bonferroni-interval``."""
+    """How the level is kept: ``bonferroni-interval``; ``second-run`` of a trend: another run confirms each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +337,12 @@ class ChangeReport:
     """Runs after it, up to the next step."""
     ratio: float
     """The level after it to that before."""
+    low: float
+    """Lower end of the interval of that: at 95 % for a step, at 99.9 % for the newest runs."""
+    high: float
+    """Upper end."""
     p: float
-    """How likely it is by chance."""
+    """How likely it is by chance, at most."""
     word: Word
     """``slower``, ``faster``, ``worse`` or ``better``."""
 
@@ -414,6 +429,16 @@ def change_text(comparison: ComparisonReport) -> str:
     return format_change(comparison.ratio, sided=comparison.verdict in DIRECTED_WORDS)
 
 
+def interval_text(comparison: ComparisonReport, fewest_rounds: int = 0) -> str:
+    """Return the interval of the difference; a dash without one, or where it is the range of fewer rounds."""
+    ends = (comparison.low, comparison.high)
+    if comparison.ratio is None or ends == (None, None) or comparison.rounds < fewest_rounds:
+        return "-"
+    if comparison.scale == "difference":
+        return "[" + ", ".join(signed_value(end, comparison.unit) for end in ends) + "]"
+    return format_change_interval(comparison.low, comparison.high, comparison.ratio)
+
+
 def signed_value(value: float | None, unit: str) -> str:
     """Return a difference in a figure's unit, with its sign."""
     text = format_value(value, unit)
@@ -423,7 +448,8 @@ def signed_value(value: float | None, unit: str) -> str:
 def verdict_line(comparison: ComparisonReport, *, groups: bool = False) -> str:
     """Return a verdict on one line, with what the treatments have in common if there are several groups."""
     group = f" ({comparison.group})" if groups and comparison.group else ""
-    return f"{comparison.verdict.upper()} {comparison.name}{group} {change_text(comparison)}"
+    again = " (unconfirmed: run it again)" if comparison.unconfirmed else ""
+    return f"{comparison.verdict.upper()} {comparison.name}{group} {change_text(comparison)}{again}"
 
 
 def verdict_lines(comparisons: Sequence[ComparisonReport]) -> list[str]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, UsageError
 from bench_common.safe_text import flat_line
+from bench_master.waiting import saying
 from bench_master.worker_query import query_worker
-
-NAME = "build-images"
-HELP = "build the images that scenarios use, with debootstrap if no registry is reachable"
 
 _LIMIT_S: Final = 3600.0
 """Enough for a few images from a slow mirror; every step has its own, shorter limit."""
@@ -69,10 +71,25 @@ def run(options: Options) -> int:
     flags += ["--image-dry-run"] if options.dry_run else []
     flags += ["--verbose"] if options.verbose else []
     flags += ["--image-quiet"] if options.quiet else []
-    for built in query_worker(*flags, timeout_s=_LIMIT_S):
-        if not options.quiet:
-            sys.stdout.write(flat_line(format_result(built)) + "\n")
+    with _contexts(options.names) as contexts:
+        for built in query_worker(*flags, *contexts, timeout_s=_LIMIT_S, doing="building images"):
+            if not options.quiet:
+                sys.stdout.write(flat_line(format_result(built)) + "\n")
     return int(ExitCode.OK)
+
+
+@contextmanager
+def _contexts(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the flags for the image of a worker, if it is wanted: a folder with the wheels of this installation."""
+    from bench_master.fleet.worker_image import IMAGE, write_context
+
+    if IMAGE not in (name.removeprefix("weighbridge/").removesuffix(":latest") for name in names):
+        yield []
+        return
+    with tempfile.TemporaryDirectory(prefix="weighbridge-image-") as folder:
+        with saying("packing this installation"):
+            write_context(Path(folder))
+        yield [f"--image-context={IMAGE}={folder}"]
 
 
 def format_result(built: dict[str, Any]) -> str:

@@ -5,37 +5,41 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Final, Literal
 
 from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, UsageError
 from bench_master.analysis.between import choose_runs, compare_runs
 from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
+from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
-from bench_master.commands.verdict_options import FAILURES, GATES_EPILOG, add_gate_options, baseline_labels, margin
+from bench_master.formatting import DEFAULT_WIDTH, page_of
+from bench_master.options.report import add_schema_option
+from bench_master.options.verdict import FAILURES, GATES_EPILOG, add_gate_options, baseline_labels, margin
 from bench_master.reports.comparison import WRITERS, answer_lines, write_text
-
-NAME = "compare"
-HELP = "compare runs with each other: two builds, a run with earlier ones, or the history of a folder"
+from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions, text_output
+from bench_master.waiting import note, saying
 
 EPILOG = f"""\
 The last one is the new run, those before it are the earlier ones; a folder stands for all stats files in it.
 
-  bench-master compare A.stats.gz B.stats.gz        ratios and what would explain them: two runs carry no word
-  bench-master compare results/ B.stats.gz          B against at least five earlier runs
-  bench-master compare results/ --new B1 B2 B3      the mean of three new runs: finds smaller differences
-  bench-master compare A1 A2 ... A6 --new B1 ... B6 two builds; runs in turns (A1 B1 A2 B2 ...) count as pairs
-  bench-master compare results/                     since when? steps in the history of the runs
+  bench-master compare A.stats.gz B.stats.gz        # ratios and what would explain them: two runs carry no word
+  bench-master compare results/ B.stats.gz          # B against at least five earlier runs
+  bench-master compare results/ --new B1 B2 B3      # the mean of three new runs: finds smaller differences
+  bench-master compare A1 A2 ... A6 --new B1 ... B6 # two builds; runs in turns (A1 B1 A2 B2 ...) count as pairs
+  bench-master compare results/                     # since when? steps in the history of the runs
 
 Runs of another host, scenario or version are left out and named; --accept PROPERTY keeps them.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a gate failed, 2 usage error or no stats file, 3 the new run is incomplete or its file is damaged,
-4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
+Exit codes: 0 ok, 1 a gate failed or jobs of a new run did and nothing allows it, 2 usage error or no stats file, 3 a
+new run is incomplete, a treatment of it has no result, or its file is damaged, 4 a gate could not be judged. 1 takes
+precedence over 3, and 3 over 4.
 """
 
 PROGRESS_INTERVAL_S: Final = 2.0
@@ -70,6 +74,10 @@ class Options:
     """Print the verdicts only, one line each."""
     verbose: bool
     """Name every run and property."""
+    schema: bool = False
+    """Print the JSON Schema of the JSON output; the parser does so, and ends the program."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show it on a terminal."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -107,10 +115,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("text", *WRITERS), default="text", help="format of the output (default: text)"
     )
+    add_schema_option(parser, verdicts_schema, "what --format json prints")
 
 
-def run(options: Options) -> int:
-    """Write the comparison; return the exit code."""
+def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Write the comparison; return the exit code. `names` has how files are called that have no telling name."""
     earlier, new = _sides(options)
     verdicts_options = VerdictOptions(
         margin=options.margin,
@@ -121,19 +130,22 @@ def run(options: Options) -> int:
         require_verdict=options.require_verdict,
     )
     progress = _progress(quiet=options.quiet)
-    fresh, unreadable = read_paths(new, options.failures, progress)
-    past, more = read_paths(earlier, options.failures, progress)
+    with saying("reading the runs"):
+        fresh, unreadable = read_paths(new, options.failures, progress)
+        past, more = read_paths(earlier, options.failures, progress)
+    fresh, past = ([replace(one, file=names.get(one.file, one.file)) for one in runs] for runs in (fresh, past))
     sides = choose_runs(past, fresh, [*unreadable, *more], verdicts_options)
     gates = requested_gates(verdicts_options, ())
     check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
-    verdicts = with_gates(compare_runs(sides, anchor=options.anchor), gates)
+    with saying("comparing the runs"):
+        verdicts = with_gates(compare_runs(sides, anchor=options.anchor), gates)
     _write(verdicts, options)
     for line in unpassed_gates(verdicts.gates):
         tell(f"bench-master: {line}")
-    broken = [run for run in fresh if run.incomplete]
-    for run_ in broken:
-        tell(f"bench-master: {run_.file}: {run_.problem or 'the run is incomplete'}")
-    return int(ExitCode.gravest([ExitCode.INFRASTRUCTURE if broken else ExitCode.OK, verdicts.exit_code]))
+    for run_ in fresh:
+        if run_.exit_code != ExitCode.OK:
+            tell(f"bench-master: {run_.file}: {run_.shortfall or run_.problem or 'the run is incomplete'}")
+    return int(ExitCode.gravest([*(run_.exit_code for run_ in fresh), verdicts.exit_code]))
 
 
 def _sides(options: Options) -> tuple[Sequence[Path], Sequence[Path]]:
@@ -155,15 +167,18 @@ def _progress(*, quiet: bool) -> Callable[[int, int], None]:
         now_s = monotonic()
         if not quiet and read < of and now_s - last_s >= PROGRESS_INTERVAL_S:
             last_s = now_s
-            tell(f"read {read:,} of {of:,} runs")
+            note(f"read {read:,} of {of:,} runs")
 
     return show
 
 
 def _write(verdicts: VerdictsReport, options: Options) -> None:
     if options.format != "text":
-        WRITERS[options.format](verdicts, sys.stdout)
-    elif options.quiet:
-        sys.stdout.write("".join(f"{line}\n" for line in answer_lines(verdicts)))
-    else:
-        write_text(verdicts, sys.stdout, verbose=options.verbose)
+        with page_of(DEFAULT_WIDTH):
+            WRITERS[options.format](verdicts, sys.stdout)
+        return
+    with text_output(options.terminal, paged=True) as out:
+        if options.quiet:
+            out.write("".join(f"{line}\n" for line in answer_lines(verdicts)))
+        else:
+            write_text(verdicts, out, verbose=options.verbose)

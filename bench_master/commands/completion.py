@@ -1,7 +1,8 @@
 """`bench-master completion`: print a script that completes sub-commands, options and names in a shell.
 
 `shtab` writes it from the parser itself, for all three shells, without running this program at each key. What the
-parser cannot say is added here: which arguments are files, and the names of ready-made scenarios and workloads.
+parser cannot say is added here: which arguments are files, and the names of ready-made scenarios, workloads
+and engines.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.engine_traits import engine_names
+from bench_master.commands.man_page import all_sub_commands
 from bench_master.scenario.yaml_tree import builtin_scenarios
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NAME = "completion"
-HELP = "print a script that completes sub-commands, options and names in a shell"
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _EPILOG: Final = """\
@@ -33,6 +34,8 @@ _SCENARIO: Final = "X.yaml"
 """What help calls a scenario: a file, or the name of a ready-made one."""
 _WORKLOADS: Final = (("list-workloads", "NAME"), ("parse-output", "WORKLOAD"), ("import-results", "WORKLOAD"))
 """The arguments that name a workload: sub-command and name in help."""
+_ENGINES: Final = ("weigh", "ENGINE")
+"""The argument that names engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,12 @@ def completion_script(shell: str) -> str:
 
     parser = build_parser()
     scenarios = _files_and_names("_bench_master_scenarios", tuple(builtin_scenarios()))
-    for name, command in parser.sub_commands().items():
+    for name, command in all_sub_commands(parser).items():
         for action in command.arguments:
             if (name, action.metavar) in _WORKLOADS:
                 action.choices = tuple(workload_classes())
+            elif (name, action.metavar) == _ENGINES:
+                action.choices = engine_names()
             elif action.choices is None and action.nargs != 0:
                 words = _kind_of(action, {"file": shtab.FILE, "directory": shtab.DIRECTORY, "scenario": scenarios})
                 if words is not None:
@@ -81,7 +86,7 @@ def _kind_of(action: argparse.Action, kinds: dict[str, Any]) -> Any:
         return kinds["scenario"]
     if metavar.startswith("FILE") or metavar.endswith(".yaml") or metavar == "STATS":
         return kinds["file"]
-    return kinds["directory"] if metavar == "DIR" else None
+    return kinds["directory"] if metavar in ("DIR", "FOLDER") else None
 
 
 def _files_and_names(function: str, names: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`bench-master convert-scenario`: convert a bucketbench definition to a scenario."""
+"""`bench-master convert-scenario`: convert a file of bucketbench or ssbench to a scenario."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 
 from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, UsageError
-from bench_master.bucketbench import DefinitionFlags, scenario_text
-from bench_master.commands.run_options import add_definition_options, add_overhead_option
-
-NAME = "convert-scenario"
-HELP = "convert a bucketbench definition to a scenario, and list what cannot be converted"
+from bench_master.dialects import scenario_text
+from bench_master.options.run import add_definition_options, add_overhead_option
+from bench_master.scenario.model import DefinitionFlags
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +19,11 @@ class Options:
     """The command line of `convert-scenario`."""
 
     file: str
-    """The definition."""
+    """The other tool's file."""
     output: Path | None
     """Where to write the scenario; None: standard output."""
     definition: DefinitionFlags
-    """How to read the definition."""
+    """How to read it."""
     quiet: bool
     """Print no notes."""
 
@@ -33,10 +31,10 @@ class Options:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "run-scenario -f also runs a definition directly; this command prints the scenario that it runs.\n"
-        "Exit codes: 0 converted, 2 the file is not a valid definition."
+        "run-scenario -f also runs such a file directly; this command prints the scenario that it runs.\n"
+        "Exit codes: 0 converted, 2 the file is not valid, or of no such tool."
     )
-    parser.add_argument("file", metavar="OLD.yaml", help="bucketbench definition")
+    parser.add_argument("file", metavar="OLD", help="bucketbench definition or ssbench scenario, in YAML or JSON")
     parser.add_argument(
         "-o", "--output", type=file_name, metavar="NEW.yaml", help="write to NEW.yaml (default: standard output)"
     )
@@ -59,7 +57,7 @@ def run(options: Options) -> int:
 
 def _write_output(text: str, output: Path, old: Path) -> None:
     if output.exists() and output.samefile(old):
-        raise UsageError(f"{output}: this is the definition itself; name another file with -o")
+        raise UsageError(f"{output}: this is the file itself; name another file with -o")
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:

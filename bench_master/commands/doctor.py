@@ -8,24 +8,36 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
+from bench_common.cli import check_choice
+from bench_common.engine_traits import engine_traits
 from bench_common.errors import ExitCode, InfrastructureError
-from bench_common.safe_text import flat_line
-from bench_master.commands.fleet_options import (
-    FleetProgress,
+from bench_common.object_job import Objects
+from bench_common.requirements import DoctorNeeds, StoreNeed, requirements_for_worker, stores_for_worker
+from bench_common.safe_text import flat_line, shorten
+from bench_common.store_access import store_names
+from bench_common.treatment import Guest
+from bench_master.dialects import load_scenario_or_definition
+from bench_master.fleet.fleet import Difference, Fleet, FleetHostReport, differences
+from bench_master.fleet.hosts import FleetHost
+from bench_master.fleet.progress import FleetProgress, report_new_host_keys
+from bench_master.formatting import page_width, plural
+from bench_master.options.fleet import (
     InventoryOptions,
     add_inventory_options,
     launch_spec,
-    report_new_host_keys,
     selected_inventory,
 )
-from bench_master.fleet.fleet import Difference, Fleet, FleetHostReport, differences
-from bench_master.fleet.hosts import FleetHost
-from bench_master.formatting import WIDTH, plural
+from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
+from bench_master.plan import needed_disk_bytes
 from bench_master.run.endpoints import Ports
+from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions, text_output
 from bench_master.worker_query import query_worker
+from workloads.registry import workload_of
 
 QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
 SEVERE_LEVELS: Final = ("problem", "warning")
@@ -33,12 +45,72 @@ MAX_FIELD: Final = 160
 """How much of a value is printed, in characters."""
 
 
-def check_fleet(options: Options) -> int:
+@dataclass(frozen=True, slots=True)
+class ScenarioNeeds:
+    """What the treatments of a scenario need on the hosts that run them."""
+
+    name: str
+    """The scenario."""
+    engines: frozenset[str]
+    """The engines of its treatments."""
+    programs: frozenset[str]
+    """The programs of its native jobs and their services, as they must be on PATH."""
+    stores: tuple[StoreNeed, ...] = ()
+    """The object stores of its jobs."""
+    on_host: DoctorNeeds = DoctorNeeds([], 0)  # noqa: RUF009  it is frozen
+    """What its containers need of their engines, and its jobs of the disk."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The arguments of `bench-worker` that say so."""
+        return ("--doctor-needs", msgspec.json.encode(self.on_host).decode())
+
+
+def scenario_needs(file: str | None) -> ScenarioNeeds | None:
+    """Return what a scenario needs; None without one. Raises what reading a scenario raises."""
+    if file is None:
+        return None
+    scenario = load_scenario_or_definition(file)
+    programs: set[str] = set()
+    for treatment in scenario.treatments:
+        if isinstance(treatment.job, Guest) and engine_traits(treatment.engine).runs_on_host:
+            its = workload_of(treatment.job)
+            programs |= {its.binary, *(service.binary for service in its.services)}
+    engines = frozenset(one.engine for one in scenario.treatments if not isinstance(one.job, Objects))
+    stores = {need: None for one in scenario.treatments for need in stores_for_worker([one], one.environment or "")}
+    environments = dict.fromkeys(treatment.environment or "" for treatment in scenario.treatments)
+    required = [need for place in environments for need in requirements_for_worker(scenario.treatments, place)]
+    on_host = DoctorNeeds(list(dict.fromkeys(required)), needed_disk_bytes(scenario))
+    return ScenarioNeeds(scenario.name, engines, frozenset(programs - {""}), tuple(stores), on_host)
+
+
+def needed_findings(
+    findings: Sequence[Mapping[str, Any]], needs: ScenarioNeeds | None
+) -> Sequence[Mapping[str, Any]]:
+    """Return the findings for a scenario: without other engines and programs; what it lacks is a problem."""
+    if needs is None:
+        return findings
+    found: list[Mapping[str, Any]] = []
+    for finding in findings:
+        check, text, value = str(finding["check"]), str(finding["finding"]), str(finding["value"])
+        if check not in ("engine", "tools"):
+            found.append(finding)
+            continue
+        # What is missing is the value of its finding; a program that is there is the first word, before its place.
+        wanted = needs.engines if check == "engine" else needs.programs
+        lacks = text.startswith(f"{value}: ") if check == "engine" else finding["level"] != "ok"
+        if wanted & {value, text.partition(":")[0]}:
+            found.append({**finding, "level": "problem"} if lacks else finding)
+    return found
+
+
+def check_fleet(options: Options, needs: ScenarioNeeds | None = None) -> int:
     """Check every host, print findings and differences; return the exit code."""
     inventory = selected_inventory(options.fleet)
     spec = launch_spec(options.fleet, inventory)
     with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
-        results = fleet.query(QUERIES)
+        doctor = (*QUERIES[0], *_store_flags(options, needs), *(needs.flags if needs is not None else ()))
+        results = fleet.query((doctor, *QUERIES[1:]))
     report_new_host_keys(spec.known_hosts, quiet=options.quiet)
     reports: list[FleetHostReport] = []
     failed: dict[str, str] = {}
@@ -47,12 +119,14 @@ def check_fleet(options: Options) -> int:
         if isinstance(result, InfrastructureError):
             failed[host.name] = str(result)
         else:
-            reports.append(host_report(host, result))
+            report = host_report(host, result)
+            reports.append(replace(report, findings=needed_findings(report.findings, needs)))
     found = differences(reports)
     if options.format == "json":
         sys.stdout.write(json.dumps(_document(reports, failed, found), indent=2) + "\n")
     else:
-        sys.stdout.write(render_fleet(reports, failed, found))
+        with text_output(options.terminal, paged=True) as out:
+            out.write(render_fleet(reports, failed, found))
     unfit = any(finding["level"] == "problem" for report in reports for finding in report.findings)
     return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
 
@@ -73,7 +147,7 @@ def host_report(host: FleetHost, results: Sequence[Sequence[Mapping[str, Any]]])
 
 
 def render_fleet(reports: Sequence[FleetHostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
-    """Return the hosts with their problems and warnings, and how they differ, in 80 columns."""
+    """Return the hosts with their problems and warnings, and how they differ, as wide as the page."""
     lines: list[str] = []
     for name, reason in failed.items():
         lines += _wrap_fleet(f"{name}: check failed: {reason}", "")
@@ -91,13 +165,14 @@ def render_fleet(reports: Sequence[FleetHostReport], failed: Mapping[str, str], 
     for difference in found:
         lines += _wrap_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
         for value, hosts in difference.values.items():
-            shown = value if len(value) <= MAX_FIELD else value[: MAX_FIELD - 3] + "..."
-            lines += _wrap_fleet(f"{', '.join(hosts)}: {shown}", "      ")
+            lines += _wrap_fleet(f"{', '.join(hosts)}: {shorten(value, MAX_FIELD)}", "      ")
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _wrap_fleet(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+    return textwrap.wrap(
+        text, page_width(), initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    )
 
 
 def _document(
@@ -125,9 +200,6 @@ def _document(
     return {"hosts": hosts, "failed": dict(failed), "differences": rows}
 
 
-NAME = "doctor"
-HELP = "check whether this machine is fit to measure, and advise what to fix"
-
 EPILOG: Final = """\
 Each finding is a problem (this machine cannot measure until it is fixed), a warning (results are noisier or less
 comparable than they could be), a note (worth knowing), or ok. With -q only problems and warnings are shown.
@@ -146,12 +218,20 @@ class Options:
 
     fleet: InventoryOptions
     """The hosts to check; none: this machine."""
+    file: str | None
+    """A scenario: check what it needs; None: what any scenario may need."""
     directory: tuple[str, ...]
     """Directories for stats files, to check for space."""
     format: str
     """``text`` or ``json``."""
     quiet: bool
     """Show problems and warnings only."""
+    stores: tuple[str, ...] = ()
+    """Object stores to log in to, as ``STORE`` or ``STORE:PROFILE``."""
+    credentials: StoreFlags = NO_STORE_FLAGS
+    """How to log in to those without a profile."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show the findings on a terminal."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -161,6 +241,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument_group("hosts of an inventory (compared with each other, too)"),
         required=False,
     )
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="X.yaml",
+        help="check what this scenario needs (a file or a ready-made one): engines, programs, images, disk, stores",
+    )
+    parser.add_argument(
+        "--store",
+        dest="stores",
+        action="append",
+        default=[],
+        metavar="STORE[:PROFILE]",
+        help="log in to an object store, such as swift or s3:lab (a profile of stores.yaml); repeatable",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
     parser.add_argument(
         "--directory",
@@ -169,31 +263,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory that stats files will go to; repeatable (default: the working and the temporary directory)",
     )
+    add_store_options(parser.add_argument_group(STORE_OPTIONS))
 
 
 def run(options: Options) -> int:
     """Check and print the findings; return the exit code."""
+    options.credentials.apply(quiet=options.quiet)
     if options.fleet.inventory is not None:
-        return check_fleet(options)
+        return check_fleet(options, scenario_needs(options.file))
     ports = Ports()
     flags = ["--doctor"]
     for port in (ports.control, ports.results, ports.work):
         flags += ["--doctor-port", str(port)]
     for directory in options.directory:
         flags += ["--doctor-directory", directory]
-    findings = query_worker(*flags)
+    needs = scenario_needs(options.file)
+    flags += _store_flags(options, needs)
+    flags += needs.flags if needs is not None else ()
+    findings = needed_findings(query_worker(*flags, doing="checking this machine"), needs)
     shown = LEVELS[:2] if options.quiet else LEVELS
     findings_shown = [finding for finding in findings if finding["level"] in shown]
     if options.format == "json":
         sys.stdout.write(json.dumps(findings_shown, indent=2) + "\n")
     else:
-        sys.stdout.write(render(findings_shown, findings))
+        with text_output(options.terminal, paged=True) as out:
+            out.write(render(findings_shown, findings))
     unfit = any(finding["level"] == "problem" for finding in findings)
     return int(ExitCode.INFRASTRUCTURE if unfit else ExitCode.OK)
 
 
+def _store_flags(options: Options, needs: ScenarioNeeds | None) -> list[str]:
+    """Return the flags of the query for the stores that are named, and those of the scenario."""
+    wanted = list(needs.stores) if needs is not None else []
+    for text in options.stores:
+        store, _, profile = text.partition(":")
+        wanted.append(StoreNeed(check_choice(store, store_names(), what="store"), profile))
+    return [word for need in wanted for word in ("--doctor-store", msgspec.json.encode(need).decode())]
+
+
 def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the `shown` findings, most severe first, and a verdict on all `findings`; 80 columns."""
+    """Return a table of the `shown` findings, most severe first, and a verdict on all `findings`."""
     lines = []
     for finding in sorted(shown, key=lambda finding: LEVELS.index(finding["level"])):
         head = f"{finding['level']:<{LEVEL_WIDTH}} {finding['check']:<{CHECK_WIDTH}} "
@@ -208,8 +317,10 @@ def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, A
         verdict = f"Fit to measure, with {plural(counts['warning'], 'warning')}: results will be noisier than needed."
     else:
         verdict = "Fit to measure."
-    return "\n".join([*lines, "", *textwrap.wrap(verdict, WIDTH)] if lines else [verdict]) + "\n"
+    return "\n".join([*lines, "", *textwrap.wrap(verdict, page_width())] if lines else [verdict]) + "\n"
 
 
 def _wrap(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [first]
+    return textwrap.wrap(
+        text, page_width(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    ) or [first]

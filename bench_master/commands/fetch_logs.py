@@ -9,18 +9,14 @@ from pathlib import Path
 
 from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode, InfrastructureError
-from bench_master.commands.fleet_options import (
-    FleetProgress,
+from bench_master.fleet.fleet import Fleet
+from bench_master.fleet.progress import FleetProgress, report_new_host_keys
+from bench_master.options.fleet import (
     InventoryOptions,
     add_inventory_options,
     launch_spec,
-    report_new_host_keys,
     selected_inventory,
 )
-from bench_master.fleet.fleet import Fleet
-
-NAME = "fetch-logs"
-HELP = "fetch the logs of the workers of an inventory"
 
 DEFAULT_DIRECTORY = Path("weighbridge-logs")
 

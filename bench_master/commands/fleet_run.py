@@ -10,28 +10,22 @@ from dataclasses import replace
 from bench_common.cli import tell
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
-from bench_master.commands.fleet_options import (
-    FleetProgress,
-    InventoryOptions,
-    launch_spec,
-    report_new_host_keys,
-    selected_inventory,
-    warn_duplicate_hosts,
-)
-from bench_master.commands.run_options import RunOptions
 from bench_master.commands.run_signals import interruptible
+from bench_master.fleet import FleetWorkers
 from bench_master.fleet.fleet import Fleet, started_workers
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import IN_USE, STARTED, WorkerOutcome
+from bench_master.fleet.progress import FleetProgress, report_new_host_keys
+from bench_master.options.fleet import (
+    launch_spec,
+    selected_inventory,
+    warn_duplicate_hosts,
+)
+from bench_master.options.run import RunOptions
 from bench_master.run.endpoints import Ports
 
 ANY_ADDRESS = "*"
 LOOPBACK = "127.0.0.1"
-
-
-def expected_worker_names(options: InventoryOptions) -> frozenset[str]:
-    """Return the names of the workers that start if no host fails."""
-    return frozenset(selected_inventory(options).worker_names) if options.inventory is not None else frozenset()
 
 
 def bind_ip_for(options: RunOptions) -> str:
@@ -44,19 +38,16 @@ def bind_ip_for(options: RunOptions) -> str:
 
 
 @contextmanager
-def fleet_workers(options: RunOptions, wanted: frozenset[str] = frozenset()) -> Iterator[frozenset[str]]:
-    """Start the workers of the inventory and yield their names, none without an inventory; stop them afterwards.
+def fleet_workers(options: RunOptions, wanted: frozenset[str] = frozenset()) -> Iterator[FleetWorkers]:
+    """Start the workers of the inventory and yield them; stop them afterwards.
 
     `wanted` are the environments that the plan names. Raises `UsageError` if no host can be one of them, before
     anything starts, and `InfrastructureError` if no worker could start.
     """
-    if options.fleet.inventory is None:
-        yield frozenset()
-        return
     if options.network.insecure:
         raise UsageError("--insecure: the workers of an inventory always have keys; leave it out")
     inventory = selected_inventory(options.fleet)
-    alone = not options.workers.local_workers and not options.workers.expect
+    alone = not options.local_workers and not options.workers.expect
     if alone:
         _check_environments(inventory, wanted)
     _check_reachable(options, inventory)
@@ -80,7 +71,8 @@ def fleet_workers(options: RunOptions, wanted: frozenset[str] = frozenset()) -> 
             _check_outcomes(outcomes, require_all=options.start.require_all)
             if alone:
                 _check_started(inventory, outcomes, wanted)
-            yield frozenset(outcome.worker for outcome in started_workers(outcomes))
+            names = frozenset(outcome.worker for outcome in started_workers(outcomes))
+            yield FleetWorkers(names, fleet.explain_end)
         finally:
             _stop_workers(inventory, _hosts_with_workers(inventory, launched), fleet)
 

@@ -15,15 +15,17 @@ from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.units import parse_duration
 from bench_master.formatting import plural
 from bench_master.imported import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
+from bench_master.imported.ssbench import read_run, write_stat_import
+from bench_master.waiting import saying
 from workloads.registry import workload
 
 if TYPE_CHECKING:
     from bench_common.treatment import Scalar
 
-NAME = "import-results"
-HELP = "make a stats file of benchmark outputs measured elsewhere, to report and compare them like a run"
 
 _RESERVED_LABELS = frozenset({"environment", "engine"})
+SSBENCH = "ssbench"
+"""What stands in the place of a workload for stat files of ssbench."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Options:
     """The command line of `import-results`."""
 
     workload: str
-    """The workload that printed the outputs."""
+    """The workload that printed the outputs, or `SSBENCH`."""
     file: tuple[str, ...]
     """Outputs or monitor logs; ``-`` is standard input."""
     environment: str
@@ -57,9 +59,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "A file holds one run or several, with other lines between them; or numbers on each line (--metric names\n"
         "what each column measures); or the log of a monitor of CPU, memory, disk or load average.\n"
-        "What the files do not say stays unknown; what they say is shown as labels."
+        "What the files do not say stays unknown; what they say is shown as labels.\n"
+        "With WORKLOAD ssbench: stat files of ssbench (.stat, .stat.gz); each is a trial, with times.\n\n"
+        "Exit codes: 0 ok, 2 usage error, or no run in the files, 3 every run in them failed."
     )
-    parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads)")
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads), or ssbench"
+    )
     parser.add_argument(
         "file", metavar="FILE", nargs="+", help="output or monitor log, plain or gzip; -: standard input"
     )
@@ -90,6 +96,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options) -> int:
     """Write the stats file and print a summary; return the exit code."""
+    if options.workload == SSBENCH:
+        return _import_stat_files(options)
     what = ImportSpec(
         workload=workload(options.workload),
         environment=options.environment,
@@ -100,7 +108,8 @@ def run(options: Options) -> int:
         interval_s=_interval(options.interval),
     )
     before = "" if options.before_each is None else decode_text(*read_bytes(options.before_each))
-    empty = [file for file in options.file if not _import_file(what, file, options.metric, before)]
+    with saying(f"reading {plural(len(options.file), 'file')}"):
+        empty = [file for file in options.file if not _import_file(what, file, options.metric, before)]
     if not what.runs and not what.monitors:
         raise UsageError(f"no run of {what.workload.name} in {', '.join(options.file)}; nothing imported")
     write_import(options.stats_file, what)
@@ -115,6 +124,39 @@ def run(options: Options) -> int:
         runs = plural(len(what.runs), "run")
         tell(f"{runs} imported{failed}{logs}")
         tell(f"stats file: {options.stats_file}")
+    if what.runs and what.failed == len(what.runs):
+        tell("bench-master: every run failed, so there is no result")
+        return int(ExitCode.INFRASTRUCTURE)
+    return int(ExitCode.OK)
+
+
+def _import_stat_files(options: Options) -> int:
+    """Import files of ssbench; return the exit code."""
+    for flag, value in (
+        ("metric", options.metric),
+        ("before-each", options.before_each),
+        ("interval", options.interval),
+    ):
+        if value is not None:
+            raise UsageError(f"--{flag} {value}: stat files of ssbench have all of their own values; leave it out")
+    runs = [read_run(file) for file in options.file]
+    told = write_stat_import(
+        options.stats_file,
+        runs,
+        labels={"environment": options.environment, "engine": options.engine, **dict(map(_label, options.label))},
+        run_id=f"imported-{secrets.token_hex(6)}",
+        argv=["bench-master", *sys.argv[1:]],
+    )
+    for line in told:
+        tell(line)
+    done, failed = sum(run.done for run in runs), sum(len(run.failures) for run in runs)
+    if not options.quiet:
+        also = f", {failed:,} of them failed" if failed else ""
+        tell(f"{plural(len(runs), 'run')} of ssbench imported: {plural(done + failed, 'job')}{also}")
+        tell(f"stats file: {options.stats_file}")
+    if not done:
+        tell("bench-master: every job failed, so there is no result")
+        return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench_common.cli import tell
+from bench_common.errors import InfrastructureError, UsageError
 from bench_common.keys import (
     ALLOW_LIST_FILE,
     KeyProvisioner,
@@ -20,9 +21,6 @@ from bench_common.keys import (
     validate_name,
     worker_file,
 )
-
-NAME = "keygen"
-HELP = "make keys for the master and its workers, list and revoke them"
 
 EPILOG: Final = """\
 The first call makes the master's key. Each --worker gets its own key file, which you move to that host, and a line
@@ -66,12 +64,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: Options) -> int:
     """Make, list or revoke keys; return the exit code."""
     directory = options.dir or default_directory()
-    if options.list:
-        _list(directory)
-    elif options.revoke:
-        _revoke(directory, options.revoke)
-    else:
-        _create_keys(directory, options.worker)
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"--dir {directory}: is a file; name a directory for the keys")
+    try:
+        if options.list:
+            _list(directory)
+        elif options.revoke:
+            _revoke(directory, options.revoke)
+        else:
+            _create_keys(directory, options.worker)
+    except OSError as error:
+        raise InfrastructureError(f"{error.filename or directory}: {error.strerror or error}") from error
     return 0
 
 

@@ -8,24 +8,19 @@ from dataclasses import dataclass, replace
 
 from bench_common.cli import tell
 from bench_common.errors import ExitCode, UsageError
-from bench_master.commands.fleet_options import (
+from bench_master.fleet.fleet import Fleet
+from bench_master.fleet.progress import FleetProgress, exit_code_for, print_outcomes, report_new_host_keys
+from bench_master.formatting import tab_separated
+from bench_master.options.fleet import (
     DiscoveryOptions,
-    FleetProgress,
     InventoryOptions,
     add_discovery_options,
     add_inventory_options,
-    exit_code_for,
     launch_spec,
     open_discovery,
-    print_outcomes,
-    report_new_host_keys,
     selected_inventory,
 )
-from bench_master.fleet.fleet import Fleet
-from bench_master.formatting import tab_separated
-
-NAME = "kill-workers"
-HELP = "stop the workers of an inventory, or those that wait for this master"
+from bench_master.waiting import saying
 
 EPILOG = """\
 With -i it connects to each host and stops the workers that start-workers started there: a worker that does not
@@ -65,7 +60,8 @@ def run(options: Options) -> int:
     if options.purge or options.fleet.only:
         raise UsageError(f"{'--purge' if options.purge else '--only'} needs an inventory: give -i HOSTS.yaml")
     with open_discovery(options.discovery, fleet=False) as discovery:
-        present = discovery.gather(options.discovery.wait)
+        with saying(f"listening for {options.discovery.wait:g} s"):
+            present = discovery.gather(options.discovery.wait)
         discovery.send_home()
     for worker in present:
         row = (worker.worker_id, str(worker.info.get("host", "unknown")), "asked to exit")

@@ -11,13 +11,9 @@ from textwrap import fill
 from typing import Any
 
 from bench_common.safe_text import flat_line, one_line
-from bench_master.formatting import tab_separated
+from bench_master.formatting import page_width, tab_separated
 from bench_master.worker_query import query_worker
 
-NAME = "list-engines"
-HELP = "list the engines that are usable on this machine, and why the others are not"
-
-WIDTH = 80
 _COLUMNS = ("engine", "usable", "version", "endpoint")
 _UNENFORCED = "setting."
 _UNSUPPORTED = "operation."
@@ -44,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options) -> int:
     """Ask this machine's bench-worker and print the list; an unusable engine is a result, not an error."""
-    statuses = query_worker("--list-engines")
+    statuses = query_worker("--list-engines", doing="asking the engines of this machine")
     chosen = options.format or ("table" if sys.stdout.isatty() else "tsv")
     render = {"table": as_table, "tsv": as_tsv, "json": as_json}[chosen]
     sys.stdout.write(render(statuses))
@@ -65,8 +61,9 @@ def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(tab_separated(lines)) + "\n"
 
 
-def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
-    """Return an aligned table, and below it problems with advice, in lines of at most `width`."""
+def as_table(statuses: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Return an aligned table, and below it problems with advice, in lines of at most `width` (None: the page's)."""
+    width = page_width() if width is None else width
     rows = [tuple(name.upper() for name in _COLUMNS), *(_row(status) for status in statuses)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS) - 1)]
     lines = []
@@ -74,7 +71,7 @@ def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
         start = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False))
         # A path must be easy to copy: one that does not fit gets its own line.
         fits = len(start) + 2 + len(row[-1]) <= width
-        lines += [f"{start}  {row[-1]}".rstrip()] if fits else [start.rstrip(), f"    {row[-1]}"[:width]]
+        lines += [f"{start}  {row[-1]}".rstrip()] if fits else [start.rstrip(), f"    {row[-1]}"]
     for status in statuses:
         notes = _notes(status)
         if notes:

@@ -12,19 +12,17 @@ from typing import Any
 
 from bench_common.cli import file_name, tell
 from bench_common.errors import ExitCode
-from bench_master.commands.fleet_options import (
+from bench_master.fleet.hosts import FleetHost
+from bench_master.fleet.inventory import load_inventory
+from bench_master.formatting import align_table, plural, tab_separated
+from bench_master.options.fleet import (
     DiscoveryOptions,
     InventoryOptions,
     add_discovery_options,
     open_discovery,
 )
-from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.inventory import load_inventory
-from bench_master.formatting import align_table, plural, tab_separated
 from bench_master.run.discovery import DiscoveredWorker
-
-NAME = "list-workers"
-HELP = "list the workers that wait for this master, and their state"
+from bench_master.waiting import saying
 
 EPILOG = """\
 Listens on the ports of a run, so it does not work during one. CLOCK is the offset of the worker's monotonic clock
@@ -121,7 +119,10 @@ def run(options: Options) -> int:
     hosts: Sequence[FleetHost] = ()
     if options.fleet.inventory is not None:
         hosts = load_inventory(options.fleet.inventory).select(options.fleet.only).hosts
-    with open_discovery(options.discovery, fleet=options.fleet.inventory is not None, asks=True) as discovery:
+    with (
+        open_discovery(options.discovery, fleet=options.fleet.inventory is not None, asks=True) as discovery,
+        saying(f"listening for {options.discovery.wait:g} s"),
+    ):
         present = discovery.gather(options.discovery.wait)
     rows = build_rows(present, hosts, _local_boot_id())
     if options.format == "json":

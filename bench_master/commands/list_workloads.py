@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from workloads.base import Parameter, Workload
 
-NAME = "list-workloads"
-HELP = "list the guest benchmarks, or the parameters and metrics of one"
 
 COLUMNS = ("WORKLOAD", "IMAGE", "SUMMARY")
 PARAMETER_COLUMNS = ("PARAMETER", "TYPE", "DEFAULT", "DESCRIPTION")

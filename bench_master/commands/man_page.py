@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bench_common.cli import CommandParser
 
-NAME = "man-page"
-HELP = "print the manual page in the format of man(7)"
 
 _EPILOG = """\
 To install it:
@@ -45,7 +43,7 @@ def run(options: Options) -> int:
 
 def man_page(parser: CommandParser) -> Iterator[str]:
     """Yield the lines of the page of `parser` and its sub-commands, for ``man -l`` or groff."""
-    name, commands = parser.prog, parser.sub_commands()
+    name, commands = parser.prog, all_sub_commands(parser)
     title, _, summary = (parser.description or "").partition(": ")
     yield f'.TH {name.upper()} 1 "" "{_escape(title)} {_escape(__version__)}"'
     yield ".SH NAME"
@@ -68,6 +66,15 @@ def man_page(parser: CommandParser) -> Iterator[str]:
         yield _escape(usage)
         yield from _groups(sub)
         yield from _preformatted(sub.epilog)
+
+
+def all_sub_commands(parser: CommandParser, words: str = "") -> dict[str, CommandParser]:
+    """Return the parsers of the sub-commands by name; members of a group follow it, after its name."""
+    found: dict[str, CommandParser] = {}
+    for name, sub in parser.sub_commands().items():
+        found[f"{words}{name}"] = sub
+        found |= all_sub_commands(sub, f"{words}{name} ")
+    return found
 
 
 def _groups(parser: CommandParser) -> Iterator[str]:

@@ -16,9 +16,6 @@ from bench_common.errors import ExitCode, ParseError
 from bench_master.imported import decode_text, read_bytes
 from workloads.registry import workload
 
-NAME = "parse-output"
-HELP = "print the metrics in a guest benchmark's output as JSON"
-
 
 @dataclass(frozen=True, slots=True)
 class Options:

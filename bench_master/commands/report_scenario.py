@@ -5,37 +5,44 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import numpy as np
 
-from bench_common.cli import discard_output, escape_output, file_name, tell
+from bench_common.cli import escape_output, file_name, tell
 from bench_common.errors import UsageError
 from bench_common.records import Outcome
-from bench_common.stats.reader import StatsFile
-from bench_master.analysis.verdict_schema import verdicts_schema
+from bench_common.stats.reader import StatsFile, has_times
+from bench_master.analysis.report_schema import report_schema
 from bench_master.analysis.verdict_types import VerdictOptions
-from bench_master.commands.report_options import ReportOptions, add_report_options
-from bench_master.commands.verdict_options import GATES_EPILOG, add_verdict_options
 from bench_master.formatting import plural
-from bench_master.reports import Report, ReportSource, report_named
-
-NAME = "report-scenario"
-HELP = "print the report of a stats file"
+from bench_master.options.report import (
+    ReportOptions,
+    add_report_options,
+    add_schema_option,
+    check_figure,
+    check_writable_report,
+    load_reports,
+    print_report,
+    write_report_file,
+)
+from bench_master.options.verdict import GATES_EPILOG, add_verdict_options
+from bench_master.reports import ReportSource, report_named
+from bench_master.reports.ssbench import FORMATS as SSBENCH_FORMATS
+from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions
+from bench_master.waiting import saying
 
 EPILOG = f"""\
 The text report is one page: -v shows all of it, -q only the verdicts, one on each line.
 The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a threshold or gate failed, 2 usage error or no stats file, 3 the run is incomplete, the stats
-file is damaged, or another version of Weighbridge wrote it, 4 a gate could not be judged. 1 takes precedence over 3,
-and 3 over 4.
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it, 2 usage error or no stats file,
+3 the run is incomplete, a treatment has no result, the stats file is damaged, or another version of Weighbridge wrote
+it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 
@@ -53,17 +60,10 @@ class Options:
     """What to compare with what."""
     rps_histogram: Path | None
     """Where to write the jobs that ended in each second."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show it on a terminal."""
     schema: bool = False
-    """Print the JSON Schema of the verdicts; the parser does so, and ends the program."""
-
-
-class _PrintSchema(argparse.Action):
-    """Prints the schema and ends the program, as ``--version`` does: no stats file is needed."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        """Print it."""
-        sys.stdout.write(json.dumps(verdicts_schema(), indent=2) + "\n")
-        parser.exit()
+    """Print the JSON Schema of the JSON report; the parser does so, and ends the program."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,23 +80,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f",
         "--report-file",
-        type=file_name,
+        type=_report_file,
         metavar="FILE",
-        help="write the report to FILE (default: standard output)",
+        help="write the report to FILE (default, and -: standard output)",
     )
     add_report_options(parser)
-    parser.add_argument(
-        "--schema",
-        action=_PrintSchema,
-        nargs=0,
-        default=False,
-        help="print the JSON Schema (draft 2020-12) of what the JSON report has under `verdicts`",
-    )
+    add_schema_option(parser, report_schema, "the JSON report")
     add_verdict_options(parser.add_argument_group("verdicts"))
     parser.add_argument(
         "-r", "--rps-histogram", type=file_name, metavar="FILE",
-        help="also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas)",
+        help="also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas; with a "
+        "format of ssbench its two columns)",
     )  # fmt: skip
+
+
+def _report_file(text: str) -> Path | None:
+    """Return the file to write; None for standard output."""
+    return None if text == "-" else file_name(text)
 
 
 def run(options: Options) -> int:
@@ -104,21 +104,32 @@ def run(options: Options) -> int:
     for path in filter(None, (options.report_file, options.rps_histogram)):
         if path.resolve() == options.stats_file.resolve():
             raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
+    check_figure(options.report)
     report = report_named(options.report.format)
+    files = load_reports(options.report, options.stats_file, printed=options.report_file is None)
+    if options.report_file is not None:
+        if any(path.resolve() == options.report_file.resolve() for _, path in files):
+            raise UsageError(f"{options.report_file}: two reports go to this file; name two files")
+        check_writable_report(report, options.report_file, options.stats_file)
+    with saying(f"reading {options.stats_file}"):
+        stats = StatsFile(options.stats_file)
+        # Without a header there is no report, and the file to write stays as it is.
+        _ = stats.header
     source = ReportSource(
-        StatsFile(options.stats_file), options.report.pctile, options.verdicts, options.report.detail
+        stats, options.report.pctile, options.verdicts, options.report.detail, options.report.choice
     )
-    # Without a header there is no report, and the file to write stays as it is.
-    _ = source.stats.header
-    if source.stats.header.get("imported"):
-        _check_imported(options, needs_times=report.needs_times)
+    if not has_times(source.stats.header):
+        needs_times = any(each.needs_times for each in (report, *(each for each, _ in files)))
+        _check_imported(options, needs_times=needs_times)
     if options.rps_histogram is not None:
-        _write_rates(source, options.rps_histogram)
+        _write_rates(source, options.rps_histogram, as_ssbench=options.report.format in SSBENCH_FORMATS)
+    # Files first: whoever reads only the first lines of standard output ends the program.
+    for each, path in files:
+        write_report_file(each, source, path)
     if options.report_file is None:
-        _print(report, source)
+        print_report(report, source, options.terminal, paged=True)
     else:
-        with _create_file(options.report_file) as out:
-            report.write(source, out)
+        write_report_file(report, source, options.report_file)
     return _judge(source, options)
 
 
@@ -134,18 +145,9 @@ def _judge(source: ReportSource, options: Options) -> int:
         tell(f"bench-master: {line}")
     if source.incomplete_text:
         tell(f"bench-master: {source.incomplete_text}")
+    elif source.missing_results:
+        tell(f"bench-master: {source.missing_results}")
     return int(source.exit_code())
-
-
-def _print(report: Report, source: ReportSource) -> None:
-    try:
-        report.write(source, sys.stdout)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads the first lines only must learn on stderr that the run is not whole.
-        if not source.incomplete_text:
-            raise
-        discard_output()
 
 
 def _check_imported(options: Options, *, needs_times: bool) -> None:
@@ -162,13 +164,36 @@ def _create_file(path: Path) -> TextIO:
         raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
 
 
-def _write_rates(source: ReportSource, path: Path) -> None:
+def _write_rates(source: ReportSource, path: Path, *, as_ssbench: bool) -> None:
     text = io.StringIO()
-    outside = write_rate_histogram(source, text, delimiter="," if path.suffix == ".csv" else "\t")
+    with saying("counting the jobs of each second"):
+        if as_ssbench:
+            outside = write_ssbench_rates(source, text)
+        else:
+            outside = write_rate_histogram(source, text, delimiter="," if path.suffix == ".csv" else "\t")
     with _create_file(path) as out:
         out.write(text.getvalue())
     if outside:
         tell(f"bench-master: {plural(outside, 'job')} ended outside the run and are not in {path}")
+
+
+def write_ssbench_rates(source: ReportSource, out: TextIO) -> int:
+    """Write ssbench's two columns: the second of the calendar, from 1, and the requests that ended in it.
+
+    Failed requests do not count, those of warm-up trials do. Returns how many ended too late to be in it.
+    """
+    stats = source.stats
+    clock = stats.header.get("clock") or {}
+    unix_ns = int(clock.get("unix_ns", 0)) - stats.began_ns
+    seconds: Counter[int] = Counter()
+    for rows in stats.iter_jobs():
+        at = (rows["end_ns"][rows["outcome"] == Outcome.DONE] + unix_ns) // SECOND_NS
+        seconds.update(Counter(at.tolist()))
+    out.write('"Seconds Since Start","Requests Completed"\n')
+    first = min(seconds, default=0)
+    last = min(max(seconds, default=-1), first + LONGEST_S - 1)
+    out.writelines(f"{second - first + 1},{seconds[second]}\n" for second in range(first, last + 1))
+    return sum(count for second, count in seconds.items() if second > last)
 
 
 SECOND_NS: Final = 1_000_000_000

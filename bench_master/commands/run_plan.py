@@ -9,12 +9,13 @@ import dataclasses
 import json
 import logging
 import secrets
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,18 +24,21 @@ from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.keys import KeyPair
+from bench_common.object_job import Objects
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
 from bench_common.stats.reader import StatsFile, StatsWriter
+from bench_common.store_access import Secret
 from bench_master.analysis.document import build_document
 from bench_master.analysis.looks import take_look
-from bench_master.bucketbench import load_scenario_or_definition
-from bench_master.commands.fleet_run import bind_ip_for
-from bench_master.commands.run_options import LoadOptions, RunOptions, TimeoutOptions
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator.messages import StoppingRule
+from bench_master.dialects import load_scenario_or_definition
+from bench_master.fleet import FleetWorkers
 from bench_master.formatting import plural
+from bench_master.options.load import LoadOptions
+from bench_master.options.run import RunOptions, TimeoutOptions
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress import choose_view
 from bench_master.run.dispatcher import Dispatcher, RunSettings
@@ -48,7 +52,6 @@ from bench_master.run.preflight import PreflightCheck
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
-from bench_master.run.resume import ResumableRun
 from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
@@ -56,7 +59,12 @@ from bench_master.scenario import Scenario
 from bench_master.scenario.load import caveats, parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_master.verdicts.stopping import Look
+from bench_master.waiting import saying
 from workloads.script import job_limit_s
+
+if TYPE_CHECKING:
+    from bench_master.run.resume import ResumableRun
+    from bench_master.web.live_page import LivePage
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +72,8 @@ log = logging.getLogger(__name__)
 class PlanRunner:
     """Runs a plan under a policy, and saves it in `stats`.
 
-    `slots` are those of each local worker, `fleet_names` the names of an inventory's workers. `past` is the run that
-    this one resumes, in its own stats file.
+    `slots` are those of each local worker, `fleet` the workers of an inventory. `past` is the run that
+    this one resumes, in its own stats file. `live_page` shows the run while it goes on.
     """
 
     def __init__(
@@ -77,8 +85,9 @@ class PlanRunner:
         *,
         slots: int,
         stats: Path,
-        fleet_names: frozenset[str],
+        fleet: FleetWorkers,
         past: ResumableRun | None = None,
+        live_page: LivePage | None = None,
     ) -> None:
         self._scenario = scenario
         self._plan = plan
@@ -87,8 +96,10 @@ class PlanRunner:
         self._options = options
         self._slots = slots
         self._stats = stats
-        self._fleet_names = fleet_names
+        self._fleet_names = fleet.names
+        self._explain_end = fleet.explain_end
         self._resumed_run = past
+        self._live_page = live_page
         self._run_id = (KEEP_RUN_PREFIX if options.load.keep else "") + secrets.token_hex(6)
 
     def run(self) -> RunResult:
@@ -97,7 +108,7 @@ class PlanRunner:
         The one place where the parts of a run are put together, each with all that it needs.
         """
         raise_fd_limit(self._policy.expected)
-        require_for_run(self._options.workers.local_workers)
+        require_for_run(self._options.local_workers)
         options, plan, past = self._options, self._plan, self._resumed_run
         network, noop = options.network, options.load.noop
         state = past.state if past is not None else ResumeState()
@@ -116,11 +127,11 @@ class PlanRunner:
             coordinator = self._coordinator(state)
             profiles = Profiles(self._stats) if options.output.profile else None
             dispatcher = Dispatcher(
-                plan, coordinator.roster, hosts, sockets, local_workers, profiles, self._run_settings()
+                plan, coordinator.roster, hosts, sockets, local_workers, profiles, self._run_settings(endpoints)
             )
             recorder = Recorder(
                 make_live_stats(None),
-                choose_view(options.output.progress, sys.stderr, quiet=options.quiet),
+                choose_view(options.output.progress, sys.stderr, quiet=options.quiet, color=options.terminal.color),
                 hosts,
                 dispatcher.take_arrival_times,
                 warnings=state.warnings,
@@ -132,7 +143,7 @@ class PlanRunner:
                 coordinator=coordinator,
                 sockets=sockets,
                 hosts=hosts,
-                preflight=PreflightCheck(() if noop else plan.treatments, dispatcher.send, monotonic),
+                preflight=PreflightCheck(() if noop else plan.treatments, dispatcher.ask, monotonic),
                 dispatcher=dispatcher,
                 services=ServiceBroker(plan.treatments, coordinator.roster, recorder.remark),
                 recorder=recorder,
@@ -141,21 +152,34 @@ class PlanRunner:
             )
             session = Session(
                 parts,
-                SessionOptions(self._scenario.sampling_interval_s, past.state if past is not None else None),
+                SessionOptions(
+                    self._scenario.sampling_interval_s,
+                    past.state if past is not None else None,
+                    fleet_names=self._fleet_names,
+                    explain_end=self._explain_end,
+                    fleet_flags=f" -i {shlex.quote(str(options.fleet.inventory))}" if self._fleet_names else "",
+                    by_hand=self._workers_by_hand(),
+                ),
                 make_live_stats=make_live_stats,
                 open_journal=self._open_journal,
                 judge=self._judge,
+                before_end=self._live_page.finish if self._live_page is not None else None,
             )
             if profiles is not None:
                 profiles.start()
             sockets.open(MessageHandler(parts, session))
             try:
                 local_workers.start()
+                if self._live_page is not None:
+                    from bench_master.web.watched_run import watched_run
+
+                    self._live_page.start(watched_run(self._scenario.name, parts, session))
                 self._print_start_instructions(endpoints)
                 install_signal_handlers(session)
                 result = session.run()
                 if profiles is not None and result.stats is not None:
-                    result.profiles = profiles.finish()
+                    with saying("writing the profiles"):
+                        result.profiles = profiles.finish()
                 return result
             finally:
                 sockets.close()
@@ -206,13 +230,29 @@ class PlanRunner:
             log.exception("a look failed")
             return f"{type(error).__name__}: {error}"
 
-    def _run_settings(self) -> RunSettings:
+    def _store_variables(self, endpoints: Endpoints) -> dict[str, Secret]:
+        """Return what the command line says of object stores, for workers that this process does not start.
+
+        Raises `UsageError` where others could read it on its way.
+        """
+        given = dict(self._options.store.store_values)
+        others = self._policy.expected > self._options.local_workers
+        if not given or not others:
+            return {}
+        if endpoints.bind_ip is not None and not endpoints.curve:
+            raise UsageError(
+                "--insecure: credentials of a store go to other hosts over encrypted connections only: leave "
+                "--insecure out (docs/security.rst), or set ST_*, OS_* or AWS_* or a profile on each host"
+            )
+        return {name: Secret(value) for name, value in self._options.store.variables.items()}
+
+    def _run_settings(self, endpoints: Endpoints) -> RunSettings:
         """Return the fields of the welcome that are the same for every worker."""
         load, past = self._options.load, self._resumed_run
         timeouts = self._options.timeouts.parse()
         # A no-op run has no engine that could be watched.
         overhead = None if load.noop else self._scenario.overhead
-        engines = sorted({treatment.engine for treatment in self._plan.treatments})
+        engines = sorted(self._engines())
         return RunSettings(
             run_id=past.run_label if past is not None else self._run_id,
             master=describe_master(),
@@ -222,6 +262,7 @@ class PlanRunner:
             keep=load.keep,
             sampling_s=self._scenario.sampling_interval_s,
             overhead=overhead.worker_settings(engines) if overhead is not None else None,
+            store_variables=self._store_variables(endpoints),
         )
 
     def _remarks(self) -> list[str]:
@@ -239,6 +280,7 @@ class PlanRunner:
             planned=planned,
             started_ns=monotonic_ns(),
             noop=self._options.load.noop,
+            optional=[treatment.index for treatment in treatments if treatment.optional],
         )
 
     def _open_journal(
@@ -269,16 +311,20 @@ class PlanRunner:
     def _local_workers(self, endpoints: Endpoints, key: KeyPair | None) -> LocalWorkers:
         workers = self._options.workers
         return LocalWorkers(
-            workers.local_workers,
+            self._options.local_workers,
             control=endpoints.local_control,
             directory=endpoints.directory,
             slots=self._slots,
             environment=self._environment(),
-            engines={treatment.engine for treatment in self._plan.treatments},
+            engines=self._engines(),
             master_public=key.public if key is not None else None,
             verbose=self._options.verbose,
             allow_swapoff=workers.allow_swapoff,
         )
+
+    def _engines(self) -> set[str]:
+        """Return the engines of the plan; object stores are none."""
+        return {one.engine for one in self._plan.treatments if not isinstance(one.job, Objects)}
 
     def _environment(self) -> str:
         """Return the environment of the workers of this machine: the one that is named, or the plan's only one."""
@@ -299,7 +345,7 @@ class PlanRunner:
             host = f" --zmq-host {'THIS-HOST' if anywhere else endpoints.bind_ip}"
         port = "" if endpoints.ports.control == CONTROL_PORT else f" --zmq-control-port {endpoints.ports.control}"
         key = " --key FILE" if endpoints.curve else " --insecure" if host else ""
-        here = "" if self._options.workers.local_workers else " (to use this machine, give --workers 1 instead)"
+        here = "" if self._options.local_workers else " (to use this machine, give --workers 1 instead)"
         if not host:
             here = " on this machine; for workers on others: --zmq-bind-ip 0.0.0.0, or -i HOSTS.yaml"
         on_host = any(engine_traits(treatment.engine).runs_on_host for treatment in self._plan.treatments)
@@ -308,11 +354,13 @@ class PlanRunner:
 
     def _workers_by_hand(self) -> int:
         """Return how many of the expected workers somebody else starts."""
-        return self._policy.expected - self._options.workers.local_workers - len(self._fleet_names)
+        return self._policy.expected - self._options.local_workers - len(self._fleet_names)
 
 
 def _bind_ip(options: RunOptions) -> str | None:
     if options.fleet.inventory is not None:
+        from bench_master.commands.fleet_run import bind_ip_for
+
         return bind_ip_for(options)
     return options.network.bind_ip
 
@@ -329,6 +377,7 @@ Group = TypeVar("Group", LoadOptions, TimeoutOptions)
 def stored_options(options: RunOptions) -> dict[str, Any]:
     """Return the options that the header of the stats file keeps."""
     workers = {name: getattr(options.workers, name) for name in WORKER_OPTIONS}
+    workers["local_workers"] = options.local_workers
     earlier = options.rerun_baseline
     rerun = {RERUN_BASELINE: str(earlier.resolve())} if earlier is not None else {}
     return dataclasses.asdict(options.load) | dataclasses.asdict(options.timeouts) | workers | rerun
@@ -346,7 +395,7 @@ def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
     if saved is not None and saved.resolve() != path.resolve():
         raise UsageError(f"--stats-file {saved}: a resumed run continues in {path}: leave it out")
     workers = options.workers
-    if not workers.local_workers and workers.expect is None:
+    if workers.local_workers is None and workers.expect is None:
         workers = dataclasses.replace(
             workers, local_workers=stored.get("local_workers") or 0, expect=stored.get("expect")
         )
@@ -362,11 +411,13 @@ def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
 
 def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group:
     """Return a group with the values in `stored`; raise `UsageError` for a given value that differs."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(group):
-        values[field.name] = value = stored.get(field.name, field.default)
+        value = stored.get(field.name, field.default)
+        # A stats file has lists for tuples.
+        values[field.name] = value = tuple(value) if isinstance(value, list) else value
         if getattr(group, field.name) not in (field.default, value):
-            flag = "--" + field.name.replace("_", "-")
+            flag = "--only" if field.name == "only_labels" else "--" + field.name.replace("_", "-")
             raise UsageError(f"{flag}: {path} started with another value and continues with it: leave it out")
     return dataclasses.replace(group, **values)
 

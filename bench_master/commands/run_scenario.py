@@ -6,8 +6,8 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Collection
-from contextlib import closing
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Final
 import gevent
 import msgspec
 
-from bench_common.cli import MAX_SLOTS, tell, tell_quoted
-from bench_common.errors import ExitCode, InfrastructureError, ScenarioError, UsageError, did_you_mean
+from bench_common.cli import MAX_SLOTS, error_lines, tell, tell_quoted
+from bench_common.errors import (
+    ExitCode,
+    InfrastructureError,
+    ScenarioError,
+    UsageError,
+    WeighbridgeError,
+    did_you_mean,
+)
 from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
@@ -25,42 +32,35 @@ from bench_common.stats.writer import exists_with_content
 from bench_common.treatment import Treatment
 from bench_common.units import format_duration
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.bucketbench import load_scenario_or_definition
-from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
-from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
-from bench_master.commands.run_options import (
-    DEFAULT_DIRECTORY,
-    LoadOptions,
-    OutputOptions,
-    RunOptions,
-    add_run_options,
-    apply_load_options,
-    choose_seed,
-)
+from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.commands.run_plan import PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
-from bench_master.commands.verdict_options import GATES_EPILOG, apply_verdict_options
 from bench_master.coordinator import Policy
+from bench_master.dialects import BUCKETBENCH, load_scenario_or_definition
+from bench_master.fleet import FleetWorkers
 from bench_master.formatting import plural
+from bench_master.options.fleet import InventoryOptions, parse_duration_option, selected_inventory
+from bench_master.options.load import SSBENCH, LoadOptions, apply_load_options, choose_seed, settle_load_options
+from bench_master.options.report import check_figure, load_reports, print_report, write_report_file
+from bench_master.options.run import DEFAULT_DIRECTORY, OutputOptions, RunOptions, add_run_options
+from bench_master.options.verdict import GATES_EPILOG, apply_verdict_options
 from bench_master.plan import Plan, make_plan
 from bench_master.plan_text import ExpectedWorker, named_environments, render_plan
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.local_workers import local_worker_id
-from bench_master.run.resume import ResumableRun
 from bench_master.run.session import RunResult
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import is_again
+from bench_master.scenario.selection import select_treatments
 from bench_master.scenario.yaml_tree import Source
 from bench_master.verdicts.confounds import Difference, parameter_differences
+from bench_master.waiting import saying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench_master.scenario.model import Scenario
-
-
-NAME = "run-scenario"
-HELP = "run a scenario on local or remote workers, save the stats file and print the report"
+    from bench_master.web.live_page import LivePage
 
 
 EPILOG: Final = f"""\
@@ -68,7 +68,8 @@ Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans
 way. The report is one page: -v shows all of it, -q only the verdicts.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a threshold or gate failed, 2 scenario error, 3 run incomplete, 4 a gate could not be judged,
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it (--allow-failures), 2 scenario
+error, 3 run incomplete, a treatment has no result, or an engine or image is missing, 4 a gate could not be judged,
 130 interrupted. 130 takes precedence over 1, 1 over 3, 3 over 4.
 """
 
@@ -86,21 +87,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: RunOptions) -> int:
     """Run the scenario, or continue a run; return the exit code."""
+    options.store.apply(quiet=options.quiet)
     if options.resume is not None:
         return _resume(options)
     if options.more is not None:
         raise UsageError(f"--more {options.more}: it extends a complete run: name its file with --resume FILE")
     assert options.file is not None
-    scenario = _with_options(load_scenario_or_definition(options.file, options.set, options.definition), options)
-    scenario = apply_verdict_options(scenario, options.verdicts)
+    return run_loaded(load_scenario_or_definition(options.file, options.set, options.definition), options)
+
+
+def run_loaded(scenario: Scenario, options: RunOptions) -> int:
+    """Run a scenario, whatever it was loaded from, or print its plan; return the exit code."""
+    verdicts = with_its_trend(options.verdicts, options.output.archive)
+    options = replace(options, load=settle_load_options(scenario, options.load), verdicts=verdicts)
+    scenario = apply_verdict_options(_with_options(scenario, options), options.verdicts)
     seed = choose_seed(scenario, options.load)
-    plan = make_plan(scenario, seed)
-    fleet_names = expected_worker_names(options.fleet)
-    policy, slots = _policy(plan, options, fleet_names)
+    with saying("making the plan"):
+        plan = make_plan(scenario, seed)
+    fleet_names = _expected_names(options.fleet)
+    policy, slots = worker_policy(plan, options, fleet_names)
     if options.dry_run:
-        return print_plan(scenario, plan, options)
+        return print_plan(scenario, _apply_user_count(plan, slots, options.load), options)
     if not options.quiet:
-        if options.load.run_seconds is not None:
+        if options.load.run_seconds is not None and not (scenario.dialect == SSBENCH and len(plan.trials) == 1):
             tell(describe_run_seconds(plan))
         for note in scenario.notes:
             tell(f"note: {note}")
@@ -108,19 +117,43 @@ def run(options: RunOptions) -> int:
     if exists_with_content(stats):
         raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
     check_writable(stats)
+    check_figure(options.report)
+    load_reports(options.report, stats, printed=not options.output.no_report)
+    check_archive(options.output.archive)
     wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
-    with fleet_workers(options, wanted) as fleet_names:
-        policy, slots = _policy(plan, options, fleet_names)
+    with live_page(options.output) as page, _fleet_workers(options, wanted) as fleet:
+        policy, slots = worker_policy(plan, options, fleet.names)
         plan = _apply_user_count(plan, slots, options.load)
-        result = PlanRunner(scenario, plan, policy, options, slots=slots, stats=stats, fleet_names=fleet_names).run()
+        going_on = PlanRunner(scenario, plan, policy, options, slots=slots, stats=stats, fleet=fleet, live_page=page)
+        result = going_on.run()
     restore_signal_handlers()
-    if result.status == "refused" and scenario.dialect:
+    if result.status == "refused" and scenario.dialect == BUCKETBENCH:
         result.reasons.append("to run only the other drivers of the definition: --drivers A,B")
     return finish_run(result, options)
 
 
+def _expected_names(options: InventoryOptions) -> frozenset[str]:
+    """Return the names of the workers that start if no host fails; none without an inventory."""
+    return frozenset(selected_inventory(options).worker_names) if options.inventory is not None else frozenset()
+
+
+def _fleet_workers(options: RunOptions, wanted: frozenset[str] = frozenset()) -> AbstractContextManager[FleetWorkers]:
+    """Start the workers of the inventory, if there is one; without one nothing of a fleet is loaded."""
+    if options.fleet.inventory is None:
+        return nullcontext(FleetWorkers())
+    from bench_master.commands.fleet_run import fleet_workers
+
+    return fleet_workers(options, wanted)
+
+
 def _with_options(scenario: Scenario, options: RunOptions) -> Scenario:
-    """Return the scenario with the treatments and values that the command line adds to it."""
+    """Return the scenario with the treatments that the command line selects and adds, and with its values."""
+    if options.fleet.only and options.fleet.inventory is None:
+        raise UsageError(
+            f"--only {options.fleet.only[0]}: expected LABEL=VALUE, such as --only engine=docker; "
+            "a host's name needs an inventory (-i)"
+        )
+    scenario = select_treatments(scenario, options.load.only_labels)
     if options.rerun_baseline is not None:
         scenario = add_rerun_baseline(scenario, options.rerun_baseline, options.verdicts.accept)
     return apply_load_options(scenario, options.load)
@@ -137,17 +170,25 @@ def describe_run_seconds(plan: Plan) -> str:
 def _resume(options: RunOptions) -> int:
     path = options.resume
     assert path is not None
-    with closing(ResumableRun(path)) as past, run_claim(str(past.header["run_id"])):
+    options = replace(options, verdicts=with_its_trend(options.verdicts, options.output.archive))
+    from bench_master.run.resume import ResumableRun
+
+    with saying(f"reading {path}"):
+        opened = ResumableRun(path)
+    with live_page(options.output) as page, closing(opened) as past, run_claim(str(past.header["run_id"])):
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
             # A gate that nobody judges must not be green.
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
             return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
         options = restore_options(options, past)
+        check_figure(options.report)
+        load_reports(options.report, path, printed=not options.output.no_report)
+        check_archive(options.output.archive)
         scenario = _with_options(resumed_scenario(options, past), options)
         plan = past.with_added_trials(make_plan(scenario, choose_seed(scenario, options.load)))
-        fleet_names = expected_worker_names(options.fleet)
-        _, slots = _policy(plan, options, fleet_names)
+        fleet_names = _expected_names(options.fleet)
+        _, slots = worker_policy(plan, options, fleet_names)
         past.check_plan(_apply_user_count(plan, slots, options.load))
         if options.more is not None:
             plan = past.extended(plan, scenario, options.more)
@@ -160,27 +201,48 @@ def _resume(options: RunOptions) -> int:
         wait_s = past.remaining_lease_s(lease_s)
         if wait_s and not options.quiet:
             tell(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active")
-        gevent.sleep(wait_s)
-        with fleet_workers(options) as fleet_names:
-            policy, slots = _policy(plan, options, fleet_names)
+        with saying("waiting for the workers of the earlier run to end"):
+            gevent.sleep(wait_s)
+        with _fleet_workers(options) as fleet:
+            policy, slots = worker_policy(plan, options, fleet.names)
             plan = _apply_user_count(plan, slots, options.load)
             going_on = PlanRunner(
-                scenario, plan, policy, options, slots=slots, stats=path, fleet_names=fleet_names, past=past
+                scenario,
+                plan,
+                policy,
+                options,
+                slots=slots,
+                stats=path,
+                fleet=fleet,
+                past=past,
+                live_page=page,
             )
             result = going_on.run()
         restore_signal_handlers()
         return finish_run(result, options)
 
 
-def _policy(plan: Plan, options: RunOptions, fleet_names: Collection[str]) -> tuple[Policy, int]:
+def live_page(output: OutputOptions) -> AbstractContextManager[LivePage | None]:
+    """Return what has the live page while it is open, None without one; a port that is taken raises `UsageError`."""
+    if output.web is not None:
+        from bench_master.web.live_page import open_live_page
+
+        return open_live_page(output.web, control=output.web_control, allow_any=output.web_insecure_bind)
+    for flag, given in (("--web-control", output.web_control), ("--web-insecure-bind", output.web_insecure_bind)):
+        if given:
+            raise UsageError(f"{flag}: there is no page without --web; add --web, or leave {flag} out")
+    return nullcontext()
+
+
+def worker_policy(plan: Plan, options: RunOptions, fleet_names: Collection[str]) -> tuple[Policy, int]:
     """Return the policy, and the slots of each local worker; `fleet_names` are the workers of an inventory."""
     workers, load = options.workers, options.load
     expect = workers.expect
     if expect is None:
-        expect = 0 if workers.local_workers or options.fleet.inventory is not None else 1
-    expected = workers.local_workers + expect + len(fleet_names)
+        expect = 0 if options.local_workers or options.fleet.inventory is not None else 1
+    expected = options.local_workers + expect + len(fleet_names)
     if not expected:
-        raise UsageError("--workers 0 --expect 0: no worker would run the jobs; give --workers 1")
+        raise UsageError("--workers 0 --expect 0: no worker would run the jobs; leave both out, and one starts here")
     timeouts = options.timeouts.parse()
     policy = Policy(
         expected=expected,
@@ -217,28 +279,66 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
     if result.stats is None:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)
-        raise InfrastructureError("the run did not start: " + "; ".join(result.reasons))
-    source = ReportSource(StatsFile(result.stats), options.report.pctile, options.verdicts, options.report.detail)
-    if not options.output.no_report:
-        report_named(options.report.format).write(source, sys.stdout)
-        sys.stdout.flush()
-    files = _write_files(result, result.stats, source, options.output)
+        first, *others = result.reasons or ["for no known reason"]
+        raise InfrastructureError(f"the run did not start: {first}", *others)
+    source = ReportSource(
+        StatsFile(result.stats), options.report.pctile, options.verdicts, options.report.detail, options.report.choice
+    )
+    # Files first: whoever reads only the first lines of standard output ends the program.
+    failed = {path: _write_report(name, source, path) for name, path in options.report.files}
+    unprinted = None if options.output.no_report else _print_report(source, options)
+    files = _write_files(result, result.stats, source, options, failed)
     if not options.quiet:
         for line in files:
             tell(line)
     for reason in result.reasons:
         tell_quoted(f"bench-master: {reason}")
-    if result.status == "interrupted" and not result.stats_unwritable:
+    kept = keep_run(result.stats, options.output.archive, quiet=options.quiet)
+    errors = [error for error in (*failed.values(), unprinted) if error is not None]
+    for error in errors:
+        tell_quoted(f"bench-master: {error}")
+    if result.status == "interrupted":
         return int(ExitCode.INTERRUPTED)
     errors_shown = options.report.format == "text" and not options.output.no_report
-    return _exit_code(source, result, errors_shown=errors_shown)
+    codes = [kept, *(error.exit_code for error in errors)]
+    return int(ExitCode.gravest([*codes, _exit_code(source, result, errors_shown=errors_shown)]))
 
 
-def _write_files(result: RunResult, stats: Path, source: ReportSource, output: OutputOptions) -> list[str]:
+def _write_report(name: str, source: ReportSource, path: Path) -> WeighbridgeError | None:
+    """Write a report beside the stats file; return what is wrong, which the other reports do not wait for."""
+    try:
+        write_report_file(report_named(name), source, path)
+    except WeighbridgeError as error:
+        return error
+    return None
+
+
+def _print_report(source: ReportSource, options: RunOptions) -> WeighbridgeError | None:
+    """Print the report; return what is wrong, such as a figure that the run lacks the data of.
+
+    The run is over: it is still said where its file is, and the file still goes into the archive.
+    """
+    try:
+        # Without a pager: a run that nobody watches must end.
+        print_report(report_named(options.report.format), source, options.terminal)
+    except WeighbridgeError as error:
+        return error
+    return None
+
+
+def _write_files(
+    result: RunResult,
+    stats: Path,
+    source: ReportSource,
+    options: RunOptions,
+    failed: Mapping[Path, WeighbridgeError | None],
+) -> list[str]:
     """Write the files beside the stats file; return lines that say where everything is."""
+    output = options.output
     files = [f"stats file: {stats}", *(f"profile: {path}" for path in result.profiles)]
     if output.trace:
         files.append(f"trace: {_save_trace(source, stats)} (open it in ui.perfetto.dev)")
+    files += [f"{name} report: {path}" for name, path in options.report.files if failed[path] is None]
     if not output.no_report:
         files.append(f"report again: bench-master report-scenario -s {shlex.quote(str(stats))}")
     return files
@@ -247,7 +347,7 @@ def _write_files(result: RunResult, stats: Path, source: ReportSource, output: O
 def _save_trace(source: ReportSource, stats: Path) -> Path:
     path = stats.with_name(f"{stats.name.removesuffix('.stats.gz')}.trace.json")
     try:
-        with path.open("w", encoding="utf-8") as out:
+        with path.open("w", encoding="utf-8") as out, saying("writing the trace"):
             report_named("trace").write(source, out)
     except OSError as error:
         raise InfrastructureError(f"{path}: cannot write the trace: {error.strerror}") from error
@@ -265,7 +365,7 @@ def _judge(source: ReportSource, own: ExitCode) -> int:
     """Tell which thresholds and gates failed; return the gravest of their exit codes and `own`."""
     code = ExitCode.gravest([own, source.exit_code()])
     if code != ExitCode.INFRASTRUCTURE:
-        for verdict in () if source.document.run.noop else source.failed_thresholds:
+        for verdict in source.failed_thresholds:
             tell(f"bench-master: threshold failed: {verdict.message}")
     for line in source.failed_gates():
         tell(f"bench-master: {line}")
@@ -281,14 +381,9 @@ def _check_results(source: ReportSource, *, errors_shown: bool) -> ExitCode:
     for row in treatments:
         if row.skipped:
             tell(f"bench-master: optional treatment skipped: {row.title}: {one_line(row.skipped)}")
-    if treatments and all(row.skipped for row in treatments):
-        tell("bench-master: every treatment was skipped, so nothing was measured")
-        return ExitCode.INFRASTRUCTURE
-    barren = sum(not row.jobs.done and not row.skipped for row in treatments)
-    if barren:
-        of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
+    if source.missing_results:
         reason = "" if errors_shown else _most_frequent_error(source.document)
-        tell(f"bench-master: no job succeeded in {of_all}{reason}")
+        tell(f"bench-master: {source.missing_results}{reason}")
         return ExitCode.INFRASTRUCTURE
     return ExitCode.OK
 
@@ -308,7 +403,9 @@ def print_plan(scenario: Scenario, plan: Plan, options: RunOptions) -> int:
         # A no-op run starts nothing, not even services on other hosts.
         plan = replace(plan, treatments=tuple(msgspec.structs.replace(one, placement={}) for one in plan.treatments))
     workers = list(_expected_workers(plan, options)) or [ExpectedWorker()]
-    sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=options.load.look_ahead))
+    with saying("listing the plan"):
+        text = render_plan(scenario, plan, workers, look_ahead=options.load.look_ahead)
+    sys.stdout.write(text)
     return int(ExitCode.OK)
 
 
@@ -316,7 +413,7 @@ def _expected_workers(plan: Plan, options: RunOptions) -> Iterator[ExpectedWorke
     named = named_environments(plan.treatments)
     # Local workers share one environment; a plan that names several leaves it open.
     here = options.workers.environment or ("" if len(named) > 1 else next(iter(named), "local"))
-    for place in range(options.workers.local_workers):
+    for place in range(options.local_workers):
         yield ExpectedWorker(local_worker_id(place), here)
     if options.fleet.inventory is not None:
         for host in selected_inventory(options.fleet).hosts:
@@ -361,7 +458,7 @@ OLD: Final = "baseline"
 NEW: Final = "new"
 _OF_A_BUILD: Final = ("container.", "services.")
 """Parameters in which builds may differ; the others say what is measured."""
-_NOT_NEEDED: Final = frozenset({"published", "thresholds", "baseline", "margin"})
+_NOT_NEEDED: Final = frozenset({"published", "thresholds", "allow_failures", "baseline", "margin"})
 """Keys of the earlier scenario that say nothing about its treatments."""
 _SHOWN: Final = 3
 
@@ -411,9 +508,10 @@ def _earlier_scenario(path: Path) -> Scenario:
         raise UsageError(f"--rerun-baseline {path}: imported results hold no scenario that could be run again")
     kept = {key: value for key, value in document.items() if key not in _NOT_NEEDED}
     try:
-        return parse_scenario(Source(str(path), json.dumps(kept)))
+        scenario = parse_scenario(Source(str(path), json.dumps(kept)))
     except ScenarioError as error:
         raise UsageError(f"--rerun-baseline {path}: its scenario cannot be run by this version: {error}") from error
+    return select_treatments(scenario, header.get("options", {}).get("only_labels") or ())
 
 
 def _labelled(treatment: Treatment, index: int, build: str) -> Treatment:
@@ -434,3 +532,46 @@ def _check(path: Path, differences: Collection[Difference]) -> None:
             f"--rerun-baseline {path}: it measured something else: {shown}{more}; change this scenario with --set, "
             f"or --accept {next(iter(wrong))}"
         )
+
+
+# -- --archive: the run is in its stats file whatever becomes of the archive ----------------------------------------
+
+
+def check_archive(url: str | None) -> None:
+    """Raise the archive's own error where a run could not be added to it; make it where there is none yet."""
+    if url is None:
+        return
+    from bench_master.archive.archive import Archive  # SQLAlchemy takes a while to load
+
+    Archive.open(url or None, create=True).close()
+
+
+def with_its_trend(verdicts: VerdictOptions, url: str | None) -> VerdictOptions:
+    """Return options whose trend is that of the archive which the run is added to, if it is judged by one at all."""
+    if verdicts.trend is None or url is None:
+        return verdicts
+    from bench_master.archive.baseline import ArchiveTrend
+
+    return replace(verdicts, trend=ArchiveTrend(url or None, create=True))
+
+
+def keep_run(stats: Path, url: str | None, *, quiet: bool) -> ExitCode:
+    """Add a run to the archive; where that fails, say how to do it later and return 3."""
+    if url is None:
+        return ExitCode.OK
+    from bench_master.archive.archive import Archive
+
+    try:
+        with saying("adding the run to the archive"), Archive.open(url or None, create=True) as archive:
+            added, where = archive.add(stats), archive.address.shown
+    except (WeighbridgeError, OSError) as error:
+        lines = error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]
+        for line in lines:
+            tell(f"bench-master: the run is not in the archive: {line}")
+        same = "" if not url else " --archive URL" if "://" in url else f" --archive {shlex.quote(url)}"
+        again = f"bench-master archive add {shlex.quote(str(stats))}{same}"
+        tell(f"bench-master: it is whole in {stats}; when the archive works again: {again}")
+        return ExitCode.INFRASTRUCTURE
+    if not quiet:
+        tell(f"archived as {added.id}: {where}")
+    return ExitCode.OK

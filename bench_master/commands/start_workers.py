@@ -10,8 +10,12 @@ import gevent
 
 from bench_common.cli import tell
 from bench_common.errors import ExitCode
-from bench_master.commands.fleet_options import (
-    FleetProgress,
+from bench_master.commands.run_signals import interruptible
+from bench_master.fleet.fleet import Fleet
+from bench_master.fleet.hosts import FleetHost, Inventory, Login
+from bench_master.fleet.progress import FleetProgress, exit_code_for, print_outcomes, report_new_host_keys, stop_all
+from bench_master.formatting import align_table, tab_separated
+from bench_master.options.fleet import (
     InventoryOptions,
     NetworkOptions,
     StartOptions,
@@ -19,21 +23,10 @@ from bench_master.commands.fleet_options import (
     add_key_dir_option,
     add_port_options,
     add_start_options,
-    exit_code_for,
     launch_spec,
-    print_outcomes,
-    report_new_host_keys,
     selected_inventory,
-    stop_all,
     warn_duplicate_hosts,
 )
-from bench_master.commands.run_signals import interruptible
-from bench_master.fleet.fleet import Fleet
-from bench_master.fleet.hosts import FleetHost, Inventory, Login
-from bench_master.formatting import align_table, tab_separated
-
-NAME = "start-workers"
-HELP = "start workers on the hosts of an inventory, where they wait for this master"
 
 EPILOG = """\
 Connects to all hosts at once, finds a Python, installs this version of Weighbridge from here if needed (the host

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 
 from bench_common.cli import error_lines, tell
 from bench_common.errors import ExitCode, UsageError
-from bench_master.bucketbench import load_scenario_or_definition
+from bench_master.dialects import load_scenario_or_definition
 from bench_master.formatting import plural
 from bench_master.scenario import Scenario, scenario_schema
 from bench_master.scenario.keys_run import SCALE
-
-NAME = "validate-scenario"
-HELP = "check scenarios and list all of their errors, or print the JSON Schema of the format"
 
 
 @dataclass(frozen=True, slots=True)

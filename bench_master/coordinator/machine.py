@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from bench_common.records import Outcome
 from bench_common.requirements import unplaced_services
@@ -90,13 +90,37 @@ class Coordinator:
         """Take an event in at time `now` (s); return what is to be done, in order."""
         actions = self._decide(event, now)
         if actions:
-            self._decisions.append((now, _outline(event), [_outline(action) for action in actions]))
+            self._decisions.append((now, *_outline(event, actions)))
         return actions
 
     @property
     def heartbeat_timeout_s(self) -> float:
         """How long a worker may be silent before it is missing."""
         return self._policy.heartbeat_timeout_s
+
+    def activity(self, now: float) -> str:
+        """Return in words what the run is at between its trials; empty while one runs."""
+        if self.phase is Phase.WAITING_FOR_WORKERS:
+            present = sum(member.present for member in self.roster)
+            return f"waiting for workers: {present} of {self._policy.expected} joined"
+        if self.phase is Phase.CLEANUP:
+            late = ", ".join(member.worker_id for member in self.roster if member.present and not member.cleaned_up)
+            deleted = self.scheduler.populations.deleted
+            told = f"; {deleted:,} objects deleted from stores" if deleted else ""
+            return f"removing what the run made on {late}{told}" if late else "cleaning up"
+        if self.phase is Phase.FINISHED:
+            return "the run is over"
+        if self.scheduler.trial is not None:
+            return ""
+        if self.scheduler.populations.filling:
+            return self.scheduler.populations.filling
+        if self._rounds is not None and self._rounds.awaits_look(now):
+            return "judging the comparisons so far"
+        if self._probe is not None:
+            return "measuring the speed of the hosts"
+        if now < self._next_trial_at:
+            return f"pausing for {self._policy.settle_s:g} s after a trial (settle)"
+        return "between two trials"
 
     def story(self) -> str:
         """Return the last events that led to actions, the oldest first, for an error report."""
@@ -116,6 +140,8 @@ class Coordinator:
                 return self._on_packing_reported(event, now)
             case ev.EngineOutage():
                 return self._on_engine_outage(event, now)
+            case ev.ObjectsProgress():
+                return self._on_objects_progress(event, now)
             case ev.SpeedMeasured():
                 return self._on_speed_measured(event, now)
             case ev.Hello():
@@ -317,9 +343,11 @@ class Coordinator:
         )
 
     def _begin_trial(self, now: float) -> list[act.Action]:
-        """Begin the next trial, or first measure the hosts' speed; with none left, clean up."""
+        """Begin the next trial, or first fill the store and measure the hosts' speed; with none left, clean up."""
         if self.interrupts or self.scheduler.exhausted:
             return self._begin_cleanup(now)
+        if self._probe is None and (filling := self.scheduler.begin_population(now)):
+            return filling
         asked = {member.number: member.epoch for member in self.roster if member.present}
         if self._probe is not None or not self._policy.speed_probe or not asked:
             self._probe = None
@@ -335,6 +363,28 @@ class Coordinator:
         member.last_heard_at = now
         probe.asked.pop(member.number, None)
         return self._advance(now)
+
+    def _on_objects_progress(self, event: ev.ObjectsProgress, now: float) -> list[act.Action]:
+        """Give a member more time that fills or clears a store; go on when it was the last one."""
+        member = self.roster.by_epoch(event.epoch)
+        if member is None:
+            return []
+        member.last_heard_at = now
+        share = self.scheduler.shares.get(member.number)
+        if share is not None:
+            share.last_progress_at = now
+        if self.phase is Phase.CLEANUP:
+            self._cleanup_deadline = max(self._cleanup_deadline, now + self._policy.cleanup_timeout_s)
+        populations, objects = self.scheduler.populations, event.fields["objects"]
+        if event.phase == "clear":
+            populations.clearing(event.treatment, member.number, objects)
+        else:
+            found = objects + event.fields["found"]
+            populations.progress(event.treatment, member.number, now, found, over=event.over)
+        if not event.over:
+            return []
+        fields = {"worker": member.number, "treatment": event.treatment, "phase": event.phase, **event.fields}
+        return [act.LogEvent("objects", fields), *(self._advance(now) if self.phase is Phase.RUNNING else [])]
 
     def _advance(self, now: float) -> list[act.Action]:
         """End the trial when every share is done, and begin what follows when it is time."""
@@ -358,10 +408,13 @@ class Coordinator:
     def _pauses(self, now: float) -> bool:
         """Whether the next trial has to wait: for the host to settle, for a look at the trials so far, for probes.
 
-        A trial whose hosts have measured their speed, are gone or took too long begins.
+        A trial whose hosts have measured their speed, are gone or took too long begins; so does one whose workers
+        have filled the store.
         """
         if self.interrupts:
             return False
+        if self.scheduler.populations.waits(self.roster, now):
+            return True
         if self._rounds is not None and self._rounds.awaits_look(now):
             return True
         if self._probe is not None:
@@ -452,6 +505,7 @@ class Coordinator:
         self._cleanup_deadline += seconds
         if self._probe is not None:
             self._probe.deadline += seconds
+        self.scheduler.populations.postpone(seconds)
         if self._abort_deadline is not None:
             self._abort_deadline += seconds
         return [act.LogEvent("master-stalled", {"seconds": seconds})]
@@ -517,11 +571,12 @@ def _refusal(known: Member, event: ev.Hello) -> str:
     return known.barred
 
 
-def _outline(message: ev.Event | act.Action) -> object:
-    """Return an event or action for the story: without the results themselves, which are large."""
-    match message:
-        case ev.ResultsReceived():
-            return ("ResultsReceived", message.epoch, message.sequence, message.tickets)
-        case act.RecordResults():
-            return ("RecordResults", message.number, message.sequence, message.keep)
-    return message
+def _outline(event: ev.Event, actions: list[act.Action]) -> tuple[object, list[Any]]:
+    """Return an event and its actions for the story: without the results themselves, which are large."""
+    if type(event) is not ev.ResultsReceived:
+        return event, actions
+    outlined = [
+        ("RecordResults", one.number, one.sequence, one.keep) if type(one) is act.RecordResults else one
+        for one in actions
+    ]
+    return ("ResultsReceived", event.epoch, event.sequence, event.tickets), outlined

@@ -100,6 +100,20 @@ class EngineOutage:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectsProgress:
+    """A member fills the store for a treatment, or deletes what the run made there.
+
+    `fields` (objects, found, content_bytes, failed, seconds, reason) go to the journal as they are when it is `over`.
+    """
+
+    epoch: int
+    treatment: int
+    phase: Literal["populate", "clear"]
+    over: bool
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class SpeedMeasured:
     """A member has measured its host's speed before a trial."""
 
@@ -159,6 +173,7 @@ Event: TypeAlias = (
     | ResultsReceived
     | PackingReported
     | EngineOutage
+    | ObjectsProgress
     | SpeedMeasured
     | CleanupDone
     | RunRefused
@@ -193,10 +208,12 @@ class DismissWorker:
 
 @dataclass(frozen=True, slots=True)
 class DefineTreatment:
-    """Tell a member what a treatment is, before its first job of it."""
+    """Tell a member what a treatment is, before its first job of it, and which part of its population is its own."""
 
     number: int
     treatment: int
+    part: int = 0
+    parts: int = 1
 
 
 @dataclass(slots=True)
@@ -358,7 +375,9 @@ class Policy:
     abort_timeout_s: float = 15.0
     """How long aborted jobs may take to end, after the second Ctrl-C."""
     cleanup_timeout_s: float = 60.0
-    """How long the workers may take to clean up."""
+    """How long the workers may take to clean up, since they last reported progress."""
+    population_timeout_s: float = 120.0
+    """How long a worker that fills a store may report no progress."""
     user_count: int | None = None
     """How many jobs are in flight over all workers; None: each treatment's own concurrency."""
     look_ahead: bool = True

@@ -8,241 +8,30 @@ error known as coordinated omission). The coordinator decides when a trial may b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
 from typing import Final
-
-import numpy as np
-import numpy.typing as npt
 
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
 from bench_common.requirements import job_workers
-from bench_common.treatment import OpenLoad, Treatment
+from bench_common.treatment import Treatment
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.messages import Policy
-from bench_master.coordinator.roster import Presence, Roster
+from bench_master.coordinator.population import Populations
+from bench_master.coordinator.roster import Member, Presence, Roster
+from bench_master.coordinator.share import (
+    LOOK_AHEAD_PER_MEMBER_S,
+    LOOK_AHEAD_S,
+    MAX_LOOK_AHEAD,
+    MAX_OPEN_JOBS,
+    ArrivalSchedule,
+    Share,
+    worker_quotas,
+)
 from bench_master.plan import Trial, allows_look_ahead
 
-Timestamps = npt.NDArray[np.int64]
-
-DRAW_BLOCK: Final = 4096
-"""How many arrivals are drawn at once, so that a trial of any length takes the same memory."""
-
-
-class ArrivalSchedule:
-    """The arrivals at worker `part` of `parts` in one trial, in nanoseconds from the trial's begin.
-
-    ``constant``: the trial's arrivals are evenly spaced and go round the workers. ``poisson``: each worker has a
-    Poisson process of its own with its part of the rate; together they are one with the whole rate. They end after
-    `count` arrivals, or before `seconds` have passed. `seed` is any number of non-negative integers.
-    """
-
-    def __init__(
-        self,
-        load: OpenLoad,
-        *,
-        seed: tuple[int, ...],
-        part: int,
-        parts: int,
-        count: int | None = None,
-        seconds: float | None = None,
-    ) -> None:
-        self._gap_ns = 1e9 * parts / load.rate_per_s
-        self._offset_ns = 1e9 * part / load.rate_per_s
-        self._remaining = count
-        self._until_ns = math.inf if seconds is None else seconds * 1e9
-        self._random = None
-        if load.process == "poisson":
-            self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*seed, part])))
-        self._drawn = 0
-        self._last_ns = 0.0
-        self._ready: Timestamps = np.zeros(0, np.int64)
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether no more jobs will arrive."""
-        self._refill()
-        return not len(self._ready)
-
-    def take(self, before_ns: float, most: int) -> list[int]:
-        """Take out the arrivals before an instant, at most so many of them; return them in order."""
-        taken: list[int] = []
-        while len(taken) < most:
-            self._refill()
-            count = min(int(np.searchsorted(self._ready, before_ns)), most - len(taken))
-            if not count:
-                break
-            taken += self._ready[:count].tolist()
-            self._ready = self._ready[count:]
-        return taken
-
-    def _refill(self) -> None:
-        """Draw more arrivals when none is ready, unless none is left."""
-        if len(self._ready) or self._remaining == 0:
-            return
-        size = DRAW_BLOCK if self._remaining is None else min(DRAW_BLOCK, self._remaining)
-        if self._random is None:
-            instants = self._offset_ns + self._gap_ns * np.arange(self._drawn, self._drawn + size)
-        else:
-            instants = self._last_ns + np.cumsum(self._random.exponential(self._gap_ns, size))
-        self._drawn += size
-        self._last_ns = float(instants[-1])
-        within = instants[instants < self._until_ns]
-        if len(within) < size:
-            self._remaining = 0
-        elif self._remaining is not None:
-            self._remaining -= size
-        self._ready = np.rint(within).astype(np.int64)
-
-
-LOOK_AHEAD_S: Final = 0.004
-"""About how long the jobs last that wait at a member beyond those that run there: a few round trips."""
-MAX_LOOK_AHEAD: Final = 2048
-"""The most jobs that may wait there, and the largest batch."""
-RATE_WINDOW_S: Final = 0.01
-"""Over how long a member's pace is measured."""
 ASSIGN_AHEAD_S: Final = 0.5
 """How long before its arrival a job is handed out, in an open system: some ticks of the coordinator's clock."""
-MAX_OPEN_JOBS: Final = 65_536
-"""The most jobs of an open system that a member may hold; those beyond are handed out late, and counted from their
-own arrival all the same."""
-
-
-@dataclass(slots=True)
-class Share:
-    """One member's part of a trial."""
-
-    number: int
-    """The member's number in the roster."""
-    concurrency: int
-    """How many jobs may run at once."""
-    quota: int | None
-    """How many jobs it gets in total; None: as many as the time allows."""
-    assigned: int = 0
-    """How many jobs were assigned to it so far."""
-    outstanding: set[int] = field(default_factory=set)
-    """The tickets that it holds."""
-    retries: list[int] = field(default_factory=list)
-    """The tickets of jobs to retry there."""
-    last_progress_at: float = 0.0
-    """When jobs were last assigned to it or returned by it (s)."""
-    look_ahead: bool = False
-    """Whether jobs may wait there for a free slot."""
-    fixed_batch: int | None = None
-    """How many of them, if the user set it; None: as many as `LOOK_AHEAD_S` needs."""
-    look_ahead_jobs: int = 0
-    """How many may wait there now."""
-    arrivals: ArrivalSchedule | None = None
-    """When its jobs arrive, in an open system; None where slots start the next job when one ends."""
-    waits_for_engine: bool = False
-    """Whether the jobs that have not begun wait for their engine to answer."""
-    _progress_since_outage: bool = True
-    _window_start: float = 0.0
-    _since: int = 0
-
-    def __post_init__(self) -> None:
-        if self.look_ahead and self.fixed_batch is not None:
-            self.look_ahead_jobs = self.fixed_batch
-
-    @property
-    def batch(self) -> int:
-        """How many results should leave the member together: half of what it holds, so that it never runs dry."""
-        return self.fixed_batch or max(1, (self.concurrency + self.look_ahead_jobs) // 2)
-
-    def progress(self, jobs: int, now: float) -> None:
-        """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
-        self.last_progress_at = now
-        self._progress_since_outage = True
-        if not self.look_ahead or self.fixed_batch is not None:
-            return
-        self._since += jobs
-        passed = now - self._window_start
-        if passed >= RATE_WINDOW_S:
-            self.look_ahead_jobs = min(MAX_LOOK_AHEAD, int(self._since / passed * LOOK_AHEAD_S))
-            self._window_start, self._since = now, 0
-
-    def engine_outage(self, began: bool, now: float) -> None:  # noqa: FBT001  one of two states
-        """Note that its jobs wait for their engine from now on, or do no longer.
-
-        At the end they get their time anew, but never twice without a result between: a worker that only reports
-        outages must not hold up the run.
-        """
-        self.waits_for_engine = began
-        if not began and self._progress_since_outage:
-            self.last_progress_at = now
-            self._progress_since_outage = False
-
-    @property
-    def unassigned(self) -> int:
-        """How many jobs were never assigned; 0 where their number is open."""
-        return 0 if self.quota is None else self.quota - self.assigned
-
-    @property
-    def idle(self) -> bool:
-        """Whether no job is outstanding or to be retried."""
-        return not self.outstanding and not self.retries
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has nothing left to do, now or later."""
-        if self.arrivals is not None:
-            return self.idle and self.arrivals.exhausted
-        return self.idle and self.quota is not None and self.assigned >= self.quota
-
-    def take_arrivals(self, before_ns: int) -> list[int]:
-        """Remove and return the arrivals before an instant of the trial (ns) that there is room for."""
-        if self.arrivals is None:
-            return []
-        return self.arrivals.take(before_ns, MAX_OPEN_JOBS - len(self.outstanding))
-
-    def free_capacity(self, *, open_ended: bool) -> int:
-        """Return how many new jobs may be assigned now; `open_ended` says that the time allows more."""
-        if self.arrivals is not None:
-            return 0
-        free = self.concurrency + self.look_ahead_jobs - len(self.outstanding)
-        if self.quota is None:
-            return max(0, free) if open_ended else 0
-        return max(0, min(free, self.quota - self.assigned))
-
-    def outstanding_positions(self, tickets: Sequence[int]) -> tuple[int, ...]:
-        """Return the positions of those tickets that are outstanding, the first of each."""
-        seen: set[int] = set()
-        rows = []
-        for row, ticket in enumerate(tickets):
-            if ticket in self.outstanding and ticket not in seen:
-                seen.add(ticket)
-                rows.append(row)
-        return tuple(rows)
-
-
-def split_evenly(total: int, parts: int) -> list[int]:
-    """Divide `total` over `parts` as evenly as whole numbers allow, larger parts first."""
-    each, rest = divmod(total, parts)
-    return [each + (place < rest) for place in range(parts)]
-
-
-def worker_quotas(
-    treatment: Treatment, members: Sequence[int], user_count: int | None
-) -> list[tuple[int, int, int | None]]:
-    """Return (member number, concurrency, quota) for each of the members that takes part in a treatment.
-
-    `user_count` is how many jobs are in flight over all of them, in place of the treatment's own concurrency.
-    """
-    if not members:
-        return []
-    widths = [treatment.concurrency] * len(members) if user_count is None else split_evenly(user_count, len(members))
-    counts: list[int | None]
-    if treatment.operation_count is not None:
-        counts = list(split_evenly(treatment.operation_count, len(members)))
-    elif treatment.iterations is not None:
-        counts = [treatment.iterations * width for width in widths]
-    else:
-        counts = [None] * len(members)
-    return [(number, width, count) for number, width, count in zip(members, widths, counts, strict=True) if width]
-
-
 FIRST_ARRIVAL_DELAY_S: Final = 0.1
 """How long after a trial's begin its first job can arrive, in an open system."""
 
@@ -268,6 +57,7 @@ class TrialScheduler:
         self._roster = roster
         self._policy = policy
         self._seed = seed
+        self.populations = Populations(treatments, policy.population_timeout_s)
         self.trial: Trial | None = None
         self.shares: dict[int, Share] = {}
         self.interrupted = False
@@ -431,9 +221,19 @@ class TrialScheduler:
         self._faults_at_trial_start = self._faults
         treatment = self._treatments[trial.treatment]
         look_ahead = self._policy.look_ahead and allows_look_ahead(treatment)
+        quotas = self._quotas(treatment)
+        ahead_s = max(LOOK_AHEAD_S, LOOK_AHEAD_PER_MEMBER_S * len(quotas))
         self.shares = {
-            number: Share(number, concurrency, quota, look_ahead=look_ahead, fixed_batch=self._policy.batch_size)
-            for number, concurrency, quota in self._quotas(treatment)
+            number: Share(
+                number,
+                concurrency,
+                quota,
+                look_ahead=look_ahead,
+                look_ahead_s=ahead_s,
+                shared=len(quotas) > 1,
+                fixed_batch=self._policy.batch_size,
+            )
+            for number, concurrency, quota in quotas
         }
         for part, share in enumerate(self.shares.values()):
             share.last_progress_at = now
@@ -465,38 +265,66 @@ class TrialScheduler:
 
     def assign_jobs(self, share: Share, now: float) -> list[act.Action]:
         """Assign the jobs that a member has room for, retries first."""
-        member = self._roster[share.number]
-        trial = self.trial
+        member, trial = self._roster[share.number], self.trial
         if self.interrupted or trial is None or not member.present:
             return []
-        fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
-        intended = self._take_arrivals(share, now) if share.arrivals is not None else ()
-        if not fresh and not share.retries and not intended:
+        if share.arrivals is None and not share.retries:
+            # Nearly every message takes this path.
+            fresh = share.free_capacity(open_ended=self._time_left(now))
+            if not fresh:
+                return []
+            return [*self.define(member, trial.treatment), self._assign_fresh(share, trial, fresh)]
+        intended = self._take_arrivals(share, now) if share.arrivals is not None else []
+        if not share.retries and not intended:
             return []
-        actions: list[act.Action] = []
-        place = (member.number, trial.index, trial.treatment)
-        if trial.treatment not in member.known_treatments:
-            member.known_treatments.add(trial.treatment)
-            actions.append(act.DefineTreatment(member.number, trial.treatment))
+        actions = self.define(member, trial.treatment)
         if share.retries:
-            most = share.concurrency if share.arrivals is None else MAX_OPEN_JOBS
-            retried = tuple(share.retries[: max(0, most - len(share.outstanding))])
-            del share.retries[: len(retried)]
-            share.outstanding.update(retried)
-            if retried:
-                actions.append(act.AssignJobs(*place, retried, share.concurrency, share.batch))
+            actions += self._assign_retries(share, trial)
             fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
+            if fresh and not intended:
+                actions.append(self._assign_fresh(share, trial, fresh))
         if intended:
             # Nothing is overdue before it has arrived.
             share.last_progress_at = max(share.last_progress_at, intended[0] / 1e9)
-            fresh = len(intended)
-        if fresh:
-            tickets = range(self._next_id, self._next_id + fresh)
-            self._next_id += fresh
-            share.assigned += fresh
-            share.outstanding.update(tickets)
-            actions.append(act.AssignJobs(*place, tickets, share.concurrency, share.batch, intended))
+            actions.append(self._assign_fresh(share, trial, len(intended), intended))
         return actions
+
+    def _assign_fresh(
+        self, share: Share, trial: Trial, count: int, intended_ns: Sequence[int] = ()
+    ) -> act.AssignJobs:
+        """Assign so many jobs that nobody had before."""
+        tickets = range(self._next_id, self._next_id + count)
+        self._next_id += count
+        share.assigned += count
+        share.outstanding.update(tickets)
+        return act.AssignJobs(
+            share.number, trial.index, trial.treatment, tickets, share.concurrency, share.batch, intended_ns
+        )
+
+    def _assign_retries(self, share: Share, trial: Trial) -> list[act.Action]:
+        """Assign as many of the jobs to retry as the member may hold."""
+        most = share.concurrency if share.arrivals is None else MAX_OPEN_JOBS
+        retried = tuple(share.retries[: max(0, most - len(share.outstanding))])
+        if not retried:
+            return []
+        del share.retries[: len(retried)]
+        share.outstanding.update(retried)
+        place = (share.number, trial.index, trial.treatment)
+        return [act.AssignJobs(*place, retried, share.concurrency, share.batch)]
+
+    def define(self, member: Member, treatment: int) -> list[act.Action]:
+        """Tell a member what a treatment is, unless it knows."""
+        if treatment in member.known_treatments:
+            return []
+        member.known_treatments.add(treatment)
+        return [act.DefineTreatment(member.number, treatment, *self.populations.part(treatment, member.number))]
+
+    def begin_population(self, now: float) -> list[act.Action]:
+        """Have the members of the next trial, of which there must be one, fill the store where they have not yet."""
+        treatment = self._trials[self._next_trial].treatment
+        numbers = [number for number, _, _ in self._quotas(self._treatments[treatment])]
+        asked = self.populations.begin(treatment, numbers, self._roster, now)
+        return [action for number in asked for action in self.define(self._roster[number], treatment)]
 
     def _take_arrivals(self, share: Share, now: float) -> list[int]:
         """Remove and return the arrival times (ns of our clock) of the jobs to assign by now."""

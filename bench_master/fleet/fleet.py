@@ -17,9 +17,9 @@ from bench_master.fleet.inventory import LAUNCHERS_GROUP
 from bench_master.fleet.launchers.base import (
     RUNNING,
     STARTED,
+    HostProgress,
     Launcher,
     LaunchSpec,
-    ProgressCallback,
     QueryResults,
     WorkerOutcome,
 )
@@ -32,7 +32,7 @@ class Fleet:
     Raises `UsageError` for a launcher that cannot be loaded, and for unknown settings of a launcher.
     """
 
-    def __init__(self, inventory: Inventory, launch_spec: LaunchSpec, progress: ProgressCallback) -> None:
+    def __init__(self, inventory: Inventory, launch_spec: LaunchSpec, progress: HostProgress) -> None:
         self.inventory = inventory
         self._progress = progress
         self._launchers: dict[str, Launcher] = {}
@@ -67,18 +67,25 @@ class Fleet:
         """Stop every worker, or those of some hosts."""
         return self._run(lambda launcher, hosts: launcher.stop(hosts, self._progress, purge=purge), only)
 
+    def explain_end(self, worker: str) -> str | None:
+        """Return what its launcher knows of the end of a worker; may raise `InfrastructureError`."""
+        host = next(host for host in self.inventory.hosts if worker in host.worker_names)
+        return self._launchers[host.launcher].explain_end(host, worker)
+
     def logs(self) -> dict[str, str | InfrastructureError]:
         """Return every worker's log, or the error that prevents it."""
         found: dict[str, str | InfrastructureError] = {}
-        for name, launcher in self._launchers.items():
-            found |= launcher.logs(self._hosts_of(name), self._progress)
+        with self._progress.watching():
+            for name, launcher in self._launchers.items():
+                found |= launcher.logs(self._hosts_of(name), self._progress)
         return {name: found[name] for name in self.inventory.worker_names}
 
     def query(self, queries: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
         """Return what ``bench-worker`` prints for each of several queries (its flags), by host, or its error."""
         found: dict[str, QueryResults | InfrastructureError] = {}
-        for name, launcher in self._launchers.items():
-            found |= launcher.query(self._hosts_of(name), self._progress, queries)
+        with self._progress.watching():
+            for name, launcher in self._launchers.items():
+                found |= launcher.query(self._hosts_of(name), self._progress, queries)
         return found
 
     def _hosts_of(self, name: str) -> list[FleetHost]:
@@ -91,10 +98,11 @@ class Fleet:
     ) -> list[WorkerOutcome]:
         names = {host.name for host in (self.inventory.hosts if only is None else only)}
         found: dict[str, WorkerOutcome] = {}
-        for name, launcher in self._launchers.items():
-            hosts = [host for host in self._hosts_of(name) if host.name in names]
-            if hosts:
-                found |= {outcome.worker: outcome for outcome in action(launcher, hosts)}
+        with self._progress.watching():
+            for name, launcher in self._launchers.items():
+                hosts = [host for host in self._hosts_of(name) if host.name in names]
+                if hosts:
+                    found |= {outcome.worker: outcome for outcome in action(launcher, hosts)}
         return [found[name] for name in self.inventory.worker_names if name in found]
 
 

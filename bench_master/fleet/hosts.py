@@ -113,6 +113,8 @@ class FleetHost:
     """Whether scenarios may mount directories of the host."""
     allow_native: bool = True
     """Whether scenarios may run programs of the host."""
+    index: bool = True
+    """Whether the host's own pip may install packages from its own index."""
     python: str | None = None
     """Python to use there."""
     directory: str = DEFAULT_DIRECTORY

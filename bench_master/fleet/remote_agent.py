@@ -12,6 +12,7 @@ import errno
 import fcntl
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -32,7 +33,13 @@ STARTUP_WATCH_S = 1.5
 STOP_TIMEOUT_S = 45.0
 """Time for a worker to clean up before it is killed (s)."""
 INSTALL_TIMEOUT_S = 600.0
+INDEX_TIMEOUT_S = 240.0
+"""Time for this host's pip to download and install packages from its index (s)."""
+INDEX_OPTIONS = ("--only-binary=:all:", "--no-cache-dir", "--no-input", "--retries=0", "--timeout=8")
+"""An index that is out of reach fails soon, and nothing is compiled here or written outside of the directory."""
 LOG_TAIL = 2000
+MAX_REASON = 600
+"""How much of what a failed tool printed is sent (characters), of its beginning and its end."""
 LOG_LIMIT = 8 << 20
 """How much of the end of a log is sent (bytes)."""
 CHUNK = 1 << 20
@@ -58,8 +65,10 @@ def probe(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         "machine": platform.machine(),
         "libc": " ".join(part for part in platform.libc_ver() if part),
         "venv": has_venv(),
+        "pip": importlib.util.find_spec("pip") is not None,
         "reached_at": "".join(os.environ.get("SSH_CONNECTION", "").split(" ")[2:3]),
         "installed": sorted(path.parent.name for path in directory.glob("venvs/*/.complete")),
+        "stands_for": sorted({path.read_text("ascii") for path in directory.glob("venvs/*/.complete")} - {""}),
         "wheels": sorted(path.parent.name for path in directory.glob("wheels/*/*.whl")),
         "running": sorted(name for name, state in worker_states(directory).items() if is_alive(state)),
         "directory": str(directory),
@@ -67,7 +76,11 @@ def probe(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
-    """Receive the wheels and create the virtual environment; return how long it took."""
+    """Receive the wheels and create the virtual environment; return how long it took.
+
+    Requirements in ``pins`` come from this host's own index, by its own pip. ``stands_for`` is the identity of the
+    smaller installation of that kind in place of which everything was sent.
+    """
     directory = request_directory(request)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     began = time.monotonic()
@@ -76,7 +89,8 @@ def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
         paths = [store_wheel(directory, wheel, files) for wheel in request["wheels"]]
         target = directory / "venvs" / request["identity"]
         if not (target / ".complete").exists():
-            create_venv(target, paths)
+            create_venv(target, paths, request.get("pins", []))
+            (target / ".complete").write_text(request.get("stands_for", ""), "ascii")
         remove_old_versions(directory, request["identity"], {path.parent.name for path in paths})
     return {"seconds": time.monotonic() - began}
 
@@ -111,8 +125,8 @@ def store_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path
     return path
 
 
-def create_venv(target: Path, wheels: list[Path]) -> None:
-    """Create a virtual environment with the wheels only; leave nothing behind if that fails."""
+def create_venv(target: Path, wheels: list[Path], pins: list[str]) -> None:
+    """Create a virtual environment with the wheels and requirements only; leave nothing behind if that fails."""
     if not has_venv():
         raise RequestError(
             f"{sys.executable} has no module venv; install it (Debian: python3-venv), or set another 'python:'"
@@ -120,33 +134,47 @@ def create_venv(target: Path, wheels: list[Path]) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(mode=0o700, exist_ok=True)
     try:
-        populate_venv(target, wheels)
+        populate_venv(target, wheels, pins)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
 
 
-def populate_venv(target: Path, wheels: list[Path]) -> None:
-    """Install the wheels with pip, which runs from its own wheel and asks no index; mark the result as complete."""
+def populate_venv(target: Path, wheels: list[Path], pins: list[str]) -> None:
+    """Install the wheels with pip, which runs from its own wheel and asks no index.
+
+    With `pins` the pip of this host installs them, as it is configured here, beside the wheels.
+    """
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(target)])
-    pip = next(path for path in wheels if path.name.startswith("pip-"))
-    # Isolated: modules in the current directory must not be found.
-    command = [str(target / "bin" / "python"), "-I", str(pip / "pip")]
-    options = ["--no-index", "--no-deps", "--no-compile", "--root-user-action=ignore"]
-    run_tool([*command, "install", *options, *(str(path) for path in wheels if path != pip)])
+    python = str(target / "bin" / "python")
+    options = ["--no-deps", "--no-compile", "--disable-pip-version-check", "--root-user-action=ignore"]
+    if pins:
+        command = [sys.executable, "-I", "-m", "pip", "--python", python]
+        words = [*options, *INDEX_OPTIONS, *pins, *(str(path) for path in wheels)]
+        run_tool([*command, "install", *words], INDEX_TIMEOUT_S, removed=("PYTHON",))
+    else:
+        pip = next(path for path in wheels if path.name.startswith("pip-"))
+        # Isolated: modules in the current directory must not be found.
+        command = [python, "-I", str(pip / "pip")]
+        run_tool([*command, "install", "--no-index", *options, *(str(path) for path in wheels if path != pip)])
     run_tool([*command, "check"])
-    (target / ".complete").touch()
 
 
-def run_tool(command: list[str]) -> None:
-    """Run a program; raise `RequestError` with the end of its output when it fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
-    done = subprocess.run(  # noqa: S603
-        command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False, env=environment
-    )
+def run_tool(
+    command: list[str], timeout_s: float = INSTALL_TIMEOUT_S, removed: tuple[str, ...] = ("PIP_", "PYTHON")
+) -> None:
+    """Run a program without variables that begin with `removed`; raise `RequestError` with the end of its output."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(removed)}
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise RequestError(f"{Path(command[0]).name} did not finish within {timeout_s:g} s") from None
     if done.returncode:
         words = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
-        raise RequestError(f"{' '.join(Path(word).name for word in command[:4])} failed: {words[:600]}")
+        words = words if len(words) <= MAX_REASON else f"{words[: MAX_REASON // 2]} [...] {words[-MAX_REASON // 2 :]}"
+        raise RequestError(f"{' '.join(Path(word).name for word in command[:4])} failed: {words}")
 
 
 def remove_old_versions(directory: Path, identity: str, wheels: set[str]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import paramiko
 
+from bench_common.safe_text import shorten
 from bench_master.fleet import remote_agent
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.ssh import HostError, run_on
@@ -52,35 +53,69 @@ class RemoteHost:
         return PythonPlatform(*(str(self.facts[name]) for name in ("soabi", "version", "machine", "libc")))
 
     def call(
-        self, verb: str, files: Iterable[Path] = (), timeout_s: float = CALL_TIMEOUT_S, **fields: Any
+        self,
+        verb: str,
+        files: Iterable[Path] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+        *,
+        on_sent: Callable[[int], None] | None = None,
+        **fields: Any,
     ) -> dict[str, Any]:
-        """Run a command of `remote_agent`, with `files` as further input; return its answer."""
+        """Run a command of `remote_agent`, with `files` as further input; return its answer.
+
+        `on_sent` gets how many bytes of the files were sent so far.
+        """
         request = {"verb": verb, "directory": self._host.directory, **fields}
         command = [self.python, "-I", "-c", _BOOTSTRAP, str(len(self._program))]
-        stdin = _request_parts(self._program, json.dumps(request).encode() + b"\n", files)
+        stdin = _request_parts(self._program, json.dumps(request).encode() + b"\n", files, on_sent)
         result = run_on(self._client, command, stdin=stdin, timeout_s=timeout_s)
         try:
             answer = json.loads(result.stdout.splitlines()[-1])
         except (ValueError, IndexError):
-            last_line = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it result nothing"]
-            raise HostError(f"{self.python} failed with exit code {result.status}: {last_line[0][:300]}") from None
+            last_line = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it printed nothing"]
+            raise HostError(
+                f"{self.python} failed with exit code {result.status}: {shorten(last_line[0], 600)}"
+            ) from None
         if "refused" in answer:
             raise HostError(str(answer["refused"]))
         return dict(answer)
 
-    def needs_install(self, bundle: WheelBundle) -> bool:
-        """Return whether the host does not have exactly this installation yet."""
-        return bundle.identity not in self.facts["installed"]
+    @property
+    def has_pip(self) -> bool:
+        """Whether its Python has a pip of its own."""
+        return bool(self.facts["pip"])
 
-    def install(self, bundle: WheelBundle) -> None:
-        """Send the wheels that the host does not have yet, and install all of them."""
+    def has(self, bundle: WheelBundle) -> bool:
+        """Return whether the host has exactly this installation."""
+        return bundle.identity in self.facts["installed"]
+
+    def has_whole(self, bundle: WheelBundle) -> bool:
+        """Return whether everything was sent to the host before, as its index could not supply this bundle's rest."""
+        return bundle.identity in self.facts["stands_for"]
+
+    def install(
+        self, bundle: WheelBundle, *, stands_for: str = "", on_sent: Callable[[int], None] | None = None
+    ) -> None:
+        """Send the wheels that the host does not have yet, and install all of them, with what its index has to add.
+
+        `stands_for` is the identity of the bundle that its index could not complete.
+        """
         there = set(self.facts["wheels"])
         wheels = [
             {"name": wheel.name, "sha256": wheel.sha256, "size": wheel.size_bytes, "sent": wheel.sha256 not in there}
             for wheel in bundle.wheels
         ]
         files = [wheel.path for wheel in bundle.wheels if wheel.sha256 not in there]
-        self.call("install", files=files, timeout_s=INSTALL_TIMEOUT_S, identity=bundle.identity, wheels=wheels)
+        self.call(
+            "install",
+            files=files,
+            timeout_s=INSTALL_TIMEOUT_S,
+            on_sent=on_sent,
+            identity=bundle.identity,
+            wheels=wheels,
+            pins=list(bundle.pins),
+            stands_for=stands_for,
+        )
 
     def upload_bytes(self, bundle: WheelBundle) -> int:
         """Return how many bytes `install` would send."""
@@ -113,10 +148,16 @@ def _select_python(found: Sequence[tuple[str, str, str]], named: str | None, std
     raise HostError(f"{what} not found (available: {seen}){reason}; install Python 3.11 or newer, or set 'python:'")
 
 
-def _request_parts(program: bytes, request: bytes, files: Iterable[Path]) -> Iterator[bytes]:
+def _request_parts(
+    program: bytes, request: bytes, files: Iterable[Path], on_sent: Callable[[int], None] | None = None
+) -> Iterator[bytes]:
     yield program
     yield request
+    sent = 0
     for path in files:
         with path.open("rb") as file:
             while chunk := file.read(CHUNK):
                 yield chunk
+                sent += len(chunk)
+                if on_sent is not None:
+                    on_sent(sent)

@@ -18,9 +18,9 @@ import sysconfig
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ import gevent
 
 from bench_common import registered
 from bench_common.errors import InfrastructureError
+from bench_common.safe_text import shorten
 
 DISTRIBUTION: Final = "weighbridge"
 PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")
@@ -106,12 +107,14 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class WheelBundle:
-    """All wheels for one platform."""
+    """All wheels for one platform; or those of this project, and what the host's own index has to add."""
 
     identity: str
     """Names this set of wheels; changes with any of them."""
     wheels: tuple[Wheel, ...]
     """Sorted by name."""
+    pins: tuple[str, ...] = ()
+    """The requirements that pip gets from the host's own index, as ``NAME==VERSION``; none where all is sent."""
 
 
 class Wheelhouse:
@@ -121,6 +124,7 @@ class Wheelhouse:
         self._cache = cache
         self._find_links = find_links
         self._bundles: dict[PythonPlatform, WheelBundle] = {}
+        self._project: tuple[list[Wheel], list[str]] | None = None
         self._lock = threading.Lock()
 
     def bundle_for(self, target: PythonPlatform) -> WheelBundle:
@@ -130,6 +134,38 @@ class Wheelhouse:
                 self._bundles[target] = self._collect_wheels(target)
             return self._bundles[target]
 
+    def project_bundle_for(self, target: PythonPlatform) -> WheelBundle | None:
+        """Return what no index has (this project, and packages that extend it), and exact requirements for the rest.
+
+        None where a directory of wheels was named, in place of an index, and where an own package does not work on
+        that platform.
+        """
+        if self._find_links is not None:
+            return None
+        with self._lock:
+            if self._project is None:
+                self._project = gevent.get_hub().threadpool.apply(self._pack_project)
+            wheels, pins = self._project
+        if not all(target.accepts(wheel.path.stem) for wheel in wheels):
+            return None
+        content = [*(f"{wheel.name} {wheel.sha256}" for wheel in wheels), *pins]
+        return WheelBundle(_identity(target, ["index", *content]), tuple(wheels), tuple(pins))
+
+    def _pack_project(self) -> tuple[list[Wheel], list[str]]:
+        wheels, pins = [], []
+        extending = {entry.dist.name for entry in _entries() if entry.dist is not None}
+        for dist in required_distributions():
+            if dist.name.lower() == DISTRIBUTION:
+                wheels.append(self._pack_own(dist))
+            elif dist.name in extending or dist.read_text("direct_url.json"):
+                wheels.append(self._repack(dist, _tags(dist)))
+            elif dist.name.lower() != "pip":
+                pins.append(f"{dist.name}=={dist.version}")
+        return sorted(wheels, key=lambda wheel: wheel.name), pins
+
+    def _pack_own(self, dist: Distribution) -> Wheel:
+        return self._store_wheel(_own_files(dist), f"{DISTRIBUTION}-{dist.version}", ("py3-none-any",))
+
     def _collect_wheels(self, target: PythonPlatform) -> WheelBundle:
         # Packing takes seconds of CPU time, in which connections to other hosts must not look dead.
         wheels, missing = gevent.get_hub().threadpool.apply(self._pack, (target,))
@@ -138,8 +174,7 @@ class Wheelhouse:
         if not any(wheel.name.startswith("pip-") for wheel in wheels):
             wheels.append(_bundled_pip())
         content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
-        identity = hashlib.sha256("\n".join([target.soabi, *content]).encode()).hexdigest()[:16]
-        return WheelBundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+        return WheelBundle(_identity(target, content), tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
     def _pack(self, target: PythonPlatform) -> tuple[list[Wheel], list[Distribution]]:
         """Return wheels of the installed packages that work there, and the packages that have to be downloaded."""
@@ -147,9 +182,7 @@ class Wheelhouse:
         missing: list[Distribution] = []
         for dist in required_distributions():
             if dist.name.lower() == DISTRIBUTION:
-                wheels.append(
-                    self._store_wheel(_own_files(dist), f"{DISTRIBUTION}-{dist.version}", ("py3-none-any",))
-                )
+                wheels.append(self._pack_own(dist))
                 continue
             tags = _tags(dist)
             if any(target.accepts(tag) for tag in tags):
@@ -221,15 +254,29 @@ class Wheelhouse:
             raise InfrastructureError(
                 f"its Python {target.version} ({target.machine}, {target.libc or 'musl'}) is not binary-compatible "
                 f"with this one ({here.version}, {here.machine}, {here.libc}), and its wheels cannot be downloaded: "
-                f"{' '.join(stderr.splitlines()[-1:])[:300]}; set 'python:' to a Python {here.version}, "
+                f"{shorten(' '.join(stderr.splitlines()[-1:]), 600)}; set 'python:' to a Python {here.version}, "
                 "or give a directory of wheels with --wheelhouse"
             )
 
 
+def wheel_cache() -> Path:
+    """Return the folder in which this user's wheels are kept."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(named) if named.startswith("/") else Path("~/.cache").expanduser()
+    return cache / "weighbridge" / "wheels"
+
+
+def _identity(target: PythonPlatform, content: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join([target.soabi, *content]).encode()).hexdigest()[:16]
+
+
+def _entries() -> list[EntryPoint]:
+    return [entry for group in ENTRY_POINT_GROUPS for entry in registered(f"{DISTRIBUTION}.{group}")]
+
+
 def required_distributions() -> list[Distribution]:
     """Return our distribution, those that extend it through entry points, and everything that they require."""
-    entries = [entry for group in ENTRY_POINT_GROUPS for entry in registered(f"{DISTRIBUTION}.{group}")]
-    names = [DISTRIBUTION, "pip", *(entry.dist.name for entry in entries if entry.dist is not None)]
+    names = [DISTRIBUTION, "pip", *(entry.dist.name for entry in _entries() if entry.dist is not None)]
     found: dict[str, Distribution] = {}
     while names:
         name = re.sub(r"[-_.]+", "-", names.pop()).lower()

@@ -44,6 +44,7 @@ __all__ = [
     "ImportedRun",
     "MonitorLog",
     "decode_text",
+    "import_header",
     "read_bytes",
     "read_monitor",
     "split_runs",
@@ -181,7 +182,7 @@ def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
     # A label that names a parameter states it: results with other values are not compared.
     own = {parameter.name for parameter in what.workload.parameters}
     params = {key: value for key, value in group.labels.items() if key in own} | dict(group.stated_params)
-    metrics = {one.name: {"unit": one.unit, "direction": one.direction} for one in what.workload.metrics}
+    metrics = what.workload.declared_metrics()
     return {
         "index": index,
         "labels": labels,
@@ -192,39 +193,41 @@ def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
         "operation_names": [],
         "jobs_per_trial": 1,
         "metrics": {name: metric for name, metric in metrics.items() if name in given},
-        "primary": next((name for name in (what.workload.headline, *metrics) if name in given), None),
+        "primary": next((name for name in (*what.workload.primary_metrics, *metrics) if name in given), None),
     }
 
 
 def _header(what: ImportSpec, groups: Sequence[RunGroup], treatment_of: Mapping[int, int]) -> dict[str, Any]:
-    names = ", ".join(str(file["name"]) for file in what.files)
+    treatments = [_treatment(what, index, group) for index, group in enumerate(groups)]
+    header = import_header(what.workload.name, what.files, what.run_id, what.argv, treatments)
+    header["scenario"]["name"] = f"{what.workload.name}, measured elsewhere"
+    return header | {"sampling_interval_s": what.interval_s, "trials": _trials(groups, treatment_of)}
+
+
+def import_header(
+    workload: str, files: Sequence[Mapping[str, Any]], run_id: str, argv: Sequence[str], treatments: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the header of an imported stats file, without its trials; what nobody knows is null."""
+    scenario = {"name": None, "description": "", "path": ", ".join(str(file["name"]) for file in files), "text": ""}
     return {
         "format": FORMAT,
         "version": VERSION,
-        "run_id": what.run_id,
+        "run_id": run_id,
         "created": None,
         "imported": {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "workload": what.workload.name,
-            "files": what.files,
+            "workload": workload,
+            "files": [dict(file) for file in files],
         },
-        "scenario": {
-            "name": f"{what.workload.name}, measured elsewhere",
-            "description": "",
-            "path": names,
-            "text": "",
-            "document": {},
-            "notes": [],
-        },
+        "scenario": {**scenario, "document": {}, "notes": []},
         "thresholds": [],
         "order": None,
         "seed": None,
-        "argv": list(what.argv),
+        "argv": list(argv),
         "versions": {"weighbridge": __version__, "python": platform.python_version()},
         "noop": False,
-        "sampling_interval_s": what.interval_s,
-        "treatments": [_treatment(what, index, group) for index, group in enumerate(groups)],
-        "trials": _trials(groups, treatment_of),
+        "sampling_interval_s": None,
+        "treatments": list(treatments),
     }
 
 

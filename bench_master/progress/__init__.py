@@ -16,7 +16,9 @@ MODES: Final[tuple[Mode, ...]] = ("auto", "live", "chars", "lines", "none")
 """The values of ``--progress``."""
 
 
-def choose_view(mode: str, stream: TextIO, *, quiet: bool = False, environ: Mapping[str, str] = os.environ) -> View:
+def choose_view(
+    mode: str, stream: TextIO, *, quiet: bool = False, color: str = "auto", environ: Mapping[str, str] = os.environ
+) -> View:
     """Return the view for ``--progress MODE`` on `stream`, which is stderr as a rule.
 
     ``auto`` is the live view on a terminal that can move its cursor and show UTF-8, and characters elsewhere. Raises
@@ -36,7 +38,7 @@ def choose_view(mode: str, stream: TextIO, *, quiet: bool = False, environ: Mapp
         return CharsView(stream)
     from bench_master.progress.live import LiveView
 
-    return LiveView(stream)
+    return LiveView(stream, no_color=color == "never" or (color == "auto" and bool(environ.get("NO_COLOR"))))
 
 
 def _no_live_view(stream: TextIO, environ: Mapping[str, str]) -> str:

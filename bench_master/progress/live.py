@@ -18,7 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bench_common.safe_text import escape_lines, one_line
+from bench_common.safe_text import escape_lines, one_line, shorten
 from bench_master.formatting import format_elapsed, format_number, format_seconds
 from bench_master.progress.view import NotificationsView, final_line
 
@@ -65,7 +65,7 @@ def render(snapshot: Snapshot, width: int, height: int) -> Group:
         section
         for section in (
             _latencies(snapshot, width, height - len(head)),
-            _errors(snapshot),
+            _errors(snapshot, width),
             _status_texts(snapshot),
             _hosts(snapshot),
         )
@@ -127,6 +127,8 @@ def _counts(snapshot: Snapshot) -> Text:
     for count, word in ((snapshot.failed, "failed"), (snapshot.lost, "lost"), (snapshot.aborted, "aborted")):
         if count or word == "failed":
             text.append(f"   {count:,} {word}", style="bold red" if count else "")
+    if snapshot.left_out:
+        text.append(f"   {snapshot.left_out:,} left out (optional)")
     text.append(f"   {snapshot.in_flight:,} in flight")
     return text
 
@@ -134,7 +136,7 @@ def _counts(snapshot: Snapshot) -> Text:
 def _trial(snapshot: Snapshot) -> Text:
     trial = snapshot.trial
     if trial is None:
-        return Text("no trial is running", style="dim")
+        return Text(one_line(snapshot.doing) or "no trial is running", style="dim")
     warmup = " (warm-up, not in the latencies)" if trial.warmup else ""
     if snapshot.round is not None:
         return Text(f"{snapshot.round.text}; {one_line(trial.title)}")
@@ -185,11 +187,15 @@ def _latency(row: LatencyRow, columns: dict[str, int]) -> Text:
     return line
 
 
-def _errors(snapshot: Snapshot) -> Section:
+def _errors(snapshot: Snapshot, width: int) -> Section:
     rows = [
         Text.assemble(
-            (f"{group.count:7,} x ", "bold red"),
-            f"{one_line(group.operation)} {one_line(group.kind)}: {one_line(group.message)}",
+            (count := f"{group.count:7,} x ", "" if group.left_out else "bold red"),
+            left_out := "left out (optional): " if group.left_out else "",
+            shorten(
+                f"{one_line(group.operation)} {one_line(group.kind)}: {one_line(group.message)}",
+                width - len(count) - len(left_out),
+            ),
         )
         for group in snapshot.errors
     ]
@@ -207,7 +213,7 @@ def _status_texts(snapshot: Snapshot) -> Section:
         for row in snapshot.hosts
         if row.status_text
     ]
-    return Section(Text("what benchmarks report", style="dim"), rows, "reports")
+    return Section(Text("what workers prepare and benchmarks report", style="dim"), rows, "reports")
 
 
 def _host(row: HostRow) -> Text:
@@ -225,10 +231,14 @@ def _host(row: HostRow) -> Text:
 class LiveView(NotificationsView):
     """Shows the run on a terminal, and restores the terminal however Python ends."""
 
-    def __init__(self, stream: TextIO) -> None:
+    shows_progress = True
+
+    def __init__(self, stream: TextIO, *, no_color: bool = False) -> None:
         super().__init__(stream)
         self.writer.steers = True  # what the console is given is escaped
-        self._console = Console(file=cast("TextIO", self.writer), force_terminal=True, highlight=False)
+        self._console = Console(
+            file=cast("TextIO", self.writer), force_terminal=True, highlight=False, no_color=no_color
+        )
         self._live: Live | None = None
 
     def begin(self, snapshot: Snapshot) -> None:

@@ -7,7 +7,7 @@ so that a report on stdout can be piped or redirected while the run is watched.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO, TypeAlias
 
 import numpy as np
 
@@ -29,11 +29,14 @@ class View:
     any time and more than once.
     """
 
+    shows_progress: ClassVar[bool] = False
+    """Whether `refresh` shows anything: a snapshot costs as much as a job."""
+
     def begin(self, snapshot: Snapshot) -> None:
         """Start showing the run."""
 
-    def jobs(self, rows: Rows) -> None:
-        """Take a batch of finished jobs (`JOB_ROW`); must be cheap."""
+    def jobs(self, rows: Rows, operations: Rows | None = None) -> None:
+        """Take a batch of finished jobs (`JOB_ROW`) with their operations (`OPERATION_ROW`); must be cheap."""
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Show the run as it is now."""
@@ -86,8 +89,8 @@ class NotificationsView(View):
 
 
 def failure_counts(snapshot: Snapshot) -> list[str]:
-    """Return how many jobs failed, and how many were lost and aborted where there are any."""
-    rare = [(snapshot.lost, "lost"), (snapshot.aborted, "aborted")]
+    """Return how many jobs failed, and how many were lost, aborted and left out where there are any."""
+    rare = [(snapshot.lost, "lost"), (snapshot.aborted, "aborted"), (snapshot.left_out, "left out (optional)")]
     return [f"{snapshot.failed:,} failed", *(f"{count:,} {word}" for count, word in rare if count)]
 
 
@@ -190,6 +193,8 @@ class ErrorRow:
     """The kind of error, such as ``timeout``."""
     message: str
     """The message of the first failure."""
+    left_out: bool = False
+    """Whether they are of optional treatments that are left out for it, and are no failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +211,8 @@ class Snapshot:
     """How many jobs succeeded."""
     failed: int = 0
     """How many jobs failed."""
+    left_out: int = 0
+    """How many jobs of optional treatments are left out, as their image or tool is missing."""
     lost: int = 0
     """How many jobs were lost with their workers."""
     aborted: int = 0
@@ -222,13 +229,28 @@ class Snapshot:
     """The current round of a run that goes on until its verdicts are settled; None in others."""
     trial: TrialRow | None = None
     """The current trial; None between trials."""
+    doing: str = ""
+    """What goes on while no trial runs, in words."""
     latencies: tuple[LatencyRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
     noop: bool = False
     """Whether nothing is executed."""
+    operation_names: tuple[tuple[str, ...], ...] = ()
+    """The names of each treatment's operations, by its index."""
+
+    @property
+    def activity(self) -> str:
+        """What goes on beside jobs that end: between trials, and what workers prepare or benchmarks report."""
+        several = len(self.hosts) > 1
+        told = [
+            f"{host.worker_id}: {host.status_text}" if several else host.status_text
+            for host in self.hosts
+            if host.status_text
+        ]
+        return "; ".join(told) if self.trial is not None else self.doing
 
     @property
     def finished(self) -> int:
         """How many jobs have an outcome."""
-        return self.done + self.failed + self.lost + self.aborted
+        return self.done + self.failed + self.left_out + self.lost + self.aborted

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
 
 from bench_common import registered
 from bench_common.cli import check_choice
-from bench_common.errors import ExitCode, InfrastructureError
+from bench_common.errors import ExitCode, InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document
+from bench_master.analysis.aggregate import Aggregator
+from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document, read_ledger
 from bench_master.analysis.gates import document_gates, judge_gates, unpassed_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
 from bench_master.analysis.verdict_types import GateReport, VerdictOptions
+from bench_master.figures import FigureChoice
+from bench_master.formatting import plural
+from bench_master.waiting import saying
 
 GROUP: Final = "weighbridge.reports"
 
@@ -35,16 +40,25 @@ class ReportSource:
         pctile: float = DEFAULT_PERCENTILE,
         options: VerdictOptions = DEFAULT_OPTIONS,
         detail: Detail = "page",
+        choice: FigureChoice | None = None,
     ) -> None:
         self.stats = stats
         self.pctile = pctile
         self.options = options
         self.detail = detail
+        self.choice = choice or FigureChoice()
+        """What to draw in a format that shows one figure."""
 
     @cached_property
     def document(self) -> ReportDocument:
         """The report document, see `bench_master.analysis.report_types`."""
-        return build_document(self.stats, self.pctile, self.options)
+        with saying(f"reading {self.stats.path}"):
+            return build_document(self.stats, self.pctile, self.options, self.ledger)
+
+    @cached_property
+    def ledger(self) -> Aggregator:
+        """The sums that the document and figures are made from."""
+        return read_ledger(self.stats)
 
     @property
     def incomplete_text(self) -> str:
@@ -60,10 +74,20 @@ class ReportSource:
 
     @property
     def failed_thresholds(self) -> list[ThresholdReport]:
-        """The verdicts on failed thresholds; empty if the scenario has no thresholds."""
-        if not self.stats.header.get("thresholds"):
-            return []
-        return [verdict for verdict in self.document.thresholds if not verdict.passed]
+        """The verdicts on failed thresholds, that on failed jobs included; not those on undecided ones."""
+        document = self.document
+        return [verdict for verdict in document.thresholds if document.threshold_state(verdict) == "failed"]
+
+    @cached_property
+    def missing_results(self) -> str:
+        """Why a complete run is no success: nothing was measured, or treatments have no result; else empty."""
+        treatments = self.document.treatments
+        if treatments and all(row.skipped for row in treatments):
+            return "every treatment was skipped, so nothing was measured"
+        barren = sum(not row.jobs.done and not row.skipped for row in treatments)
+        if self.document.run.imported is not None and barren < len(treatments):
+            return ""  # a run that broke off states too little to be of the treatment that it was
+        return f"no job succeeded in {barren} of {plural(len(treatments), 'treatment')}" if barren else ""
 
     @cached_property
     def gates(self) -> list[GateReport]:
@@ -74,15 +98,10 @@ class ReportSource:
         return judge_gates(document_gates(self.stats.header, self.options), (), self.document.treatments)
 
     def exit_code(self) -> ExitCode:
-        """Return the exit code that the file's completeness, thresholds and gates give; the gravest counts.
-
-        A threshold on a figure that an incomplete run lacks has not failed. A no-op run has no figures to judge.
-        """
-        incomplete = bool(self.document.incomplete)
-        failed = any(each.value is not None or not incomplete for each in self.failed_thresholds)
+        """Return the gravest of the exit codes that the file's completeness, results, thresholds and gates give."""
         codes = [
-            ExitCode.INFRASTRUCTURE if incomplete else ExitCode.OK,
-            ExitCode.THRESHOLD if failed and not self.document.run.noop else ExitCode.OK,
+            ExitCode.INFRASTRUCTURE if self.document.incomplete or self.missing_results else ExitCode.OK,
+            ExitCode.THRESHOLD if self.failed_thresholds else ExitCode.OK,
             *(gate.exit_code for gate in self.gates),
         ]
         return ExitCode.gravest(codes)
@@ -105,18 +124,32 @@ class Report(Protocol):
         """Write the whole report to `out`, with the document's `run_state` in it, even if there is nothing else."""
 
 
+@runtime_checkable
+class FolderReport(Protocol):
+    """What a report format has whose report is a folder of files instead of a text."""
+
+    def write_folder(self, source: ReportSource, folder: Path) -> None:
+        """Write the files into `folder`, which is made if it is missing."""
+
+
 def report_formats() -> dict[str, EntryPoint]:
     """Return the registered formats by name, without importing them."""
     return {entry.name: entry for entry in registered(GROUP)}
 
 
 def report_named(name: str) -> Report:
-    """Return a new report; raise `UsageError` for an unknown format, `InfrastructureError` for a broken plug-in."""
+    """Return a new report; raise `UsageError` for an unknown format, `InfrastructureError` for a broken plug-in.
+
+    A format that needs a library raises `UsageError` if it is not installed.
+    """
     formats = report_formats()
     check_choice(name, formats, what="report format")
     where = formats[name].value
     try:
         report = formats[name].load()()
+    except WeighbridgeError:
+        # It says itself what is missing, such as a library.
+        raise
     except Exception as error:
         # A plug-in may raise anything on import.
         raise InfrastructureError(

@@ -12,13 +12,14 @@ from bench_common.safe_text import one_line
 from bench_master.analysis.between import ADVICE
 from bench_master.analysis.report_types import as_json
 from bench_master.analysis.verdict_types import (
+    EACH_CONFIRMED,
     ArchiveReport,
     ChangeReport,
-    ComparisonReport,
     NoiseFloorReport,
     RunFileReport,
     VerdictsReport,
     change_text,
+    interval_text,
     verdict_lines,
 )
 from bench_master.formatting import (
@@ -28,11 +29,12 @@ from bench_master.formatting import (
     format_change_interval,
     format_share,
     format_value,
+    markdown_table,
     paragraph,
     plural,
     table_cell,
 )
-from bench_master.reports.markup import escape, markdown_table
+from bench_master.formatting import escape_markdown as escape
 from bench_master.reports.verdict_text import gate_lines
 
 SHOWN: Final = 5
@@ -42,13 +44,6 @@ CSV_FIELDS: Final = (
     "earlier_runs", "new_runs", "tipping", "mde", "more_runs", "runs_low", "runs_high",
 )  # fmt: skip
 """The columns of the CSV report."""
-
-
-def interval(comparison: ComparisonReport) -> str:
-    """Return the ends of an interval; a dash without one."""
-    if comparison.ratio is None or (comparison.low is None and comparison.high is None):
-        return "-"
-    return format_change_interval(comparison.low, comparison.high, comparison.ratio)
 
 
 def answer_lines(verdicts: VerdictsReport) -> list[str]:
@@ -107,7 +102,7 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
 def _table(verdicts: VerdictsReport) -> Iterator[str]:
     single = _is_single(verdicts)
     columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
-    columns += [Column("difference"), Column("within the runs" if single else "95 % interval", left=True)]
+    columns += [Column("difference"), Column("within the runs" if single else _interval_title(verdicts), left=True)]
     figures = {each.figure for each in verdicts.comparisons}
     if len(figures) > 1:
         columns.append(Column("figure", left=True, droppable=True))
@@ -115,10 +110,15 @@ def _table(verdicts: VerdictsReport) -> Iterator[str]:
     for each in verdicts.comparisons:
         cells = [one_line(each.name), each.verdict.upper()]
         cells += [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-        rows.append([*cells, change_text(each), interval(each), *([each.figure] if len(figures) > 1 else [])])
+        rows.append([*cells, change_text(each), interval_text(each), *([each.figure] if len(figures) > 1 else [])])
     if len(figures) == 1:
         yield from paragraph(f"Figure: {one_line(figures.pop())} (median of the trials of a run)", indent=2)
     yield from fit_table(columns, rows)
+
+
+def _interval_title(verdicts: VerdictsReport) -> str:
+    levels = {each.confidence for each in verdicts.comparisons if each.low is not None or each.high is not None}
+    return f"{100 * levels.pop():.3g} % interval" if len(levels) == 1 else "interval" if levels else "95 % interval"
 
 
 def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = 
     if not _is_single(verdicts):
         text += f"; {'; '.join(verdicts.design.reasons)}"
     text += "."
-    if together > 1:
+    if together > 1 and verdicts.family.control != EACH_CONFIRMED:
         text += f" All {together} verdicts hold together at 95 %."
     yield from paragraph(one_line(text), indent=2, hanging=4)
     noisiest_first = sorted(archive.noise, key=lambda each: -(each.sd or 0.0))
@@ -210,12 +210,14 @@ def _history(archive: ArchiveReport) -> Iterator[str]:
         yield ""
         return
     columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
-    columns += [Column("runs"), Column("since", left=True), Column("first file", left=True, droppable=True)]
+    columns += [Column("interval", left=True, droppable=True), Column("runs"), Column("since", left=True)]
+    columns += [Column("first file", left=True, droppable=True)]
     rows = [
         [
             one_line(each.name),
             each.word.upper(),
             format_change(each.ratio, sided=True),
+            format_change_interval(each.low, each.high, each.ratio),
             str(each.runs),
             _when(each),
             one_line(PurePath(each.since).name),
@@ -303,32 +305,43 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
     yield f"**{escape(verdicts.question)}**"
     yield ""
     if verdicts.comparisons:
-        within = "within the runs" if _is_single(verdicts) else "95 % interval"
+        within = "within the runs" if _is_single(verdicts) else _interval_title(verdicts)
         columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
         columns += [Column("difference"), Column(within, left=True)]
         rows = []
         for each in verdicts.comparisons:
             values = [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-            rows.append([each.name, each.verdict.upper(), *values, change_text(each), interval(each)])
+            rows.append([each.name, each.verdict.upper(), *values, change_text(each), interval_text(each)])
         yield from markdown_table(columns, rows)
     elif verdicts.archive is not None and verdicts.archive.changes:
         columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
-        columns += [Column("runs"), Column("since", left=True)]
+        columns += [Column("interval", left=True), Column("runs"), Column("since", left=True)]
         rows = [
-            [step.name, step.word.upper(), format_change(step.ratio, sided=True), str(step.runs), _when(step)]
+            [
+                step.name,
+                step.word.upper(),
+                format_change(step.ratio, sided=True),
+                format_change_interval(step.low, step.high, step.ratio),
+                str(step.runs),
+                _when(step),
+            ]
             for step in verdicts.archive.changes
         ]
         yield from markdown_table(columns, rows)
     else:
         yield escape(verdicts.answer)
-    lines = [" ".join(line.split()) for line in _below(verdicts)]
+    lines = list(remark_lines(verdicts))
     if lines:
         yield ""
         yield from (f"- {escape(line)}" for line in lines)
 
 
+def remark_lines(verdicts: VerdictsReport) -> Iterator[str]:
+    """Yield what stands below the table of verdicts, each remark on one line."""
+    yield from (" ".join(line.split()) for line in _below(verdicts))
+
+
 def _below(verdicts: VerdictsReport) -> Iterator[str]:
-    """Yield what stands below the table, each remark on one line."""
     for block in (_remarks(verdicts), *([_trust(verdicts, verdicts.archive)] if verdicts.archive else [])):
         text: list[str] = []
         for line in block:

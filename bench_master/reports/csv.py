@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import PublishedReport, ReportDocument
-from bench_master.analysis.treatment_types import OverheadReport, PackingSummary, TreatmentReport
+from bench_master.analysis.treatment_types import ObjectsReport, OverheadReport, PackingSummary, TreatmentReport
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import table_cell
 from bench_master.reports import ReportSource
@@ -133,6 +133,8 @@ def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[s
             "max": operation.max_s,
             "worst_job": operation.slowest_job,
         }
+    if entry.objects is not None:
+        yield from _objects(entry.objects)
     for name, metric in entry.metrics.items():
         yield {
             "kind": "metric",
@@ -165,6 +167,41 @@ def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[s
         yield from _overhead(entry.overhead)
     if entry.packing is not None:
         yield from _packing(entry.packing)
+
+
+_OBJECT_FIGURES: Final = (
+    ("per_s", "1/s", "higher"),
+    ("content_bytes", "B", None),
+    ("mb_per_s", "MB/s", "higher"),
+    ("retries", "1", "lower"),
+    ("redrawn", "1", None),
+)
+"""Figures of jobs on objects that are no times, with unit and the better direction."""
+
+
+def _objects(objects: ObjectsReport) -> Iterator[dict[str, Any]]:
+    """Yield what was moved in all, by each operation and by each endpoint, whose times follow."""
+    parts: list[tuple[str, str, Any]] = [("objects", "", objects)]
+    parts += [("transfer", f"{name}.", moved) for name, moved in objects.operations.items()]
+    parts += [("endpoint", f"endpoint-{one.endpoint}.", one) for one in objects.endpoints]
+    for kind, prefix, part in parts:
+        for figure, unit, direction in _OBJECT_FIGURES:
+            value = getattr(part, figure, None)
+            if value is not None:
+                yield {"kind": kind, "name": f"{prefix}{figure}", "unit": unit, "direction": direction, "mean": value}
+    for one in objects.endpoints:
+        yield {
+            "kind": "endpoint",
+            "name": f"endpoint-{one.endpoint}",
+            "unit": "s",
+            "direction": "lower",
+            "n": one.n,
+            "errors": one.errors,
+            "mean": one.mean_s,
+            **one.percentiles_s,
+            "max": one.max_s,
+            "note": one.url,
+        }
 
 
 def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:

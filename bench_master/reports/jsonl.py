@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
 import numpy as np
 
+from bench_common.job_rows import TRANSFER_ROW
 from bench_common.records import OPERATION_FAILED, ErrorRecord, MetricRecord, Outcome, attempt_of, job_id_of
 from bench_common.stats.blocks import MAX_ROWS
-from bench_common.stats.reader import Block
+from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Rows
 from bench_master.analysis.report_types import as_json
 from bench_master.reports import ReportSource
@@ -30,6 +31,8 @@ MAX_DETAILS: Final = 1 << 20
 MAX_WINDOWS_WAITED: Final = 2
 """After so many full windows without its job a detail is given up."""
 
+_MOVED: Final = ("bytes", "endpoint", "retries", "redrawn")
+"""What a line says of the transfer of a job on objects."""
 _Record: TypeAlias = MetricRecord | ErrorRecord
 
 
@@ -47,6 +50,8 @@ class JobDetails:
     """Values by metric."""
     error: dict[str, str] | None = None
     """Its error, if it failed."""
+    transfer: dict[str, int] | None = None
+    """Of a job on objects: what it moved."""
 
 
 class JobWindow:
@@ -68,7 +73,7 @@ class JobWindow:
             self._held += len(block.body)
             while self._held > self._limit and len(self._jobs) > 1:
                 yield from self._release_jobs()
-        elif block.kind == "operations":
+        elif block.kind in ("operations", "transfers"):
             self._operations.append((self._gone, block.body))
         else:
             self._records += [(self._gone, record) for record in block.body]
@@ -136,6 +141,12 @@ class JobWindow:
 
 
 def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
+    """Add operations, or the transfers of jobs on objects."""
+    if rows.dtype == TRANSFER_ROW:
+        for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
+            details = found.setdefault(ticket, JobDetails(treatment, trial))
+            details.transfer = dict(zip(_MOVED, moved, strict=True))
+        return
     for ticket, treatment, trial, *operation in rows.tolist():
         found.setdefault(ticket, JobDetails(treatment, trial)).operations.append(tuple(operation))
 
@@ -225,7 +236,7 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
     disturbed = {one.trial for entry in source.document.treatments for one in entry.disturbances}
     sketch = _LineBuilder(header, source.stats.began_ns, disturbed)
     window = JobWindow(window_rows)
-    for block in source.stats.blocks({"jobs", "operations", "metrics", "errors", "host"}):
+    for block in source.stats.blocks({"jobs", "operations", "transfers", "metrics", "errors", "host"}):
         if block.kind == "host":
             sketch.workers[int(block.body.get("worker", -1))] = block.body.get("worker_id")
             continue
@@ -248,6 +259,7 @@ class _LineBuilder:
         self._disturbed = disturbed
         self.workers: dict[int, Any] = {}
         self._imported = bool(header.get("imported"))
+        self._timed = has_times(header)
 
     def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, uncertainty_ns, wait_ns in rows.tolist():
@@ -262,7 +274,9 @@ class _LineBuilder:
             if treatment in self._open:
                 line["wait_s"] = wait_ns / 1e9 if ran else None
             if self._imported:
-                line |= {"imported": True, "start_s": None, "duration_s": None, "end_uncertainty_s": None}
+                line |= {"imported": True, "end_uncertainty_s": None}
+            if not self._timed:
+                line |= {"start_s": None, "duration_s": None}
             yield line | self._details(treatment, details.get(ticket))
 
     def late(self, expelled: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
@@ -298,4 +312,5 @@ class _LineBuilder:
                 "start_s": (start_ns - self._began_ns) / 1e9,
                 "duration_s": duration_ns / 1e9,
             }
-        return {"operations": operations, "metrics": details.metrics, "error": details.error}
+        found = {"operations": operations, "metrics": details.metrics, "error": details.error}
+        return found if details.transfer is None else found | {"transfer": details.transfer}

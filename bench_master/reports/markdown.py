@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, TextIO
 
+from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictsReport, verdict_lines
-from bench_master.formatting import Column, format_span
+from bench_master.formatting import Column, format_span, markdown_table
+from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import between_runs_of, markdown_lines
-from bench_master.reports.markup import escape, markdown_table
 from bench_master.reports.side_by_side import side_tables, treatment_names
 from bench_master.reports.text_details import format_time, overview_cells, totals_text
 from bench_master.reports.verdict_text import (
@@ -27,6 +28,8 @@ from bench_master.reports.verdict_text import (
 )
 
 _ERRORS: Final = 5
+_MESSAGE_CHARS: Final = 300
+"""How much of an error's text is shown, in characters."""
 _COLUMNS: Final = 11
 """Wider tables are only shown with ``-v``."""
 
@@ -42,7 +45,7 @@ class MarkdownReport:
         document = source.document
         if source.detail == "verdicts" and document.verdicts is not None:
             found: Iterable[str] = (f"- {escape(line)}" for line in verdict_lines(document.verdicts.comparisons))
-            found = (*_notices(document), *found)
+            found = (*notices(document), *found)
         else:
             found = _lines(document, full=source.detail == "full")
         out.writelines(f"{line}\n" for line in found)
@@ -51,10 +54,13 @@ class MarkdownReport:
 def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     yield f"### Weighbridge: {escape(str(document.scenario.name))}"
     yield ""
-    yield from _notices(document)
+    yield from notices(document)
     if document.verdicts is not None and document.verdicts.comparisons and document.verdicts.design.unit != "run":
         yield from _verdicts(document, document.verdicts, full=full)
     elif document.treatments:
+        if document.no_verdict:
+            yield escape(one_line(f"No verdict: {document.no_verdict}."))
+            yield ""
         yield from markdown_table(*overview_cells(document, treatment_names(document)))
     between = between_runs_of(document.verdicts)
     if between is not None:
@@ -105,7 +111,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         yield f"- {escape(f'{gate.state.upper()} {gate.gate}: {gate.text}')}"
 
 
-def _notices(document: ReportDocument) -> Iterator[str]:
+def notices(document: ReportDocument) -> Iterator[str]:
     """Yield what to know before reading any figure."""
     found = []
     if document.run.noop:
@@ -125,11 +131,13 @@ def _notices(document: ReportDocument) -> Iterator[str]:
 def _thresholds(document: ReportDocument) -> Iterator[str]:
     if not document.thresholds:
         return
-    failed = [verdict for verdict in document.thresholds if not verdict.passed]
+    missed = [verdict for verdict in document.thresholds if not verdict.passed]
     yield ""
-    yield from (f"- {escape(f'FAILED {verdict.threshold}: {verdict.message}')}" for verdict in failed)
+    for verdict in missed:
+        state = document.threshold_state(verdict).upper()
+        yield f"- {escape(f'{state} {verdict.threshold}: {verdict.message}')}"
     every = dict.fromkeys(verdict.threshold for verdict in document.thresholds)
-    passed = len(every) - len({verdict.threshold for verdict in failed})
+    passed = len(every) - len({verdict.threshold for verdict in missed})
     if passed:
         yield f"- {passed} of {len(every)} thresholds passed"
 
@@ -137,9 +145,10 @@ def _thresholds(document: ReportDocument) -> Iterator[str]:
 def _problems(document: ReportDocument) -> Iterator[str]:
     texts = [f"! {warning}" for warning in document.warnings]
     texts += [
-        f"! {group.count:,} x {group.operation}: {group.kind}, such as: {group.message.splitlines()[0][:200]}"
+        f"! {group.count:,} x {group.operation}: {group.kind}, such as: "
+        f"{shorten(one_line(group.message), _MESSAGE_CHARS)}"
         for group in document.errors[:_ERRORS]
-        if group.message
+        if group.message.strip()
     ]
     if texts:
         yield ""

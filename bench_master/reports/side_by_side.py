@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.safe_text import one_line
+from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
 from bench_master.formatting import (
-    WIDTH,
     Column,
     fit_table,
     format_count,
     format_seconds,
     format_significant,
     format_value,
+    page_width,
     paragraph,
 )
 
@@ -75,8 +75,8 @@ _TITLE: Final = 24
 def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
     """Return a table for each set of treatments that are compared with each other, or have the same job.
 
-    Rows are the medians of operations and metrics (`full`: of all metrics, else of the first), and rates; no tables
-    for a single treatment.
+    Rows are the medians of operations and metrics (`full`: of all metrics, else of the primary ones), and rates; no
+    tables for a single treatment.
     """
     groups = [group for group in _compared(document) if len(group) > 1]
     every = [entry for group in groups for entry in group]
@@ -117,10 +117,9 @@ def _common_text(group: Sequence[TreatmentReport], every: Sequence[TreatmentRepo
 
 
 def _titles(group: Sequence[TreatmentReport]) -> list[str]:
-    names = dict.fromkeys(key for entry in group for key in entry.treatment)
-    own = [key for key in names if len({repr(entry.treatment.get(key)) for entry in group}) > 1]
+    own = varying_labels(group)
     texts = [one_line(" ".join(str(entry.treatment.get(key, "-")) for key in own)) or "-" for entry in group]
-    return [text if len(text) <= _TITLE else f"{text[: _TITLE - 4]} ..." for text in texts]
+    return [shorten(text, _TITLE) for text in texts]
 
 
 def _figures(group: Sequence[TreatmentReport], pctile: float, *, full: bool) -> list[list[str]]:
@@ -131,14 +130,42 @@ def _figures(group: Sequence[TreatmentReport], pctile: float, *, full: bool) -> 
     rows = [
         [f"{name} {figure}", *(_spaced(one.operations.get(name), figure) for one in group)] for name, figure in shown
     ]
-    metrics = list(dict.fromkeys(name for entry in group for name, metric in entry.metrics.items() if metric.n))
-    for name in metrics if full else metrics[:1]:
+    for name in measured_metrics(group) if full else primary_metrics(group):
         found = [entry.metrics.get(name) for entry in group]
         rows.append([name, *("-" if one is None else format_value(one.median, one.unit, 4) for one in found)])
     rows.append(["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)])
+    rows.append(["MB/s", *(_rate(entry.objects.mb_per_s if entry.objects else None) for entry in group)])
     if any(entry.jobs.failed for entry in group):
         rows.append(["failed", *(f"{entry.jobs.failed:,} of {entry.jobs.total:,}" for entry in group)])
     return [row for row in rows if any(cell != "-" for cell in row[1:])]
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else format_value(rate, "")
+
+
+def measured_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
+    """Return the names of the metrics that have values."""
+    return list(dict.fromkeys(name for entry in treatments for name, metric in entry.metrics.items() if metric.n))
+
+
+def primary_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
+    """Return the names of the metrics with values that a first page shows, in the order of their workloads.
+
+    They are marked as such. A file in which none is, of an older version or another program, has the first of each
+    treatment.
+    """
+    found: dict[str, None] = {}
+    for entry in treatments:
+        given = [name for name, metric in entry.metrics.items() if metric.n]
+        found.update(dict.fromkeys([name for name in given if entry.metrics[name].primary] or given[:1]))
+    return list(found)
+
+
+def varying_labels(treatments: Sequence[TreatmentReport]) -> list[str]:
+    """Return the labels that tell treatments apart, in their order."""
+    names = dict.fromkeys(name for entry in treatments for name in entry.treatment)
+    return [name for name in names if len({repr(entry.treatment.get(name)) for entry in treatments}) > 1]
 
 
 def _spaced(operation: OperationReport | None, percentile: str) -> str:
@@ -162,7 +189,7 @@ def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
 
 def _pages(names: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last but one of the columns that fit the page together."""
-    room = WIDTH - 2 - max(map(len, names), default=0)
+    room = page_width() - 2 - max(map(len, names), default=0)
     start, used = 0, 0
     for place, column in enumerate(columns):
         width = 2 + max(map(len, column))

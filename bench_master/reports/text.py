@@ -1,4 +1,4 @@
-"""The text report, for a person in front of 80 columns: the answer first, and how far it can be trusted.
+"""The text report, for a person in front of a terminal: the answer first, and how far it can be trusted.
 
 The first page fits a screen: what is missing, the verdicts, what they rest on, thresholds, gates, warnings, errors.
 With ``-v`` all other figures follow it (`text_details`); with ``-q`` there are only the verdicts, one on each line.
@@ -24,7 +24,7 @@ from bench_master.reports.text_details import (
     totals_text,
     treatment_block,
 )
-from bench_master.reports.text_sections import overhead_table, packing_table, published_lines
+from bench_master.reports.text_sections import overhead_table, packing_table, population_table, published_lines
 from bench_master.reports.verdict_text import (
     VerdictTable,
     answer_text,
@@ -109,7 +109,7 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     if verdicts is not None and verdicts.comparisons and verdicts.design.unit != "run":
         yield from _verdicts(document, verdicts, full=full)
     else:
-        yield from _figures(document)
+        yield from _figures(document, full=full)
     between = between_runs_of(verdicts)
     if between is not None:
         yield from section("Against earlier runs", text_lines(between, verbose=full))
@@ -120,27 +120,18 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     yield from section("Errors", _errors(document, full=full))
 
 
-def _figures(document: ReportDocument) -> Iterator[str]:
+def _figures(document: ReportDocument, *, full: bool) -> Iterator[str]:
     """Yield the figures of a run that has nothing to compare."""
     names = treatment_names(document)
     yield ""
-    if names:
-        yield from paragraph(f"No verdict: {_why_no_verdict(document)}")
+    if names and document.no_verdict:
+        yield from paragraph(f"No verdict: {one_line(document.no_verdict)}.")
         yield ""
     if len(names) == 1:
         yield from heading(names[0], "-")
-        yield from treatment_block(document.treatments[0], document)
+        yield from treatment_block(document.treatments[0], document, full=full)
     elif names:
         yield from overview_table(document, names)
-
-
-def _why_no_verdict(document: ReportDocument) -> str:
-    if document.run.noop:
-        return "a no-op run measures the harness."
-    ran = [entry for entry in document.treatments if not entry.skipped]
-    if len(ran) < 2:  # noqa: PLR2004  sides
-        return "there is one treatment, so nothing to compare within this run. 'bench-master compare' compares runs."
-    return "no two treatments share a job; name what to compare, such as --baseline job=NAME."
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:
@@ -222,6 +213,7 @@ def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
         found += [("Scaling", list(scaling_tables(document, common_labels(document))))]
         found += [("Side by side", list(side_lines(document, full=False)))]
         found += [("Packings", list(_packings(document, names)))]
+    found += [("Objects", population_table(document, names))]
     found += [("Engine overhead", overhead_table(document, names))]
     found += [("Published figures", list(published_lines(document.published)))]
     return found
@@ -263,9 +255,7 @@ def _warning_banners(document: ReportDocument) -> Iterator[str]:
     if run.imported:
         yield from _banner("IMPORTED", "measured elsewhere. Only what the files below contain is known.")
     if document.incomplete:
-        yield from _banner("INCOMPLETE", f"{_missing(document.totals)}the figures cover only the data that exists.")
-        for reason in document.incomplete:
-            yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
+        yield from _banner("INCOMPLETE", one_line(f"{_missing(document.totals)}{'; '.join(document.incomplete)}"))
     for entry in document.treatments:
         if entry.skipped:
             yield from _banner("SKIPPED", one_line(f"{entry.title} (optional): {entry.skipped}"))
@@ -279,15 +269,17 @@ def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:
     passed = []
     for threshold in dict.fromkeys(verdict.threshold for verdict in document.thresholds):
         verdicts = [verdict for verdict in document.thresholds if verdict.threshold == threshold]
-        failed = [verdict for verdict in verdicts if not verdict.passed]
-        if not failed:
+        missed = [verdict for verdict in verdicts if not verdict.passed]
+        if not missed:
             passed.append(f"passed  {one_line(threshold)}  ({plural(len(verdicts), 'treatment')})")
             continue
-        yield from paragraph(f"FAILED  {one_line(threshold)}", indent=2, hanging=10)
-        for verdict in failed if full else failed[:_ITEMS]:
+        has_failed = any(document.threshold_state(verdict) == "failed" for verdict in missed)
+        word = "FAILED" if has_failed else "UNDECIDED"
+        yield from paragraph(f"{word}  {one_line(threshold)}", indent=2, hanging=10)
+        for verdict in missed if full else missed[:_ITEMS]:
             yield from paragraph(one_line(verdict.message), indent=10, hanging=12)
-        if not full and len(failed) > _ITEMS:
-            yield f"          {len(failed) - _ITEMS} more with -v"
+        if not full and len(missed) > _ITEMS:
+            yield f"          {len(missed) - _ITEMS} more with -v"
     if not full and len(passed) > _ITEMS:
         passed = [f"passed  {plural(len(passed), 'threshold')}"]
     for text in passed:
@@ -305,9 +297,13 @@ def _errors(document: ReportDocument, *, full: bool) -> Iterator[str]:
         head = f"{group.count:,} x {group.operation}: {group.kind}{warmup} ({where})"
         yield from paragraph(one_line(f"{head}, such as job {group.job}:"), indent=2, hanging=4, lines=4)
         shown = [line for line in escape_lines(group.message).splitlines() if line.strip()]
-        for line in shown[:most]:
+        # The reason of a failure is as often in its last line as in its first.
+        last = shown[-1:] if len(shown) > most else []
+        for line in shown[: most - len(last)]:
             yield from paragraph(line.strip(), indent=6, hanging=8, lines=2)
-        if len(shown) > most:
+        if last:
             yield f"      ... {len(shown) - most} more lines in the stats file"
+        for line in last:
+            yield from paragraph(line.strip(), indent=6, hanging=8, lines=2)
     if len(groups) < len(document.errors):
         yield f"  {len(document.errors) - len(groups)} more kinds of errors with -v"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from bench_common.object_job import FIRST_BYTE
 from bench_common.safe_text import one_line
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
@@ -19,8 +20,10 @@ from bench_master.analysis.report_types import (
     TotalsReport,
 )
 from bench_master.analysis.treatment_types import (
+    EndpointReport,
     JobCounts,
     MetricReport,
+    ObjectsReport,
     OpenLoadReport,
     OperationReport,
     TreatmentReport,
@@ -34,6 +37,7 @@ from bench_master.formatting import (
     format_seconds,
     format_significant,
     format_span,
+    format_value,
     heading,
     paragraph,
     plural,
@@ -41,9 +45,11 @@ from bench_master.formatting import (
 from bench_master.reports.side_by_side import (
     common_labels,
     format_labels,
+    primary_metrics,
     scaling_tables,
     side_lines,
     treatment_names,
+    varying_labels,
 )
 from bench_master.reports.text_sections import (
     disturbance_lines,
@@ -53,6 +59,7 @@ from bench_master.reports.text_sections import (
     overhead_table,
     packing_notes,
     packing_table,
+    population_table,
     published_lines,
     published_notes,
     timing_lines,
@@ -81,21 +88,22 @@ def details(document: ReportDocument) -> Iterator[str]:
         for entry, name in zip(document.treatments, names, strict=True):
             yield ""
             yield from heading(name, "-")
-            yield from treatment_block(entry, document)
+            yield from treatment_block(entry, document, full=True)
     yield from section("Published figures", published_lines(document.published))
+    yield from section("Objects", population_table(document, names))
     yield from section("Engine overhead", overhead_table(document, names))
     yield from section("Hosts", load_table(document))
     yield from section("Harness", harness_table(document))
     yield from section("Notes", _notes(document))
 
 
-def treatment_block(entry: TreatmentReport, document: ReportDocument) -> Iterator[str]:
-    """Yield all figures of a treatment."""
+def treatment_block(entry: TreatmentReport, document: ReportDocument, *, full: bool) -> Iterator[str]:
+    """Yield the figures of a treatment: all with `full`, else without the metrics that are not primary."""
     yield from _jobs(entry)
     yield from timing_lines(entry, document.hosts)
     yield from disturbance_lines(entry)
     yield ""
-    yield from treatment_tables(entry, document.pctile)
+    yield from treatment_tables(entry, document.pctile, full=full)
     yield from packing_table(entry)
 
 
@@ -105,63 +113,73 @@ def overview_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
 
 
 def overview_cells(document: ReportDocument, names: Sequence[str]) -> tuple[list[Column], list[list[str]]]:
-    """Return columns and rows of the overview.
+    """Return columns and rows of the overview: a row for each treatment, a column for each label that varies.
 
-    Lost jobs, aborted jobs and the median of each treatment's first metric have a column if there are any.
+    Jobs by outcome, the rate, the whole job and each primary metric have a column where they say something: not what
+    is zero everywhere, and not what no treatment has.
     """
     treatments = document.treatments
+    labels = varying_labels(treatments)
+    columns = [Column(one_line(label), left=True) for label in labels] or [Column("treatment", left=True)]
+    cells = [[_label(entry.treatment.get(label)) for entry in treatments] for label in labels] or [list(names)]
     outcomes: dict[str, Callable[[JobCounts], int]] = {
         "done": lambda jobs: jobs.done,
         "failed": lambda jobs: jobs.failed,
+        "lost": lambda jobs: jobs.lost,
+        "aborted": lambda jobs: jobs.aborted,
     }
-    if any(entry.jobs.lost for entry in treatments):
-        outcomes["lost"] = lambda jobs: jobs.lost
-    if any(entry.jobs.aborted for entry in treatments):
-        outcomes["aborted"] = lambda jobs: jobs.aborted
+    for name, count in outcomes.items():
+        counts = [count(entry.jobs) for entry in treatments]
+        if name == "done" or any(counts):
+            columns.append(Column(name))
+            cells.append([format_count(number) for number in counts])
     chosen = list(dict.fromkeys(("p50", percentile_name(document.pctile))))
-    metric, medians = _first_metrics(treatments)
-    columns = [Column("treatment", left=True), *map(Column, outcomes), Column("jobs/s")]
-    columns += [*(Column(f"job {figure}") for figure in chosen), *([Column(metric)] if metric else [])]
-    rows = []
-    for entry, name, median in zip(treatments, names, medians, strict=True):
-        rate, job = entry.jobs_per_s, entry.operations[JOB]
-        rows.append(
-            [
-                name,
-                *(format_count(count(entry.jobs)) for count in outcomes.values()),
-                "-" if rate is None else format_significant(rate),
-                *(format_seconds(job.percentiles_s[figure]) for figure in chosen),
-                *([median] if metric else []),
-            ]
-        )
-    return columns, rows
+    jobs = [entry.operations.get(JOB) for entry in treatments]
+    figures = {
+        "jobs/s": ["-" if one.jobs_per_s is None else format_significant(one.jobs_per_s) for one in treatments]
+    }
+    figures["MB/s"] = [_significant(one.objects.mb_per_s) if one.objects else "-" for one in treatments]
+    for figure in chosen:
+        figures[f"job {figure}"] = [format_value(job.percentiles_s[figure] if job else None, "s", 4) for job in jobs]
+    figures |= {one_line(name): _medians(name, treatments) for name in primary_metrics(treatments)}
+    for title, column in figures.items():
+        if any(cell != "-" for cell in column):
+            columns.append(Column(title, droppable=title not in ("job p50", "jobs/s")))
+            cells.append(column)
+    return columns, [list(row) for row in zip(*cells, strict=True)]
 
 
-def _first_metrics(treatments: Sequence[TreatmentReport]) -> tuple[str, list[str]]:
-    """Return a column's title (empty: there are no metrics) and the median of each treatment's first metric."""
-    firsts = [next(((name, one) for name, one in entry.metrics.items() if one.n), None) for entry in treatments]
-    names = {first[0] for first in firsts if first}
-    cells = ["-" if first is None else f"{_significant(first[1].median)} {first[1].unit}".strip() for first in firsts]
-    return ("" if not names else names.pop() if len(names) == 1 else "first metric"), cells
+def _label(value: Any) -> str:
+    return "-" if value is None else one_line(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _medians(name: str, treatments: Sequence[TreatmentReport]) -> list[str]:
+    found = [entry.metrics.get(name) for entry in treatments]
+    return ["-" if one is None or not one.n else format_value(one.median, one.unit, 4) for one in found]
 
 
 def _significant(value: float | None) -> str:
     return "-" if value is None else format_significant(value)
 
 
-def treatment_tables(entry: TreatmentReport, pctile: float) -> Iterator[str]:
+def treatment_tables(entry: TreatmentReport, pctile: float, *, full: bool) -> Iterator[str]:
     """Yield a treatment's operations, then its metrics."""
     operations = entry.operations
     # Results that were measured elsewhere have no operation but the whole job, and that without a time.
     timed = list(operations) != [JOB] or operations[JOB].n or operations[JOB].errors
     if timed:
         yield from _operations(operations, percentile_name(pctile))
+    if entry.objects is not None and full:
+        yield from _transfers(entry.objects)
     given = {name: metric for name, metric in entry.metrics.items() if metric.n}
-    if given:
+    shown = given if full else {name: given[name] for name in primary_metrics([entry])}
+    if shown:
         if timed:
             yield ""
-        yield from _metrics(given, percentile_name(pctile))
-    if missing := [name for name in entry.metrics if name not in given]:
+        yield from _metrics(shown, percentile_name(pctile))
+    if len(shown) < len(given):
+        yield f"  ... and {plural(len(given) - len(shown), 'other metric')} with -v"
+    if missing := [name for name, metric in entry.metrics.items() if not metric.n and (full or metric.primary)]:
         yield ""
         yield from paragraph(f"missing from every trial: {', '.join(missing)}", indent=2, hanging=4)
 
@@ -169,7 +187,8 @@ def treatment_tables(entry: TreatmentReport, pctile: float) -> Iterator[str]:
 def _operations(operations: Mapping[str, OperationReport], chosen: str) -> list[str]:
     tail = [] if chosen in ("p99", "p50") else ["p99"]
     shown = [*dict.fromkeys(("p50", chosen))]
-    columns = [Column("operation", left=True), Column("n"), Column("err")]
+    failed = any(operation.errors for operation in operations.values())
+    columns = [Column("operation", left=True), Column("n"), *([Column("err")] if failed else [])]
     columns += [Column(title) for title in ("min", "mean", "stddev", *shown)]
     columns += [*(Column(title, droppable=True) for title in tail), Column("max"), Column("slowest")]
     rows = []
@@ -183,7 +202,7 @@ def _operations(operations: Mapping[str, OperationReport], chosen: str) -> list[
             [
                 name,
                 format_count(operation.n),
-                format_count(operation.errors),
+                *([format_count(operation.errors)] if failed else []),
                 *(format_seconds(value, _DIGITS) for value in moments),
                 *percentiles,
                 format_seconds(operation.max_s, _DIGITS),
@@ -198,20 +217,34 @@ def _mark(figure: str, operation: OperationReport) -> str:
 
 
 def _metrics(metrics: Mapping[str, MetricReport], chosen: str) -> list[str]:
-    columns = [Column("metric", left=True), Column("unit", left=True), Column("n"), Column("min"), Column("mean")]
+    columns = [Column("metric", left=True), Column("unit", left=True)]
+    if all(metric.n == 1 for metric in metrics.values()):
+        # One value is its own mean, extreme and percentile.
+        return fit_table(
+            [*columns, Column("value")], [[*_named(*each), _significant(each[1].median)] for each in metrics.items()]
+        )
+    columns += [Column("n"), Column("min"), Column("mean")]
     columns += [Column("stddev"), Column("median"), Column(chosen, droppable=True), Column("max"), Column("worst")]
     rows = []
     for name, metric in metrics.items():
-        sign = {"higher": " +", "lower": " -"}.get(metric.direction or "", "")
         figures = (metric.min, metric.mean, metric.stddev, metric.median, metric.percentiles[chosen], metric.max)
         worst = "-" if metric.worst_job is None else f"{metric.worst_job}"
-        rows.append([name, f"{metric.unit}{sign}".strip(), str(metric.n), *map(_significant, figures), worst])
+        rows.append([*_named(name, metric), str(metric.n), *map(_significant, figures), worst])
     return fit_table(columns, rows)
+
+
+def _named(name: str, metric: MetricReport) -> list[str]:
+    """Return a metric's name, and its unit with the sign of the better direction."""
+    sign = {"higher": " +", "lower": " -"}.get(metric.direction or "", "")
+    return [name, f"{metric.unit}{sign}".strip()]
 
 
 def _jobs(entry: TreatmentReport) -> Iterator[str]:
     jobs, trials = entry.jobs, entry.trials
-    text = f"{jobs.done:,} done, {jobs.failed:,} failed, {jobs.lost:,} lost, {jobs.aborted:,} aborted"
+    text = f"{jobs.done:,} done, {jobs.failed:,} failed"
+    text += "".join(
+        f", {count:,} {word}" for count, word in ((jobs.lost, "lost"), (jobs.aborted, "aborted")) if count
+    )
     if jobs.not_started:
         text += f" ({jobs.not_started:,} never started)"
     ran = f"{trials.run}" if trials.run == trials.planned else f"{trials.run} of {trials.planned}"
@@ -224,8 +257,64 @@ def _jobs(entry: TreatmentReport) -> Iterator[str]:
         yield from paragraph(
             f"rate   {format_significant(rate)} jobs/s over {format_span(entry.busy_s)} of trials", indent=2
         )
+    if entry.objects is not None:
+        yield from _moved(entry.objects)
     if entry.open_load is not None:
         yield from _open_load(entry.open_load)
+
+
+def _moved(objects: ObjectsReport) -> Iterator[str]:
+    """Yield what the jobs moved in all."""
+    rate = "rate unknown" if objects.mb_per_s is None else f"{_significant(objects.mb_per_s)} MB/s"
+    text = f"data   {rate}, {format_bytes(objects.content_bytes)} of content"
+    if objects.retries:
+        text += f"; retries: {objects.retries:,}"
+    if objects.redrawn:
+        text += f"; {plural(objects.redrawn, 'job')} did another operation than drawn, for want of an object"
+    yield from paragraph(text, indent=2, hanging=9)
+
+
+def _transfers(objects: ObjectsReport) -> Iterator[str]:
+    """Yield what each operation moved, and the endpoints beside each other where there are several."""
+    given = {name: one for name, one in objects.operations.items() if not name.endswith(FIRST_BYTE) and one.per_s}
+    counted = [title for title in ("retries", "redrawn") if any(getattr(one, title) for one in given.values())]
+    columns = [Column("operation", left=True), Column("per s"), Column("MB/s"), Column("content")]
+    columns += [*(Column(title) for title in counted), Column("slowest transaction", left=True, droppable=True)]
+    rows = [
+        [
+            name,
+            _significant(one.per_s),
+            _significant(one.mb_per_s) if one.content_bytes else "-",
+            format_bytes(one.content_bytes) if one.content_bytes else "-",
+            *(format_count(getattr(one, title)) for title in counted),
+            one_line(one.slowest_transaction or "-"),
+        ]
+        for name, one in given.items()
+    ]
+    if rows:
+        yield ""
+        yield from fit_table(columns, rows)
+    if len(objects.endpoints) > 1:
+        yield ""
+        yield from _endpoints(objects.endpoints)
+
+
+def _endpoints(endpoints: Sequence[EndpointReport]) -> list[str]:
+    columns = [Column("endpoint", left=True), Column("n"), Column("err"), Column("retries"), Column("per s")]
+    columns += [Column(title) for title in ("MB/s", "mean", "p50", "p95", "p99", "max")]
+    rows = [
+        [
+            one_line(one.url or str(one.endpoint)),
+            format_count(one.n),
+            format_count(one.errors),
+            format_count(one.retries),
+            _significant(one.per_s),
+            _significant(one.mb_per_s),
+            *(format_seconds(value, _DIGITS) for value in (one.mean_s, *one.percentiles_s.values(), one.max_s)),
+        ]
+        for one in endpoints
+    ]
+    return fit_table(columns, rows)
 
 
 def _open_load(load: OpenLoadReport) -> Iterator[str]:
@@ -269,7 +358,8 @@ def _host(host: HostReport) -> str:
     return one_line(f"{host.worker_id} on {host.host}{where}, {slots}; {engines or 'no engine'}")
 
 
-def _facts(fingerprint: Mapping[str, Any]) -> str:
+def host_facts(fingerprint: Mapping[str, Any]) -> str:
+    """Return what a host is in one line: system, processor, memory."""
     facts = []
     for name in _FACTS:
         value = fingerprint.get(name)
@@ -285,9 +375,9 @@ def _notes(document: ReportDocument) -> Iterator[str]:
     operations = [operation for entry in document.treatments for operation in entry.operations.values()]
     metrics = [metric for entry in document.treatments for metric in entry.metrics.values()]
     if any(operation.n for operation in operations):
-        yield from _wrap_note(
-            "n: successful operations of successful jobs. err: failures, excluded from all timings."
-        )
+        failed = any(operation.errors for operation in operations)
+        text = "n: successful operations of successful jobs."
+        yield from _wrap_note(f"{text} err: failures, excluded from all timings." if failed else text)
         if any(entry.timing_error_max_s for entry in document.treatments):
             yield from _wrap_note("End times are upper bounds, late by the timing error at most.")
         yield from _wrap_note("`job` is a whole successful job, from its start to its end on the worker.")
@@ -345,17 +435,19 @@ def _run_lines(document: ReportDocument) -> Iterator[str]:
     yield from field("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()))
     for host in () if run.imported else document.hosts:
         yield from field("host", _host(host))
-        yield from field("", _facts(host.fingerprint or {}))
+        yield from field("", host_facts(host.fingerprint or {}))
         if host.clock_checks.uncertainty_max_s is not None:
             bound = format_seconds(host.clock_checks.uncertainty_max_s)
             yield from field("", f"clock offset to the master known within {bound}")
+        for one in host.findings:
+            yield from field("", one_line(f"before the run: {one.check}: {one.finding}"))
 
 
 def format_time(text: str | None) -> str:
     """Return an instant (ISO 8601) as people read it."""
     try:
         return f"{datetime.fromisoformat(str(text)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except ValueError:
+    except (ValueError, OverflowError):
         return str(text)
 
 

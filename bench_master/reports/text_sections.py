@@ -15,14 +15,16 @@ from bench_master.analysis.report_types import (
     PublishedReport,
     ReportDocument,
 )
-from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
+from bench_master.analysis.treatment_types import PackingTrialReport, SampleReport, TreatmentReport
 from bench_master.formatting import (
     Column,
     fit_table,
     format_bytes,
+    format_count,
     format_percent,
     format_seconds,
     format_significant,
+    format_span,
     paragraph,
 )
 
@@ -45,7 +47,7 @@ def load_table(document: ReportDocument) -> list[str]:
     """Return mean and maximum of each host's samples; nothing without samples."""
     columns = [
         Column("", left=True),
-        *(Column(title, droppable=title in ("rx/s", "tx/s")) for title in _LOAD.values()),
+        *(Column(title, droppable=title in ("rx/s", "tx/s"), optional=True) for title in _LOAD.values()),
     ]
     rows = []
     for name, process in _processes(document):
@@ -178,7 +180,7 @@ def packing_table(entry: TreatmentReport) -> Iterator[str]:
                 f"trial {trial.trial} on {trial.worker}{' (warm-up)' if trial.warmup else ''}",
                 str(trial.containers),
                 _mean(steady.get("memory_used_bytes")),
-                format_bytes(trial.memory_per_container_bytes),
+                "-" if _within_change(trial) else format_bytes(trial.memory_per_container_bytes),
                 _percent(steady.get("cpu_busy_percent")),
                 _mean(engine),
                 _percent(steady.get("engine_cpu_percent")),
@@ -186,8 +188,47 @@ def packing_table(entry: TreatmentReport) -> Iterator[str]:
         )
     yield ""
     yield from fit_table(columns, rows)
+    for trial in packing.trials:
+        if _within_change(trial):
+            change = format_bytes(trial.memory_change_per_container_bytes)
+            where = f"memory each, trial {trial.trial} on {trial.worker}"
+            text = f"{where}: not distinguishable from the host's own changes (± {change})"
+            yield from paragraph(text, indent=2, hanging=4)
     reasons = dict.fromkeys(one_line(trial.reason) for trial in packing.trials)
     yield from paragraph(f"stopped because: {'; '.join(reasons)}", indent=2, hanging=4)
+
+
+_PHASES: Final = {"populate": "made before the first trial", "clear": "deleted after the last one"}
+
+
+def population_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
+    """Return what was made in stores and deleted, a line for each treatment and phase; empty where nothing was."""
+    columns = [Column("objects", left=True), Column("", left=True), Column("number"), Column("there before")]
+    columns += [Column("content"), Column("failed"), Column("took")]
+    rows = []
+    for entry, name in zip(document.treatments, names, strict=True):
+        for phase, done in _PHASES.items():
+            parts = [part for part in entry.population if part.phase == phase]
+            if parts:
+                content = sum(part.content_bytes for part in parts)
+                rows.append(
+                    [
+                        name,
+                        done,
+                        format_count(sum(part.objects for part in parts)),
+                        format_count(sum(part.found for part in parts)) if phase == "populate" else "",
+                        format_bytes(content) if phase == "populate" else "",
+                        format_count(sum(part.failed for part in parts)),
+                        format_span(max(part.seconds for part in parts)),
+                    ]
+                )
+    return list(fit_table(columns, rows)) if rows else []
+
+
+def _within_change(trial: PackingTrialReport) -> bool:
+    """Return whether what a packing's containers took is less than what the host's memory changed by itself."""
+    each, change = trial.memory_per_container_bytes, trial.memory_change_per_container_bytes
+    return each is not None and change is not None and each <= change
 
 
 def packing_notes(document: ReportDocument) -> Iterator[str]:
@@ -195,7 +236,8 @@ def packing_notes(document: ReportDocument) -> Iterator[str]:
     if any(entry.packing for entry in document.treatments):
         yield (
             "packed: means of the readings during the hold, with all containers running. `each` is the additional "
-            "memory in use since before the first container, divided by their number."
+            "memory in use since before the first container, divided by their number; - where the host's memory "
+            "in use changed as much by itself."
         )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
+from bench_common.safe_text import shorten
 from bench_common.stats.rows import Rows, SampleColumns
 from bench_common.treatment import SOURCE
 from bench_master.reports import ReportSource
@@ -84,7 +85,7 @@ def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterat
     yield from _thread((MASTER, FIRST_ROW), "trials")
     if source.document.incomplete:
         # Viewers do not show what is in `otherData`.
-        text = f"INCOMPLETE: {'; '.join(source.document.incomplete)}"[:MESSAGE_LIMIT]
+        text = shorten(f"INCOMPLETE: {'; '.join(source.document.incomplete)}", MESSAGE_LIMIT)
         yield {"ph": "i", "s": "g", "name": text, "pid": MASTER, "tid": FIRST_ROW, "ts": 0.0}
     for block in source.stats.blocks({"jobs", "operations", "errors", "host", "event", "samples"}):
         match block.kind:
@@ -167,7 +168,7 @@ class _TraceBuilder:
             if found is not None and found.error is not None:
                 error = found.error
                 whole = about | {
-                    "error": f"{error['operation']}: {error['kind']}: {error['message'][:MESSAGE_LIMIT]}"
+                    "error": f"{error['operation']}: {error['kind']}: {shorten(error['message'], MESSAGE_LIMIT)}"
                 }
             yield self._slice(f"job {job_id_of(ticket)}", "job", place, start_ns, end_ns - start_ns, whole)
             if found is not None:

@@ -23,7 +23,7 @@ from bench_master.analysis.verdict_types import (
     QuantileReport,
     VerdictsReport,
     change_text,
-    signed_value,
+    interval_text,
 )
 from bench_master.formatting import (
     Column,
@@ -35,14 +35,15 @@ from bench_master.formatting import (
     format_value,
     paragraph,
     plural,
+    says_nothing,
 )
 from bench_master.reports.side_by_side import treatment_names
 
-_FULL_INTERVAL: Final = 0.94
+FULL_INTERVAL: Final = 0.94
 """Below this confidence an interval is the range of a few rounds."""
 _OPEN: Final = "neither a difference nor sameness is shown"
 """The reason that rounds could settle."""
-_FEWEST_ROUNDS: Final = 3
+FEWEST_ROUNDS: Final = 3
 """Fewer have no range worth showing."""
 _NAMES: Final = 4
 """Names after one word of the answer; the table has all."""
@@ -95,16 +96,6 @@ class VerdictTable:
 def verdict_word(comparison: ComparisonReport) -> str:
     """Return the word of a verdict as it is printed."""
     return comparison.verdict.upper()
-
-
-def interval_text(comparison: ComparisonReport) -> str:
-    """Return the interval of the difference; a dash without one."""
-    ends = (comparison.low, comparison.high)
-    if comparison.ratio is None or ends == (None, None) or comparison.rounds < _FEWEST_ROUNDS:
-        return "-"
-    if comparison.scale == "difference":
-        return "[" + ", ".join(signed_value(end, comparison.unit) for end in ends) + "]"
-    return format_change_interval(comparison.low, comparison.high, comparison.ratio)
 
 
 def answer_text(document: ReportDocument) -> str:
@@ -264,7 +255,7 @@ def _group_rows(
     for each in comparisons:
         cells = [_cell(each.labels.get(name)) for name in names] or [one_line(each.name)]
         cells += [verdict_word(each), format_value(each.b_value, each.unit), change_text(each)]
-        cells += [interval_text(each), f"{each.rounds}"]
+        cells += [interval_text(each, FEWEST_ROUNDS), f"{each.rounds}"]
         ranked.append((_badness(each), VerdictRow(cells, remark_text(each))))
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
 
@@ -285,7 +276,7 @@ def remark_text(comparison: ComparisonReport) -> str:
         parts.append(f"about {comparison.more_rounds} more rounds would settle it")
     elif comparison.verdict == "inconclusive" and comparison.reason == _OPEN:
         parts.append("no number of rounds within reach would settle it: lower the noise, or widen the margin")
-    if comparison.confidence < _FULL_INTERVAL and interval_text(comparison) != "-":
+    if comparison.confidence < FULL_INTERVAL and interval_text(comparison, FEWEST_ROUNDS) != "-":
         parts.append(f"shown is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})")
     if comparison.lost:
         parts.append(f"{plural(comparison.lost, 'round')} lost")
@@ -316,7 +307,7 @@ def trust_sentences(document: ReportDocument) -> list[str]:
         name = names.get(floor.a, floor.a)
         # One label that varies needs no name.
         name = name if " " in name else name.rpartition("=")[2]
-        sentences.append(f"{name} against itself: {change_text(floor)} {interval_text(floor)}.")
+        sentences.append(f"{name} against itself: {change_text(floor)} {interval_text(floor, FEWEST_ROUNDS)}.")
     return [one_line(sentence) for sentence in sentences if sentence]
 
 
@@ -419,6 +410,14 @@ def gate_lines(gates: Iterable[GateReport]) -> Iterator[str]:
         yield from paragraph(f"{word:<9}  {one_line(f'{gate.gate}: {gate.text}')}", indent=2, hanging=13)
 
 
+_EXPLAINED: Final = ("explained by", "visible from")
+_MEANINGS: Final = {
+    "explained by": "a shift between the two sides that would explain the difference",
+    "visible from": "the smallest difference that would have been seen (80 % power)",
+    "worth": "how many independent jobs those of a trial are",
+}
+
+
 def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
     """Yield what else is known of each comparison: its test, its reach, its quantiles and its hosts."""
     if verdicts is None or not verdicts.comparisons:
@@ -426,19 +425,20 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
     groups = len({each.group for each in verdicts.comparisons}) > 1
     names = [f"{each.name} ({each.group})" if groups and each.group else each.name for each in verdicts.comparisons]
     known = list(zip(names, verdicts.comparisons, strict=True))
-    columns = [Column("comparison", left=True), Column("p"), Column("explained by"), Column("visible from")]
-    columns += [Column("jobs"), Column("worth"), Column("lost")]
+    columns = [Column("comparison", left=True)]
+    columns += [Column(title, optional=True) for title in ("p", *_EXPLAINED, "jobs", "worth", "lost")]
     rows = []
     for name, each in known:
         shares = [_share(each.tipping or None), _share(each.mde)]
         jobs = ["-" if value is None else _plain(value) for value in (each.jobs_per_trial, each.effective_jobs)]
         rows.append([name, "-" if each.p is None else f"{each.p:.2g}", *shares, *jobs, f"{each.lost}"])
     yield from fit_table(columns, rows)
-    yield from paragraph(
-        "explained by: a shift between the two sides that would explain the difference. visible from: the smallest "
-        "difference that would have been seen (80 % power). worth: how many independent jobs those of a trial are.",
-        indent=2,
-    )
+    shown = [
+        f"{column.title}: {_MEANINGS[column.title]}."
+        for place, column in enumerate(columns)
+        if column.title in _MEANINGS and not says_nothing(row[place] for row in rows)
+    ]
+    yield from paragraph(" ".join(shown), indent=2)
     quantiles = [(name, at) for name, each in known for at in each.quantiles]
     if quantiles:
         yield ""

@@ -34,7 +34,6 @@ import gevent
 import zmq
 from gevent.event import Event
 from gevent.monkey import get_original
-from zmq.utils.monitor import recv_monitor_message
 
 from bench_common.channel import ZmqChannel
 from bench_common.cli import authority
@@ -78,6 +77,7 @@ STUCK_ROUNDS: Final = 3
 TRIM_INTERVAL_S: Final = 5.0
 """How often memory that a flood has left is given back to the kernel, at most."""
 
+_EVENT: Final = struct.Struct("=Hi")
 _RECEIVED: Final = struct.Struct("=128xQ")
 """``tcpi_bytes_received`` within ``struct tcp_info`` (linux/tcp.h)."""
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
@@ -296,8 +296,8 @@ class ConnectionGuard:
     def _take_events(self, one: _Watched) -> bool:
         """Note connections that came and went; return False once the socket is closed."""
         while cast("int", one.monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            event = recv_monitor_message(one.monitor)
-            kind, fd = event["event"], event["value"]
+            # As in zmq_socket_monitor(3); pyzmq's own reader of events loads asyncio.
+            kind, fd = _EVENT.unpack(one.monitor.recv_multipart()[0])
             if kind == zmq.EVENT_MONITOR_STOPPED:
                 return False
             if kind == zmq.EVENT_LISTENING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from time import monotonic
@@ -25,12 +25,15 @@ from bench_common.messages import (
     MasterControlMessage,
     MasterWorkMessage,
     MeasureSpeed,
+    Preflight,
     Stop,
+    StoreCredentials,
     Welcome,
     clip,
 )
 from bench_common.ordered import OrderedSender
 from bench_common.records import ASSIGNMENT_FIELDS, WORD_BYTES, job_id_of
+from bench_common.store_access import Secret
 from bench_common.treatment import EngineSampling
 from bench_master.coordinator import messages as act
 from bench_master.coordinator.roster import Member, Roster
@@ -137,6 +140,8 @@ class RunSettings:
     keep: bool
     sampling_s: float
     overhead: EngineSampling | None
+    store_variables: Mapping[str, Secret] = field(default_factory=dict)
+    """How object stores are reached, for the workers that do not inherit it; see `messages.StoreCredentials`."""
 
 
 @dataclass(slots=True)
@@ -181,8 +186,9 @@ class Dispatcher:
                 self._assign_jobs(action)
             case act.DefineTreatment():
                 treatment = self._plan.treatments[action.treatment]
-                epoch = self._epoch(action.number)
-                self._send_on_lane(action.number, DefineTreatment(epoch=epoch, treatment=treatment))
+                epoch, part = self._epoch(action.number), (action.part, action.parts)
+                message = DefineTreatment(epoch=epoch, treatment=treatment, part=part[0], parts=part[1])
+                self._send_on_lane(action.number, message)
             case act.CancelJobs():
                 self._send_on_lane(action.number, CancelJobs(epoch=self._epoch(action.number)))
             case act.WelcomeWorker():
@@ -201,6 +207,16 @@ class Dispatcher:
     def send(self, peer: bytes, message: MasterControlMessage) -> None:
         """Send a control message to an address."""
         self._sockets.send(peer, message)
+
+    def ask(self, peer: bytes, message: Preflight) -> None:
+        """Ask a worker, which first gets what it needs for an answer."""
+        self._share_credentials(peer)
+        self.send(peer, message)
+
+    def _share_credentials(self, peer: bytes) -> None:
+        variables = {name: value.reveal() for name, value in self._settings.store_variables.items()}
+        if variables:
+            self.send(peer, StoreCredentials(epoch=0, run_id=self._settings.run_id, variables=variables))
 
     def acknowledge(self, number: int, epoch: int, sequences: Sequence[int]) -> None:
         """Tell a member that batches of its results are in the journal."""
@@ -268,6 +284,7 @@ class Dispatcher:
             lane = _Lane(action.epoch, self._sockets.open_lane(*place, local=local), token)
             self._lanes[action.number] = lane
         settings = self._settings
+        self._share_credentials(action.peer)
         self.send(
             action.peer,
             Welcome(

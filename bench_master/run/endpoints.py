@@ -57,6 +57,8 @@ class Endpoints:
         self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         self._lock = _lock(self.directory)
         self._lanes = 0
+        self._lane_ports: dict[int, int] = {}
+        """The port of the lane of each member, by number."""
 
     def __enter__(self) -> Self:
         return self
@@ -90,20 +92,26 @@ class Endpoints:
         """Return the results endpoint as the welcome names it."""
         return f"ipc://{self.directory}/results" if self.stays_here(local=local) else f"tcp://*:{self.ports.results}"
 
-    def bind_lane(self, socket: zmq.Socket[bytes], *, local: bool) -> str:
-        """Bind a new worker's lane; return its endpoint as the welcome names it."""
+    def bind_lane(self, socket: zmq.Socket[bytes], member: int, *, local: bool) -> str:
+        """Bind a new lane of a member, whose old one is closed; return its endpoint as the welcome names it."""
         self._lanes += 1
         if self.stays_here(local=local):
             endpoint = f"ipc://{self.directory}/lane-{self._lanes}"
             socket.bind(endpoint)
             return endpoint
+        # To try a port that another lane has takes as long as to bind one that is free.
+        self._lane_ports.pop(member, None)
+        taken = set(self._lane_ports.values())
         for port in range(self.ports.work, min(self.ports.work + 4096, 65536)):
+            if port in taken:
+                continue
             try:
                 socket.bind(self._tcp(port))
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE:
                     raise
             else:
+                self._lane_ports[member] = port
                 return f"tcp://*:{port}"
         raise InfrastructureError(
             f"no port is free for a lane from {self.ports.work} on; try another --zmq-work-port"

@@ -23,7 +23,7 @@ from gevent.event import Event
 from bench_common import __version__
 from bench_common.clock import clock_id
 from bench_common.errors import StatsFileError
-from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
+from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, TransactionRecord
 from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
 from bench_common.treatment import Treatment
 from bench_master.plan import Plan
@@ -33,7 +33,7 @@ from workloads.script import job_metrics, job_script
 log = logging.getLogger(__name__)
 
 
-FLUSH_INTERVAL_S: Final = 0.25
+FLUSH_INTERVAL_S: Final = 0.5
 """How long a record may wait in memory."""
 FLUSH_TIMEOUT_S: Final = 30.0
 """How long `Journal.flush` waits: less than the coordinator waits for a look."""
@@ -80,15 +80,28 @@ class Journal:
         """Write what is known of a worker and its host."""
         self._writer.put("host", dict(fields))
 
-    def rows(self, jobs: Any, operations: Any) -> None:
-        """Write finished jobs (`JOB_ROW`) and operations (`OPERATION_ROW`)."""
+    def rows(self, jobs: Any, operations: Any, firsts: Any, transfers: Any) -> None:
+        """Write finished jobs (`JOB_ROW`) and operations (`OPERATION_ROW`).
+
+        Of jobs on objects, also their first bytes (`OPERATION_ROW`) and transfers (`TRANSFER_ROW`).
+        """
         self._writer.jobs(self._shift_times(jobs, "start_ns", "end_ns"))
         if len(operations):
             self._writer.operations(self._shift_times(operations, "start_ns"))
+        if len(firsts):
+            self._writer.first_bytes(self._shift_times(firsts, "start_ns"))
+        if len(transfers):
+            self._writer.transfers(transfers)
         if self._writer.pending_bytes > FLUSH_BYTES:
             self._flush_requested.set()
 
-    def records(self, metrics: list[MetricRecord], errors: list[ErrorRecord], outputs: list[OutputRecord]) -> None:
+    def records(
+        self,
+        metrics: list[MetricRecord],
+        errors: list[ErrorRecord],
+        outputs: list[OutputRecord],
+        transactions: list[TransactionRecord],
+    ) -> None:
         """Write what a batch brought beside its rows."""
         if metrics:
             self._writer.metrics(metrics)
@@ -96,6 +109,8 @@ class Journal:
             self._writer.errors(errors)
         if outputs:
             self._writer.outputs(outputs)
+        if transactions:
+            self._writer.transactions(transactions)
 
     def samples(self, worker: int, source: str, columns: Mapping[str, Any], units: Mapping[str, str]) -> None:
         """Write samples of a host or a loop; `worker` -1 is the master."""
@@ -154,7 +169,7 @@ class Journal:
         try:
             self._gather()
             arrived, self._arrived = self._arrived, []
-            if not self._broken:
+            if not self._broken and (arrived or self._writer.pending_bytes or self._closing):
                 error = self._run_in_thread(self._writer.flush)
         except Exception as fault:
             # What was gathered is gone. A journal that ended here would leave a run that goes on without it.
@@ -236,6 +251,7 @@ def build_header(
         },
         "published": scenario.published,
         "thresholds": list(scenario.thresholds),
+        "allow_failures": scenario.allow_failures,
         "verdicts": {"baseline": dict(scenario.baseline), "margin": scenario.margin},
         "order": plan.order,
         "seed": plan.seed,

@@ -8,19 +8,20 @@ in some nanoseconds a job.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from bench_common.histogram import Histogram
 from bench_common.job_rows import join_rows
-from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome
+from bench_common.records import MISSING_PREREQUISITE_KINDS, OPERATION_DONE, OPERATION_FAILED, Outcome
+from bench_common.safe_text import shorten
 from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, RoundRow, Snapshot, TrialRow
 from bench_master.verdicts.stopping import is_settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from bench_common.records import ErrorRecord
 
@@ -90,7 +91,8 @@ class LiveStats:
 
     `titles` and `operation_names` are those of each treatment, by index; `trials` are the plan's, in its order.
     `planned` is the total number of jobs, None where trials run by time; it may be set again when workers come or
-    go. `started_ns` and every `now_ns` are of one monotonic clock.
+    go. `started_ns` and every `now_ns` are of one monotonic clock. `optional` are the treatments, by index, whose
+    jobs are left out where their image or tool is missing.
 
     Rows must be of jobs of the run: treatment, trial and operation within the plan. The statistics own the arrays
     that they get: do not change them afterwards.
@@ -106,6 +108,7 @@ class LiveStats:
         planned: int | None,
         started_ns: int,
         noop: bool = False,
+        optional: Collection[int] = (),
     ) -> None:
         self.planned = planned
         self._scenario = scenario
@@ -119,12 +122,15 @@ class LiveStats:
             for index, (title, names) in enumerate(zip(titles, operation_names, strict=True))
             for operation in (JOB, *names)
         ]
+        self._operation_names = tuple(tuple(names) for names in operation_names)
         self._widths = np.array([len(names) for names in operation_names], dtype=np.int64)
         self._cell_offsets = np.cumsum(self._widths + 1) - (self._widths + 1)
         self._jobs = _PendingRows(self._count_jobs)
         self._operations = _PendingRows(self._count_operations)
         self._outcomes = np.zeros(len(Outcome), dtype=np.int64)
-        self._errors: dict[tuple[str, str], tuple[int, str]] = {}
+        self._errors: dict[tuple[str, str, int], tuple[int, str]] = {}
+        """By operation, kind and optional treatment (-1: any other): how many, and the first message."""
+        self._optional = {index: _OptionalTreatment() for index in optional}
         self._hosts: dict[str, HostRow] = {}
         self._started_ns = started_ns
         self._rate_samples = deque([(started_ns, 0)])
@@ -149,10 +155,13 @@ class LiveStats:
     def errors(self, records: Iterable[ErrorRecord]) -> None:
         """Take the errors of failed jobs."""
         for record in records:
-            group = (record.operation, record.kind)
+            optional = self._optional.get(record.treatment)
+            if optional is not None:
+                optional.missing &= record.kind in MISSING_PREREQUISITE_KINDS
+            group = (record.operation, record.kind, -1 if optional is None else record.treatment)
             if group not in self._errors and len(self._errors) >= ERROR_GROUPS:
-                group = ("(other)", "(other)")
-            count, message = self._errors.get(group, (0, record.message[:MESSAGE_CHARS]))
+                group = ("(other)", "(other)", -1)
+            count, message = self._errors.get(group, (0, shorten(record.message, MESSAGE_CHARS)))
             self._errors[group] = (count + 1, message)
 
     def host(self, row: HostRow) -> None:
@@ -185,6 +194,7 @@ class LiveStats:
         self._jobs.count()
         self._operations.count()
         done, failed, lost, aborted = (int(n) for n in self._outcomes)
+        left_out = sum(one.left_out for one in self._optional.values())
         current_ns = 0 if self._trial is None else now_ns - self._trial_began_ns
         busy_s = (self._ended_ns + current_ns) / 1e9
         return Snapshot(
@@ -192,7 +202,8 @@ class LiveStats:
             elapsed_s=(now_ns - self._started_ns) / 1e9,
             planned=self.planned,
             done=done,
-            failed=failed,
+            failed=failed - left_out,
+            left_out=left_out,
             lost=lost,
             aborted=aborted,
             in_flight=sum(host.running for host in self._hosts.values()),
@@ -205,7 +216,13 @@ class LiveStats:
             hosts=tuple(self._hosts[name] for name in sorted(self._hosts)),
             errors=self._error_groups(),
             noop=self._noop,
+            operation_names=self._operation_names,
         )
+
+    def job_durations(self) -> list[Histogram]:
+        """Return the durations (ns) of each treatment's measured jobs that are done, of all that was taken so far."""
+        self._jobs.count()
+        return [self._cells[offset].histogram for offset in self._cell_offsets]
 
     def _trial_row(self) -> TrialRow | None:
         if self._trial is None:
@@ -215,8 +232,13 @@ class LiveStats:
         return TrialRow(self._trial + 1, len(self._trials), trial.treatment, title, trial.warmup)
 
     def _error_groups(self) -> tuple[ErrorRow, ...]:
-        groups = (ErrorRow(count, *group, message) for group, (count, message) in self._errors.items())
-        return tuple(sorted(groups, key=lambda group: -group.count))
+        found: dict[tuple[str, str, bool], tuple[int, str]] = {}
+        for (operation, kind, treatment), (count, message) in self._errors.items():
+            left_out = treatment in self._optional and bool(self._optional[treatment].left_out)
+            before, first = found.get((operation, kind, left_out), (0, message))
+            found[operation, kind, left_out] = (before + count, first)
+        rows = (ErrorRow(count, *group[:2], message, group[2]) for group, (count, message) in found.items())
+        return tuple(sorted(rows, key=lambda row: (row.left_out, -row.count)))
 
     def _rate_now(self, done: int, now_ns: int) -> float:
         if now_ns - self._rate_samples[-1][0] >= RATE_SAMPLE_INTERVAL_NS:
@@ -237,6 +259,10 @@ class LiveStats:
     def _count_jobs(self, rows: Rows) -> None:
         outcome = rows["outcome"]
         self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+        for index, optional in self._optional.items():
+            own = outcome[rows["treatment"] == index]
+            optional.done += int((own == Outcome.DONE).sum())
+            optional.failed += int((own == Outcome.FAILED).sum())
         measured = ~self._warmup[rows["trial"]]
         self._record(
             self._cell_offsets[rows["treatment"]],
@@ -269,6 +295,23 @@ class LiveStats:
             self._cells[keys[start]].add(durations_ns[start:end])
 
 
+@dataclass(slots=True)
+class _OptionalTreatment:
+    """The jobs of a treatment that is left out where its image or tool is missing, as the report decides it."""
+
+    done: int = 0
+    """How many were done; with one the treatment counts like any other."""
+    failed: int = 0
+    """How many failed."""
+    missing: bool = True
+    """Whether every failure so far was for want of an image or a tool."""
+
+    @property
+    def left_out(self) -> int:
+        """How many of the failed jobs are left out, and did not fail."""
+        return self.failed if self.missing and not self.done else 0
+
+
 class _PendingRows:
     """Batches that have not been counted yet."""
 
@@ -297,19 +340,19 @@ class _LatencyStats:
     """The latencies of one operation of one treatment."""
 
     def __init__(self, treatment: int, title: str, operation: str) -> None:
-        self._histogram = Histogram()
+        self.histogram = Histogram()
         self._row = LatencyRow(treatment, title, operation, 0, 0)
         self._errors = 0
 
     def add(self, durations_ns: Rows) -> None:
-        self._histogram.record(durations_ns)
+        self.histogram.record(durations_ns)
 
     def fail(self, count: int) -> None:
         self._errors += count
 
     def row(self) -> LatencyRow:
         """Return the row; quantiles are computed only after new values."""
-        old, histogram = self._row, self._histogram
+        old, histogram = self._row, self.histogram
         if (histogram.n, self._errors) != (old.n, old.errors):
             self._row = replace(
                 old,

@@ -14,8 +14,13 @@ from typing import Final
 
 import gevent
 
-from bench_common.activity import ActivityWatch, child_pids, cpu_time_ns, describe_load
+from bench_common.activity import ActivityWatch, child_pids, cpu_time_ns, describe_load, process_state
 from bench_common.keys import KeyPair, WorkerKey, write_worker_key
+from bench_common.startup import (
+    STAGE_ENGINES,
+    STAGE_JOINING,
+    STAGE_LEFTOVERS,
+)
 from bench_master.worker_query import worker_command
 
 MAX_RESTARTS: Final = 3
@@ -28,7 +33,12 @@ ACTIVITY_INTERVAL_S: Final = 5.0
 NOTICE_INTERVAL_S: Final = 5.0
 """How often the screen shows what a local worker is at that has not joined, in seconds."""
 LOG_TAIL: Final = 5
-"""How many lines of a dead worker's log are shown."""
+"""How many lines of the log of a worker that is dead or has not joined are shown."""
+STARVED_SHARE: Final = 0.3
+"""A worker that gets less of a CPU than this while it starts, on a machine with more load than CPUs, is starved."""
+STAGE_INTERPRETER: Final = "starting its interpreter"
+STAGE_EXAMINED: Final = "looking for what the plan needs of its engines"
+"""Its host is checked for images, networks and programs; the master knows, as it asked."""
 
 
 def local_worker_id(place: int) -> str:
@@ -47,6 +57,12 @@ class LocalWorker:
     """The file that gets its output."""
     process: subprocess.Popen[bytes] | None = None
     """None before it starts and after it ends."""
+    pid: int = 0
+    """That of its latest process."""
+    ended: str = ""
+    """How its latest process ended; empty while it lives."""
+    ended_at: float = 0.0
+    """When that was noticed, in seconds of a monotonic clock."""
     restarts: int = 0
     """How many times it was restarted."""
     given_up: bool = False
@@ -79,6 +95,75 @@ class WorkerDeath:
     """The last lines of its log."""
     restarted: bool = True
     """Whether it was restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """How far a local worker is that has not joined, and why it may not get on."""
+
+    worker_id: str
+    pid: int
+    """Of its latest process."""
+    state: str
+    """The state of that process, a letter of proc(5); empty where it has ended."""
+    age_s: float
+    """For how long it has been starting, or did until it ended, in seconds."""
+    cpu_s: float = 0.0
+    """What it got of the CPUs, in seconds."""
+    stage: str = STAGE_INTERPRETER
+    """What it is at."""
+    ended: str = ""
+    """How its process ended; empty while it lives."""
+    log_tail: str = ""
+    """The last lines of its log."""
+    starved: bool = False
+    """Whether the machine gives it little CPU time."""
+
+    def summary(self, load: str) -> str:
+        """Return in one line whether it lives, what it is at, what it got of the CPUs, and the machine's load."""
+        if self.ended:
+            return (
+                f"worker {self.worker_id} (process {self.pid}, ended): it {self.ended} after {self.age_s:.1f} s, "
+                f"before it joined; it was {self.stage}; {load}"
+            )
+        alive = {"T": "alive, but stopped", "t": "alive, but stopped", "D": "alive, waiting for a disk"}
+        return (
+            f"worker {self.worker_id} (process {self.pid}, {alive.get(self.state, 'alive')}) has not joined after "
+            f"{self.age_s:.0f} s, in which it got {self.cpu_s:.1f} s of CPU time: it is {self.stage}; {load}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        if self.ended:
+            return "start the run again with -v, which makes its log longer"
+        if self.state in ("T", "t"):
+            return f"let the process go on (kill -CONT {self.pid}), or end it and start the run again"
+        if self.starved:
+            return (
+                "this machine is too busy: end what else runs (bench-master doctor names it), or wait longer with "
+                "--worker-timeout 5m"
+            )
+        if self.stage.startswith(STAGE_ENGINES) or self.stage == STAGE_EXAMINED:
+            return (
+                "an engine does not answer: bench-master list-engines shows which; restart its daemon, or leave this "
+                "engine out of the scenario"
+            )
+        if self.stage == STAGE_LEFTOVERS:
+            return "an engine removes what earlier runs left: see bench-master cleanup-containers --dry-run"
+        if self.stage == STAGE_JOINING:
+            return (
+                "it cannot reach this master, or waits for its clock or its other workers: start the run again with "
+                "-v, and see its log"
+            )
+        return (
+            "loading takes so long on a slow disk: wait longer with --worker-timeout 5m, and see bench-master doctor"
+        )
+
+    def explain(self, load: str) -> str:
+        """Return the summary with the remedy, and below it the end of the log."""
+        log = f"the end of its log:\n{self.log_tail}" if self.log_tail else "its log is empty"
+        return f"{self.summary(load)}; to do: {self.remedy}\n{log}"
 
 
 class LocalWorkers:
@@ -138,13 +223,14 @@ class LocalWorkers:
                 continue
             status = worker.process.returncode
             worker.process = None
+            how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+            worker.ended, worker.ended_at = how, monotonic()
             if status == 0:
                 continue
             worker.given_up = worker.restarts >= MAX_RESTARTS
             if not worker.given_up:
                 worker.restarts += 1
                 self._start(worker)
-            how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
             deaths.append(WorkerDeath(worker.worker_id, f"its process {how}", _tail(worker.log), not worker.given_up))
         return deaths
 
@@ -162,26 +248,41 @@ class LocalWorkers:
             if worker.worker_id not in joined
         )
 
-    def describe_starts(self, joined: Container[str], *, due: bool = False) -> list[str]:
-        """Return for each worker that has not joined what it is at, and what it got of the CPUs.
+    def starts(self, joined: Container[str], examined: Container[str] = ()) -> list[WorkerStart]:
+        """Return how far each worker is that has not joined; those `examined` are asked what their hosts have."""
+        return [
+            _start_of(worker, examined=worker.worker_id in examined)
+            for worker in self._workers
+            if worker.worker_id not in joined and worker.pid
+        ]
 
-        With `due`, only for those whose start lasts long and was not shown lately.
-        """
+    @property
+    def alive(self) -> list[str]:
+        """The ids of those whose processes live."""
+        return [worker.worker_id for worker in self._workers if self._is_alive(worker)]
+
+    def stages(self, joined: Container[str], examined: Container[str] = ()) -> list[str]:
+        """Return what each worker is at that has not joined, in a few words."""
+        return [
+            f"{worker.worker_id} is {STAGE_EXAMINED if worker.worker_id in examined else _stage(worker)}"
+            for worker in self._workers
+            if worker.worker_id not in joined
+        ]
+
+    def due_notices(self, joined: Container[str]) -> list[str]:
+        """Return a line about each living worker whose start lasts long and was not shown lately."""
         now, found = monotonic(), []
         for worker in self._workers:
-            if worker.worker_id in joined or worker.process is None or worker.process.poll() is not None:
-                continue
-            if due and now - max(worker.shown_at, worker.started_at) < NOTICE_INTERVAL_S:
+            shown_at = max(worker.shown_at, worker.started_at)
+            if worker.worker_id in joined or not self._is_alive(worker) or now - shown_at < NOTICE_INTERVAL_S:
                 continue
             worker.shown_at = now
-            pids = (worker.process.pid, *child_pids(worker.process.pid))
-            cpu_s = sum(cpu_time_ns(pid) or 0 for pid in pids) / 1e9
-            found.append(
-                f"worker {worker.worker_id} (process {worker.process.pid}) has not joined after "
-                f"{now - worker.started_at:.0f} s, in which it got {cpu_s:.1f} s of CPU time: it is "
-                f"{_stage(worker)}; {describe_load()}"
-            )
+            found.append(_start_of(worker).summary(describe_load()))
         return found
+
+    def explain_starts(self, joined: Container[str], examined: Container[str] = ()) -> list[str]:
+        """Return for each worker that has not joined the state of its process, the cause, the remedy and its log."""
+        return [start.explain(describe_load()) for start in self.starts(joined, examined)]
 
     def _is_active(self, worker: LocalWorker) -> bool:
         now = monotonic()
@@ -216,6 +317,7 @@ class LocalWorkers:
             worker.process = subprocess.Popen(  # noqa: S603  our own program
                 worker.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        worker.pid, worker.ended = worker.process.pid, ""
         worker.started_at = worker.active_at = worker.asked_at = monotonic()
         worker.activity = ActivityWatch(worker.process.pid, children=True)
 
@@ -224,10 +326,29 @@ class LocalWorkers:
         return worker.process is not None and worker.process.poll() is None
 
 
+def _start_of(worker: LocalWorker, *, examined: bool = False) -> WorkerStart:
+    """Return how far a worker is that has been started."""
+    if not worker.ended and worker.process is not None and worker.process.poll() is not None:
+        worker.ended, worker.ended_at = f"ended with exit code {worker.process.returncode}", monotonic()
+    age_s = (worker.ended_at if worker.ended else monotonic()) - worker.started_at
+    cpu_s = sum(cpu_time_ns(pid) or 0 for pid in (worker.pid, *child_pids(worker.pid))) / 1e9
+    return WorkerStart(
+        worker.worker_id,
+        worker.pid,
+        "" if worker.ended else process_state(worker.pid),
+        age_s,
+        cpu_s,
+        STAGE_EXAMINED if examined else _stage(worker),
+        worker.ended,
+        _tail(worker.log),
+        cpu_s < STARVED_SHARE * age_s and os.getloadavg()[0] > (os.cpu_count() or 1),
+    )
+
+
 def _stage(worker: LocalWorker) -> str:
     with contextlib.suppress(OSError):
-        return worker.stage_file.read_text("utf-8", "replace") or "starting"
-    return "starting its interpreter"
+        return worker.stage_file.read_text("utf-8", "replace") or STAGE_INTERPRETER
+    return STAGE_INTERPRETER
 
 
 def _signal_name(number: int) -> str:

@@ -20,6 +20,8 @@ from bench_common.messages import (
     Heartbeat,
     HeartbeatAck,
     Hello,
+    HostFinding,
+    ObjectsProgress,
     PackingReport,
     PreflightResult,
     ProfileReport,
@@ -36,6 +38,7 @@ from bench_common.messages import (
     WorkerDied,
     clip,
 )
+from bench_common.object_job import Objects
 from bench_common.safe_text import one_line
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
@@ -50,7 +53,7 @@ from bench_master.run.preflight import PreflightCheck, check_compatibility
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
-from bench_master.run.results import unpack_results
+from bench_master.run.results import first_positions, unpack_results
 from bench_master.run.sockets import Sockets
 
 
@@ -93,7 +96,7 @@ class RunControl(Protocol):
         """Pass an event to the coordinator, and carry out its actions."""
 
     def refuse(self, reasons: Sequence[str], *, unusable: bool) -> None:
-        """End a run that has not begun; `unusable`: for an engine that cannot be used."""
+        """End a run that has not begun; `unusable`: for want of an engine, an image or the like, not by its plan."""
 
 
 MemberMessage: TypeAlias = (
@@ -102,7 +105,9 @@ MemberMessage: TypeAlias = (
     | Samples
     | PackingReport
     | RunWarning
+    | HostFinding
     | EngineOutage
+    | ObjectsProgress
     | CpuContention
     | SpeedMeasured
     | Progress
@@ -125,6 +130,11 @@ class MessageHandler:
         self._recorder = parts.recorder
         self._operation_counts = [len(operation_names(treatment)) for treatment in parts.plan.treatments]
         self._engines = frozenset(treatment.engine for treatment in parts.plan.treatments)
+        self._first_positions = {
+            treatment.index: first_positions(operation_names(treatment))
+            for treatment in parts.plan.treatments
+            if isinstance(treatment.job, Objects)
+        }
         self._treatment_of = [trial.treatment for trial in parts.plan.trials]
 
     def epoch_state(self, epoch: int) -> EpochState:
@@ -193,7 +203,7 @@ class MessageHandler:
             raise ProtocolError("results in the epoch of another worker")
         if member is not None:
             self._dispatcher.confirm_orders(member, message.taken)
-        batch = unpack_results(message, self._operation_counts, self._treatment_of)
+        batch = unpack_results(message, self._operation_counts, self._treatment_of, self._first_positions)
         self._run.handle(ev.ResultsReceived(message.epoch, message.sequence, batch.tickets, batch, batch.aborted))
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -214,10 +224,14 @@ class MessageHandler:
                 self._on_packing_report(member, message)
             case RunWarning():
                 self._recorder.warn(f"worker {member.worker_id}: {one_line(message.text)}")
+            case HostFinding():
+                self._recorder.host_finding(member.number, message)
             case EngineOutage():
                 self._on_engine_outage(member, host, message)
             case CpuContention():
                 self._recorder.contention(member.number, message)
+            case ObjectsProgress():
+                self._on_objects_progress(member, host, message)
             case SpeedMeasured():
                 self._recorder.speed(member.number, message)
                 self._run.handle(ev.SpeedMeasured(message.epoch, message.trial))
@@ -275,6 +289,22 @@ class MessageHandler:
         }
         self._run.handle(ev.EngineOutage(member.epoch, message.trial, message.state, fields))
 
+    def _on_objects_progress(self, member: Member, host: WorkerHost, message: ObjectsProgress) -> None:
+        treatments = self._parts.plan.treatments
+        if message.treatment >= len(treatments):
+            raise ProtocolError(f"objects of treatment {message.treatment}, which the plan does not have")
+        fields = {
+            "objects": message.objects,
+            "found": message.found,
+            "content_bytes": message.content_bytes,
+            "failed": message.failed,
+            "seconds": message.seconds,
+            "reason": message.reason,
+        }
+        host.status_text = "" if message.over else _objects_text(message)
+        event = ev.ObjectsProgress(member.epoch, message.treatment, message.phase, message.over, fields)
+        self._run.handle(event)
+
     # -- workers that ask to join --------------------------------------------------------------------------------
 
     def _on_hello(
@@ -285,9 +315,8 @@ class MessageHandler:
         received_ns: int,
         *,
         problems: Sequence[str] = (),
-        unusable: bool = False,
     ) -> None:
-        """Admit or refuse a worker, given its preflight `problems`; `unusable`: an engine cannot be used."""
+        """Admit or refuse a worker, given its preflight `problems`: what its host lacks."""
         if not self._parts.sockets.admits(identity):
             self._dismiss(peer, "this key is not admitted")
             return
@@ -316,7 +345,7 @@ class MessageHandler:
         ):
             return
         if reasons:
-            self._refuse(peer, worker_id, reasons, unusable=compatibility.unusable or unusable)
+            self._refuse(peer, worker_id, reasons, unusable=compatibility.unusable or bool(problems))
             return
         for remark in compatibility.remarks:
             self._recorder.remark(remark)
@@ -332,7 +361,7 @@ class MessageHandler:
         if waited is None:
             raise ProtocolError("an unrequested preflight answer")
         hello, received_ns = waited
-        self._on_hello(peer, identity, hello, received_ns, problems=message.reasons, unusable=message.unusable)
+        self._on_hello(peer, identity, hello, received_ns, problems=message.reasons)
 
     def _refuse(self, peer: bytes, worker_id: str, reasons: Sequence[str], *, unusable: bool) -> None:
         """End the run because a worker cannot do what the plan asks; a run that has begun dismisses it."""
@@ -344,3 +373,9 @@ class MessageHandler:
 
     def _dismiss(self, peer: bytes, reason: str) -> None:
         self._dispatcher.send(peer, Dismiss(epoch=0, reason=clip(reason), final=True))
+
+
+def _objects_text(message: ObjectsProgress) -> str:
+    doing = "fills the store" if message.phase == "populate" else "deletes what the run stored"
+    failed = f", {message.failed} failed" if message.failed else ""
+    return f"{doing}: {message.objects + message.found} objects{failed}"

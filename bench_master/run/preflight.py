@@ -17,16 +17,20 @@ from bench_common.engine_traits import engine_traits
 from bench_common.host_info import EngineInfo, HostInfo
 from bench_common.messages import Hello
 from bench_common.messages import Preflight as PreflightMessage
+from bench_common.object_job import Objects
 from bench_common.requirements import (
+    Requirement,
     engines_for_worker,
     ignored_settings,
     local_services,
     requirements_for_worker,
     services_hosted_by,
+    stores_for_worker,
     unsupported_features,
 )
-from bench_common.treatment import ContainerSettings, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.formatting import plural
+from workloads.registry import workload_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def check_compatibility(
         if takes and treatment.concurrency > slots:
             wanted, available = plural(treatment.concurrency, "job"), plural(slots, "slot")
             reasons[f"{wanted} in flight, but it has {available} (-c)"] = None
-        if noop:
+        if noop or isinstance(treatment.job, Objects):
             continue
         status = engines.get(treatment.engine)
         if status is None:
@@ -108,6 +112,25 @@ def _check_native(treatment: Treatment, info: HostInfo) -> list[str]:
     if not engine_traits(treatment.engine).runs_on_host or info.get("allow_native"):
         return []
     return [f"engine {treatment.engine} may not run programs on its host: start it with --allow-native"]
+
+
+def service_programs(treatments: Sequence[Treatment], environment: str, worker_id: str = "") -> list[Requirement]:
+    """Return the programs of services that run on a worker's host itself, each once.
+
+    In a container they come with the image. Optional treatments add none.
+    """
+    found: dict[Requirement, None] = {}
+    for treatment in treatments:
+        job = treatment.job
+        if treatment.optional or not isinstance(job, Guest) or not engine_traits(treatment.engine).runs_on_host:
+            continue
+        here = {*services_hosted_by(treatment, worker_id, environment)}
+        if treatment.environment in (None, environment):
+            here |= {*local_services(treatment)}
+        for service in workload_of(job).services:
+            if service.name in here and service.binary:
+                found[Requirement(treatment.engine, program=service.binary)] = None
+    return list(found)
 
 
 def _check_swap(treatment: Treatment, info: HostInfo) -> list[str]:
@@ -162,14 +185,16 @@ class PreflightCheck:
         A worker that was not asked yet is asked now, and its hello is kept.
         """
         who = (self._treatments, hello.environment, identity or hello.worker_id)
-        needs, engines = requirements_for_worker(*who), engines_for_worker(*who)
-        if peer in self._cleared or not (needs or (doubtful and engines)):
+        needs = [*requirements_for_worker(*who), *service_programs(*who)]
+        stores = stores_for_worker(self._treatments, hello.environment)
+        engines = engines_for_worker(*who)
+        if peer in self._cleared or not (needs or stores or (doubtful and engines)):
             return True
         now = self._clock()
         self._forget(now)
         kept = self._waiting.get(peer)
         if kept is None:
-            self._send(peer, PreflightMessage(epoch=0, requirements=needs, engines=engines))
+            self._send(peer, PreflightMessage(epoch=0, requirements=needs, engines=engines, stores=stores))
         asked_s = now if kept is None else kept.sent_s
         self._waiting[peer] = _PendingHello(asked_s, now, identity, hello, received_ns)
         return False
@@ -194,6 +219,11 @@ class PreflightCheck:
         gone = [peer for peer, kept in self._waiting.items() if now - kept.last_heard_s > PREFLIGHT_TIMEOUT_S]
         for peer in gone:
             del self._waiting[peer]
+
+    @property
+    def examined(self) -> frozenset[str]:
+        """The ids of the workers that were asked and have not answered."""
+        return frozenset(kept.identity or kept.hello.worker_id for kept in self._waiting.values())
 
     @property
     def pending(self) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from bench_common.activity import describe_load
-from bench_common.job_rows import JOB_ROW, OPERATION_ROW
-from bench_common.messages import CpuContention, SpeedMeasured, clip
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
+from bench_common.messages import CpuContention, HostFinding, SpeedMeasured, clip
 from bench_common.records import (
     BATCH_SAMPLES_SOURCE,
     LOOP_FIELDS,
@@ -26,7 +26,7 @@ from bench_master.progress.view import View
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.results import ResultBatch, Rows, loop_columns, to_rows
+from bench_master.run.results import ObjectRows, ResultBatch, loop_columns, object_rows, to_rows
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,21 @@ MAX_WARNINGS: Final = 1000
 """How many different warnings a report has."""
 MAX_BUFFERED_JOBS: Final = 8_192
 """How many jobs are buffered before their rows are computed."""
+
+_NO_OPERATIONS: Final = np.zeros(0, OPERATION_ROW)
+_NO_TRANSFERS: Final = np.zeros(0, TRANSFER_ROW)
+
+
+MemberBatch: TypeAlias = tuple[int, int, ResultBatch]
+"""The number of a member, how far its clock is ahead of ours, and a batch of its results."""
+
+
+def _rows_of(batches: Sequence[MemberBatch]) -> ObjectRows:
+    """Return the rows of batches of one trial."""
+    numbers, offsets, contents = zip(*batches, strict=True)
+    if contents[0].first_positions is None:
+        return ObjectRows(*to_rows(contents, numbers, offsets), _NO_OPERATIONS, _NO_TRANSFERS)
+    return object_rows(contents, numbers, offsets)
 
 
 def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
@@ -76,7 +91,8 @@ class Recorder:
         self._hosts = hosts
         self._take_arrival_times = take_arrival_times
         self._events_before_journal: list[tuple[str, int, Mapping[str, Any]]] = []
-        self._buffered_batches: dict[tuple[int, int, int, int], list[ResultBatch]] = {}
+        self._buffered_batches: dict[tuple[int, int], list[MemberBatch]] = {}
+        """By treatment and trial."""
         self._buffered_jobs = 0
         self._loops: dict[tuple[int, int, int], list[bytes]] = {}
         self._loops_written_ns = 0
@@ -127,6 +143,16 @@ class Recorder:
             }
             self.samples(worker, SPEED_SOURCE, columns, SPEED_UNITS)
 
+    def host_finding(self, worker: int, message: HostFinding) -> None:
+        """Write and show what the doctor found on a worker's host before the run."""
+        check, finding, advice = (one_line(text) for text in (message.check, message.finding, message.advice))
+        self.view.notify(f"warning: host {self._hosts[worker].name}: {check}: {finding}; {advice}")
+        fields = {"worker": worker, "check": check, "finding": finding, "advice": advice}
+        if self.journal is None:
+            self._events_before_journal.append(("host-finding", monotonic_ns(), fields))
+        else:
+            self.journal.note("host-finding", monotonic_ns(), fields)
+
     def contention(self, worker: int, message: CpuContention) -> None:
         """Write that a worker's host had no idle CPU for a time, and who took it."""
         lasted_ns = message.end_ns - message.begin_ns
@@ -152,12 +178,12 @@ class Recorder:
         batch = action.batch if action.keep is None else action.batch.only(action.keep)
         if batch.tickets:
             batch.intended_ns = self._take_arrival_times(batch.treatment, batch.tickets)
-            # Only buffered: computing rows costs the same for one job as for ten thousand.
-            key = (action.number, batch.treatment, batch.trial, self._hosts[action.number].offset_ns)
-            self._buffered_batches.setdefault(key, []).append(batch)
+            # Only buffered: computing rows costs the same for one job as for ten thousand, of one worker or of all.
+            one = (action.number, self._hosts[action.number].offset_ns, batch)
+            self._buffered_batches.setdefault((batch.treatment, batch.trial), []).append(one)
             self._buffered_jobs += len(batch.tickets)
-        if batch.metrics or batch.errors or batch.outputs:
-            self.journal.records(batch.metrics, batch.errors, batch.outputs)
+        if batch.metrics or batch.errors or batch.outputs or batch.transactions:
+            self.journal.records(batch.metrics, batch.errors, batch.outputs, batch.transactions)
             self.live_stats.errors(batch.errors)
         self.acknowledge_when_written(action.number, epoch, action.sequence)
         if self._buffered_jobs >= MAX_BUFFERED_JOBS:
@@ -171,34 +197,46 @@ class Recorder:
         """Pass the buffered batches to the journal, the statistics and the view."""
         if self.journal is None:
             return
-        batches_by_key, self._buffered_batches, self._buffered_jobs = self._buffered_batches, {}, 0
-        for (number, treatment, trial, offset_ns), batches in batches_by_key.items():
-            loops = b"".join([batch.loop for batch in batches])
-            self._loops.setdefault((number, treatment, trial), []).append(loops)
+        batches_by_trial, self._buffered_batches, self._buffered_jobs = self._buffered_batches, {}, 0
+        for (treatment, trial), batches in batches_by_trial.items():
+            for number, _, batch in batches:
+                self._loops.setdefault((number, treatment, trial), []).append(batch.loop)
             try:
-                jobs, operations = to_rows(batches, number, offset_ns)
-            except Exception as error:  # one worker's results must not cost those of the others
-                log.exception("results of worker %s cannot be recorded", self._hosts[number].worker_id)
-                self._lose(number, treatment, trial, batches, f"{type(error).__name__}: {error}")
-                continue
-            self._record(jobs, operations)
+                rows = _rows_of(batches)
+            except Exception:  # noqa: BLE001  the next tells whose it is, and reports it
+                self._record_by_member(treatment, trial, batches)
+            else:
+                self._record(rows)
         if monotonic_ns() - self._loops_written_ns > LOOP_SAMPLE_INTERVAL_NS:
             self._write_loops()
         for promise in self._pending_acks:
             self.journal.acknowledge_when_written(*promise)
         self._pending_acks.clear()
 
-    def _record(self, jobs: Rows, operations: Rows) -> None:
-        assert self.journal is not None
-        self.journal.rows(jobs, operations)
-        self.live_stats.jobs(jobs)
-        self.live_stats.operations(operations)
-        self.view.jobs(jobs)
+    def _record_by_member(self, treatment: int, trial: int, batches: Sequence[MemberBatch]) -> None:
+        """Record batches of a trial worker by worker: the results of one must not cost those of the others."""
+        for number in dict.fromkeys(member for member, _, _ in batches):
+            own = [one for one in batches if one[0] == number]
+            try:
+                rows = _rows_of(own)
+            except Exception as error:
+                log.exception("results of worker %s cannot be recorded", self._hosts[number].worker_id)
+                self._lose(number, treatment, trial, own, f"{type(error).__name__}: {error}")
+            else:
+                self._record(rows)
 
-    def _lose(self, number: int, treatment: int, trial: int, batches: Sequence[ResultBatch], reason: str) -> None:
+    def _record(self, rows: ObjectRows) -> None:
+        assert self.journal is not None
+        self.journal.rows(rows.jobs, rows.operations, rows.firsts, rows.transfers)
+        self.live_stats.jobs(rows.jobs)
+        self.live_stats.operations(rows.operations)
+        self.live_stats.operations(rows.firsts)
+        self.view.jobs(rows.jobs, rows.firsts)
+
+    def _lose(self, number: int, treatment: int, trial: int, batches: Sequence[MemberBatch], reason: str) -> None:
         """Record jobs as lost whose results were accepted and cannot be recorded."""
         assert self.journal is not None
-        tickets = [ticket for batch in batches for ticket in batch.tickets]
+        tickets = [ticket for _, _, batch in batches for ticket in batch.tickets]
         self.lost += len(tickets)
         worker = self._hosts[number].worker_id
         self.warn(f"{plural(len(tickets), 'result')} of worker {worker} cannot be recorded: {reason}")
@@ -232,9 +270,9 @@ class Recorder:
         rows["worker"], rows["outcome"], rows["start_ns"], rows["end_ns"] = number, outcome, now, now
         kind = outcome.name.lower()
         errors = [ErrorRecord(ticket, treatment, trial, "worker", kind, clip(reason)) for ticket in tickets]
-        self.journal.records([], errors, [])
+        self.journal.records([], errors, [], [])
         self.live_stats.errors(errors)
-        self._record(rows, np.zeros(0, OPERATION_ROW))
+        self._record(ObjectRows(rows, _NO_OPERATIONS, _NO_OPERATIONS, _NO_TRANSFERS))
 
     def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912  one case for each kind
         """Write an event, and notify the user if it matters."""

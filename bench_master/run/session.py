@@ -7,8 +7,8 @@ its actions carried out: the dispatcher sends, the recorder keeps and shows. It 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -19,6 +19,7 @@ from gevent.event import Event
 
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.eventloop import LoopMeter, stall_s
+from bench_common.object_job import Objects
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
@@ -32,8 +33,10 @@ from bench_master.verdicts.stopping import Look
 
 log = logging.getLogger(__name__)
 
-TICK_INTERVAL_S: Final = 0.1
+TICK_INTERVAL_S: Final = 0.25
 REFRESH_INTERVAL_S: Final = 0.25
+MAX_NAMED: Final = 3
+"""How many of the workers that are waited for are named on the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,14 @@ class SessionOptions:
     """How often the master's own loop is sampled."""
     resume_state: ResumeState | None = None
     """The state of the run to resume; None for a new run."""
+    fleet_names: frozenset[str] = frozenset()
+    """The workers that were started on the hosts of an inventory."""
+    explain_end: Callable[[str], str | None] | None = None
+    """Returns what is known of the end of such a worker outside of it; may raise `InfrastructureError`."""
+    fleet_flags: str = ""
+    """The options that name that inventory to a command, after a space."""
+    by_hand: int = 0
+    """How many of the expected workers somebody else starts."""
 
 
 @dataclass(slots=True)
@@ -54,7 +65,7 @@ class RunResult:
     reasons: list[str] = field(default_factory=list)
     """Why it is not complete."""
     unusable: bool = False
-    """Whether it could not begin because an engine cannot be used."""
+    """Whether it could not begin for want of an engine, an image or the like: no fault of its plan."""
     stats_unwritable: bool = False
     """Whether it was cancelled because the stats file could not be written."""
     stats: Path | None = None
@@ -86,7 +97,7 @@ class Session:
 
     `make_live_stats(planned)` makes the live statistics from the first job on. `judge(stats file, rounds)`
     judges the comparisons of a run that goes on until they are settled; it runs in a thread, and returns why if it
-    cannot.
+    cannot. `before_end(status, reasons)` is called when the run is over and events can still be recorded.
     """
 
     def __init__(
@@ -97,9 +108,11 @@ class Session:
         make_live_stats: Callable[[int | None], LiveStats],
         open_journal: OpenJournal,
         judge: Callable[[Path, int], Look | str] | None = None,
+        before_end: Callable[[act.RunStatus, Sequence[str]], None] | None = None,
     ) -> None:
         self._options = options
         self._judge = judge
+        self._before_end = before_end
         self._make_live_stats = make_live_stats
         self._open_journal = open_journal
         self._parts = parts
@@ -107,9 +120,11 @@ class Session:
         self._dispatcher = parts.dispatcher
         self._recorder = parts.recorder
         self._view = parts.recorder.view
-        self._engines = frozenset(treatment.engine for treatment in parts.plan.treatments)
+        self._engines = frozenset(one.engine for one in parts.plan.treatments if not isinstance(one.job, Objects))
         self._over = Event()
         self._broken = False
+        self._lost: set[str] = set()
+        """The workers that were lost and did not come back."""
         self._result = RunResult("incomplete")
         self._meter = LoopMeter()
 
@@ -120,24 +135,36 @@ class Session:
         began_ns = monotonic_ns()
         self._meter.start()
         with self._view:
-            self._view.begin(self._snapshot())
-            refresher = gevent.spawn(self._refresh_loop)
+            self._view.begin(self.snapshot())
+            refresher = gevent.spawn(self._refresh_loop) if self._view.shows_progress else None
             try:
-                woken_at = monotonic()
-                while not self._over.wait(TICK_INTERVAL_S):
-                    stalled_s = stall_s(woken_at, TICK_INTERVAL_S)
-                    woken_at = monotonic()
-                    if stalled_s:
-                        self.handle(ev.MasterStalled(stalled_s))
-                    self._tick()
+                self._await_end()
+                self._parts.local_workers.end()
             finally:
-                refresher.kill()
-                self._sample_loop()
-                self._meter.stop()
-            self._parts.local_workers.end()
+                if refresher is not None:
+                    refresher.kill()
+            if self._before_end is not None:
+                self._before_end(self._result.status, self._result.reasons)
             self._finish(began_ns)
-            self._view.end(self._snapshot())
+            self._view.end(self.snapshot())
         return self._result
+
+    def _await_end(self) -> None:
+        """Pass the time to the coordinator until the run is over."""
+        try:
+            sampled_at = woken_at = monotonic()
+            while not self._over.wait(TICK_INTERVAL_S):
+                stalled_s = stall_s(woken_at, TICK_INTERVAL_S)
+                woken_at = monotonic()
+                if stalled_s:
+                    self.handle(ev.MasterStalled(stalled_s))
+                self._tick()
+                if woken_at - sampled_at >= self._options.sampling_interval_s:
+                    sampled_at = woken_at
+                    self._sample_loop()
+        finally:
+            self._sample_loop()
+            self._meter.stop()
 
     def interrupt(self) -> None:
         """Handle Ctrl-C: finish the running jobs; the second time abort them."""
@@ -145,6 +172,8 @@ class Session:
             return
         self.handle(ev.Interrupt())
         coordinator = self._coordinator
+        if self._result.stats_unwritable:
+            return  # that was told with its reason, and nobody interrupted the run
         if not self._over.is_set() and coordinator.interrupts == 1:
             running = plural(coordinator.scheduler.in_flight, "running job")
             self._view.notify(f"interrupted: finishing {running}; Ctrl-C again aborts")
@@ -166,16 +195,49 @@ class Session:
             text = f"worker {death.worker_id} died too often and was not restarted: {death.reason}{log_tail}"
             self._recorder.warn(text)
             if self._coordinator.phase is Phase.WAITING_FOR_WORKERS:
-                self.refuse([text], unusable=True)
+                self.refuse(
+                    [f"{text}\nto do: start the run again with -v, which makes its log longer"], unusable=True
+                )
         if self._coordinator.phase is not Phase.WAITING_FOR_WORKERS:
             self._note_starved_workers()
             self.handle(ev.Tick())
         # No worker counts as missing while another still examines its host, or a local one is on its way.
         elif not (self._parts.preflight.pending or self._await_local_workers()):
-            missing = self._parts.local_workers.describe_starts(self._joined())
+            joined, examined = self._joined(), self._parts.preflight.examined
             self.handle(ev.Tick())
             if self._over.is_set():
-                self._result.reasons += missing
+                local = self._parts.local_workers.explain_starts(joined, examined)
+                self._result.reasons += [*local, *self._explain_others(joined)]
+
+    def _explain_others(self, joined: set[str]) -> list[str]:
+        """Return what is known of workers that this process did not start and that did not join, and what to do."""
+        options = self._options
+        absent = options.fleet_names - joined
+        lines = self._explain_ends(absent) + [
+            f"worker {name} was started on its host and has not connected to this master; to do: see its log with "
+            f"bench-master fetch-logs{options.fleet_flags}, and 'How a host reaches the master' in docs/fleet.rst"
+            for name in sorted(absent)
+        ]
+        others = joined - options.fleet_names - set(self._parts.local_workers.ids)
+        missing = options.by_hand - len(others)
+        if missing > 0:
+            lines.append(
+                f"{plural(missing, 'worker')} to be started by hand did not connect; to do: start bench-worker as "
+                "shown above, or run on this machine with --workers 1"
+            )
+        return lines
+
+    def _explain_ends(self, names: Collection[str]) -> list[str]:
+        """Return what launchers know of the ends of their workers: cancelled, or cut off by a time limit, say."""
+        lines = []
+        for name in sorted(self._options.fleet_names.intersection(names)):
+            try:
+                known = self._options.explain_end(name) if self._options.explain_end is not None else None
+            except InfrastructureError as error:
+                known = str(error)
+            if known is not None:
+                lines.append(f"worker {name}: {known}")
+        return lines
 
     def _joined(self) -> set[str]:
         return {member.worker_id for member in self._coordinator.roster if member.present}
@@ -183,7 +245,7 @@ class Session:
     def _await_local_workers(self) -> bool:
         """Return whether a local worker is on its way; show what it is at, if that takes long."""
         joined = self._joined()
-        for text in self._parts.local_workers.describe_starts(joined, due=True):
+        for text in self._parts.local_workers.due_notices(joined):
             self._view.notify(text)
         return self._parts.local_workers.are_starting(joined)
 
@@ -196,13 +258,9 @@ class Session:
                 self.handle(ev.WorkerStarved(member.worker_id))
 
     def _refresh_loop(self) -> None:
-        sampled_at = monotonic()
         while True:
             gevent.sleep(REFRESH_INTERVAL_S)
-            self._view.refresh(self._snapshot())
-            if monotonic() - sampled_at >= self._options.sampling_interval_s:
-                sampled_at = monotonic()
-                self._sample_loop()
+            self._view.refresh(self.snapshot())
 
     def _sample_loop(self) -> None:
         reading = self._meter.read()
@@ -213,14 +271,29 @@ class Session:
         }
         self._recorder.samples(-1, "loop", columns, LoopMeter.UNITS)
 
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """Return the run at this instant."""
         self._recorder.settle()
         live_stats = self._recorder.live_stats
         for number, host in self._parts.hosts:
             share = self._coordinator.scheduler.shares.get(number)
             running = len(share.outstanding) if share is not None else 0
             live_stats.host(host.row(self._coordinator.roster[number].presence.value, running))
-        return live_stats.snapshot(monotonic_ns())
+        return replace(live_stats.snapshot(monotonic_ns()), doing=self._doing())
+
+    def _doing(self) -> str:
+        """Return what goes on while no trial runs; for workers here that have not joined, what each is at."""
+        if self._over.is_set():
+            alive = self._parts.local_workers.alive
+            return f"waiting for {', '.join(alive[:MAX_NAMED])} to end" if alive else "writing the stats file"
+        text = self._coordinator.activity(monotonic())
+        if self._coordinator.phase is not Phase.WAITING_FOR_WORKERS:
+            return text
+        joined = self._joined()
+        at = self._parts.local_workers.stages(joined, self._parts.preflight.examined)
+        at += [f"{name} has not connected" for name in sorted(self._options.fleet_names - joined)]
+        more = f", and {len(at) - MAX_NAMED} more" if len(at) > MAX_NAMED else ""
+        return "; ".join([text, *at[:MAX_NAMED]]) + more
 
     def _finish(self, began_ns: int) -> None:
         recorder, journal = self._recorder, self._recorder.journal
@@ -236,12 +309,15 @@ class Session:
             recorder.warn(
                 f"cut off {peer} on the {lane} port ({plural(count, 'time')}): it sent too much, or garbage"
             )
+        for line in self._explain_ends(self._lost):
+            recorder.warn(line)
+            self._view.notify(line)
         recorder.end(self._engines)
         if recorder.lost:
             self._result.status = "incomplete" if self._result.status == "complete" else self._result.status
             self._result.reasons.append(f"{plural(recorder.lost, 'result')} could not be recorded")
         snapshot = recorder.live_stats.snapshot(monotonic_ns())
-        counts = {name: getattr(snapshot, name) for name in ("done", "failed", "lost", "aborted")}
+        counts = {name: getattr(snapshot, name) for name in ("done", "failed", "left_out", "lost", "aborted")}
         unlisted = [f"{recorder.unlisted_warnings} more warnings"] if recorder.unlisted_warnings else []
         footer = {
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -305,7 +381,8 @@ class Session:
             case act.TakeLook():
                 self._take_look(action)
             case act.RunFinished():
-                self._result.status = action.status
+                # A run that ends for want of room for its results was not interrupted by anybody.
+                self._result.status = "incomplete" if self._result.stats_unwritable else action.status
                 self._result.reasons += action.reasons
                 self._over.set()
             case _:
@@ -337,10 +414,13 @@ class Session:
 
     def _note(self, note: act.LogEvent) -> None:
         if note.kind in ("worker-joined", "worker-reconnected"):
-            self._parts.hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
+            member = self._coordinator.roster[note.fields["worker"]]
+            self._parts.hosts.join(member, note.fields["info"])
+            self._lost.discard(member.worker_id)
         elif note.kind == "run-begin":
             self._begin_journal()
         elif note.kind == "worker-lost":
+            self._lost.add(note.fields["worker_id"])
             self._dispatcher.send_on_lanes(
                 self._parts.services.on_worker_lost(note.fields["worker"], note.fields["reason"])
             )
@@ -354,7 +434,7 @@ class Session:
         self._recorder.note(note)
 
     def refuse(self, reasons: Sequence[str], *, unusable: bool) -> None:
-        """End a run that has not begun because a worker cannot take part; `unusable`: an engine cannot be used."""
+        """End a run that has not begun because a worker cannot take part; `unusable`: see `RunResult`."""
         self._result.unusable = unusable
         self.handle(ev.RunRefused(list(reasons)))
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import zmq
 
 from bench_common import limits
-from bench_common.channel import ZmqChannel, configure_socket
+from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.curve import ZapHandler, insecure_warning, plain_server, secure_server
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.fields import Lane
@@ -49,6 +49,10 @@ _LANE_WITHOUT_KEYS: Final = "lane-of-member-"
 MAX_NAMED_PEERS: Final = 20
 """How many peers that were cut off the report names."""
 MAX_SOCKETS: Final = 16_384
+MIN_HELD: Final = 4
+"""With fewer messages of results at once, each is answered before it is recorded: nobody waits for another."""
+MAX_HELD: Final = 32
+"""After so many messages of results, a millisecond or two, their answers go out."""
 _MAX_INCOMING: Final[Mapping[Lane, int]] = {"control": FROM_WORKER.max_bytes, "results": RESULTS.max_bytes}
 """The largest frame that workers send on a lane, in bytes; on the others they send nothing."""
 
@@ -88,6 +92,8 @@ class Sockets:
         self.cut_off: Counter[tuple[Lane, str]] = Counter()
         """How many connections were cut off, by lane and peer."""
         self._guard: ConnectionGuard | None = None
+        self._held: list[tuple[int, bytes]] | None = None
+        """While results are handled: the members and frames of orders that go out together, right after them."""
 
     def open(self, receiver: Receiver) -> None:
         """Bind the control and results sockets for a receiver; raise `InfrastructureError` if a port is in use."""
@@ -112,7 +118,7 @@ class Sockets:
         results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
         with self._closing_on_error(results):
             self._endpoints.bind_results(results, partial(self._demand_token, results, RESULTS_DOMAIN))
-        self._results = ZmqChannel(results, incoming.on_result_frames)
+        self._results = ZmqChannel(results, self._on_result_frames)
         self._watch("results", results, self._results)
         self._bound.append((results, self._results))
 
@@ -144,7 +150,7 @@ class Sockets:
         if not self._endpoints.stays_here(local=local):
             self._demand_token(socket, f"{_LANE_WITHOUT_KEYS}{number}")
         with self._closing_on_error(socket):
-            endpoint = self._endpoints.bind_lane(socket, local=local)
+            endpoint = self._endpoints.bind_lane(socket, number, local=local)
         channel = ZmqChannel(socket)
         self._lanes[number] = (socket, channel)
         if not local:
@@ -163,10 +169,35 @@ class Sockets:
     def send_on_lane(self, number: int, message: MasterWorkMessage) -> bytes:
         """Send a message on a member's lane; return its frame."""
         frame = encode(message)
+        if self._held is None:
+            self._send_frame(number, frame)
+        else:
+            self._held.append((number, frame))
+        return frame
+
+    def _send_frame(self, number: int, frame: bytes) -> None:
         lane = self._lanes.get(number)
         if lane is not None and not lane[1].send(frame):
             drop(self.dropped, "lane-full", f"the lane of member {number} is full")
-        return frame
+
+    def _on_result_frames(self, batch: list[Frames]) -> None:
+        """Handle messages of results; what they cause to be sent on lanes goes out at once for some of them.
+
+        One by one each send would wake the thread of zmq, which would be asleep again before the next.
+        """
+        assert self._incoming is not None
+        if len(batch) < MIN_HELD:
+            self._incoming.on_result_frames(batch)
+            return
+        for first in range(0, len(batch), MAX_HELD):
+            held: list[tuple[int, bytes]] = []
+            self._held = held
+            try:
+                self._incoming.on_result_frames(batch[first : first + MAX_HELD])
+            finally:
+                self._held = None
+            for number, frame in held:
+                self._send_frame(number, frame)
 
     def send_again_on_lane(self, number: int, frames: Sequence[bytes]) -> None:
         """Send frames once more, unless the lane is not connected and earlier ones still wait."""

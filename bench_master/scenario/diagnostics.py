@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from bench_master.scenario.yaml_tree import ListNode, ScalarNode
+from bench_common.errors import closest_match
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, ScalarNode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from bench_common.errors import Problem
     from bench_common.treatment import Scalar
-    from bench_master.scenario.yaml_tree import MappingNode, Node, SourceLocation
+    from bench_master.scenario.yaml_tree import Node, SourceLocation
 
 T = TypeVar("T")
 
@@ -77,3 +80,34 @@ def plain_data(node: Node, literals: dict[int, Scalar]) -> Any:
     if isinstance(node, ListNode):
         return [plain_data(item, literals) for item in node.items]
     return {key: plain_data(value, literals) for key, value in node.values.items()}
+
+
+def keep_known_keys(node: MappingNode, what: str, names: Collection[str], findings: Diagnostics) -> MappingNode:
+    """Return the keys with a value that are known, or nearly spell a known one; note the others.
+
+    So do tools that silently ignore unknown keys; `what` is their mapping, such as ``an ssbench scenario``.
+    """
+    kept = MappingNode(node.place)
+    for key, value in node.values.items():
+        place = node.key_places[key]
+        if key not in names and closest_match(key, names) is None:
+            findings.note(f"{format_place(place)}: '{key}' is not a key of {what}: ignored, as in {what.split()[1]}")
+        elif not (isinstance(value, ScalarNode) and (value.empty or not value.text)):
+            kept.put(key, value, place)
+    return kept
+
+
+def keep_known_in_list(node: MappingNode, key: str, what: str, names: Collection[str], findings: Diagnostics) -> None:
+    """Do the same to each mapping in the list under `key`, in place."""
+    entries = node.values.get(key)
+    if isinstance(entries, ListNode):
+        items: list[Node] = [
+            keep_known_keys(one, what, names, findings) if isinstance(one, MappingNode) else one
+            for one in entries.items
+        ]
+        node.values[key] = ListNode(entries.place, items)
+
+
+def format_place(place: SourceLocation) -> str:
+    """Return a place as a note names it."""
+    return f"{place.file}:{place.line}" if place.line else place.file

@@ -11,6 +11,7 @@ from typing import Final
 
 from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.engine_traits import default_engine, engine_names
+from bench_common.store_access import store_names
 from bench_common.treatment import ARRIVAL_PROCESSES, SWAP_STATES
 from bench_master.scenario.guest import COMMAND_FIELDS, STEP_FIELDS, KeysOfOwnCommand, ParamShape, ParamsOfWorkload
 from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
@@ -30,6 +31,7 @@ from bench_master.scenario.keys_run import (
     services_record,
 )
 from bench_master.scenario.matrix import MatrixShape
+from bench_master.scenario.objects import OBJECTS, matrix_keys, objects_record
 from bench_master.scenario.operations import OperationsShape, UntilShape
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.types import (
@@ -54,6 +56,9 @@ from workloads.registry import workload_classes
 ORDERS: Final = ("interleaved", "blocked", "as-written")
 TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
 """The size of a trial: exactly one applies, and the innermost one wins."""
+
+JOB_KINDS: Final = ("operations", "workload", OBJECTS)
+"""What a job does: exactly one of them is given."""
 
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MAX_RATE_PER_S: Final = 1e6
@@ -83,7 +88,7 @@ class ScenarioFormat:
 
 def scenario_format() -> ScenarioFormat:
     """Return the format with the installed engines and workloads."""
-    engine = Choice("engine", engine_names(), "; list-engines shows which are usable")
+    engine = Choice("engine", (*engine_names(), *store_names()), "; list-engines shows which are usable")
     environment = Text(
         "an environment: a word of letters, digits and _ . + -",
         NAME_PATTERN,
@@ -96,8 +101,15 @@ def scenario_format() -> ScenarioFormat:
     classes = workload_classes()
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
-    matrix = MatrixShape(_matrix_keys(settings, container, services), engine, environment)
-    engines = Field("engines", ListOf(engine, min_items=1, unique=True), "the engines to measure", [default_engine()])
+    objects = objects_record()
+    keys = _matrix_keys(settings, container, services) | matrix_keys(objects)
+    matrix = MatrixShape(keys, engine, environment)
+    engines = Field(
+        "engines",
+        ListOf(engine, min_items=1, unique=True),
+        "the engines (or, for `objects`, the stores) to measure",
+        [default_engine()],
+    )
     matrix_field = Field("matrix", matrix, "values to try in every combination")
     own = (
         Field("operations", OperationsShape(), "a life-cycle job: the operations on one container, in order"),
@@ -112,6 +124,7 @@ def scenario_format() -> ScenarioFormat:
             "the parameters of the workload",
         ),
         *COMMAND_FIELDS,
+        Field(OBJECTS, objects, "a job on an object store: the operations on its objects, and how large those are"),
         Field(
             "swap",
             Choice("state of swap", SWAP_STATES),
@@ -135,7 +148,7 @@ def scenario_format() -> ScenarioFormat:
         (*own, *(with_own if one.name == "services" else one for one in settings), engines, matrix_field),
         (
             KeysOfOwnCommand(),
-            AtMostOneOf(("operations", "workload"), required=True),
+            AtMostOneOf(JOB_KINDS, required=True),
             RequiresKey("params", "workload"),
             AtMostOneOf(TRIAL_SIZE_KEYS),
             ParamsOfWorkload(classes),
@@ -206,6 +219,12 @@ def scenario_format() -> ScenarioFormat:
                 "thresholds",
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5' or 'not slower by 5%'")),
                 "conditions on the results or their verdicts; the run ends with exit code 0 only if all hold",
+            ),
+            Field(
+                "allow_failures",
+                Boolean(),
+                "let the run end with exit code 0 although jobs failed; thresholds on jobs.failed set limits",
+                default=False,
             ),
             Field(
                 "published",

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
+from bench_common.object_job import Objects
 from bench_common.treatment import OWN_COMMAND, ContainerSettings, Guest, Lifecycle, Operation
 from bench_master.scenario.guest import OWN_SERVICES, PARAMS, own_command
 from bench_master.scenario.keys_container import CONTAINER_FIELDS
@@ -171,7 +172,7 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
 class JobPlan:
     """What the jobs of a treatment do, in which containers, and where services run that are placed elsewhere."""
 
-    job: Lifecycle | Guest
+    job: Lifecycle | Guest | Objects
     container: ContainerSettings
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
     placement: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_master.scenario.format import scenario_format
+from bench_master.scenario.format import JOB_KINDS, scenario_format
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def _require_test(binary: str, named: list[Mapping[str, Any]]) -> dict[str, Any]
 def _rule(rule: Any, classes: Mapping[str, type[Workload]], named: list[Mapping[str, Any]]) -> Any:
     """Return a rule of a job, extended so that a test can name the workload."""
     given = [{"required": ["workload"]}, *named]
-    if rule == {"oneOf": [{"required": ["operations"]}, {"required": ["workload"]}]}:
-        return {"oneOf": [{"required": ["operations"]}, {"anyOf": given}]}
+    kinds = [{"required": [kind]} for kind in JOB_KINDS]
+    if rule == {"oneOf": kinds}:
+        return {"oneOf": [{"anyOf": given} if kind == given[0] else kind for kind in kinds]}
     if rule == {"dependentRequired": {"params": ["workload"]}}:
         return {"if": {"required": ["params"]}, "then": {"anyOf": given}}
     if isinstance(rule, dict) and isinstance(rule.get("allOf"), list):

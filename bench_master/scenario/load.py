@@ -5,12 +5,14 @@ A threshold is checked against what the scenario measures, since one that matche
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
 from bench_common.messages import DefineTreatment, encode
-from bench_common.thresholds import Threshold, VerdictCondition, parse_condition
+from bench_common.object_job import Objects
+from bench_common.thresholds import JOB_SERIES, RESPONSE_SERIES, Threshold, VerdictCondition, parse_condition
 from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
@@ -24,6 +26,7 @@ from bench_master.scenario.keys_run import (
     run_again,
 )
 from bench_master.scenario.model import Scenario, UntilVerdict
+from bench_master.scenario.objects import separate_bases
 from bench_master.scenario.operations import leaves_container
 from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.published import read_published
@@ -56,7 +59,7 @@ def check_thresholds(
     watched = overhead is not None and overhead.value is not None
     for one in given.value:
         try:
-            complaint = _unmatched_reason(parse_condition(one.value), treatments, watched=watched)
+            complaint = unmatched_reason(parse_condition(one.value), treatments, watched=watched)
         except ValueError as error:
             complaint = str(error)
         if complaint:
@@ -64,7 +67,7 @@ def check_thresholds(
     return tuple(one.value for one in given.value)
 
 
-def _unmatched_reason(
+def unmatched_reason(
     threshold: Threshold | VerdictCondition, treatments: Sequence[Treatment], *, watched: bool
 ) -> str:
     """Return why no treatment matches a threshold; empty if one does."""
@@ -80,6 +83,10 @@ def _unmatched_reason(
         return f"threshold '{threshold}': there is one treatment, so nothing to compare" if alone else ""
     if threshold.path[0] == "overhead" and not watched:
         return f"threshold '{threshold}': the scenario does not measure overhead; add 'overhead: true'"
+    if threshold.path[0] == "objects":
+        if meant and not any(isinstance(treatment.job, Objects) for treatment in meant):
+            return f"threshold '{threshold}': no treatment has jobs on objects"
+        threshold = replace(threshold, path=threshold.path[1:])
     if threshold.path[0] not in {"operations", "metrics"}:
         return ""
     known = {name for treatment in meant for name in _figure_names(treatment, threshold.path[0])}
@@ -91,9 +98,10 @@ def _unmatched_reason(
 
 
 def _figure_names(treatment: Treatment, kind: str) -> set[str]:
-    """Return the names of a treatment's operations or metrics; the operation `job` is the whole job."""
+    """Return the names of a treatment's operations, with those of the whole job, or of its metrics."""
     if kind == "operations":
-        return {"job", *(operation.name for operation in job_script(treatment))}
+        response = () if treatment.open_load is None else (RESPONSE_SERIES,)
+        return {JOB_SERIES, *response, *(operation.name for operation in job_script(treatment))}
     return set(job_metrics(treatment))
 
 
@@ -182,13 +190,16 @@ def parse_scenario(
         findings.note(note)
     places = [treatment.index for treatment in again]
     document = plain_data(root, findings.literals)
+    treatments, apart = separate_bases((*resolved.treatments, *run_again(again, len(resolved.treatments))))
+    for note in apart:
+        findings.note(note)
     return Scenario(
         name=read["name"].value,
         description=read["description"].value if "description" in read else "",
         path=source.path,
         text=source.text,
         document={key: value for key, value in document.items() if key not in {PROFILES, SCALE}},
-        treatments=(*resolved.treatments, *run_again(again, len(resolved.treatments))),
+        treatments=treatments,
         repeats=(*repeats, *(repeats[place] for place in places)),
         warmup=(*resolved.warmup, *(resolved.warmup[place] for place in places)),
         until_verdict=until_verdict,
@@ -206,6 +217,7 @@ def parse_scenario(
         host_ceiling="host_ceiling" in read and read["host_ceiling"].value,
         profiles=tuple(document.get(PROFILES, ())),
         scale=scale,
+        allow_failures="allow_failures" in read and read["allow_failures"].value,
         published=published,
     )
 

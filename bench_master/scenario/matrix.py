@@ -31,6 +31,7 @@ MAX_TREATMENTS: Final = 10_000
 _ENVIRONMENT: Final = "environment"
 _ENGINE: Final = "engine"
 _NAME: Final = r"[^=\s]+"
+_ONE_NAME: Final = r"[^=.\s]+"
 
 Settings = dict[str, Located[Any]]
 """Values by dotted key."""
@@ -74,7 +75,7 @@ class MatrixShape(Shape):
     """A matrix."""
 
     keys: Mapping[str, Shape]
-    """The shapes by dotted key; a key that ends in a dot stands for every key with that prefix."""
+    """The shapes by dotted key; one that ends in a dot stands for every key with that prefix, ``*`` for any name."""
     engine: Shape
     environment: Shape
 
@@ -84,10 +85,10 @@ class MatrixShape(Shape):
 
     def shape_of(self, key: str) -> Shape | None:
         """Return the shape of one value of a dotted key, or None where no such key can vary."""
-        if key in self.keys and not key.endswith("."):
+        if key in self.keys and not _is_pattern(key):
             return self.keys[key]
-        for prefix, shape in self.keys.items():
-            if prefix.endswith(".") and key.startswith(prefix) and re.fullmatch(_NAME, key.removeprefix(prefix)):
+        for given, shape in self.keys.items():
+            if _is_pattern(given) and re.fullmatch(_pattern(given), key):
                 return shape
         return None
 
@@ -154,16 +155,16 @@ class MatrixShape(Shape):
         others = (_ENGINE, _ENVIRONMENT) if listed else ("include", "exclude")
         tails = [known for known in self.keys if known.split(".", 1)[-1] == key]
         nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*self.keys, *others])
-        known = ", ".join(f"{name}NAME" if name.endswith(".") else name for name in self.keys)
-        return f"unknown key '{key}' in the matrix{nearest or f'; keys that can vary: {known}'}"
+        # Keys of containers, services and objects are a hundred: their list would bury the others.
+        parts = [name.partition(".") for name in self.keys]
+        known = dict.fromkeys(
+            f"{head}.{'NAME.KEY' if head == 'services' else 'KEY'}" if rest else head for head, _, rest in parts
+        )
+        return f"unknown key '{key}' in the matrix{nearest or '; keys that can vary: ' + ', '.join(known)}"
 
     def schema(self) -> dict[str, Any]:
-        single = {key: shape.schema() for key, shape in self.keys.items() if not key.endswith(".")}
-        prefixed = {
-            f"^{key.replace('.', '[.]')}{_NAME}$": shape.schema()
-            for key, shape in self.keys.items()
-            if key.endswith(".")
-        }
+        single = {key: shape.schema() for key, shape in self.keys.items() if not _is_pattern(key)}
+        prefixed = {f"^{_pattern(key)}$": shape.schema() for key, shape in self.keys.items() if _is_pattern(key)}
         engine, environment = self.engine.schema(), self.environment.schema()
         entry = {
             "title": "cell",
@@ -184,6 +185,16 @@ class MatrixShape(Shape):
             },
             "additionalProperties": False,
         }
+
+
+def _is_pattern(key: str) -> bool:
+    return key.endswith(".") or "*" in key
+
+
+def _pattern(key: str) -> str:
+    """Return the regular expression, for Python and ECMA-262, of the keys that a pattern stands for."""
+    written = key.replace(".", "[.]").replace("*", _ONE_NAME)
+    return written + _NAME if key.endswith(".") else written
 
 
 def expand_matrix(
@@ -288,6 +299,8 @@ def label_names(keys: Iterable[str]) -> dict[str, str]:
 def _short_key(key: str) -> str:
     if key.startswith("services."):
         key = f"container.{key.split('.', 2)[2]}"
+    if key.startswith("objects."):
+        return key.removeprefix("objects.").removeprefix("classes.")
     for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params."):
         if key.startswith(prefix):
             return key.removeprefix(prefix)

@@ -1,4 +1,7 @@
-"""A loaded scenario: complete, checked, with nothing left to decide but the order of its trials."""
+"""A loaded scenario: complete, checked, with nothing left to decide but the order of its trials.
+
+A file of another tool is a `TranslatedScenario` before it is loaded; `bench_master.dialects` knows these tools.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import OverheadSampling, Treatment
+    from bench_master.scenario.yaml_tree import MappingNode, Node
 
 Order = Literal["interleaved", "blocked", "as-written"]
 
@@ -70,6 +74,8 @@ class Scenario:
     """Whether each host measures its speed before each trial."""
     host_ceiling: bool = False
     """Whether to measure the host ceiling before the treatments."""
+    user_count: int | None = None
+    """Jobs in flight over all workers together, in another tool's file; None: the treatments' own on each worker."""
     dialect: str = ""
     """The tool whose file format it was written in; empty: Weighbridge's own."""
     untranslated: tuple[str, ...] = ()
@@ -78,5 +84,61 @@ class Scenario:
     """The scales that it offers besides ``full``."""
     scale: str = "full"
     """The scale that it was loaded at."""
+    allow_failures: bool = False
+    """Whether the run may end with exit code 0 although jobs failed."""
     published: Mapping[str, Any] | None = None
     """Figures of others, as `bench_master.scenario.published` reads them."""
+
+
+# -- files of other tools -------------------------------------------------------------------------------------------
+
+DEFAULT_GRACE: Final = "10s"
+"""The default grace period of `stop` under every driver of bucketbench, as ``docker stop`` has it."""
+
+
+@dataclass
+class TranslatedScenario:
+    """The file as a scenario's tree, with comments."""
+
+    root: MappingNode
+    comments: dict[tuple[int, str], str] = field(default_factory=dict)
+    """By the identity of a mapping in `root`, and a key of it."""
+    users: int | None = None
+    """Jobs in flight over all workers together; None: the scenario's own concurrency, on each worker."""
+
+    def put(self, node: MappingNode, key: str, value: Node, comment: str = "") -> None:
+        """Set a key, with a comment on the decision."""
+        node.put(key, value, value.place)
+        if comment:
+            self.comments[id(node), key] = comment
+
+
+@dataclass(frozen=True)
+class DefinitionFlags:
+    """How the command line asks for another tool's file to be read; the first four are of bucketbench's."""
+
+    legacy: bool = False
+    """Run each driver with 1, 2, ... threads up to its maximum, as bucketbench's ``-l`` does."""
+    overhead: bool = False
+    """Sample the engines' own processes, as bucketbench's ``-o`` does."""
+    drivers: tuple[str, ...] = ()
+    """The drivers to run; empty: all."""
+    grace: str = DEFAULT_GRACE
+    """How long `stop` waits before it kills, under every driver."""
+    user_count: int | None = None
+    """Jobs in flight by ``-u``: the file then needs no number of users."""
+    operation_count: int | None = None
+    """Jobs by ``-o``: the file then needs no size."""
+    run_seconds: str | None = None
+    """A length by ``-r``, likewise."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a translated file was."""
+
+    tool: str
+    """The name of the tool."""
+    article: str
+    noun: str
+    """What the tool calls its file."""

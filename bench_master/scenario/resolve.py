@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bench_common.engine_traits import default_engine
+from bench_common.errors import did_you_mean
+from bench_common.object_job import Objects
+from bench_common.store_access import bucket_name, store_names
 from bench_common.thresholds import parse_primary
-from bench_common.treatment import OWN_COMMAND, Lifecycle, OpenLoad, Scalar, Treatment
+from bench_common.treatment import OWN_COMMAND, ContainerSettings, Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
+from bench_master.scenario.format import JOB_KINDS, OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
 from bench_master.scenario.guest import (
     COMMAND_FIELDS,
     OWN_SERVICES,
@@ -32,6 +35,7 @@ from bench_master.scenario.matrix import (
     label_names,
     list_values,
 )
+from bench_master.scenario.objects import CLASSES, OBJECTS, ObjectsJob
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS, check_packing, check_pull
 from bench_master.scenario.types import INVALID, Shape
 from bench_master.scenario.yaml_tree import ScalarNode, SourceLocation
@@ -71,6 +75,7 @@ class _InheritedJob:
     engines: tuple[str, ...]
     matrix: Matrix
     place: SourceLocation
+    on_objects: bool = False
 
 
 class Resolver:
@@ -128,12 +133,15 @@ class Resolver:
         engines = own.get("engines") or scenario.get("engines")
         if INVALID in (name, matrix.value) or (engines is not None and not list_values(engines)):
             return None
-        if ("operations" in own) == (name is not None):
+        if sum(kind in own for kind in JOB_KINDS) != 1 or (OBJECTS in own and own[OBJECTS].value is INVALID):
             return None
         workload = self._workloads[name] if name is not None else None
         fields = self._format.run_fields
         settings = merge_settings(flatten(scenario, fields), flatten(own, (*fields, *self._format.job_fields)))
-        if workload is None:
+        if OBJECTS in own:
+            settings |= flatten(own, (self._format.job.field(OBJECTS),))
+            self._check_objects_job(own, engines)
+        elif workload is None:
             settings["operations"] = own["operations"]
         else:
             settings |= {field.name: own[field.name] for field in COMMAND_FIELDS if field.name in own}
@@ -144,7 +152,20 @@ class Resolver:
                 settings |= _parse_own_params(workload, own["params"])
         understood = self._parse_matrix_params(matrix.value, workload)
         measured = list_values(engines) or (default_engine(),)
-        return _InheritedJob(label, settings, workload, measured, understood, given.place)
+        return _InheritedJob(label, settings, workload, measured, understood, given.place, OBJECTS in own)
+
+    def _check_objects_job(self, own: Mapping[str, Located[Any]], engines: Located[Any] | None) -> None:
+        """Report keys of a job on objects that are about containers, and the lack of a store."""
+        for key in ("container", "services", "until", "swap"):
+            if key in own:
+                message = f"'{key}' has no meaning for a job on objects, which runs no container: remove it"
+                self._findings.add(own[key].place, message, deep=True)
+        if engines is None:
+            stores = ", ".join(store_names())
+            message = (
+                f"'engines' is missing: a job on objects needs the protocol of its store, one or more of: {stores}"
+            )
+            self._findings.add(own[OBJECTS].place, message, deep=True)
 
     def _parse_matrix_params(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
         """Return the matrix with the parameters of the workload in base units."""
@@ -174,16 +195,31 @@ class Resolver:
         self._findings.merge(found, deep=True)
         return Located(value, given.place)
 
+    def _note_buckets(self, store: str, objects: Objects | None) -> None:
+        """Say what the containers are called where S3 does not take their names."""
+        base = "" if objects is None else objects.container_base
+        if store == "s3" and bucket_name(base) != base:
+            self._findings.note(
+                f"under s3 the containers {base}_000000 ... are buckets {bucket_name(base)}-000000 ...: "
+                "S3 takes neither underscores nor capitals"
+            )
+
     def _treatment(self, index: int, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> Treatment | None:
         if not self._matrix_applies(job, cell):
             return None
         container = container_settings(settings, self._findings)
-        self._check_operations(job, cell, settings)
+        if not job.on_objects:
+            self._check_operations(job, cell, settings)
         broken = any(given.value is INVALID for given in settings.values())
         if container is None or broken or INVALID in (cell.engine, cell.environment):
             return None
-        if job.workload is None:
-            work: JobPlan | None = JobPlan(Lifecycle(settings["operations"].value), container)
+        work: JobPlan | None
+        if job.on_objects:
+            objects = ObjectsJob(settings, cell.engine, job.place, self._findings).build()
+            work = None if objects is None else JobPlan(objects, ContainerSettings())
+            self._note_buckets(cell.engine, objects)
+        elif job.workload is None:
+            work = JobPlan(Lifecycle(settings["operations"].value), container)
         else:
             guest = GuestJob(job.workload, cell.engine, job.label, job.place)
             work = guest.work(settings, container, self._findings)
@@ -285,14 +321,17 @@ class Resolver:
         check_packing(operations, settings, job.place, self._findings)
 
     def _matrix_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
-        """Return whether the keys that the matrix varies apply to this job."""
+        """Return whether the keys that the matrix varies, and the engine, apply to this job."""
+        if not self._engine_applies(job, cell) or not self._objects_apply(job, cell):
+            return False
         steps = [field.name for field in STEP_FIELDS if field.name in cell.settings]
         if steps and (job.workload is None or job.workload.name != OWN_COMMAND):
             message = f"'{steps[0]}' varies here, but this job does not run the workload {OWN_COMMAND}"
             self._findings.add(cell.settings[steps[0]].place, f"{message}; give it a matrix of its own", deep=True)
             return False
-        if job.workload is not None and "operations" in cell.settings:
-            message = f"'operations' varies here, but this job runs the workload {job.workload.name}"
+        if (job.workload is not None or job.on_objects) and "operations" in cell.settings:
+            what = "works on objects" if job.workload is None else f"runs the workload {job.workload.name}"
+            message = f"'operations' varies here, but this job {what}"
             self._findings.add(
                 cell.settings["operations"].place, f"{message}; give it a matrix of its own", deep=True
             )
@@ -304,6 +343,34 @@ class Resolver:
                 place, f"'{amounts[0]}' and '{amounts[1]}' are mutually exclusive: vary one", deep=True
             )
         return len(amounts) <= 1
+
+    def _engine_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
+        """Return whether the cell's engine is a store for a job on objects, and none for any other job."""
+        stores = store_names()
+        if cell.engine is INVALID or (cell.engine in stores) == job.on_objects:
+            return True
+        if job.on_objects:
+            message = f"engine {cell.engine} is no object store: the stores are {', '.join(stores)}"
+        else:
+            message = f"engine {cell.engine} is an object store and runs no containers: give this job 'objects'"
+        self._findings.add(cell.place or job.place, f"{message}, or give this job 'engines' of its own", deep=True)
+        return False
+
+    def _objects_apply(self, job: _InheritedJob, cell: MatrixCell) -> bool:
+        """Return whether the keys of objects that the matrix varies are those of this job."""
+        varied = [key for key in cell.settings if key.startswith(f"{OBJECTS}.")]
+        if varied and not job.on_objects:
+            message = f"'{varied[0]}' varies here, but this job has no 'objects'; give it a matrix of its own"
+            self._findings.add(cell.settings[varied[0]].place, message, deep=True)
+            return False
+        known = {key.removeprefix(CLASSES).partition(".")[0] for key in job.settings if key.startswith(CLASSES)}
+        for key in varied:
+            name = key.removeprefix(CLASSES).partition(".")[0]
+            if key.startswith(CLASSES) and name not in known:
+                hint = did_you_mean(name, known) or f"; the classes are: {', '.join(known) or 'none'}"
+                self._findings.add(cell.settings[key].place, f"'{key}': no class '{name}'{hint}", deep=True)
+                return False
+        return True
 
     def _labels_of(self, job: _InheritedJob, cell: MatrixCell) -> dict[str, Scalar]:
         labels: dict[str, Scalar] = {} if cell.environment is None else {"environment": cell.environment}

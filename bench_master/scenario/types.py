@@ -447,7 +447,8 @@ class AtMostOneOf(Rule):
 
     def check(self, node: MappingNode, findings: Diagnostics) -> None:
         given = [name for name in node.values if name in self.names]
-        choice = " or ".join(f"'{name}'" for name in self.names)
+        *others, last = (f"'{name}'" for name in self.names)
+        choice = f"{', '.join(others)} or {last}"
         for name in given[1:]:
             findings.add(node.key_places[name], f"'{name}' and '{given[0]}' are mutually exclusive: give {choice}")
         if self.required and not given and not any(findings.is_misspelt(name, node) for name in self.names):

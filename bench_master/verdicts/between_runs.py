@@ -5,24 +5,23 @@ shows by how much. So a run gives one level, ln of the median of its trials, and
 
 - a new run against at least five earlier ones: Student's prediction interval;
 - runs of two builds in turns (A B A B ...): the signed rank on the pairs;
-- two groups of runs: the rank sum, from 4 against 4 on;
-- the history of a series of runs: split where the CUSUM of its ranks shows a step.
+- two groups of runs: the rank sum, from 4 against 4 on.
 
-Levels are logarithms, in the order of time.
+When a long series of runs changed is in `change_points`. Levels are logarithms, in the order of time.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 
-from bench_master.verdicts import decision, diagnosis
+from bench_master.verdicts import decision
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict
 from bench_master.verdicts.planning import POWER_QUANTILE
 from bench_master.verdicts.signed_rank import Interval, Values
@@ -34,12 +33,6 @@ MIN_PAIRS: Final = 6
 """Fewer pairs have no interval at 95 %."""
 MIN_SPLITS: Final = 40
 """In so many ways at least two groups must be divisible: with fewer no rank sum reaches 5 %."""
-MIN_SEGMENT: Final = 4
-"""Runs on either side of a step in the history."""
-TREND_P: Final = 0.001
-"""A step, and a newest run that stands out, must be less likely than this by chance: a history is looked at often."""
-NEWEST: Final = (1, 3)
-"""How many of the newest runs are held against those before them."""
 MAX_NEW_RUNS: Final = 50
 """More new runs are no advice: a quieter machine is."""
 _MAX_EXACT: Final = 40
@@ -67,6 +60,15 @@ class RunLevels:
     def part(self, first: int, last: int | None = None) -> RunLevels:
         """Return the runs from `first` up to `last`, exclusive."""
         return RunLevels(self.values[first:last], self.low[first:last], self.high[first:last])
+
+    def taken(self, places: Sequence[int]) -> RunLevels:
+        """Return the runs at these places, in this order."""
+        chosen = np.asarray(places, int)
+        return RunLevels(self.values[chosen], self.low[chosen], self.high[chosen])
+
+    def joined(self, newer: RunLevels) -> RunLevels:
+        """Return these runs, and newer ones behind them."""
+        return RunLevels(*(np.concatenate([getattr(self, name), getattr(newer, name)]) for name in self.__slots__))
 
     def trials(self) -> TrialValues:
         """Return the runs as if each were a trial."""
@@ -195,6 +197,12 @@ def of_groups(a: RunLevels, b: RunLevels, rules: Rules) -> Verdict:
     return replace(verdict, rounds=min(len(a), len(b)), smallest_effect=math.expm1(effect))
 
 
+def shift_between(a: Values, b: Values, alpha: float = decision.ALPHA) -> tuple[float, Interval]:
+    """Return how far group `b` lies above `a`, two groups that `can_rank`: Hodges and Lehmann's."""
+    one, other = RunLevels.exact(a), RunLevels.exact(b)
+    return float(np.median(np.subtract.outer(b, a))), _rank_sum_interval(one, other, alpha, 1)
+
+
 def rank_sum_p(a: Values, b: Values) -> float:
     """Return the two-sided p of "both groups are alike"; equal values count against a difference."""
     differences = b[:, None] - a[None, :]
@@ -283,49 +291,6 @@ def _verdict(
         smallest_effect=math.inf,
         more_rounds=None,
     )
-
-
-# -- history ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A step in the history of a series of runs."""
-
-    first: int
-    """The first run of the new level."""
-    difference: float
-    """Between the medians of the levels after and before it, up to the next steps."""
-    p: float
-
-
-def history(levels: Values, margin: float) -> list[Change]:
-    """Return the steps of a series that are above the `margin` (a share), in the order of time."""
-    found = sorted(_split(levels, 0, len(levels), math.log1p(margin)))
-    if not found:
-        return []
-    bounds = [0, *(place for place, _ in found), len(levels)]
-    medians = [float(np.median(levels[first:last])) for first, last in pairwise(bounds)]
-    return [Change(place, medians[n + 1] - medians[n], p) for n, (place, p) in enumerate(found)]
-
-
-def _split(levels: Values, first: int, last: int, least: float) -> list[tuple[int, float]]:
-    step = diagnosis.step(levels[first:last], MIN_SEGMENT)
-    if step is None or step.p is None or step.at is None or step.p >= TREND_P or abs(step.size) <= least:
-        return []
-    place = first + step.at
-    return [*_split(levels, first, place, least), (place, step.p), *_split(levels, place, last, least)]
-
-
-def newest(levels: RunLevels, since: int, count: int) -> Prediction | None:
-    """Return how the newest `count` runs lie against the regime before them; None if that has too few runs.
-
-    `since` is the regime's first run. A change is shown by ``p < TREND_P``.
-    """
-    before = len(levels) - count
-    if before - since < MIN_ARCHIVE:
-        return None
-    return predict(levels.part(since, before), levels.part(before), TREND_P)
 
 
 # -- anchor -------------------------------------------------------------------------------------------------------

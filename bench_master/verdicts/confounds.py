@@ -39,7 +39,7 @@ _PARAMETERS: Final = (
     "placement",
 )
 """Parameters of a treatment that refuse; those of its workload and container follow as ``params.NAME`` and so on."""
-_REFUSED_FACTS: Final = frozenset(
+REFUSED_FACTS: Final = frozenset(
     {
         "architecture",
         "cpu_model",
@@ -120,6 +120,8 @@ def parameters(treatment: Mapping[str, Any]) -> dict[str, Any]:
     for prefix, values in (("params", job.get("params")), ("container", treatment.get("container"))):
         for name, value in (values or {}).items():
             found[f"{prefix}.{name}"] = value
+    if job.get("kind") == "objects":
+        found |= _of_objects(job)
     for service, settings in (treatment.get("services") or {}).items():
         for name, value in settings.items():
             found[f"services.{service}.{name}"] = value
@@ -127,6 +129,18 @@ def parameters(treatment: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(metric, Mapping):
             found[f"unit of {name}"] = metric.get("unit")
     return {name: value for name, value in found.items() if value not in (None, {}, [], ())}
+
+
+_WHICH_STORE: Final = frozenset({"kind", "classes", "profile", "endpoints"})
+"""Of a job on objects, what says which store it is: two stores may be compared."""
+
+
+def _of_objects(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a job on objects, those of each size class by its name."""
+    found = {f"objects.{name}": value for name, value in job.items() if name not in _WHICH_STORE}
+    for one in job.get("classes") or ():
+        found |= {f"objects.{one.get('name')}.{name}": value for name, value in one.items() if name != "name"}
+    return found
 
 
 def _operations(job: Mapping[str, Any]) -> list[Any] | None:
@@ -173,7 +187,7 @@ def host_differences(
             continue
         if name not in a or name not in b or are_alike(a[name], b[name]):
             continue  # a property that one host does not show says nothing
-        effect: Effect = "refusal" if name in _REFUSED_FACTS else "warning"
+        effect: Effect = "refusal" if name in REFUSED_FACTS else "warning"
         found.append(Difference(name, _shown(a[name]), _shown(b[name]), effect))
     return sorted(found, key=lambda difference: difference.effect != "refusal")
 
@@ -201,7 +215,7 @@ def known_keys(treatments: Collection[Mapping[str, Any]], fingerprints: Collecti
 
     def names() -> Iterator[str]:
         yield from _PARAMETERS
-        yield from sorted(_REFUSED_FACTS)
+        yield from sorted(REFUSED_FACTS)
         yield from _WARNED_FACTS
         yield from _RUN_KEYS
         for treatment in treatments:

@@ -129,6 +129,23 @@ def step(values: Values, side: int = STEP_SIDE) -> Finding | None:
     There are at least `side` values before and after it. Its p comes from a seeded table of permutations, so the same
     series always has the same p.
     """
+    found = largest_sum(values, side)
+    if found is None:
+        return None
+    at, largest = found
+    table = _step_table(_table_length(len(values)), side)
+    # A value as large as one of the table counts as that one: rounding must not make it rarer.
+    at_least = len(table) - int(np.searchsorted(table, largest - 1e-5))
+    p = (1.0 + at_least) / (1.0 + len(table))
+    return Finding("step", p, float(np.median(values[at:]) - np.median(values[:at])), at)
+
+
+def largest_sum(values: Values, side: int, *, untied: bool = False) -> tuple[int, float] | None:
+    """Return the largest standardised CUSUM of the ranks: how many values lie before it, and its size.
+
+    With `untied` it is standardised as if no values were equal: then a short series of few distinct values has no
+    larger one than others. None for a constant, and for less than `side` values on each side.
+    """
     n = len(values)
     if n < 2 * side:
         return None
@@ -136,14 +153,11 @@ def step(values: Values, side: int = STEP_SIDE) -> Finding | None:
     spread = math.sqrt(float((centred**2).mean()))
     if spread == 0.0:
         return None
+    if untied:
+        spread = math.sqrt((n * n - 1) / 12.0)
     sums = np.abs(np.cumsum(centred)[side - 1 : n - side]) / (_step_scale(n, side) * spread)
     best = int(sums.argmax())
-    at = best + side
-    table = _step_table(_table_length(n), side)
-    # A value as large as one of the table counts as that one: rounding must not make it rarer.
-    at_least = len(table) - int(np.searchsorted(table, float(sums[best]) - 1e-5))
-    p = (1.0 + at_least) / (1.0 + len(table))
-    return Finding("step", p, float(np.median(values[at:]) - np.median(values[:at])), at)
+    return best + side, float(sums[best])
 
 
 def _step_scale(n: int, side: int) -> Values:

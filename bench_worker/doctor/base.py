@@ -16,8 +16,6 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final
 
-import psutil
-
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import HostFiles, ProcessStat, ProcStat, parse_stat, read_processes
 
@@ -39,10 +37,18 @@ class HostSnapshot:
     """All processes at the start of the sample, by id."""
     processes_after: Mapping[int, ProcessStat] = field(default_factory=dict)
     """All processes at its end."""
+    ours: AbstractSet[int] | None = None
+    """The processes that are no neighbours; None: the one that asks and its ancestors."""
     directories: Sequence[str] = ()
     """Where runs will write."""
     ports: Sequence[int] = ()
     """What a master will bind."""
+    requirements: int = 0
+    """How many things containers of a scenario need of their engines."""
+    missing: Callable[[Sequence[str]], Sequence[str]] = lambda _usable: ()
+    """Returns which of them these usable engines lack, one reason each."""
+    needed_bytes: int = 0
+    """About how much disk the jobs of a scenario take at once; 0: unknown."""
     listening: Callable[[], AbstractSet[int]] = frozenset
     """The TCP ports with a listener."""
     python_version: str = platform.python_version()
@@ -53,8 +59,12 @@ class HostSnapshot:
     """Maps each program that native jobs need to the workloads that need it."""
     advice: Callable[[], Mapping[str, str]] = dict
     """Maps programs that no package archive has to how to install them."""
+    packages: Callable[[], Mapping[str, str]] = dict
+    """Maps programs to the packages of Debian that have them, where these are not named like the program."""
     which: Callable[[str], str | None] = shutil.which
     """Finds a program on PATH."""
+    priority_allowed: Callable[[], bool] = lambda: True
+    """Whether threads that take stamps get real-time priority."""
     writable: Callable[[str], bool] = lambda directory: os.access(directory, os.W_OK | os.X_OK)
     """Whether a directory can be written to."""
 
@@ -80,17 +90,21 @@ def capture(
         after,
         processes_before,
         processes_after,
-        tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is needed
-        ports,
+        directories=tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is needed
+        ports=ports,
         listening=listening_ports,
         engines=cache(_probe_engines),
         tools=_tools,
         advice=_advice,
+        packages=_packages,
+        priority_allowed=_priority_allowed,
     )
 
 
 def listening_ports() -> set[int]:
     """Return the TCP ports of this host with a listener, on any address."""
+    import psutil
+
     connections = psutil.net_connections("tcp")
     return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN and one.laddr}
 
@@ -106,12 +120,24 @@ def _probe_engines() -> Sequence[EngineStatus]:
     return probe_all()
 
 
+def _priority_allowed() -> bool:
+    from bench_worker.timing.ready_waiter import priority_allowed
+
+    return priority_allowed()
+
+
 def _advice() -> Mapping[str, str]:
     from workloads.registry import workload_classes
 
     return {
         workload.binary: workload.install_hint for workload in workload_classes().values() if workload.install_hint
     }
+
+
+def _packages() -> Mapping[str, str]:
+    from workloads.registry import debian_packages
+
+    return debian_packages()
 
 
 def _tools() -> Mapping[str, Sequence[str]]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from bench_worker.doctor.base import Finding, HostSnapshot, check, note, ok, problem, warning
+from bench_worker.host.contention import describe_process
 from bench_worker.host.facts import (
     CLOCK,
     NO_HYPERVISOR,
@@ -29,7 +32,7 @@ from bench_worker.host.facts import (
     whole_number,
 )
 from bench_worker.host.fingerprint import format_fact
-from bench_worker.host.procfs import parse_loadavg
+from bench_worker.host.procfs import ProcessStat, parse_loadavg
 from bench_worker.host.sampler import cpu_row
 
 MIN_USABLE_ENGINES: Final = 2
@@ -38,6 +41,7 @@ LOAD_PER_CPU: Final = 0.3
 BUSY_PERCENT: Final = 5.0
 """Of one CPU."""
 MAX_SHOWN: Final = 3
+MAX_ANCESTORS: Final = 64
 CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 CRITICAL_MEMORY_BYTES: Final = 256 * 1024**2
 LOW_MEMORY_SHARE: Final = 0.2
@@ -52,6 +56,108 @@ LOW_INODES_SHARE: Final = 0.1
 CRITICAL_OPEN_FILES: Final = 256
 LOW_OPEN_FILES: Final = 4096
 OLDEST_PYTHON: Final = (3, 11)
+
+
+@check("load")
+def check_load(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a high load average: other work ran during the last minute."""
+    text = host.files.text("/proc/loadavg")
+    if text is None:
+        yield note("/proc/loadavg is hidden", "allow reading it: the load is unknown")
+        return
+    load = parse_loadavg(text)
+    words = f"load average {load:.2f} on {host.cpus} CPUs"
+    if load > LOAD_PER_CPU * host.cpus:
+        yield warning(words, "wait until the host is idle, or find what runs (top); then run the doctor again", load)
+    else:
+        yield ok(words, load)
+
+
+@check("processes")
+def check_busy_processes(host: HostSnapshot) -> Iterator[Finding]:
+    """Report busy processes: they take CPU, caches and memory bandwidth from what is measured."""
+    if host.before is None or host.after is None:
+        yield note("/proc/stat is hidden", "allow reading it: busy processes are unknown")
+        return
+    # All CPUs' ticks over the number of CPUs: what one CPU had to give during the watch.
+    passed = (_total_ticks(host.after.cpu) - _total_ticks(host.before.cpu)) / host.cpus
+    ours = _own_processes(host)
+    busy = sorted(
+        (
+            (100.0 * (process.own_ticks - _ticks_before(host, process)) / passed, process)
+            for pid, process in host.processes_after.items()
+            if passed > 0 and pid not in ours
+        ),
+        key=lambda item: -item[0],
+    )
+    busy = [(percent, process) for percent, process in busy if percent >= BUSY_PERCENT]
+    if not busy:
+        yield ok("no other process is busy", 0)
+        return
+    shown = ", ".join(
+        f"{describe_process(host.files, process)} ({process.pid}) {percent:.0f} %"
+        for percent, process in busy[:MAX_SHOWN]
+    )
+    more = f" and {len(busy) - MAX_SHOWN} more" if len(busy) > MAX_SHOWN else ""
+    yield warning(
+        f"other busy processes: {shown}{more} of a CPU", "stop them, or measure when they are idle", len(busy)
+    )
+
+
+def _total_ticks(cpu: object) -> int:
+    return sum(getattr(cpu, name) for name in ("user", "system", "iowait", "steal", "idle"))
+
+
+def _ticks_before(host: HostSnapshot, process: ProcessStat) -> int:
+    """Return the CPU time of a process at the start of the sample; 0 for one that started since."""
+    old = host.processes_before.get(process.pid)
+    return old.own_ticks if old is not None and old.start_ticks == process.start_ticks else 0
+
+
+def _own_processes(host: HostSnapshot) -> AbstractSet[int]:
+    """Return this process and its ancestors, whose work is the doctor's own."""
+    if host.ours is not None:
+        return host.ours
+    ours: set[int] = set()
+    pid = int(host.files.target("/proc/self") or os.getpid())
+    while pid in host.processes_after and pid not in ours:
+        ours.add(pid)
+        pid = host.processes_after[pid].parent
+    return ours
+
+
+@check("containers")
+def check_containers(host: HostSnapshot) -> Iterator[Finding]:
+    """Report running containers: they share the host with those that are measured."""
+    running = set()
+    for pid in host.processes_after:
+        running.update(CONTAINER_ID.findall(host.files.text(f"/proc/{pid}/cgroup") or ""))
+    if running:
+        yield warning(
+            f"{len(running)} already running, such as {min(running)[:12]}",
+            "stop those that are not part of the measurement; "
+            "`bench-master cleanup-containers --dry-run` lists leftovers of earlier runs",
+            len(running),
+        )
+    else:
+        yield ok("none is running", 0)
+
+
+@check("steal")
+def check_steal(host: HostSnapshot) -> Iterator[Finding]:
+    """Report stolen time: work of other virtual machines that our times include."""
+    if host.before is None or host.after is None:
+        yield note("/proc/stat is hidden", "allow reading it: steal is unknown")
+        return
+    percent = cpu_row(host.before.cpu, host.after.cpu)["cpu_steal_percent"]
+    if percent > STEAL_PERCENT:
+        yield warning(
+            f"{percent:.1f} % of CPU time goes to other guests of the hypervisor",
+            "stop or move them, or reserve CPUs for this one; the samples of each run record steal",
+            round(percent, 2),
+        )
+    else:
+        yield ok("no significant steal", None if percent != percent else round(percent, 2))  # noqa: PLR0124  NaN
 
 
 @check("engine")
@@ -77,7 +183,7 @@ def check_engines(host: HostSnapshot) -> Iterator[Finding]:
 @check("tools")
 def check_tools(host: HostSnapshot) -> Iterator[Finding]:
     """Report programs of native jobs that are not installed."""
-    tools, advice = host.tools(), host.advice()
+    tools, advice, packages = host.tools(), host.advice(), host.packages()
     for program, workloads in sorted(tools.items()):
         place = host.which(program)
         if place:
@@ -89,11 +195,24 @@ def check_tools(host: HostSnapshot) -> Iterator[Finding]:
         else:
             yield warning(
                 f"{program} is not on PATH: {', '.join(workloads)} cannot run natively",
-                f"apt-get install {program} (inside containers it comes with the image)",
+                f"apt-get install {packages.get(program, program)} (inside containers it comes with the image)",
                 program,
             )
     if not tools:
         yield note("no workload is registered", "install Weighbridge with pip, to register its entry points")
+
+
+@check("requirements")
+def check_requirements(host: HostSnapshot) -> Iterator[Finding]:
+    """Report images, networks, log drivers and runtimes that a scenario's containers need and an engine lacks."""
+    if not host.requirements:
+        yield ok("no scenario is given, or it needs none")
+        return
+    missing = host.missing([status.name for status in host.engines() if status.usable])
+    for reason in missing:
+        yield problem(reason, "the scenario cannot run until it is there", reason)
+    if not missing:
+        yield ok("the images and settings of the scenario are there", host.requirements)
 
 
 @check("CPUs")
@@ -145,97 +264,6 @@ def check_turbo(host: HostSnapshot) -> Iterator[Finding]:
             "echo 0 > /sys/devices/system/cpu/cpufreq/boost; or leave it on and say so with the results",
             found,
         )
-
-
-@check("steal")
-def check_steal(host: HostSnapshot) -> Iterator[Finding]:
-    """Report stolen time: work of other virtual machines that our times include."""
-    if host.before is None or host.after is None:
-        yield note("/proc/stat is hidden", "allow reading it: steal is unknown")
-        return
-    percent = cpu_row(host.before.cpu, host.after.cpu)["cpu_steal_percent"]
-    if percent > STEAL_PERCENT:
-        yield warning(
-            f"{percent:.1f} % of CPU time goes to other guests of the hypervisor",
-            "stop or move them, or reserve CPUs for this one; the samples of each run record steal",
-            round(percent, 2),
-        )
-    else:
-        yield ok("no significant steal", None if percent != percent else round(percent, 2))  # noqa: PLR0124  NaN
-
-
-@check("load")
-def check_load(host: HostSnapshot) -> Iterator[Finding]:
-    """Report a high load average: other work ran during the last minute."""
-    text = host.files.text("/proc/loadavg")
-    if text is None:
-        yield note("/proc/loadavg is hidden", "allow reading it: the load is unknown")
-        return
-    load = parse_loadavg(text)
-    words = f"load average {load:.2f} on {host.cpus} CPUs"
-    if load > LOAD_PER_CPU * host.cpus:
-        yield warning(words, "wait until the host is idle, or find what runs (top); then run the doctor again", load)
-    else:
-        yield ok(words, load)
-
-
-@check("processes")
-def check_busy_processes(host: HostSnapshot) -> Iterator[Finding]:
-    """Report busy processes: they take CPU, caches and memory bandwidth from what is measured."""
-    if host.before is None or host.after is None:
-        yield note("/proc/stat is hidden", "allow reading it: busy processes are unknown")
-        return
-    # All CPUs' ticks over the number of CPUs: what one CPU had to give during the watch.
-    passed = (_total_ticks(host.after.cpu) - _total_ticks(host.before.cpu)) / host.cpus
-    ours = _own_processes(host)
-    busy = sorted(
-        (
-            (100.0 * (process.own_ticks - host.processes_before[pid].own_ticks) / passed, process)
-            for pid, process in host.processes_after.items()
-            if passed > 0 and pid in host.processes_before and pid not in ours
-        ),
-        key=lambda item: -item[0],
-    )
-    busy = [(percent, process) for percent, process in busy if percent >= BUSY_PERCENT]
-    if not busy:
-        yield ok("no other process is busy", 0)
-        return
-    shown = ", ".join(f"{process.name} ({process.pid}) {percent:.0f} %" for percent, process in busy[:MAX_SHOWN])
-    more = f" and {len(busy) - MAX_SHOWN} more" if len(busy) > MAX_SHOWN else ""
-    yield warning(
-        f"other busy processes: {shown}{more} of a CPU", "stop them, or measure when they are idle", len(busy)
-    )
-
-
-def _total_ticks(cpu: object) -> int:
-    return sum(getattr(cpu, name) for name in ("user", "system", "iowait", "steal", "idle"))
-
-
-def _own_processes(host: HostSnapshot) -> set[int]:
-    """Return this process and its ancestors, whose work is the doctor's own."""
-    ours: set[int] = set()
-    pid = int(host.files.target("/proc/self") or os.getpid())
-    while pid in host.processes_after and pid not in ours:
-        ours.add(pid)
-        pid = host.processes_after[pid].parent
-    return ours
-
-
-@check("containers")
-def check_containers(host: HostSnapshot) -> Iterator[Finding]:
-    """Report running containers: they share the host with those that are measured."""
-    running = set()
-    for pid in host.processes_after:
-        running.update(CONTAINER_ID.findall(host.files.text(f"/proc/{pid}/cgroup") or ""))
-    if running:
-        yield warning(
-            f"{len(running)} already running, such as {min(running)[:12]}",
-            "stop those that are not part of the measurement; "
-            "`bench-master cleanup-containers --dry-run` lists leftovers of earlier runs",
-            len(running),
-        )
-    else:
-        yield ok("none is running", 0)
 
 
 @check("memory")
@@ -319,15 +347,33 @@ def check_timer_slack(host: HostSnapshot) -> Iterator[Finding]:
         yield ok("the kernel's default" if slack_ns is None else f"{slack_ns / 1000:g} us", slack_ns)
 
 
+@check("stamps")
+def check_stamps(host: HostSnapshot) -> Iterator[Finding]:
+    """Report that threads which stamp ends queue for a CPU behind the load: their bounds grow with it."""
+    if host.priority_allowed():
+        yield ok("taken with real-time priority", "real-time")
+    else:
+        yield note(
+            "the kernel refuses real-time priority: the busier the CPUs, the larger the timing error",
+            "run the worker as root or with CAP_SYS_NICE (in a container: --cap-add SYS_NICE)",
+            "normal",
+        )
+
+
 @check("disk space")
 def check_disk_space(host: HostSnapshot) -> Iterator[Finding]:
     """Report full file systems: one that fills up ends a run in its middle."""
     roots = [root for status in host.engines() if (root := status.details.get("root", ""))]
+    # Jobs write below an engine's directory, or the temporary one; a stats file is small.
+    written = {*roots, tempfile.gettempdir()}
     for directory in dict.fromkeys([*host.directories, *roots]):
-        yield _disk_space_finding(host, directory, must_write=directory in host.directories)
+        needed_bytes = host.needed_bytes if directory in written else 0
+        yield _disk_space_finding(
+            host, directory, must_write=directory in host.directories, needed_bytes=needed_bytes
+        )
 
 
-def _disk_space_finding(host: HostSnapshot, directory: str, *, must_write: bool) -> Finding:
+def _disk_space_finding(host: HostSnapshot, directory: str, *, must_write: bool, needed_bytes: int) -> Finding:
     space = host.files.space(directory)
     if space is None:
         missing = problem if must_write else note
@@ -337,6 +383,13 @@ def _disk_space_finding(host: HostSnapshot, directory: str, *, must_write: bool)
             f"{directory}: you cannot write to it", "run elsewhere, or use -s to save elsewhere", directory
         )
     words = f"{directory}: {format_fact('memory', space.free_bytes)} free"
+    if space.free_bytes < needed_bytes:
+        needed = format_fact("memory", needed_bytes)
+        return problem(
+            f"{words}, and the jobs of the scenario take about {needed}",
+            "make room, or run a smaller size (--set scale=small)",
+            space.free_bytes,
+        )
     inodes_low = bool(space.inodes) and space.free_inodes < LOW_INODES_SHARE * space.inodes
     if space.inodes and space.free_inodes < CRITICAL_INODES:
         return problem(f"{directory}: {space.free_inodes} inodes free", "remove small files", space.free_inodes)

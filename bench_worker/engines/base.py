@@ -1,7 +1,7 @@
 """What an engine is: methods on one container, each stamped where it happens.
 
 An engine is a class in one module, registered under the entry-point group ``weighbridge.engines``. It must define
-15 methods and may define 16 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
+15 methods and may define 17 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
 greenlet, never the loop, and honours `timeout_s`. An operation returns an `OperationResult` whose stamps were taken
 next to the socket or the process, or raises `OperationFailed` with the same stamps, so that a failure's time is
 kept apart.
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from msgspec import Struct
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_worker.engines.output import Capture
@@ -66,6 +68,13 @@ class EngineStatus:
     """More facts, such as ``setting.NAME``: why it cannot enforce a setting."""
     runs_services: bool = False
     """Whether it knows the address of a container, so that it can run services."""
+
+
+def unavailable_advice(reason: str, otherwise: str) -> str:
+    """Return what to do about an engine that does not answer for that reason: it may run, and refuse this user."""
+    if "permission denied" in reason.lower():
+        return "run as root, or as a user who may use its socket (`ls -l` shows to which group it belongs)"
+    return otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +150,7 @@ class Container:
         return []
 
 
-@dataclass(slots=True)
-class OperationResult:
+class OperationResult(Struct, gc=False):
     """An operation that succeeded; times are nanoseconds of CLOCK_MONOTONIC."""
 
     start_ns: int
@@ -328,6 +336,9 @@ class Engine(abc.ABC):
 
         What cannot be got is the failure of the first `create`, not of this.
         """
+
+    def release(self) -> None:  # noqa: B027  most engines keep nothing ready
+        """Remove what is kept ready for further containers; called after the last job, and perhaps again."""
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Fetch the image of a container that is not made yet; one that is there costs a question to its registry.

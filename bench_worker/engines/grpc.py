@@ -2,7 +2,7 @@
 
 gRPC's own library brings an event loop in threads, which gevent's patches break. Little of it is needed here: one
 call at a time on each connection, over HTTP/2 (`the protocol
-<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>`_), which the package h2 speaks without doing I/O.
+<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>`_; `bench_worker.engines.http2`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote
 
-import h2.config
-import h2.connection
-import h2.events
-import h2.exceptions
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult, is_connection_refused
+from bench_worker.engines.http2 import Http2Connection, Http2Error, encode_headers
 from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS
 
 _CHUNK_BYTES: Final = 1 << 16
 _PREFIX: Final = struct.Struct(">BI")
 """What precedes each message: whether it is compressed, and its length."""
+
+_PONG_NS: Final = 1_000_000_000
+"""How often pings are answered on a connection, at most.
+
+Go's services measure the network with a ping at each request that follows an answer. It would wake us up once more in
+each call. A ping that checks whether we are alive comes after hours of silence, and is answered at once.
+"""
 
 TIMED_OUT: Final = 4
 _NOT_FOUND: Final = 5
@@ -50,6 +54,7 @@ ERROR_KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("unreachable", r"failed to dial|connection refused|error while dialing"),
+        ("timeout", r"context deadline exceeded"),
         ("refused", r"rlimit"),
         ("disk-full", r"no space left on device|disk quota exceeded"),
         ("not-executable", r"exec:.*(permission denied|exec format error|is a directory)"),
@@ -96,117 +101,68 @@ class GrpcReply(Generic[Reply]):
     """How much earlier that may have been."""
 
 
-@dataclass
-class _Call:
-    """One call, and what has arrived of its reply."""
-
-    stream: int
-    start_ns: int = 0
-    body: bytearray = field(default_factory=bytearray)
-    headers: dict[str, str] = field(default_factory=dict)
-    sent: bool = False
-    """Whether all of the request was sent."""
-    finished: bool = False
-    broken: str = ""
-    """Why there is no complete reply."""
-
-    def handle(self, event: h2.events.Event) -> None:
-        """Handle an event of the connection."""
-        if isinstance(event, h2.events.ConnectionTerminated):
-            self.broken = "the service ended the connection"
-        elif isinstance(event, h2.events.StreamReset) and event.stream_id == self.stream and not self.finished:
-            self.broken = f"the service reset the call (HTTP/2 error {event.error_code})"
-        elif getattr(event, "stream_id", None) != self.stream:
-            return
-        elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-            self.headers |= {_text(name): _text(value) for name, value in event.headers or ()}
-        elif isinstance(event, h2.events.DataReceived):
-            self.body += event.data or b""
-        elif isinstance(event, h2.events.StreamEnded):
-            self.finished = True
-
-    def messages(self, kind: type[Reply]) -> list[Reply]:
-        """Return the messages of the reply; raise `DecodeError`."""
-        found, position = [], 0
-        while position + _PREFIX.size <= len(self.body):
-            _, size = _PREFIX.unpack_from(self.body, position)
-            position += _PREFIX.size
-            if position + size > len(self.body):
-                raise DecodeError("the message is truncated")
-            message = kind()
-            message.ParseFromString(bytes(self.body[position : position + size]))
-            found.append(message)
-            position += size
-        return found
-
-
 class _Connection:
     """One connection, with one call on it at a time."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self.http.initiate_connection()
+        self.http = Http2Connection()
+        self.start_ns = 0
+        """When the first byte of the present call left; 0 before that."""
+        self._next_pong_ns = 0
         try:
             self.socket.settimeout(timeout_s)
             self.socket.connect(path)
-            self.flush()
         except BaseException:
             self.socket.close()
             raise
 
-    def flush(self) -> None:
-        """Send what h2 has ready."""
-        data = self.http.data_to_send()
-        if data:
-            self.socket.sendall(data)
-
-    def send(
-        self, call: _Call, headers: Sequence[tuple[str, str]], requests: Iterable[Message], deadline: float
-    ) -> None:
-        """Send the requests, as fast as the service takes them; stop where it replies before that."""
-        self.http.send_headers(call.stream, headers)
+    def send(self, headers: bytes, requests: Iterable[Message], deadline: float) -> bool:
+        """Send a call as fast as the service takes it; return False where it replies before all of it is sent."""
+        http = self.http
+        self.start_ns = 0
+        http.begin(headers)
         waiting = iter(requests)
         request = next(waiting, None)
-        while request is not None and not call.finished and not call.broken:
+        while request is not None:
             following = next(waiting, None)
-            body = _PREFIX.pack(0, request.ByteSize()) + request.SerializeToString()
-            self._send_body(call, body, deadline, is_last=following is None)
+            message = request.SerializeToString()
+            body = _PREFIX.pack(0, len(message)) + message
+            while body := body[http.send(body, is_last=following is None) :]:
+                self.flush()
+                self.receive(deadline)
+                if http.finished or http.broken:
+                    return False
             request = following
-        call.sent = request is None and not call.finished
-        self._flush_timed(call)
-
-    def _send_body(self, call: _Call, body: bytes, deadline: float, *, is_last: bool) -> None:
-        position = 0
-        while position < len(body) and not call.finished and not call.broken:
-            room = min(self.http.local_flow_control_window(call.stream), self.http.max_outbound_frame_size)
-            if room > 0:
-                chunk = body[position : position + room]
-                position += len(chunk)
-                self.http.send_data(call.stream, chunk, end_stream=is_last and position == len(body))
-            else:
-                self._flush_timed(call)
-                self.receive(call, deadline)
-
-    def _flush_timed(self, call: _Call) -> None:
-        call.start_ns = call.start_ns or time.monotonic_ns()
         self.flush()
+        return True
 
-    def receive(self, call: _Call, deadline: float) -> tuple[int, int]:
+    def flush(self) -> None:
+        """Send what is ready."""
+        data = self.http.take_output()
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._next_pong_ns and (pongs := self.http.take_pongs()):
+            data += pongs
+            self._next_pong_ns = now_ns + _PONG_NS
+        if data:
+            self.start_ns = self.start_ns or now_ns
+            self.socket.sendall(data)
+
+    def receive(self, deadline: float) -> tuple[int, int]:
         """Wait for bytes and handle them; return the latest and the earliest instant of their arrival."""
+        http = self.http
         self.socket.settimeout(max(0.001, deadline - time.monotonic()))
         with SOCKET_ARRIVALS.watch_socket(self.socket.fileno()) as arrival:
             data = self.socket.recv(_CHUNK_BYTES)
             read_ns = time.monotonic_ns()
             stamp = arrival.latest_at(read_ns, len(data)), arrival.earliest_at(read_ns)
         if not data:
-            call.broken = "the service closed the connection"
+            http.broken = "the service closed the connection"
             return stamp
-        for event in self.http.receive_data(data):
-            if isinstance(event, h2.events.DataReceived) and event.flow_controlled_length:
-                self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id or 0)
-            call.handle(event)
-        self.flush()
+        http.receive(data)
+        if not http.finished:
+            # After the reply nobody is in a hurry: the next call takes it along.
+            self.flush()
         return stamp
 
     def is_open(self) -> bool:
@@ -214,18 +170,31 @@ class _Connection:
         self.socket.settimeout(0)
         try:
             while data := self.socket.recv(_CHUNK_BYTES):
-                events = self.http.receive_data(data)
-                if any(isinstance(event, h2.events.ConnectionTerminated) for event in events):
-                    return False
+                self.http.receive(data)
         except BlockingIOError:
-            return True
-        except (OSError, h2.exceptions.H2Error):
+            return self.http.takes_calls
+        except (OSError, Http2Error):
             return False
         return False
 
     def close(self) -> None:
         """Close it."""
         self.socket.close()
+
+
+def _messages(body: bytearray, kind: type[Reply]) -> list[Reply]:
+    """Return the messages of a reply; raise `DecodeError`."""
+    found, position = [], 0
+    while position + _PREFIX.size <= len(body):
+        _, size = _PREFIX.unpack_from(body, position)
+        position += _PREFIX.size
+        if position + size > len(body):
+            raise DecodeError("the message is truncated")
+        message = kind()
+        message.ParseFromString(bytes(body[position : position + size]))
+        found.append(message)
+        position += size
+    return found
 
 
 class GrpcChannel:
@@ -237,7 +206,8 @@ class GrpcChannel:
     def __init__(self, path: str, package: str, metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
         self._package = package
-        self._metadata = tuple((metadata or {}).items())
+        self._metadata = encode_headers((metadata or {}).items())
+        self._headers: dict[str, bytes] = {}
         self._idle: list[_Connection] = []
 
     def call(
@@ -255,56 +225,65 @@ class GrpcChannel:
         """
         deadline = time.monotonic() + timeout_s
         path = f"/{self._package}.{method}"
-        headers = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "localhost"),
-            ("te", "trailers"),
-            ("content-type", "application/grpc"),
-            ("grpc-timeout", f"{max(1, int(timeout_s * 1000))}m"),
-            *self._metadata,
-            *metadata,
-        ]
-        begun_ns = time.monotonic_ns()
+        headers = (
+            self._headers_of(path)
+            + self._metadata
+            + encode_headers((("grpc-timeout", f"{max(1, int(timeout_s * 1000))}m"), *metadata))
+        )
+        start_ns = begun_ns = time.monotonic_ns()
         connection: _Connection | None = None
-        call = _Call(0)
         try:
             connection = self._idle_connection(timeout_s) or _Connection(self.path, timeout_s)
-            call.stream = connection.http.get_next_available_stream_id()
-            connection.send(call, headers, requests, deadline)
-            end_ns = earliest_ns = call.start_ns
-            while not call.finished and not call.broken:
-                end_ns, earliest_ns = connection.receive(call, deadline)
+            sent = connection.send(headers, requests, deadline)
+            start_ns = end_ns = earliest_ns = connection.start_ns
+            http = connection.http
+            while not http.finished and not http.broken:
+                end_ns, earliest_ns = connection.receive(deadline)
         except TimeoutError as error:
-            _close_quietly(connection)
-            raise _error(TIMED_OUT, f"{path} did not answer within {timeout_s:.3g} s", call, begun_ns) from error
-        except (OSError, h2.exceptions.H2Error) as error:
-            _close_quietly(connection)
+            start_ns = _close_failed(connection, begun_ns)
+            raise _error(TIMED_OUT, f"{path} did not answer within {timeout_s:.3g} s", start_ns) from error
+        except (OSError, Http2Error) as error:
+            start_ns = _close_failed(connection, begun_ns)
             text = f"{self.path}: {getattr(error, 'strerror', None) or error}"
-            raise GrpcUnreachable(text, start_ns=call.start_ns or begun_ns, end_ns=time.monotonic_ns()) from error
+            raise GrpcUnreachable(text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
         except BaseException:
             # This greenlet was killed in its wait: the next call would get this one's reply.
-            _close_quietly(connection)
+            _close_failed(connection, begun_ns)
             raise
-        end_ns = max(call.start_ns, end_ns)
-        if call.broken:
-            _close_quietly(connection)
-            raise GrpcUnreachable(f"{self.path}: {call.broken}", start_ns=call.start_ns or begun_ns, end_ns=end_ns)
-        if call.sent:
+        end_ns = max(start_ns, end_ns)
+        if http.broken:
+            connection.close()
+            raise GrpcUnreachable(f"{self.path}: {http.broken}", start_ns=start_ns, end_ns=end_ns)
+        if sent and http.takes_calls:
             self._idle.append(connection)
         else:
             connection.close()
-        code = int(call.headers.get("grpc-status", "2"))
+        code = int(http.headers.get("grpc-status", "2"))
         if code:
-            text = unquote(call.headers.get("grpc-message", "")) or f"{path} failed with gRPC code {code}"
-            raise _error(code, text, call, begun_ns, end_ns)
+            text = unquote(http.headers.get("grpc-message", "")) or f"{path} failed with gRPC code {code}"
+            raise _error(code, text, start_ns, end_ns)
         try:
-            messages = call.messages(reply)
+            messages = _messages(http.body, reply)
         except DecodeError as error:
             text = f"{self.path}: the reply to {path} is not valid: {error}"
-            raise _error(_INTERNAL, text, call, begun_ns, end_ns) from error
-        return GrpcReply(messages, call.start_ns, end_ns, end_ns - max(call.start_ns, earliest_ns))
+            raise _error(_INTERNAL, text, start_ns, end_ns) from error
+        return GrpcReply(messages, start_ns, end_ns, end_ns - max(start_ns, earliest_ns))
+
+    def _headers_of(self, path: str) -> bytes:
+        """Return the headers of each call of a method."""
+        found = self._headers.get(path)
+        if found is None:
+            found = self._headers[path] = encode_headers(
+                (
+                    (":method", "POST"),
+                    (":scheme", "http"),
+                    (":path", path),
+                    (":authority", "localhost"),
+                    ("te", "trailers"),
+                    ("content-type", "application/grpc"),
+                )
+            )
+        return found
 
     def _idle_connection(self, timeout_s: float) -> _Connection | None:
         """Return a connection that the service has not closed; None where there is none."""
@@ -410,14 +389,13 @@ def kind_of_message(text: str, kinds: Sequence[tuple[str, re.Pattern[str]]] = ER
     return next((kind for kind, pattern in kinds if pattern.search(text)), "")
 
 
-def _error(code: int, text: str, call: _Call, begun_ns: int, end_ns: int = 0) -> GrpcError:
-    return GrpcError(code, text, start_ns=call.start_ns or begun_ns, end_ns=end_ns or time.monotonic_ns())
+def _error(code: int, text: str, start_ns: int, end_ns: int = 0) -> GrpcError:
+    return GrpcError(code, text, start_ns=start_ns, end_ns=end_ns or time.monotonic_ns())
 
 
-def _close_quietly(connection: _Connection | None) -> None:
-    if connection is not None:
-        connection.close()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _close_failed(connection: _Connection | None, begun_ns: int) -> int:
+    """Close the connection of a failed call; return when the first byte of that left, or else when it began."""
+    if connection is None:
+        return begun_ns
+    connection.close()
+    return connection.start_ns or begun_ns

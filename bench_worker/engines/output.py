@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _CPU_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 
 
+@functools.lru_cache(maxsize=64)
 def parse_signal(text: str) -> signal.Signals:
     """Return the signal that ``SIGKILL``, ``KILL`` or ``9`` names; raise `ValueError` with the nearest spelling."""
     word = text.strip().upper()

@@ -116,19 +116,21 @@ def result_at_exit(start_ns: int, ended: Exit, *, exit_code: int | None = None) 
     )
 
 
-def delete_directory(directory: Path) -> tuple[int, int]:
+def delete_directory(directory: Path, *, last: str = "") -> tuple[int, int]:
     """Delete a directory with all that is in it; return its stamp and its uncertainty. A missing one is no error.
+
+    The file `last` goes last: if it has the labels, a clean-up finds what a killed worker had not deleted yet.
 
     What is more than a few small files is done by a native thread: a benchmark's files may take the disk a while, and
     the loop must turn. Those few take less time than the thread waits for the interpreter, at each of its calls.
     """
-    if _delete_few(directory):
+    if _delete_few(directory, last):
         return time.monotonic_ns(), 0
-    stamp: tuple[int, int] = gevent.get_hub().threadpool.apply(_delete, (directory,))
+    stamp: tuple[int, int] = gevent.get_hub().threadpool.apply(_delete, (directory, last))
     return stamp
 
 
-def _delete_few(directory: Path) -> bool:
+def _delete_few(directory: Path, last: str) -> bool:
     """Delete a directory of a few small files and empty directories; say whether it was one, and is gone."""
     with suppress(FileNotFoundError):
         with os.scandir(directory) as entries:
@@ -136,7 +138,7 @@ def _delete_few(directory: Path) -> bool:
         if len(found) > _MAX_FEW_FILES:
             return False
         try:
-            for entry in found:
+            for entry in sorted(found, key=lambda entry: entry.name == last):
                 path = directory / entry.name
                 if entry.is_dir(follow_symlinks=False):
                     path.rmdir()  # only if it is empty
@@ -152,8 +154,13 @@ def _delete_few(directory: Path) -> bool:
     return True
 
 
-def _delete(directory: Path) -> tuple[int, int]:
+def _delete(directory: Path, last: str) -> tuple[int, int]:
     with suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            if path.name != last and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != last:
+                path.unlink()
         shutil.rmtree(directory)
     end_ns = time.monotonic_ns()
     # The thread may have waited for the interpreter since it deleted the last file.

@@ -1,7 +1,7 @@
 """Finds out who else takes the CPU of a host that has none left: not the harness, the engines or the measured jobs.
 
-Processes are looked at only while the host has no idle CPU, and never for more than a fiftieth of the time. Of the
-workers of a run on one host a single one looks.
+Processes are looked at only while the host has no idle CPU, and never for more than one part in two hundred of the
+time. Of the workers of a run on one host a single one looks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_IDLE_PERCENT: Final = 2.0
 """A host with less idle CPU than this has none."""
 REPORT_INTERVAL_NS: Final = 4_000_000_000
 """How often a host that stays so is reported, in ns."""
-SCAN_INTERVAL_FACTOR: Final = 50
+SCAN_INTERVAL_FACTOR: Final = 200
 """Looking at all processes may take one part of so many of the time."""
 MAX_NAME_CHARS: Final = 64
 _KERNEL_THREADS: Final = 2
@@ -136,7 +136,7 @@ class ContentionWatch:
             known = old is not None and old.start_ticks == one.start_ticks
             ticks = one.own_ticks - (old.own_ticks if old is not None and known else 0)
             if ticks > 0 and not self._is_ours(one, now):
-                name = self._describe(one)
+                name = describe_process(self._files, one)
                 self._spent[name] += ticks * self._tick_ns
                 self._spent_by.setdefault(name, Counter())[pid] += ticks
 
@@ -162,19 +162,20 @@ class ContentionWatch:
             seen = table.get(seen.parent)
         return False
 
-    def _describe(self, one: ProcessStat) -> str:
-        """Return the name of a process; of an interpreter with that of its script or module, and no other argument.
 
-        What follows on a command line may be a secret.
-        """
-        if not one.name.startswith(_INTERPRETERS):
-            return one.name
-        words = [word for word in (self._files.text(f"/proc/{one.pid}/cmdline") or "").split("\0")[1:] if word]
-        while words and words[0] != _MODULE_OPTION and words[0].startswith("-"):
-            words = words[1:] if words[0] != _CODE_OPTION else []
-        if words and words[0] == _MODULE_OPTION:
-            words = words[1:]
-        return f"{one.name} {PurePath(words[0]).name}"[:MAX_NAME_CHARS] if words else one.name
+def describe_process(files: HostFiles, one: ProcessStat) -> str:
+    """Return the name of a process; of an interpreter with that of its script or module, and no other argument.
+
+    What follows on a command line may be a secret.
+    """
+    if not one.name.startswith(_INTERPRETERS):
+        return one.name
+    words = [word for word in (files.text(f"/proc/{one.pid}/cmdline") or "").split("\0")[1:] if word]
+    while words and words[0] != _MODULE_OPTION and words[0].startswith("-"):
+        words = words[1:] if words[0] != _CODE_OPTION else []
+    if words and words[0] == _MODULE_OPTION:
+        words = words[1:]
+    return f"{one.name} {PurePath(words[0]).name}"[:MAX_NAME_CHARS] if words else one.name
 
 
 class HostLeader:

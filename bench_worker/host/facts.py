@@ -438,6 +438,8 @@ def cgroup_layout(files: HostFiles) -> str | None:
     return {"cgroup": "v1", "cgroup2": "v2"}[kinds.pop()] if kinds else None
 
 
+_CAP_SYS_NICE: Final = 23
+"""The number of the capability (linux/capability.h)."""
 RELEVANT_BOOT_OPTIONS: Final = (
     "mitigations",
     "isolcpus",
@@ -501,6 +503,14 @@ def affinity(files: HostFiles) -> str | None:
     return None
 
 
+def real_time_priority(files: HostFiles) -> str | None:
+    """Return whether threads of this process may have real-time priority: ``allowed`` or ``refused``."""
+    for line in (files.text("/proc/self/status") or "").splitlines():
+        if line.startswith("CapEff:"):
+            return "allowed" if int(line.partition(":")[2], 16) >> _CAP_SYS_NICE & 1 else "refused"
+    return None
+
+
 def machine_id(files: HostFiles) -> str | None:
     """Return a digest that tells this machine from others and says nothing else about it.
 
@@ -535,6 +545,11 @@ SYSTEM_FACTS: Final = (
     number_fact("perf_paranoia", "/proc/sys/kernel/perf_event_paranoid", "who may use performance counters"),
     Fact("open_files_limit", "files that one process may have open", open_files_limit),
     Fact("processes_limit", "processes that one user may have", lambda files: _limit(files, "Max processes")),
+    Fact(
+        "real_time_priority",
+        "whether threads that stamp ends may have real-time priority (CAP_SYS_NICE)",
+        real_time_priority,
+    ),
     Fact("cpus_allowed", "CPUs that the worker may run on", affinity),
     number_fact("connection_backlog", "/proc/sys/net/core/somaxconn", "connections that may wait to be accepted"),
     number_fact("dirty_ratio", "/proc/sys/vm/dirty_ratio", "percent of memory that may await writing to disk"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 FLAG = "--build-images"
@@ -20,6 +21,8 @@ class Options:
     """The images to build; empty: all."""
     image_args: tuple[str, ...]
     """Build arguments, as ``NAME=VALUE``."""
+    image_contexts: tuple[str, ...]
+    """Folders to build images from in place of their own, as ``NAME=FOLDER``."""
     image_force: bool
     """Build even up-to-date images."""
     image_dry_run: bool
@@ -43,6 +46,14 @@ def configure(group: argparse._ArgumentGroup) -> None:
         default=[],
         help="build argument of the Dockerfile; repeatable",
     )
+    group.add_argument(
+        "--image-context",
+        dest="image_contexts",
+        metavar="NAME=FOLDER",
+        action="append",
+        default=[],
+        help="build this image from a folder that has its Dockerfile and more; repeatable",
+    )
     group.add_argument("--image-force", action="store_true", help="rebuild even images that are up to date")
     group.add_argument("--image-dry-run", action="store_true", help="report what would be built, and build nothing")
     group.add_argument("--image-quiet", action="store_true", help="print no progress of builds to stderr")
@@ -61,6 +72,9 @@ def run(options: Options) -> Iterator[dict[str, Any]]:
     )
 
     known = all_recipes()
+    for text in options.image_contexts:
+        name, _, folder = text.partition("=")
+        known[name] = replace(known[name], folder=Path(folder))
     recipes = in_build_order(options.images, known)
     given = dict(text.split("=", 1) for text in options.image_args)
     check_arguments(given, recipes)

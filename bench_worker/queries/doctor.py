@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench_common.requirements import DoctorNeeds, Requirement
+
+if TYPE_CHECKING:
+    from bench_worker.doctor.base import Finding
 
 FLAG = "--doctor"
 HELP = "check whether this machine is fit to measure"
@@ -20,6 +29,10 @@ class Options:
     """Directories that runs write to."""
     doctor_port: tuple[int, ...]
     """TCP ports that a master on this host will bind."""
+    doctor_store: tuple[str, ...] = ()
+    """Object stores to log in to, each a `StoreNeed` in JSON."""
+    doctor_needs: str | None = None
+    """What a scenario needs, as JSON of `DoctorNeeds`; None without one."""
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
@@ -39,6 +52,14 @@ def configure(group: argparse._ArgumentGroup) -> None:
         metavar="PORT",
         help="with --doctor: TCP port that a master on this host will bind",
     )
+    group.add_argument(
+        "--doctor-store",
+        action="append",
+        default=[],
+        metavar="JSON",
+        help="with --doctor: object store to log in to",
+    )
+    group.add_argument("--doctor-needs", metavar="JSON", help=argparse.SUPPRESS)
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:
@@ -47,5 +68,43 @@ def run(options: Options) -> Iterable[dict[str, Any]]:
     from bench_worker.host.procfs import LiveHostFiles
 
     host = capture(LiveHostFiles(), time.sleep, directories=options.doctor_directory, ports=options.doctor_port)
-    for finding in run_checks(host):
+    if options.doctor_needs is not None:
+        needs = msgspec.json.decode(options.doctor_needs, type=DoctorNeeds)
+        host = replace(
+            host,
+            requirements=len(needs.requirements),
+            missing=partial(_find_missing, needs.requirements),
+            needed_bytes=needs.disk_bytes,
+        )
+    for finding in (*run_checks(host), *_store_findings(options.doctor_store)):
         yield finding.to_json()
+
+
+def _find_missing(requirements: Sequence[Requirement], usable: Sequence[str]) -> list[str]:
+    """Return what these engines lack; an engine that cannot be used has a finding of its own."""
+    from bench_worker.engines.registry import open_engine
+    from bench_worker.preflight import PreflightChecker
+
+    checker = PreflightChecker("doctor", open_engine)
+    try:
+        return checker.find_missing(need for need in requirements if need.engine in usable)
+    finally:
+        checker.close()
+
+
+def _store_findings(stores: Iterable[str]) -> Iterable[Finding]:
+    if not stores:
+        return
+    from bench_common.requirements import StoreNeed
+    from bench_worker.doctor.base import Finding, Level
+    from bench_worker.preflight import find_store_problems
+
+    for text in stores:
+        need = msgspec.json.decode(text, type=StoreNeed)
+        what = f"{need.store}:{need.profile}" if need.profile else need.store
+        problems = find_store_problems([need], os.environ)
+        advice = "docs/objects.rst explains credentials; a store to try with: script/store start"
+        for problem in problems:
+            yield Finding("store", Level.PROBLEM, problem, advice, what)
+        if not problems:
+            yield Finding("store", Level.OK, f"store {what} answers, and accepts the credentials", value=what)

@@ -11,12 +11,13 @@ import ctypes
 import errno
 import os
 import signal
+from collections import UserDict
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 # Values of <spawn.h>, the same in glibc and musl.
 _SETSIGDEF = 0x04
@@ -27,6 +28,15 @@ _SETSID = 0x80
 _OPAQUE_BYTES = 1024
 
 _CREATE_MODE = 0o600
+
+
+class FixedEnvironment(UserDict[str, str]):
+    """An environment that many programs get, encoded for the C library once. It does not change."""
+
+    @cached_property
+    def block(self) -> ctypes.Array[ctypes.c_char_p]:
+        """The environment as posix_spawn takes it."""
+        return _environment_block(self.data)
 
 
 @cache
@@ -74,41 +84,28 @@ def spawn(
 def _spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, files: Sequence[int]) -> int:
     libc = _libc()
     actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
-    attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
+    environment = env.block if isinstance(env, FixedEnvironment) else _environment_block(env)
     _check(libc.posix_spawn_file_actions_init(actions))
     try:
-        _check(libc.posix_spawnattr_init(attributes))
-        try:
-            _prepare(libc, actions, attributes, cwd, files)
-            pid = ctypes.c_int()
-            _check(
-                libc.posix_spawn(
-                    ctypes.byref(pid),
-                    os.fsencode(path),
-                    actions,
-                    attributes,
-                    _vector(argv),
-                    _vector([f"{name}={value}" for name, value in env.items()]),
-                ),
-                path,
-            )
-            return pid.value
-        finally:
-            libc.posix_spawnattr_destroy(attributes)
+        for standard, fd in enumerate(files):
+            _check(libc.posix_spawn_file_actions_adddup2(actions, fd, standard))
+        _check(libc.posix_spawn_file_actions_addchdir_np(actions, os.fsencode(cwd)))
+        pid = ctypes.c_int()
+        words = _vector(argv)
+        _check(
+            libc.posix_spawn(ctypes.byref(pid), os.fsencode(path), actions, _attributes(), words, environment), path
+        )
+        return pid.value
     finally:
         libc.posix_spawn_file_actions_destroy(actions)
 
 
-def _prepare(
-    libc: ctypes.CDLL,
-    actions: ctypes.Array[ctypes.c_char],
-    attributes: ctypes.Array[ctypes.c_char],
-    cwd: str,
-    files: Sequence[int],
-) -> None:
-    for standard, fd in enumerate(files):
-        _check(libc.posix_spawn_file_actions_adddup2(actions, fd, standard))
-    _check(libc.posix_spawn_file_actions_addchdir_np(actions, os.fsencode(cwd)))
+@cache
+def _attributes() -> ctypes.Array[ctypes.c_char]:
+    """Return the attributes of every program: a session of its own, and every signal at its default."""
+    libc = _libc()
+    attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
+    _check(libc.posix_spawnattr_init(attributes))
     signals = ctypes.create_string_buffer(_OPAQUE_BYTES)
     libc.sigemptyset(signals)
     _check(libc.posix_spawnattr_setsigmask(attributes, signals))
@@ -117,9 +114,14 @@ def _prepare(
     _check(libc.posix_spawnattr_setsigdefault(attributes, signals))
     flags = ctypes.c_short(_SETSID | _SETSIGDEF | _SETSIGMASK)
     _check(libc.posix_spawnattr_setflags(attributes, flags))
+    return attributes
 
 
-def _vector(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+def _environment_block(env: Mapping[str, str]) -> ctypes.Array[ctypes.c_char_p]:
+    return _vector(f"{name}={value}" for name, value in env.items())
+
+
+def _vector(texts: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
     encoded = [os.fsencode(text) for text in texts]
     if any(b"\0" in text for text in encoded):
         raise OSError(errno.EINVAL, "a program's arguments and environment cannot hold a NUL byte")

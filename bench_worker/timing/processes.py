@@ -1,9 +1,9 @@
 """Runs plain processes with stamps that are true: the start beside the spawn, the end beside the reaping.
 
-One native thread waits for the ends of all processes with epoll on their pidfds, stamps each, and only then wakes
-the greenlet that waits. So a busy event loop delays the greenlet but not the stamp (by more than the interpreter's
-switch interval, 5 ms at most, while Python code runs elsewhere); how late it may be all the same goes with it (see
-`bench_worker.timing.stamps`). SIGCHLD is not used: libev's handler for it reaps every child of the process and
+One native thread waits for the ends of all processes on their pidfds, stamps each, and only then wakes the greenlet
+that waits. So a busy event loop delays the greenlet but not the stamp (by more than the interpreter's switch
+interval, 5 ms at most, while Python code runs elsewhere); how late it may be all the same goes with it (see
+`bench_worker.timing.ready_waiter`). SIGCHLD is not used: libev's handler for it reaps every child of the process and
 drops exit codes. The same code works with and without gevent's patches.
 """
 
@@ -23,18 +23,14 @@ from gevent.monkey import get_original
 
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_worker.timing import posix_spawn
-from bench_worker.timing.stamps import WaitTimer
+from bench_worker.timing.ready_waiter import IN, ReadyWaiter, prioritize_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _native_lock = get_original("_thread", "allocate_lock")
 _native_thread = get_original("_thread", "start_new_thread")
-_native_epoll = get_original("select", "epoll")
 _native_poll = get_original("select", "poll")
-
-# EPOLLIN and POLLIN, by value: gevent takes the names out of the select module with the classes.
-_IN = 0x001
 
 _NOT_EXECUTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno.ETXTBSY, errno.ELIBBAD})
 _NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -171,9 +167,9 @@ class _Reaper:
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
-        self._epoll = _native_epoll()
         self._lock = _native_lock()
-        self._running = False
+        self._waiter: ReadyWaiter | None = None
+        """Made with the thread: before that this process may be copied, and the copy would take its events."""
 
     def watches(self, pid: int) -> bool:
         """Say whether the child with this number is reaped here."""
@@ -184,27 +180,26 @@ class _Reaper:
         pidfd = os.pidfd_open(process.pid)
         self._by_pid[process.pid] = process
         with self._lock:
-            if not self._running:
-                self._running = True
-                _native_thread(self._reap_all, ())
+            if self._waiter is None:
+                self._waiter = ReadyWaiter()
+                _native_thread(self._reap_all, (self._waiter,))
         self._processes[pidfd] = process
         polled_ns = time.monotonic_ns()
         poll = _native_poll()
-        poll.register(pidfd, _IN)
+        poll.register(pidfd, IN)
         alive_ns = process.start_ns if poll.poll(0) else polled_ns
-        self._epoll.register(pidfd, _IN)
+        self._waiter.register(pidfd, IN)
         process.mark_watched(alive_ns)
 
-    def _reap_all(self) -> None:
-        rounds = WaitTimer()
+    def _reap_all(self, waiter: ReadyWaiter) -> None:
+        prioritize_thread()
         while True:
-            rounds.enter()
-            ended = self._epoll.poll()
+            ended = waiter.wait()
             # One stamp for all: each had ended when the wait was over, and reaping takes time.
-            end_ns, earliest_ns = rounds.stamp()
-            for pidfd, _ in ended:
+            end_ns, earliest_ns = time.monotonic_ns(), waiter.earliest_ns
+            for pidfd in ended:
                 process = self._processes.pop(pidfd)
-                self._epoll.unregister(pidfd)
+                waiter.unregister(pidfd)
                 os.close(pidfd)
                 process.reap(end_ns, earliest_ns)
                 if self._by_pid.get(process.pid) is process:

@@ -7,16 +7,19 @@ happened while it was not waiting at all it hears of in its next round.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Final
 
 from bench_common import eventloop
 
 WAKE_UP_NS: Final = 100_000
 """What waking up and stamping take by themselves, on an idle machine too; every bound includes it."""
+_SCHEDSTAT_BYTES: Final = 97
 
 
 def earliest_ns(entered_ns: int, stamped_ns: int, late_ns: int, before_ns: int) -> int:
@@ -30,8 +33,23 @@ def earliest_ns(entered_ns: int, stamped_ns: int, late_ns: int, before_ns: int) 
     return woken_ns if woken_ns - entered_ns > eventloop.MIN_WAIT_NS else before_ns
 
 
+def earliest_of_timed_wait(entered_ns: int, waited_ns: int, delay_ns: int, before_ns: int) -> int:
+    """Return the earliest instant of an event that a wait brought which lasted `waited_ns` by the kernel's own clock.
+
+    It was begun after `entered_ns`; since then the thread waited for a CPU for `delay_ns`, before the wait or at its
+    end. At `before_ns` the event was not there yet.
+    """
+    # A wait that may have ended at once brought something that may have happened before it.
+    if waited_ns - delay_ns <= eventloop.MIN_WAIT_NS:
+        return before_ns
+    return max(entered_ns, entered_ns + waited_ns - delay_ns - WAKE_UP_NS)
+
+
 class WaitTimer:
-    """The waits of one native thread, one after the other: `enter` before each, `stamp` after it."""
+    """The waits of one native thread, one after the other: `enter` before each, `stamp` after it.
+
+    Any thread may make it; from then on it is for the thread that waits.
+    """
 
     def __init__(
         self,
@@ -39,17 +57,20 @@ class WaitTimer:
         held: Callable[[int], int] = eventloop.gil_wait_ns,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._run_delay = run_delay or SchedDelay().read
+        self._run_delay = run_delay
         self._held = held
         self._clock = clock
         self._entered_ns = self._ended_ns = clock()
 
     def enter(self) -> None:
         """Note that the thread is about to wait."""
+        if self._run_delay is None:
+            self._run_delay = SchedDelay().read  # the account of the thread that makes it
         self._entered_ns = self._clock()
 
     def stamp(self) -> tuple[int, int]:
         """Return the latest and the earliest possible instant of what the wait brought."""
+        assert self._run_delay is not None
         stamped_ns = self._clock()
         late_ns = WAKE_UP_NS + self._held(stamped_ns) + self._run_delay()
         earliest = earliest_ns(self._entered_ns, stamped_ns, late_ns, self._ended_ns)
@@ -62,15 +83,22 @@ class LoopTimer:
 
     def __init__(self) -> None:
         self._delay: SchedDelay | None = None
+        self._seen_ns = -1
+        self._earliest_ns = 0
 
     def earliest_ns(self) -> int:
         """Return the earliest instant of what the loop's last wait brought; 0 where nobody knows."""
         poll = eventloop.last_poll()
         if poll is None:
             return 0
-        self._delay = self._delay or SchedDelay()
-        late_ns = WAKE_UP_NS + eventloop.switch_interval_ns() + self._delay.read()
-        return earliest_ns(poll.entered_ns, poll.ended_ns, late_ns, poll.previous_ended_ns - late_ns)
+        # Once for all that one wait brought: the account of the kernel is read as a difference, and costs a call.
+        if poll.ended_ns != self._seen_ns:
+            self._seen_ns = poll.ended_ns
+            self._delay = self._delay or SchedDelay()
+            late_ns = WAKE_UP_NS + eventloop.switch_interval_ns() + self._delay.read()
+            before_ns = poll.previous_ended_ns - late_ns
+            self._earliest_ns = earliest_ns(poll.entered_ns, poll.ended_ns, late_ns, before_ns)
+        return self._earliest_ns
 
 
 class SchedDelay:
@@ -79,14 +107,24 @@ class SchedDelay:
     def __init__(self) -> None:
         self._fd = -1
         self._last_ns = 0
+        self._text = ctypes.create_string_buffer(_SCHEDSTAT_BYTES)
         with suppress(OSError):
             self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        room = ctypes.c_size_t(_SCHEDSTAT_BYTES - 1)
+        self._arguments = (ctypes.c_int(self._fd), self._text, room, ctypes.c_long(0))
         self.read()
 
     def read(self) -> int:
         """Return the nanoseconds since the last call; 0 where the kernel does not count them."""
-        if self._fd < 0:
+        # Not `os.pread`: that lets go of the interpreter, and a thread that stamps would wait for it again.
+        if self._fd < 0 or quick_libc().pread(*self._arguments) <= 0:
             return 0
-        total_ns = int(os.pread(self._fd, 96, 0).split()[1])
+        total_ns = int(self._text.value.split()[1])
         since_ns, self._last_ns = total_ns - self._last_ns, total_ns
         return since_ns
+
+
+@cache
+def quick_libc() -> ctypes.PyDLL:
+    """Return the C library for calls that do not wait: unlike those of `os`, they keep the interpreter meanwhile."""
+    return ctypes.PyDLL(None)

@@ -63,14 +63,17 @@ class _Subreaper:
     def adopt(self, pid: int, start_ns: int) -> Process | None:
         """Return the process as one that can be waited for; None while it is still somebody else's child."""
         with spawn_lock:
-            _, parent = _state_of(pid)
-            if parent == os.getpid():
+            try:
+                # The cheapest way to learn whether it is a child of this process, alive or dead.
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                if _state_of(pid)[1]:
+                    return None
+                end = self._ends.pop(pid, None)
+            else:
                 # What may be remembered under this number was another process.
                 self._ends.pop(pid, None)
                 return watch_process(pid, start_ns=start_ns)
-            if parent:
-                return None
-            end = self._ends.pop(pid, None)
         if end is None or end.end_ns < start_ns:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), f"process {pid}")
         process = Process(pid, start_ns=start_ns, running_ns=max(start_ns, end.end_ns - end.end_uncertainty_ns))
@@ -92,8 +95,11 @@ class _Subreaper:
                 _native_sleep(_WATCHED_POLL_S)
             elif not self._reap(found.si_pid, end_ns, earliest_ns):
                 # It stands before all others until its owner has seen it.
-                for pid in _dead_children():
-                    self._reap(pid, end_ns, earliest_ns)
+                dead = _dead_children()
+                # One of them may have begun and ended while they were listed: after the stamp above.
+                listed_ns = time.monotonic_ns()
+                for pid in dead:
+                    self._reap(pid, listed_ns, earliest_ns)
                 _native_sleep(_IDLE_POLL_S)
 
     def _reap(self, pid: int, end_ns: int, earliest_ns: int) -> bool:

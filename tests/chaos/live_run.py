@@ -105,7 +105,7 @@ class LiveRun:
 
     def load_processes(self):
         """Return the local workers' load processes that are there."""
-        return [process for process in self.refresh() if "--load-process" in cmdline(process)]
+        return [process for process in self.refresh() if any("--load-process" in word for word in cmdline(process))]
 
     def job_processes(self):
         """Return the processes of the jobs that run under `native`."""
@@ -135,7 +135,8 @@ class LiveRun:
 
     def jobs_shown(self):
         """Return how many jobs the master has shown a character for."""
-        return sum(len(line.strip()) for line in self.err.splitlines() if re.fullmatch(r"  [.oO*XLA]+", line))
+        lines = [line for line in self.err.splitlines() if re.fullmatch(r"  [.oO*_|^@XLA-]+", line)]
+        return sum(len(line.strip().replace("-", "")) for line in lines)
 
     def wait_for_jobs(self, jobs=4):
         """Wait until some jobs are done and others are running."""

@@ -10,6 +10,22 @@ ADDRESS = "127.0.0.2"
 """Where the worker finds the relay; the ports are the master's own, as the welcome names them."""
 
 
+GREETING_BYTES = 64
+
+
+def has_message(sent):
+    """Whether what one side of a ZeroMQ connection has sent goes beyond its greeting and commands (ZMTP 3.1)."""
+    place = GREETING_BYTES
+    while place < len(sent):
+        flags = sent[place]
+        if not flags & 4:
+            return True
+        long = flags & 2
+        head = sent[place + 1 : place + (9 if long else 2)]
+        place += 1 + len(head) + int.from_bytes(head, "big")
+    return False
+
+
 class Relay:
     """Carries bytes both ways; once `cut` nothing passes and nothing is closed, as when a cable is pulled.
 
@@ -24,6 +40,10 @@ class Relay:
         self._cut = False
         self._lock = threading.Lock()
         self._abandoned = []
+        self._losing = {}
+        """The ports whose messages are lost, each with how many connections were reset for that."""
+        self._sent = {}
+        """What a host has sent over a connection to such a port, of which no message is known yet."""
         for port in ports:
             listener = socket.create_server((ADDRESS, port))
             self._selector.register(listener, selectors.EVENT_READ, port)
@@ -60,13 +80,43 @@ class Relay:
         with self._lock:
             pairs = [end for end in self._pairs if self._ports.get(end) == port]
             for near in pairs:
-                for end in (near, self._pairs[near]):
-                    self._selector.unregister(end)
-                    self._pairs.pop(end)
-                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    end.close()
-                del self._ports[near]
+                self._reset(near)
             return len(pairs)
+
+    def lose_messages(self, port):
+        """From now on reset each connection to a port at the first ZeroMQ message from there, which does not pass."""
+        with self._lock:
+            self._losing[port] = 0
+
+    def pass_messages(self, port):
+        """Let messages pass again; return how many connections were reset meanwhile."""
+        with self._lock:
+            return self._losing.pop(port)
+
+    def connections_reset(self, port):
+        """Return how many connections were reset since `lose_messages`."""
+        with self._lock:
+            return self._losing[port]
+
+    def _reset(self, near):
+        for end in (near, self._pairs[near]):
+            self._selector.unregister(end)
+            self._pairs.pop(end)
+            self._sent.pop(end, None)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.close()
+        del self._ports[near]
+
+    def _loses(self, far, near, data):
+        """Whether these bytes of the port's host bring a message that must not pass."""
+        port = self._ports.get(near)
+        if port not in self._losing:
+            return False
+        self._sent[far] = self._sent.get(far, b"") + data
+        if not has_message(self._sent[far]):
+            return False
+        self._losing[port] += 1
+        return True
 
     def heal(self):
         """Let everything pass again. Connections that were severed are closed, as hosts do that find no such peer."""
@@ -107,6 +157,9 @@ class Relay:
             data = key.fileobj.recv(1 << 16)
         try:
             if data:
+                if self._loses(key.fileobj, other, data):
+                    self._reset(other)
+                    return
                 other.sendall(data)
                 return
         except OSError:

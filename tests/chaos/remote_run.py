@@ -1,7 +1,9 @@
 """Workers on blades that a hostile network, a reboot or a full disk is done to, each with its own key."""
 
 import contextlib
+import fcntl
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,15 +60,30 @@ class Blades(Testbed):
         return wire
 
     def _install(self):
-        """Have Weighbridge installed on the blades as a user would; their workers are started from there."""
+        """Have Weighbridge installed on the blades as a user would; their workers are started from there.
+
+        That takes long, and is not what these tests are about: a testbed begins with what an earlier one installed.
+        The program itself finds out whether that is exactly this version, and if not installs what differs.
+        """
         folder = self.folder / "installing"
         folder.mkdir()
-        with Workspace(folder) as workspace:
+        kept = self.cache / "installed"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with kept.with_suffix(".lock").open("w") as lock, Workspace(folder) as workspace:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            homes = [self.home(number) / ".local/share/weighbridge" for number in KINDS]
+            for home in homes if kept.exists() else ():
+                shutil.copytree(kept, home, symlinks=True)
             workspace.environ["XDG_CACHE_HOME"] = str(self.cache)
             reach = ("-i", self.inventory(folder / "hosts.yaml"), "--known-hosts", self.known_hosts)
             for command in ("start-workers", "kill-workers"):
                 ended = workspace.master(command, *reach, seconds=INSTALL_S)
                 assert ended.status == 0, ended.out + ended.err
+                if "installing" in ended.err:
+                    shutil.rmtree(kept, ignore_errors=True)
+            if not kept.exists():
+                for part in ("venvs", "wheels"):
+                    shutil.copytree(homes[0] / part, kept / part, symlinks=True)
 
     def python(self, number):
         """Return the Python of a blade's own installation, as the blade sees it."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from live_run import NATIVE, LiveRun
+from stub_stores import start_stub
 from workspace import skip_or_fail, wait_until
 
 SHIM = r"""
@@ -133,8 +134,31 @@ def test_a_resumed_run_waits_for_the_workers_of_a_killed_master_whatever_the_cal
         calendar.step(DAY_S)
         resumed = live.workspace.start("bench-master", "run-scenario", "--resume", live.stats, "--workers", 1)
         try:
-            told = wait_until(lambda: "waiting " in resumed.err or resumed.process.poll() is not None, 30, "the wait")
+            told = wait_until(
+                lambda: "until then workers" in resumed.err or resumed.process.poll() is not None, 30, "the wait"
+            )
             assert told
             assert "until then workers of the earlier run may still be active" in resumed.err, resumed.err
         finally:
             resumed.process.kill()
+
+
+def test_a_clock_that_is_set_changes_no_time_of_an_operation_on_an_object(tmp_path, calendar):
+    """The kernel's stamps are of the calendar: where that is set, or is not the kernel's own, they are not used."""
+    job = {"objects": {"sizes": 4096, "population": 20, "mix": {"read": 1}}}
+    reads = {"engines": ["swift"], "repeats": 1, "concurrency": 4, "operation_count": 4000, "job": job}
+    began = time.monotonic()
+    with start_stub() as stub:
+        login = {"ST_AUTH": stub.auth_url, "ST_USER": "user", "ST_KEY": "key"}
+        with LiveRun(tmp_path / "live", reads, **login, **calendar.environ) as live:
+            for count, days in ((200, 3), (1000, -7)):
+                wait_until(lambda: stub.counts()["GET"] >= count, 60, "reads")  # noqa: B023
+                calendar.step(days * DAY_S)
+            assert live.end(60) == 0, live.err
+            lasted_s = time.monotonic() - began
+            run = live.run
+            live.assert_clean()
+        assert stub.counts()["GET"] >= 4000
+    assert run.outcomes() == {"done": 4000}
+    assert all(0 < job["duration_s"] < lasted_s for job in run.jobs)
+    assert sorted(job["duration_s"] for job in run.jobs)[3000] < 1

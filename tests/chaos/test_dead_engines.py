@@ -33,6 +33,7 @@ def lives(image, engine, *, iterations=8, concurrency=2, seconds="0.5"):
     """Return a scenario of life cycles, at most 16 and two at a time unless more are asked for."""
     return {
         "engines": [engine],
+        "allow_failures": True,
         "concurrency": concurrency,
         "iterations": iterations,
         "timeout": "20s",
@@ -53,8 +54,8 @@ def await_jobs(program, count):
     """Wait until so many jobs have ended, one way or the other."""
 
     def shown():
-        lines = re.findall(r"^  ([.oO*XLA]+)$", program.err, re.MULTILINE)
-        return sum(map(len, lines)) >= count or program.process.poll() is not None
+        lines = re.findall(r"^  ([.oO*XLA-]+)$", program.err, re.MULTILINE)
+        return sum(len(line.replace("-", "")) for line in lines) >= count or program.process.poll() is not None
 
     wait_until(shown, 60, f"{count} jobs")
     assert program.process.poll() is None, program.err
@@ -252,7 +253,7 @@ def test_a_registered_runtime_is_used_and_another_is_missing(monkeypatch):
             bench.close()
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_hundred_containers_at_once(workspace):
     """All hundred are made, end and are removed; a stranger's container on the same daemon is never touched."""

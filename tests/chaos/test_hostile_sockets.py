@@ -28,8 +28,6 @@ from bench_common.messages import (
     encode,
 )
 
-pytestmark = pytest.mark.alone
-
 SEED = 20
 GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
 """What a ZMTP 3 peer says first (RFC 23)."""
@@ -199,7 +197,7 @@ def test_a_run_withstands_garbage_at_its_ports(live):
     assert not any(job["attempt"] for job in live.run.jobs)
     footer = live.run.blocks("footer")[0]
     assert footer["dropped_messages"] >= dropped
-    assert "messages broke the protocol and were dropped" in live.out
+    assert "messages broke the protocol and were dropped" in " ".join(live.out.split())
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
     assert len(live.err) < 20_000, "a flood does not fill the log"
 

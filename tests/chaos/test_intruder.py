@@ -19,16 +19,22 @@ from bench_common.keys import KeyProvisioner
 from bench_common.stats.reader import StatsFile
 
 INTRUDER = Path(__file__).with_name("intruder.py")
-SCENARIO = {
-    "engines": ["native"],
-    "environments": ["bare-metal", "hypervisor"],
-    "repeats": 3,
-    "concurrency": 2,
-    "iterations": 18,
-    "job": {"operations": LIFE, "container": {"command": ["sleep", "0.25"]}},
-}
-"""Six trials of 36 jobs, four and a half seconds each."""
-JOBS = 216
+JOBS = 720
+
+
+def scenario(gone):
+    """Return six trials of 120 jobs, fifteen seconds each, and less once a file `gone` says that the intruder is."""
+    nap = ["sh", "-c", f"[ -e {gone} ] || sleep 0.25"]
+    return {
+        "engines": ["native"],
+        "environments": ["bare-metal", "hypervisor"],
+        "repeats": 3,
+        "concurrency": 2,
+        "iterations": 60,
+        "job": {"operations": LIFE, "container": {"command": nap}},
+    }
+
+
 SECONDS = 8
 GROWN_BYTES = 96 << 20
 
@@ -60,7 +66,10 @@ def listening(run):
 def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
     """No key, another's key, a listed key under another name; garbage, huge messages, hundreds of silent lines."""
     # It tests what an intruder can do, not how busy this machine is.
-    with RemoteRun(tmp_path / "live", SCENARIO, "--heartbeat-timeout", "20s", "--lease", "30s", blades=blades) as run:
+    gone = tmp_path / "gone"
+    with RemoteRun(
+        tmp_path / "live", scenario(gone), "--heartbeat-timeout", "20s", "--lease", "30s", blades=blades
+    ) as run:
         mole = KeyProvisioner(tmp_path / "live" / "keys").key_file_to_deliver("mole")
         public = KeyProvisioner(tmp_path / "live" / "keys").master()[0].public.decode()
         run.start_worker(1)
@@ -90,6 +99,7 @@ def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
         assert ended.returncode == 0, ended.stderr
         found = json.loads(ended.stdout)
         assert run.program.process.poll() is None, "it was over before the intruder was"
+        gone.touch()
         grown = highest(run.master) - before
         assert run.end(90) == 0, run.err
         assert not run.faults(), run.faults()

@@ -5,15 +5,12 @@ import time
 from pathlib import Path
 
 import msgpack
-import pytest
 import zmq
 from live_run import NATIVE, OverTcp
 
 from bench_common.fields import VERSION
 from bench_common.messages import FROM_MASTER, Heartbeat, Hello, Preflight, PreflightResult, Results, Welcome, encode
 from bench_common.records import LOOP_FIELDS, RESULT_FIELDS, WORD_BYTES
-
-pytestmark = pytest.mark.alone
 
 ENGINES = {
     "native": {"name": "native", "usable": True, "operations": ["run", "wait", "remove"], "settings": ["command"]}
@@ -73,7 +70,7 @@ class OddWorker:
     def _take(self, message):
         self.received.append(message)
         if isinstance(message, Preflight):
-            self.control.send(encode(PreflightResult(epoch=0, reasons=[], unusable=False, engines=ENGINES)))
+            self.control.send(encode(PreflightResult(epoch=0, reasons=[], engines=ENGINES)))
         elif isinstance(message, Welcome):
             self.welcome = message
 

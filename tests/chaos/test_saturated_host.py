@@ -135,7 +135,9 @@ def test_a_worker_that_hangs_at_its_start_is_missing_and_told_with_its_stage(tmp
         live.program.process.wait(90)
         told = live.err
     assert "not enough workers: 0 of 1 joined" in told
-    assert "worker local-0 (process " in told
+    assert f"worker local-0 (process {agent.pid}, alive, but stopped) has not joined after " in told
+    assert f"; to do: let the process go on (kill -CONT {agent.pid})" in told
+    assert "its log is empty" in told
     assert "of CPU time: it is " in told
     assert "load average " in told
 

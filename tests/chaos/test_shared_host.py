@@ -48,6 +48,8 @@ def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, stran
         live.signal([live.master], signal.SIGTERM)
         assert live.end(30) == 130, "within seconds"
         assert live.run.outcomes()["aborted"] >= 1
+        found = [one for host in live.run.document["hosts"] for one in host["findings"]]
+        assert "containers" in {one["check"] for one in found}, "they were told of before the first trial"
         live.assert_clean()
         assert strangers() == [True, True]
         ended = live.workspace.master("cleanup-containers")
@@ -97,6 +99,7 @@ def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
         assert live.err.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
         assert "the file is good up to there" in live.err
         assert "INCOMPLETE" in live.out
+        assert "interrupted" not in live.err + live.out
         live.run.outcomes()
         live.assert_clean(cut_off=True)
 

@@ -14,6 +14,8 @@ from busybox_image import skip_or_fail
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "testbed"
+CACHE = ROOT / ".pytest_cache" / "testbed"
+"""Wheels that were repacked: each testbed needs the same."""
 OURS = object()
 """The key of the testbed itself."""
 
@@ -22,13 +24,15 @@ class Testbed:
     """Two blades, or what `words` say, in a folder of their own; `close` takes them away."""
 
     __test__ = False
+    index = False
+    """Whether the pip of a blade may ask its index, which is out of reach unless a test makes one."""
 
     def __init__(self, *words, limit_s=120):
         # Installing an SSH server opens a port of the machine: not on somebody's own, unasked.
         if shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None and os.environ.get("CI") != "true":
             skip_or_fail("sshd is missing: apt-get install openssh-server")
         self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
-        self.cache = self.folder / "cache"
+        self.cache = CACHE
         # As the script makes its names: of the folder.
         self.tag = "wb" + hashlib.sha256(str((self.folder / "bed").resolve()).encode()).hexdigest()[:6]
         built = self.script("up", "--yes", *words, limit_s=limit_s)
@@ -76,7 +80,7 @@ class Testbed:
         for name, more in hosts.items():
             given[name] = None if more is None else {**given.get(name, {}), **more}
         rows = {name.replace("_", "-"): row for name, row in given.items() if row is not None}
-        defaults = {"user": "root"} if key is None else {"user": "root", "key": str(key)}
+        defaults = {"user": "root", "index": self.index} | ({} if key is None else {"key": str(key)})
         path.write_text(json.dumps({"defaults": defaults, "hosts": rows}))
         return path
 
@@ -108,7 +112,7 @@ class Testbed:
                     count += 1
         return count
 
-    def close(self):
+    def close(self, limit_s=120):
         """Take everything away."""
-        self.script("down")
+        self.script("down", limit_s=limit_s)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -7,22 +7,51 @@ import uuid
 from pathlib import Path
 
 import pytest
+from busybox_image import skip_or_fail
+from test_engine_oci import require
 from workspace import require_images
+
+from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.api import ContainerdApi, address
+from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.oci import images as oci_images
 
 ROOT = Path(__file__).parent.parent.parent
 
 SMALL = [
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1"),
-    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--round-trip"),
+    ("message_cost.py", "--jobs", "200", "--batches", "1,12", "--profile"),
+    ("web.py", "--jobs", "2000", "--repeats", "1"),
+    ("one_container.py", "--engine", "native", "--repeats", "1", "--idle", "1"),
+    ("fan_in.py", "--recorded", "--jobs", "2000", "--workers", "1,6"),
+    ("report_time.py", "--jobs", "1k", "--repeats", "1"),
+    ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
+    ("serve.py", "--runs", "100", "--times", "2", "--limit-ms", "60000"),
+    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
+    ("objects.py", "--requests", "400", "--turns", "1", "--stamped", "64", "--only", "cpu", "stamps"),
+]
+SLOW = [
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
     ("memory.py", "--jobs", "100,200"),
     ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
-    ("report_time.py", "--jobs", "1k", "--repeats", "1"),
-    ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
-    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
-]
-SLOW = [
+    ("trends.py", "--series", "40", "--gate-series", "4"),
+    ("archive.py", "--runs", "40"),
+    (
+        "objects.py",
+        "--requests",
+        "400",
+        "--turns",
+        "1",
+        "--gigabytes",
+        "0.01",
+        "--only",
+        "protocols",
+        "jobs",
+        "verify",
+        "memory",
+    ),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64", "--stub", "python"),
 ]
 
@@ -79,21 +108,74 @@ def test_a_treatment_against_itself(engine):
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("end", ["kill", pytest.param("stop", marks=pytest.mark.slow)])
-def test_life_cycles_are_compared_with_docker_itself(end):
+def test_life_cycles_are_compared_with_bare_clients_of_the_same_engine():
     """A ratio for each number in flight and each baseline, and no container is left."""
     client = require_images("weighbridge/base")
     mark = uuid.uuid4().hex
     sizes = ("--jobs", "2", "--repeats", "1", "--in-flight", "1,2")
-    found = ratios(run("docker_lifecycle.py", *sizes, "--end", end, "--mark", mark))
+    found = ratios(run("life_cycles.py", "--engine", "docker", *sizes, "--mark", mark))
     left = client.containers(all=True, filters={"label": f"weighbridge.benchmark={mark}"})
     client.close()
     assert len(found) >= 2
     assert left == []
 
 
-def test_life_cycles_need_an_engine(tmp_path):
-    """Without one the exit code is 3 and the message says how to get one."""
-    result = run("docker_lifecycle.py", DOCKER_HOST=f"unix://{tmp_path}/none")
+@pytest.mark.docker
+@pytest.mark.parametrize("engine", ["containerd", pytest.param("cri", marks=pytest.mark.slow)])
+def test_life_cycles_through_the_api_of_containerd(engine):
+    """Each client finishes its life cycles, and no container is left."""
+    require_images("weighbridge/base").close()
+    require(ContainerdEngine)
+    mark = uuid.uuid4().hex
+    sizes = ("--jobs", "2", "--repeats", "1", "--in-flight", "1")
+    found = ratios(run("life_cycles.py", "--engine", engine, *sizes, "--mark", mark))
+    assert found
+    assert all(ratio > 0 for ratio in found)
+    api = ContainerdApi(address())
+    wanted = messages.ListRequest(filters=[f'labels."weighbridge.benchmark"=="{mark}"'])
+    listed = api.calls(20).call("containers.v1.Containers/List", wanted, messages.ListContainersResponse)
+    api.close()
+    assert not listed.containers
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("engine", ["crun", pytest.param("native", marks=pytest.mark.slow)])
+def test_life_cycles_without_a_daemon_are_compared_with_bare_clients(engine):
+    """Each client has a ratio, a runtime's own CPU time is one more baseline, and no bundle is left."""
+    require_images("weighbridge/base").close()
+    mark = uuid.uuid4().hex
+    sizes = ("--jobs", "2", "--repeats", "1", "--in-flight", "2", "--mark", mark)
+    result = run("life_cycles.py", "--engine", engine, *sizes)
+    if result.returncode == 3:
+        skip_or_fail(result.stderr)
+    found = ratios(result)
+    assert len(found) == (4 if engine == "crun" else 2), result.stdout
+    assert not oci_images.containers_directory(f"bare-{mark}").exists()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("engine", [pytest.param("runc", marks=pytest.mark.slow), "native"])
+def test_the_trace_of_a_life_cycle_names_each_operation_and_gap(engine):
+    """In their order, and the sum beside that of the leanest client."""
+    require_images("weighbridge/base").close()
+    result = run("life_cycle_trace.py", "--engine", engine, "--jobs", "4")
+    if result.returncode == 3:
+        skip_or_fail(result.stderr)
+    assert len(ratios(result)) == 2
+    names = [line.strip().partition("  ")[0] for line in result.stdout.splitlines()[1:8]]
+    assert names == ["before run", "run", "before kill", "kill", "before remove", "remove", "together"]
+
+
+def test_life_cycles_leave_out_an_engine_that_does_not_answer(tmp_path):
+    """If none is left the exit code is 3, and the message says how to get one."""
+    result = run("life_cycles.py", "--engine", "docker", DOCKER_HOST=f"unix://{tmp_path}/none")
     assert result.returncode == 3
+    assert "docker is left out: " in result.stderr
     assert "script/docker-engine start" in result.stderr
+
+
+def test_life_cycles_know_their_engines():
+    """An unknown one is told with those that are known."""
+    result = run("life_cycles.py", "--engine", "docker,rkt")
+    assert result.returncode == 2
+    assert "unknown engine 'rkt'; choose from docker, podman" in result.stderr

@@ -12,7 +12,7 @@ import pytest
 import zmq
 from workspace import free_ports
 
-from bench_common.messages import Results, encode
+from bench_common.messages import WORK, Acknowledge, Results, encode
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.sockets import Sockets
 from bench_worker.outbox import split_results
@@ -74,6 +74,42 @@ def test_all_that_a_worker_may_have_under_way_is_taken(served):
     wait(lambda: received == [0, 1, 2])
     assert not sockets.cut_off
     assert not sockets.dropped
+
+
+def test_answers_to_many_results_at_once_go_out_in_order(served, monkeypatch):
+    """A hundred batches that wait in the socket are answered together; each answer arrives once, in its place."""
+    sockets, push, received = served
+    push.send(*frames(0, 800))
+    wait(lambda: received == [0])
+    context = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.plain_username, pull.plain_password = str(EPOCH).encode(), TOKEN.encode()
+    pull.connect(f"tcp://127.0.0.1:{sockets._endpoints.ports.work}")
+    drained = []
+    handle = sockets._incoming.on_result_frames
+    monkeypatch.setattr(
+        sockets._incoming, "on_result_frames", lambda batch: (drained.append(len(batch)), handle(batch))
+    )
+    monkeypatch.setattr(
+        sockets._incoming._receiver,
+        "on_results",
+        lambda _, message: sockets.send_on_lane(0, Acknowledge(epoch=EPOCH, sequences=[message.sequence])),
+    )
+    for sequence in range(1, 101):
+        push.send(*frames(sequence, 800))
+    time.sleep(0.2)  # without a pass of the loop
+    answers = []
+
+    def answered():
+        with contextlib.suppress(zmq.Again):
+            while True:
+                answers.append(WORK.decode(pull.recv(zmq.NOBLOCK)).sequences[0])
+        return len(answers) == 100
+
+    wait(answered)
+    context.destroy(0)
+    assert answers == list(range(1, 101))
+    assert max(drained) > 4, "some were received together"
 
 
 def send_without_end(port):

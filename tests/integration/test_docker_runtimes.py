@@ -85,7 +85,9 @@ def test_treatments_differ_by_their_runtime(workspace, engine, name):
         client.close()
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    "runtime", [one if one == "crun" else pytest.param(one, marks=pytest.mark.slow) for one in RUNTIMES]
+)
 def test_the_container_runs_under_the_runtime_that_was_named(workspace, engine, runtime):
     """Not only accepted: the daemon says so of the container that is kept, and gVisor's own kernel is seen."""
     daemon, image = engine
@@ -124,12 +126,12 @@ def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(workspa
 
 @pytest.mark.parametrize("name", ["docker", "docker-cli"])
 def test_a_runtime_that_is_not_registered_ends_the_run_before_it_begins(workspace, engine, name):
-    """Exit code 2 with the registered names and the nearest; no job ran."""
+    """Exit code 3 with the registered names and the nearest; no job ran."""
     _, image = engine
     given = lives(image, engines=[name], matrix={"container.runtime": ["crun", "runcs"]})
     program, stats = workspace.start_run(workspace.scenario(**given))
     ended = program.wait_for_exit()
-    assert ended.status == 2, ended.err
+    assert ended.status == 3, ended.err
     assert "no runtime 'runcs' is registered (did you mean 'runsc'?)" in ended.err
     assert all(known in ended.err for known in RUNTIMES)
     assert not stats.exists()

@@ -22,7 +22,14 @@ HURRY = ("busybox", "renice", "-n", "-5", "-p", "1")
 """Takes SYS_NICE, which none gives unasked."""
 
 
-@pytest.fixture(params=sorted(ENGINES))
+SOME = [
+    name if name in ("containerd", "crun", "docker") else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(ENGINES)
+]
+"""One of each kind; the others have their code from one of these."""
+
+
+@pytest.fixture(params=SOME)
 def bench(request, image):
     engine = ENGINES[request.param]
     require(engine)
@@ -59,7 +66,7 @@ def test_capabilities_are_given_and_taken(bench):
     assert_empowered(bench)
 
 
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize("name", SOME)
 def test_an_unavailable_feature_is_refused_before_anything_runs(name, image, tmp_path):
     """With the capability's name; where the machine has all of them there is nothing to refuse."""
     require(ENGINES[name])

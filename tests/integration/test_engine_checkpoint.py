@@ -31,7 +31,9 @@ SWEPT_S = 3
 COUNTING = ("sh", "-c", "trap 'exit 7' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
 
 
-@pytest.fixture(params=sorted(ENGINES))
+@pytest.fixture(
+    params=["crun", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(ENGINES) if name != "crun")]
+)
 def engine(request, monkeypatch):
     if request.param == "crun" and ABLE_CRUN.exists():
         monkeypatch.setenv("PATH", f"{ABLE_CRUN.parent}:{os.environ['PATH']}")
@@ -102,6 +104,7 @@ def test_a_saved_container_goes_on_where_it_was(engine, image):
         save_and_go_on(engine, image)
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 def test_docker_saves_containers_where_it_is_asked_to_have_experimental_features(monkeypatch):
     """The usual daemon says that it has none; one that has them saves, by both ways to it, where CRIU can."""

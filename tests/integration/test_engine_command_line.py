@@ -136,6 +136,7 @@ def test_no_descriptor_is_left_open():
     assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
 
 
+@pytest.mark.slow
 @pytest.mark.unpatched
 def test_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

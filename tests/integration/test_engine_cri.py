@@ -20,6 +20,7 @@ from workspace import Workspace, require_images
 from bench_common.treatment import Mount
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
+from bench_worker.engines.cri import engine as cri_engine
 from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri import messages_pb2 as messages
 from bench_worker.engines.cri.engine import CriEngine, pod_config
@@ -206,6 +207,30 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
     assert bench.engine.wait(deaf, timeout_s=5).exit_code == 137
 
 
+def test_a_wait_is_told_of_the_end_by_the_kernel(bench, monkeypatch):
+    """The end has a stamp of its own, before the runtime is asked; it is only asked where the process is not seen."""
+    engine, asked = bench.engine, []
+    status = CriEngine._status
+
+    def counted(calls, pod, **options):
+        reply = status(calls, pod, **options)
+        asked.append((time.monotonic_ns(), reply.status.state))
+        return reply
+
+    monkeypatch.setattr(CriEngine, "_status", staticmethod(counted))
+    made = bench.running("sh", "-c", "sleep 0.7; exit 3")
+    done = engine.wait(made, timeout_s=30)
+    running = [at_ns for at_ns, state in asked if state == messages.CONTAINER_RUNNING and at_ns < done.end_ns]
+    assert done.exit_code == 3
+    assert len(running) <= 1
+    assert done.start_ns <= done.end_ns <= asked[-1][0]
+    monkeypatch.setattr(cri_engine, "memory_directory", lambda *_: None)
+    asked.clear()
+    made = bench.running("sh", "-c", "sleep 0.3; exit 4")
+    assert engine.wait(made, timeout_s=30).exit_code == 4
+    assert asked[-1][1] == messages.CONTAINER_EXITED
+
+
 def test_an_operation_ends_at_its_deadline(bench):
     """A command that takes too long is killed, and the connection is as good as new; a wait changes nothing."""
     bench.assert_deadlines_kept()
@@ -279,6 +304,7 @@ def test_a_run(endpoint, image, tmp_path):
         assert run.outcomes() == {"done": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.unpatched
 def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
     """Its files are there before it starts, and nothing of it is left; one in another network is refused."""

@@ -425,6 +425,7 @@ def test_twenty_containers_at_once_agree_with_the_engines_own_events(image, kind
             assert done.start_ns - 50e6 <= event["timeNano"] - offset_ns <= done.end_ns + 50e6, event["Action"]
 
 
+@pytest.mark.slow
 @pytest.mark.unpatched
 def test_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

@@ -118,6 +118,15 @@ def test_our_own_time_between_two_requests_can_be_left_out(server, engine):
     assert 2 * LATENCY_S * 1e9 <= timed.end_ns - timed.start_ns < 20 * LATENCY_S * 1e9
 
 
+def test_a_deadline_counts_from_the_request_and_not_from_when_the_event_loop_last_ran(server, engine):
+    """The loop of a thread that does other things has an old idea of the time."""
+    server.answers["/a"] = b"{}"
+    for timeout_s, pause_s in ((5.0, 3), (2.5, 0)):
+        with docker_operation(engine, timeout_s) as timed:
+            assert timed.get("a") == {}
+        time.sleep(pause_s)
+
+
 def test_connections_are_used_again(server, engine):
     """Whatever the path, an operation does not pay for a connection of its own."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
@@ -258,6 +267,7 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
         thread.join(5)
 
 
+@pytest.mark.slow
 @pytest.mark.unpatched
 def test_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

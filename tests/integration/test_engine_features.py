@@ -18,10 +18,10 @@ from bench_worker.engines.cri import images as cri_images
 
 ASKED = [kind for kind in OPERATIONS if kind not in {"sleep", "hold"}]
 """Operations that take an engine."""
-LIVES = (
-    ("create", "start", "exec", "pause", "unpause", "logs", "stats", "commit", "stop", "wait", "remove"),
-    ("run", "checkpoint", "restore", "kill", "remove"),
-)
+LIVES = {
+    "whole": ("create", "start", "exec", "pause", "unpause", "logs", "stats", "commit", "stop", "wait", "remove"),
+    "saved": ("run", "checkpoint", "restore", "kill", "remove"),
+}
 """All of them but `pull`, which takes a registry, in orders that work; what an engine cannot do is left out."""
 
 
@@ -37,13 +37,22 @@ def listed():
     return statuses()
 
 
+@pytest.fixture(scope="module")
+def cri(endpoint):  # noqa: F811
+    """Where a CRI is, and what it can do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(cri_images.VARIABLE, endpoint)
+        return endpoint, statuses()["cri"]
+
+
 @pytest.fixture(params=engine_names())
 def status(request, listed, monkeypatch):
     if request.param != "cri":
         return listed[request.param]
     # There is hardly a machine with a CRI: it gets one.
-    monkeypatch.setenv(cri_images.VARIABLE, request.getfixturevalue("endpoint"))
-    return statuses()["cri"]
+    place, found = request.getfixturevalue("cri")
+    monkeypatch.setenv(cri_images.VARIABLE, place)
+    return found
 
 
 def accepted(status, kind):
@@ -71,25 +80,31 @@ def test_what_cannot_be_enforced_has_its_reason(status):
     assert result == set(CONTAINER_SETTINGS) - set(status["settings"]) - set(status["inapplicable"])
 
 
-@pytest.mark.parametrize("life", LIVES, ids=["whole", "saved"])
-def test_what_is_accepted_is_done(status, life, image, tmp_path):
+def test_what_is_accepted_is_done(status, image, tmp_path):
     """Every operation that the engine says it can do succeeds, in a run."""
     if not status["usable"]:
         (pytest.skip if status["name"] in OPTIONAL else skip_or_fail)(f"engine {status['name']}: {status['reason']}")
-    able = [kind for kind in life if kind in status["operations"]]
-    if "checkpoint" in life and "checkpoint" not in able:
+    able = {name: [kind for kind in life if kind in status["operations"]] for name, life in LIVES.items()}
+    if "checkpoint" not in able["saved"]:
         # Nothing is left of it that is not in the whole one.
-        return
+        del able["saved"]
     # A shell ends at once when it is told to, as a process 1 has to be told how.
     settled = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
-    operations = [{"exec": ["true"]} if kind == "exec" else kind for kind in able]
+    container = {"image": image, "command": settled}
+    if status["name"] != "native":
+        container["network"] = "host" if status["name"] == "cri" else "none"
+    jobs = {
+        name: {
+            "operations": [{"exec": ["true"]} if kind == "exec" else kind for kind in kinds],
+            "container": container,
+        }
+        for name, kinds in able.items()
+    }
     with Workspace(tmp_path) as workspace:
         # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
         workspace.environ.pop("TMPDIR", None)
-        container = {"image": image, "command": settled}
-        if status["name"] != "native":
-            container["network"] = "host" if status["name"] == "cri" else "none"
-        job = {"operations": operations, "container": container}
-        run = workspace.run(workspace.scenario(engines=[status["name"]], job=job))
-        assert run.outcomes() == {"done": 1}
-        assert set(run.document["treatments"][0]["operations"]) >= set(able)
+        run = workspace.run(workspace.scenario(engines=[status["name"]], jobs=jobs))
+        assert run.outcomes() == {"done": len(jobs)}
+        done = {entry["treatment"]["job"]: set(entry["operations"]) for entry in run.document["treatments"]}
+        assert done.keys() == able.keys()
+        assert all(done[name] >= set(kinds) for name, kinds in able.items())

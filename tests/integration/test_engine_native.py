@@ -1,13 +1,16 @@
 """Each verb of the native engine on real processes, and each kind of failure."""
 
 import os
+import shutil
 import signal
+import subprocess
 import time
 import uuid
 from pathlib import Path
 
+import psutil
 import pytest
-from busybox_image import run_concurrently, run_patched
+from busybox_image import busybox, run_concurrently, run_patched
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
@@ -210,6 +213,27 @@ def test_sixty_four_lives_at_once(engine):
     assert engine.leftovers(engine.options.run_id) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process with files and processes of its own takes root")
+def test_what_runs_in_a_container_is_left_to_its_own_worker(engine, tmp_path):
+    """Its run's lease is in the container: seen from here it looked like a leftover, and was killed mid-job."""
+    (tmp_path / "bin").mkdir()
+    shutil.copy(busybox(), tmp_path / "bin" / "sleep")
+    environ = {"PATH": "/bin", "WEIGHBRIDGE_RUN": engine.options.run_id, "WEIGHBRIDGE_WORKER": "w1"}
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--root", str(tmp_path), "/bin/sleep", "60"]
+    outer = subprocess.Popen(command, env={**os.environ, **environ})
+    try:
+        wait_until(psutil.Process(outer.pid).children)
+        (inner,) = (each.pid for each in psutil.Process(outer.pid).children())
+        wait_until(lambda: native_labels.read_stat(inner)[0] == "sleep")
+        assert [item.pid for item in native_labels.labelled_processes() if item.pid == inner] == [inner]
+        found = {item.identity.partition(":")[0] for item in engine.leftovers(engine.options.run_id)}
+        assert str(inner) not in found
+        assert str(outer.pid) in found
+    finally:
+        outer.kill()
+        outer.wait(10)
+
+
 def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
     """A process and a directory with the right names and without labels are nobody's business."""
     foreign = spawn(FOREVER, env={"PATH": os.environ["PATH"], "WEIGHBRIDGE_WORKER": "w1"}, cwd="/")
@@ -294,6 +318,7 @@ def test_the_probe_says_what_it_can_do():
     assert "setting.memory_bytes" in status.details
 
 
+@pytest.mark.slow
 @pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

@@ -77,6 +77,7 @@ def test_a_whole_life(bench):
     assert (len(printed.stdout), printed.truncated) == (2, True)
     directory = life.handle.directory
     done += [waited, printed, engine.remove(life, timeout_s=10)]
+    engine.release()
     assert not directory.exists()
     bench.assert_stamped(done)
     assert engine.leftovers(bench.run_id) == []
@@ -343,6 +344,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(image, tmp_path, monkeypatch
         monkeypatch.setattr(oci_images, "STORE", tmp_path)
         bench = RuntimeBench(RuncEngine, image)
         bench.engine.remove(bench.running("true"), timeout_s=10)
+        bench.engine.release()
         ballast = tmp_path / "ballast"
         with suppress(OSError), ballast.open("wb") as file:
             while True:
@@ -356,6 +358,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(image, tmp_path, monkeypatch
         lucky = bench.running("true")
         assert bench.engine.wait(lucky, timeout_s=10).exit_code == 0
         bench.engine.remove(lucky, timeout_s=10)
+        bench.engine.release()
         assert list(oci_images.containers_directory("runc").iterdir()) == []
         bench.close()
     finally:

@@ -39,7 +39,7 @@ def test_engines_are_probed_again_before_each_run(workspace, image):
         return row["engine_versions"]
 
     def refused():
-        words = ("run-scenario", "-f", scenario, *sockets, "--zmq-work-port", work)
+        words = ("run-scenario", "-f", scenario, *sockets, "--zmq-work-port", work, "--workers", 0)
         ended = workspace.master(*words)
         assert ended.status == 3, ended.err
         # By its last probe or, if the daemon went after that, by the preflight: both say what to do.

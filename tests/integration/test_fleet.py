@@ -1,30 +1,78 @@
 """Workers on two blades, started over SSH: what a user of a real fleet does, and what may go wrong there."""
 
+import contextlib
+import functools
 import gzip
 import itertools
 import json
+import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+import yaml
 from blades import Testbed
-from workspace import Workspace, free_ports, wait_until
+from documents import ROOT, blocks
+from workspace import Workspace, free_ports, require_images, wait_until
 
 from bench_master.fleet.ssh import CONNECT_TIMEOUT_S
+from bench_master.fleet.wheels import PythonPlatform, Wheelhouse
 
+COOKBOOK = ROOT / "docs" / "cookbook.rst"
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.02"]}}
 INSTALL_S = 150
 """How long two blades may take to install on a machine that does other things, too."""
 
 
+class QuietPages(SimpleHTTPRequestHandler):
+    """Serves a folder without a log."""
+
+    def log_message(self, *_):
+        """Log nothing."""
+
+
+@contextlib.contextmanager
+def package_index(testbed):
+    """Give the first blade's pip an index, which has what is installed here; that of the second is out of reach."""
+    bundle = Wheelhouse(testbed.cache / "weighbridge" / "wheels").bundle_for(PythonPlatform.current())
+    pages = testbed.folder / "index"
+    for wheel in bundle.wheels:
+        page = pages / wheel.name.split("-")[0].replace("_", "-").lower()
+        page.mkdir(parents=True)
+        (page / wheel.name).symlink_to(wheel.path)
+    host = f"{testbed.subnet}.1"
+    with ThreadingHTTPServer((host, 0), functools.partial(QuietPages, directory=str(pages))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        for number, port in ((1, server.server_port), (2, *free_ports(1))):
+            path = testbed.home(number) / PIP_CONFIG
+            path.parent.mkdir(parents=True)
+            path.write_text(f"[global]\nindex-url = http://{host}:{port}/\ntrusted-host = {host}\n")
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+PIP_CONFIG = Path(".config/pip/pip.conf")
+
+
 @pytest.fixture(scope="module")
 def testbed():
     made = Testbed()
-    yield made
-    made.close()
+    try:
+        made.index = True
+        with package_index(made):
+            yield made
+    finally:
+        made.close()
 
 
 class FleetMaster(Workspace):
@@ -76,6 +124,27 @@ def master(testbed, tmp_path):
 def agents(testbed):
     """Return the command lines of the agents; a load process may just be making way for the next."""
     return [words for words in testbed.processes() if "--zmq-host" in words]
+
+
+def test_hosts_are_installed_side_by_side_and_with_what_they_lack(master, testbed):
+    """Where a host's own pip gets the rest little is sent; where it cannot, all, and the reason is said."""
+    if (testbed.home(1) / ".local/share/weighbridge").exists():
+        master.fleet("kill-workers", "--purge")
+    ended = master.fleet("start-workers", *master.control)
+    assert {row[2] for row in master.rows(ended).values()} == {"started"}
+    lines = [line.split(None, 2)[2].split(None, 1) for line in ended.err.splitlines() if " s  blade-" in line]
+    told = {name: [text for host, text in lines if host == name] for name in ("blade-1", "blade-2")}
+    sent = {name: [line for line in told[name] if line.startswith("installing with ")] for name in told}
+    assert [float(line.split("(")[1].split()[0]) < 5 for line in sent["blade-1"]] == [True]
+    assert [float(line.split("(")[1].split()[0]) < 5 for line in sent["blade-2"]] == [True, False]
+    assert any("its own pip cannot install the rest, so everything is sent: " in line for line in told["blade-2"])
+    order = [text.split()[0] for _, text in lines if text.startswith(("installing with", "starting"))]
+    assert order[:2] == ["installing", "installing"], "one host after the other"
+    times = [float(line.split()[0]) for line in ended.err.splitlines() if " s  blade-" in line]
+    assert max(after - before for before, after in itertools.pairwise(times)) < 5, ended.err
+    again = master.fleet("start-workers", *master.control)
+    assert {row[2] for row in master.rows(again).values()} == {"already running"}
+    assert "installing" not in again.err
 
 
 def test_one_scenario_on_two_blades(master, testbed):
@@ -432,7 +501,8 @@ def test_nothing_stays_on_hosts_that_are_purged(master, testbed):
     assert {row[2] for row in ended.values()} == {"ended"}
     assert testbed.processes() == []
     for number in (1, 2):
-        assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
+        home = testbed.home(number)
+        assert [path for path in home.rglob("*") if path.is_file()] == [home / PIP_CONFIG]
 
 
 def test_the_testbed_is_built_and_removed_completely(tmp_path):
@@ -458,3 +528,28 @@ def test_the_testbed_is_built_and_removed_completely(tmp_path):
     assert not made.folder.exists()
     assert spaces() == set()
     assert json.dumps(made.processes()) == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+def test_the_recipe_of_the_cookbook(master, testbed):
+    """Its command runs as it is written, with the testbed's addresses and, beside other tests, ports of its own."""
+    require_images("weighbridge/base", "weighbridge/sysbench").close()
+    (given,) = blocks(COOKBOOK, "inventory")
+    written = yaml.safe_load(given.astext())
+    ours = yaml.safe_load(master.inventory.read_text())
+    environments = {name: host["environment"] for name, host in ours["hosts"].items()}
+    assert {name: host["environment"] for name, host in written["hosts"].items()} == environments
+    assert written["defaults"] == {"user": "root"}
+    (command,) = [block.astext() for block in blocks(COOKBOOK, "fleet") if "full" not in block["classes"]]
+    words = shlex.split(command)
+    assert words[:2] == ["bench-master", "run-scenario"]
+    keys = master.folder / "home" / ".ssh"
+    keys.mkdir()
+    shutil.copy(testbed.known_hosts, keys / "known_hosts")
+    words[words.index("hosts.yaml")] = master.inventory
+    ended = master.master(*words[1:], *master.ports, seconds=INSTALL_S)
+    assert ended.status == 0, ended.err
+    # One table of both environments, or where it is too wide for a page one of each.
+    assert ended.out.count("the baseline") % 2 == 0
+    assert {"bare-metal", "hypervisor"} <= set(re.findall(r"bare-metal|hypervisor", ended.out))

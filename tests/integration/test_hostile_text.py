@@ -9,7 +9,23 @@ from workspace import PROGRAMS, free_ports
 
 CLAIM = "bench-master: all thresholds passed"
 EVIL = f"x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eabc\u2066\x7f\u2028\r\n{CLAIM}\nERROR: forged\n=1+1"
-FORMATS = ("bucketbench", "csv", "json", "jsonl", "markdown", "samples", "text", "trace")
+FORMATS = (
+    *(
+        "bucketbench",
+        "csv",
+        "github",
+        "html",
+        "json",
+        "jsonl",
+        "junit",
+        "markdown",
+        "openmetrics",
+        "samples",
+        "svg",
+        "text",
+        "trace",
+    ),
+)
 
 WORKER = f"""
 from gevent import monkey; monkey.patch_all()

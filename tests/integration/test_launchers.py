@@ -1,6 +1,6 @@
 """Launchers of clusters against stand-ins for kubectl, sbatch and docker: what they are told, and what they are not.
 
-No cluster is here: that the real tools do what they are told is not tested.
+That real clusters do what they are told is tested in `test_swarm_cluster` and its like.
 """
 
 import json
@@ -15,11 +15,19 @@ from bench_common.keys import KeyProvisioner, read_worker_key
 from bench_master.fleet.fleet import Fleet, launcher_class
 from bench_master.fleet.inventory import launcher_names, parse_inventory
 from bench_master.fleet.known_hosts import KnownHosts
-from bench_master.fleet.launchers.base import LaunchSpec
+from bench_master.fleet.launchers.base import HostProgress, LaunchSpec
 from bench_master.fleet.launchers.local import LocalLauncher
+from bench_master.fleet.launchers.slurm_queue import LIST_FORMAT
 from bench_master.fleet.wheels import Wheelhouse
 
+ON_NODES = {
+    "kubectl get pods": '{"items": [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}]}',
+    "kubectl --context=lab --namespace=bench get pods": '{"items": [{"status": {"phase": "Running"}}]}',
+    "docker node ls": "".join(f"{name}\tReady\tActive\n" for name in ("n", "node-1", "n.lab")),
+    "docker service ps": '{"ID": "t1", "CurrentState": "Running 1 second ago", "Error": ""}\n',
+}
 CLUSTERS = ("docker-swarm", "kubernetes", "slurm")
+RUNNING_JOBS = f"squeue --noheader --format={LIST_FORMAT} --jobs"
 FAKE = """\
 #!{python}
 import json, os, sys
@@ -57,7 +65,7 @@ class Cluster:
 
     def answer(self, answers):
         """Let tools answer: by how a command line begins, a text for each call or a list of them in turn."""
-        (self.folder / "answers.json").write_text(json.dumps(answers))
+        (self.folder / "answers.json").write_text(json.dumps({**answers, **ON_NODES}))
 
     def fail(self, start):
         """Let the command lines that begin so fail."""
@@ -81,7 +89,7 @@ class Cluster:
             KnownHosts(self.folder / "known_hosts"),
             **{"master": "10.0.0.1", **settings},
         )
-        return Fleet(parse_inventory(text, "hosts.yaml", launcher_names()), spec, lambda host, doing: None)
+        return Fleet(parse_inventory(text, "hosts.yaml", launcher_names()), spec, HostProgress())
 
     def secret(self, worker):
         """Return a worker's secret key."""
@@ -105,6 +113,7 @@ def test_every_launcher_is_registered_by_the_name_that_it_calls_itself():
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_no_tool_gets_a_key_on_its_command_line(cluster, name):
     """Keys go through stdin or a private file; argument vectors, which everybody can read, are free of them."""
+    cluster.answer({"sbatch": "1\n", RUNNING_JOBS: "1|RUNNING|None|me|UNLIMITED|NONE|n1|{}\n"})
     fleet = cluster.fleet(
         f"hosts: {{node-1: {{launcher: {name}, settings: {{}}}}}}".replace(
             "settings: {}", "settings: {image: bench:1}" if name != "slurm" else "settings: {}"
@@ -119,7 +128,7 @@ def test_no_tool_gets_a_key_on_its_command_line(cluster, name):
 
 def test_a_job_on_a_node(cluster):
     """The manifest binds a Job to its node, with a Secret of its own, the host's network and no token."""
-    cluster.answer({"kubectl --context=lab --namespace=bench apply": "secret/weighbridge-node-1 created\n"})
+    cluster.answer({"kubectl --context=lab --namespace=bench create": ["", "0815"]})
     fleet = cluster.fleet("""
 defaults: {launcher: kubernetes, settings: {image: bench:1, context: lab, namespace: bench}}
 hosts:
@@ -127,9 +136,11 @@ hosts:
 """)
     (outcome,) = fleet.start()
     assert (outcome.state, outcome.detail) == ("started", "Job weighbridge-node-1, master 10.0.0.1")
-    (call,) = cluster.calls
-    assert call["argv"] == ["--context=lab", "--namespace=bench", "apply", "-f", "-"]
-    secret, job = json.loads(call["stdin"])["items"]
+    _, first, second, patched, _ = cluster.calls
+    assert first["argv"] == ["--context=lab", "--namespace=bench", "create", "-f", "-"]
+    secret, job = json.loads(first["stdin"]), json.loads(second["stdin"])
+    (owner,) = json.loads(patched["argv"][-1])["metadata"]["ownerReferences"]
+    assert owner == {"apiVersion": "batch/v1", "kind": "Job", "name": "weighbridge-node-1", "uid": "0815"}
     assert (secret["kind"], list(secret["stringData"])) == ("Secret", ["worker.key"])
     assert cluster.secret("node-1") in secret["stringData"]["worker.key"]
     assert (job["kind"], job["apiVersion"], job["spec"]["backoffLimit"]) == ("Job", "batch/v1", 0)
@@ -151,17 +162,21 @@ hosts:
 
 
 def test_a_daemonset_and_a_manifest_that_is_there(cluster):
-    """The pod is started again when it dies; what kubectl calls unchanged runs already; names are made fit."""
-    cluster.answer({"kubectl apply": "secret/x unchanged\ndaemonset.apps/x unchanged\n"})
+    """The pod is started again when it dies; what the cluster has is not made again; names are made fit."""
     fleet = cluster.fleet("hosts: {Node.1: {launcher: kubernetes, settings: {image: i, kind: daemonset}}}")
     (outcome,) = fleet.start()
-    assert outcome.state == "already running"
-    _, daemon = json.loads(cluster.calls[0]["stdin"])["items"]
+    assert outcome.state == "started"
+    daemon = json.loads(cluster.calls[2]["stdin"])
+    made = [call for call in cluster.lines() if " create " in call]
+    cluster.answer({"kubectl get job,daemonset": json.dumps({"items": [daemon]})})
+    assert [outcome.state for outcome in fleet.start()] == ["already running"]
+    assert [call for call in cluster.lines() if " create " in call] == made
     assert (daemon["kind"], daemon["apiVersion"]) == ("DaemonSet", "apps/v1")
     assert daemon["spec"]["template"]["spec"]["restartPolicy"] == "Always"
-    assert daemon["spec"]["selector"]["matchLabels"] == daemon["spec"]["template"]["metadata"]["labels"]
+    selected = daemon["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= daemon["spec"]["template"]["metadata"]["labels"].items()
     assert daemon["metadata"]["name"].startswith("weighbridge-node-1-")
-    assert daemon["metadata"]["labels"] == {"weighbridge.worker": "Node.1"}
+    assert daemon["metadata"]["labels"]["weighbridge.worker"] == "Node.1"
 
 
 def test_what_kubernetes_has_of_a_worker_is_deleted_by_its_label(cluster):
@@ -170,52 +185,26 @@ def test_what_kubernetes_has_of_a_worker_is_deleted_by_its_label(cluster):
     fleet = cluster.fleet("hosts: {n: {launcher: kubernetes, settings: {image: i}}}")
     assert fleet.logs() == {"n": "WARNING: hm\n"}
     assert [fleet.stop()[0].state, fleet.stop()[0].state] == ["ended", "was not running"]
-    assert "--selector weighbridge.worker=n" in cluster.lines()[1]
+    assert all("--selector weighbridge.worker=n" in line for line in cluster.lines())
 
 
 def test_a_batch_job_on_a_node(cluster):
-    """The script has options, environment and worker, quoted; the key is a private file on the shared disk."""
-    cluster.answer({"sbatch": "4711;lab\n", "squeue": ["", "4711\n", "4711\n", ""]})
-    fleet = cluster.fleet("""
-hosts:
-  n1:
-    launcher: slurm
-    directory: shared
-    python: /opt/wb/bin/python
-    labels: {rack: "a b"}
-    env: {TMPDIR: "/scratch/my dir"}
-    settings: {partition: lab, time: "2:00:00"}
-""")
+    """The key is a private file on the shared disk; the options are arguments, which no variable overrides."""
+    cluster.answer({"sbatch": "4711;lab\n", RUNNING_JOBS: "4711|RUNNING|None|me|UNLIMITED|NONE|n1|{}\n"})
+    fleet = cluster.fleet("hosts: {n1: {launcher: slurm, directory: shared, settings: {partition: lab}}}")
     (outcome,) = fleet.start()
     assert (outcome.state, outcome.detail) == ("started", "job 4711, master 10.0.0.1")
-    submitted = cluster.calls[1]
-    assert submitted["argv"] == ["--parsable"]
-    lines = submitted["stdin"].splitlines()
-    assert lines[0] == "#!/bin/sh"
-    assert {
-        "#SBATCH --nodelist=n1",
-        "#SBATCH --partition=lab",
-        "#SBATCH --exclusive",
-        "#SBATCH --time=2:00:00",
-    } <= set(lines)
-    assert "export TMPDIR='/scratch/my dir'" in lines
-    assert lines[-1].startswith("exec srun --ntasks=1 /opt/wb/bin/python -m bench_worker --zmq-host 10.0.0.1 ")
-    assert "--label 'rack=a b'" in lines[-1]
+    (submitted,) = [call for call in cluster.calls if call["tool"] == "sbatch"]
+    assert {"--parsable", "--nodelist=n1", "--partition=lab", "--exclusive"} <= set(submitted["argv"])
     key = Path(cluster.folder) / "shared/keys/n1.key"
-    assert f"--key {key} n1" in lines[-1]
+    assert f"--key {key} n1" in submitted["stdin"]
     assert key.stat().st_mode & 0o777 == 0o600
     assert cluster.secret("n1") not in submitted["stdin"]
-    assert [outcome.state for outcome in fleet.start()] == ["already running"]
-    assert fleet.stop()[0].state == "ended"
-    assert "scancel 4711" in cluster.lines()
-    assert not key.exists()
 
 
 def test_a_global_service_on_a_node(cluster):
     """One for each worker, held to its node, with a secret of its own."""
-    cluster.answer(
-        {"docker service ls": ["", "weighbridge-n\n", "weighbridge-n\n"], "docker secret ls": ["", "weighbridge-n\n"]}
-    )
+    cluster.answer({"docker service ls": ["", *2 * ["weighbridge-n\n"]], "docker secret ls": ["", "weighbridge-n\n"]})
     fleet = cluster.fleet("hosts: {n: {launcher: docker-swarm, address: n.lab, settings: {image: bench:1}}}")
     (outcome,) = fleet.start()
     assert outcome.state == "started"
@@ -232,6 +221,7 @@ def test_a_global_service_on_a_node(cluster):
 
 def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
     """The table has docker's error."""
+    cluster.answer({"docker secret ls": ["", "weighbridge-n\n"]})
     cluster.fail("service create")
     (outcome,) = cluster.fleet("hosts: {n: {launcher: docker-swarm, settings: {image: x}}}").start()
     assert outcome.failed
@@ -250,21 +240,21 @@ def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
         ("launcher: kubernetes, settings: {image: i, kind: pod}", {}, "'pod': expected one of job, daemonset"),
         ("launcher: slurm", {"master": None}, "launcher slurm does not know how the host reaches the master"),
         ("launcher: slurm, tunnel: true", {}, "launcher slurm has no SSH connection for a tunnel"),
+        ("launcher: slurm, workers: 2", {}, "used exclusively has a single worker, and n has 2: give one a higher"),
     ],
 )
 def test_missing_requirements_are_reported_for_the_host(cluster, row, fields, message):
     """The host fails with the reason before any tool is called."""
-    (outcome,) = cluster.fleet(f"hosts: {{n: {{{row}}}}}", **fields).start()
-    assert outcome.failed
+    outcome, *others = cluster.fleet(f"hosts: {{n: {{{row}}}}}", **fields).start()
+    assert all(each.failed for each in (outcome, *others))
     assert message in outcome.detail
-    assert not [line for line in cluster.lines() if "apply" in line or "sbatch" in line]
+    assert not [line for line in cluster.lines() if "create" in line or "sbatch" in line]
 
 
 def test_one_worker_of_a_host_that_fails_hides_no_other(cluster):
     """The result lists the workers that started, so that they can be stopped."""
     fleet = cluster.fleet("hosts: {n: {launcher: docker-swarm, workers: 2, settings: {image: x}}}")
-    cluster.answer({"docker secret ls": "weighbridge-n-1"})
-    cluster.fail("secret rm weighbridge-n-1")
+    cluster.fail("secret create --label weighbridge.worker=n-1")
     outcomes = fleet.start()
     assert [(each.worker, each.state) for each in outcomes] == [("n-1", "failed"), ("n-2", "started")]
     assert "the cluster says no" in outcomes[0].detail

@@ -80,6 +80,31 @@ def test_children_that_others_started_are_left_to_them():
     assert late.wait(5) == 9
 
 
+@pytest.mark.unpatched
+def test_an_orphan_that_comes_and_goes_while_the_dead_are_listed_has_its_own_end(monkeypatch):
+    """Where a child that somebody else looks after stands before it, and listing all processes takes a while."""
+    made = []
+    list_dead = subreaper._dead_children
+
+    def slow_list():
+        if not made:
+            begun_ns = time.monotonic_ns()
+            command = ["sh", "-c", "(while kill -0 $$; do sleep 0.01; done; exit 3) >/dev/null 2>&1 & echo $!"]
+            done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=True)
+            wait_until(lambda: ") Z" in Path(f"/proc/{int(done.stdout)}/stat").read_text())
+            made.append((int(done.stdout), begun_ns))
+        return list_dead()
+
+    monkeypatch.setattr(subreaper, "_dead_children", slow_list)
+    with subprocess.Popen(["sh", "-c", "exit 9"]) as late:
+        wait_until(lambda: made)
+        [(pid, begun_ns)] = made
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
+        ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(5)
+    assert (ended.code, late.returncode) == (3, 9)
+    assert begun_ns <= ended.end_ns <= time.monotonic_ns()
+
+
 def test_orphans_go_to_their_usual_parent_after_release():
     """After the last `release_subreaper` an orphan has another parent."""
     subreaper.release_subreaper()
@@ -92,6 +117,7 @@ def test_orphans_go_to_their_usual_parent_after_release():
         subreaper.become_subreaper()
 
 
+@pytest.mark.slow
 @pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

@@ -15,6 +15,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from workspace import free_ports
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 DEADLINE_S = 30
@@ -60,7 +61,7 @@ sys.stdout.write("the report\\n")
 class Run:
     """The script above with stderr (and stdin) on a terminal and stdout in a pipe, as with `bench-master | less`."""
 
-    def __init__(self, end, term, terminal):
+    def __init__(self, end, term, terminal, command=None):
         self.primary, self.secondary = terminal
         fcntl.ioctl(self.secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.attributes = termios.tcgetattr(self.secondary)
@@ -69,7 +70,7 @@ class Run:
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             environ.pop(name, None)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, end],
+            command or [sys.executable, "-c", RUN, end],
             stdin=self.secondary,
             stderr=self.secondary,
             stdout=subprocess.PIPE,
@@ -90,11 +91,11 @@ class Run:
 
 
 @contextmanager
-def running(end, term="xterm-256color"):
+def running(end, term="xterm-256color", command=None):
     terminal = pty.openpty()
     run = None
     try:
-        run = Run(end, term, terminal)
+        run = Run(end, term, terminal, command)
         yield run
     finally:
         if run is not None:
@@ -154,3 +155,15 @@ def test_a_dumb_terminal_gets_characters():
         assert b"\x1b" not in run.screen
         assert b"one character per job" in run.screen
         assert sum(line.count(b".") for line in run.screen.splitlines() if set(line) <= set(b" .")) == 20
+
+
+def test_a_command_that_waits_says_so():
+    """On a terminal in a line that is redrawn and removed; in a pipe, which gets no escape sequence, with dots."""
+    words = ["list-workers", "--wait", "3.5", "--zmq-control-port", str(*free_ports(1))]
+    command = [sys.executable, "-m", "bench_master", *words]
+    with running("", command=command) as run:
+        assert run.watch() is not None
+        assert b"\r\x1b[Klistening for 3.5 s: 2 s\r\x1b[Klistening for 3.5 s: 3 s\r\x1b[K" in run.screen
+    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False).stderr
+    assert "listening for 3.5 s: 2 s ." in told
+    assert "\x1b" not in told

@@ -81,7 +81,7 @@ def test_a_limit_that_is_too_small_is_refused(tmp_path, program, kind, limit, to
     assert "ulimit -" in line
     folders = [tmp_path]
     if kind == "NPROC":
-        assert [one for one in psutil.process_iter() if one.uids().real == STRANGER] == []
+        assert [one for one in psutil.process_iter(["uids"]) if one.info["uids"].real == STRANGER] == []
         folders += Path("/tmp").glob(f"weighbridge-{STRANGER}*")
     left = [path.name for folder in folders for path in folder.rglob("*") if not path.is_dir()]
     for folder in folders[1:]:

@@ -117,6 +117,8 @@ def test_an_optional_job_is_skipped_if_its_tool_is_missing(workspace):
     assert "blogbench: not found" in bench["skipped"]
     assert "*** SKIPPED: engine=native job=bench (optional):" in run.out
     assert "optional treatment skipped: engine=native job=bench" in run.err
+    assert " 0 failed, " in run.err
+    assert " left out (optional)" in run.err
 
 
 def test_a_run_that_skipped_every_treatment_is_no_success(workspace):

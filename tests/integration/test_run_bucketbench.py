@@ -24,7 +24,7 @@ def client():
 def table(workspace, run):
     """Return bucketbench's table of a run, each line as its words."""
     report = workspace.master("report-scenario", "-s", run.stats, "--format", "bucketbench")
-    assert report.status == 0, report.err
+    assert report.status == run.status, report.err
     return [line.split() for line in report.out.splitlines()]
 
 

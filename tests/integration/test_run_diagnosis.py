@@ -20,8 +20,12 @@ def workspace(tmp_path):
 
 @contextmanager
 def busy_processes(count):
-    """So many processes that use all the CPU time that they get."""
-    hogs = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    """So many processes that use all the CPU time that they get: each in a session of its own.
+
+    The processes of one session may count as one for the scheduler (autogroup, sched(7)).
+    """
+    hog = ["sh", "-c", "while :; do :; done"]
+    hogs = [subprocess.Popen(hog, start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:

@@ -37,15 +37,15 @@ def small(name):
 
 
 def test_there_is_a_small_variant_of_every_host_scenario():
-    """Each file says how to try it in less than a minute."""
+    """Each file says how to try it in a short time."""
     names = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
     assert names == ["boot", "commit", "density", "packing", "reboot"]
     assert all(small(name) for name in names)
 
 
-def run_small(workspace, client, name):
+def run_small(workspace, client, name, *flags):
     # Not every machine that tests run on has Docker's bridge; none of what is looked at here hangs on it.
-    run = workspace.run(f"host/{name}", *small(name), "--set", "container.network=none", seconds=120)
+    run = workspace.run(f"host/{name}", *small(name), "--set", "container.network=none", *flags, seconds=120)
     assert set(run.outcomes()) == {"done"}
     assert containers_of(client, run.run_id) == []
     return run, run.document["treatments"]
@@ -53,8 +53,9 @@ def run_small(workspace, client, name):
 
 def test_serial_boot(workspace, client):
     """One container after another: no start begins before the one in front has ended."""
-    run, treatments = run_small(workspace, client, "boot")
-    assert [entry["packing"]["containers"]["max"] for entry in treatments] == [2, 4]
+    # A hundred are for the published figures beside them, and take minutes on a busy machine.
+    run, treatments = run_small(workspace, client, "boot", "--only", "concurrency=4")
+    assert [entry["packing"]["containers"]["max"] for entry in treatments] == [4]
     for trial in {row["trial"] for row in run.jobs}:
         jobs = [row["operations"] for row in run.jobs if row["trial"] == trial]
         spans = sorted(
@@ -65,6 +66,7 @@ def test_serial_boot(workspace, client):
         assert all(job["stop"]["start_s"] >= up for job in jobs)
 
 
+@pytest.mark.slow
 def test_packing(workspace, client):
     """The steady state has readings of host and engine, and the memory that a container took."""
     run, (entry,) = run_small(workspace, client, "packing")

@@ -19,7 +19,7 @@ def workspace(tmp_path):
         yield made
 
 
-@pytest.mark.parametrize("name", ["runc", "containerd"])
+@pytest.mark.parametrize("name", [pytest.param("runc", marks=pytest.mark.slow), "containerd"])
 def test_a_server_in_the_hosts_network_is_reached(workspace, name):
     """Its files are in place before it starts, it finds its own name, and nothing of it is left."""
     require(ENGINES[name])

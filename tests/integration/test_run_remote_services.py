@@ -53,6 +53,7 @@ def test_tables_in_a_remote_server_are_created_once(workspace, client):
     assert left_behind(client, workspace, run) == []
 
 
+@pytest.mark.slow
 def test_the_ready_made_scenario_runs_with_two_workers(workspace, client):
     """Client and server on one worker and on two, in containers and natively, as the scenario's comment says."""
     sizes = ("--set", "scale=small", "--set", "environments=[local]")

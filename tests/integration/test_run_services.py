@@ -95,6 +95,7 @@ def test_transactions_in_containers_and_natively(workspace, client):
     assert left_behind(client, workspace, run) == []
 
 
+@pytest.mark.slow
 def test_storage_and_networks_of_a_server(workspace, client):
     """A host directory over the host's network and a data container over a bridge; both keep their tables."""
     cells = [
@@ -160,7 +161,7 @@ def test_a_server_without_its_image_is_refused_before_anything_runs(workspace):
     scenario = workspace.scenario(engines=["docker"], job={**OLTP, "services": services})
     program, stats = workspace.start_run(scenario)
     ended = program.wait_for_exit()
-    assert ended.status == 2
+    assert ended.status == 3
     assert "image 'weighbridge/no-such-image' is not on this host" in ended.err
     assert not stats.exists()
 

@@ -1,8 +1,13 @@
 """The studies' small profiles, end to end: what somebody runs with one command, in less than a minute each."""
 
 import pytest
+from documents import study_charts
 from workspace import require_images
 
+from bench_common.stats.reader import StatsFile
+from bench_master.figures import draw_figure
+from bench_master.figures.layout import FigureChoice, FigureSource
+from bench_master.reports import ReportSource
 from bench_master.scenario import builtin_scenarios
 
 pytestmark = pytest.mark.docker
@@ -17,7 +22,10 @@ def client():
     opened.close()
 
 
-LONG = ("esxi-vs-hyperv/fileio", "esxi-vs-hyperv/memory", "vm-docker-bench/cpu", "vm-docker-bench/fileio")
+LONG = (
+    *("esxi-vs-hyperv/fileio", "esxi-vs-hyperv/memory"),
+    *(f"vm-docker-bench/{name}" for name in ("cpu", "fileio", "oltp", "iibench", "blogbench")),
+)
 """Those that take more than ten seconds and run the same workloads as others; README's test runs the last but one."""
 
 
@@ -37,3 +45,19 @@ def test_a_study_s_small_profile_runs_and_prints_its_table(workspace, name):
     assert all(table["ours"] or table["treatment"] in skipped for table in tables)
     assert "Published figures ----------------- " in run.details
     assert "This run was at scale small" in run.details
+    draw_charts(name, run, document)
+
+
+def draw_charts(name, run, document):
+    """Draw each of the study's charts from this run; a metric of a tool that is not here (blogbench) is left out."""
+    source = ReportSource(StatsFile(run.stats))
+    metrics = {metric for row in document["treatments"] for metric, found in row["metrics"].items() if found["n"]}
+    for _, scenario, _, figure, _ in study_charts():
+        words = figure.split()
+        chosen = dict(zip(words[1::2], words[2::2], strict=True))
+        if scenario != name or chosen.get("--metric") not in {None, *metrics}:
+            continue
+        choice = FigureChoice(words[0], chosen.get("--metric"), chosen.get("--by"))
+        picture = draw_figure(words[0], FigureSource(source.document, source.stats, choice=choice))
+        assert picture.boxes
+        assert picture.caption

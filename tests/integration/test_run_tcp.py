@@ -150,7 +150,8 @@ def test_programs_of_a_host_run_only_with_its_consent(workspace, wire):
     workspace.start("bench-worker", *wire.worker, "reluctant")
     began = workspace.folder / "began"
     scenario = workspace.scenario(job={**TRUE, "container": {"command": ["touch", str(began)]}})
-    ended = workspace.master("run-scenario", "-f", scenario, "-s", workspace.folder / "x.stats.gz", *wire.run)
+    stats = workspace.folder / "x.stats.gz"
+    ended = workspace.master("run-scenario", "-f", scenario, "-s", stats, *wire.run, "--workers", 0)
     assert ended.status == 2
     reason = "worker reluctant: engine native may not run programs on its host: start it with --allow-native"
     assert ended.err.splitlines()[-1].endswith(reason)

@@ -60,7 +60,8 @@ def test_jobs_that_fail_are_no_survivors(workspace):
         iterations=4,
         repeats=8,
     )
-    run = workspace.run(scenario)
+    run = workspace.run(scenario, status=1)
+    assert any("threshold failed: jobs.failed is 16" in line for line in run.errors)
     only = comparison(run.document)
     assert (only["verdict"], only["band"]["why"]) == ("inconclusive", "failed")
     assert {"failures", "failure-share"} <= {flag["kind"] for flag in only["flags"]}

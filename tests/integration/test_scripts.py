@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
+from real_store import consecutive_ports
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = sorted(path for path in [*(ROOT / "script").iterdir(), ROOT / ".ci" / "run"] if path.is_file())
@@ -97,7 +99,7 @@ def test_tests_that_are_named_run_as_they_were_named(words):
     assert (result.returncode, result.stdout.splitlines()) == (0, ["|".join(words) + "|"])
 
 
-@pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "testbed"])
+@pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "slurm", "testbed"])
 def test_an_unknown_argument_is_a_usage_error(name):
     """The exit code is 2, and the message names the argument."""
     result = run(ROOT / "script" / name, "--nonsense")
@@ -214,3 +216,25 @@ def test_a_python_that_is_too_old_is_reported(tmp_path):
     assert "Python 3.11 or newer is needed" in result.stderr
     assert "Python 3.9.2" in result.stderr
     assert "PYTHON=" in result.stderr
+
+
+def test_a_store_starts_once_says_where_it_is_and_stops(tmp_path):
+    """What is not running, or cannot have its port, is told with what to do; stopping is done when nothing runs."""
+    home, port = tmp_path / "store", consecutive_ports(5)
+    environment = {"WEIGHBRIDGE_STORE": str(home)}
+    absent = run("script/store", "status", **environment)
+    assert (absent.returncode, "start it: script/store start" in absent.stderr) == (3, True)
+    assert run("script/store", "start", "--port", "80", **environment).returncode == 2
+    with socket.create_server(("127.0.0.1", port + 1)):
+        taken = run("script/store", "start", "--port", port, **environment)
+    assert (taken.returncode, "take others with --port N" in taken.stderr) == (3, True)
+    try:
+        for how in ("is ready after", "runs already"):
+            started = run("script/store", "start", "--port", port, **environment)
+            assert started.returncode == 0, started.stderr
+            assert how in started.stdout
+        assert f"answers at http://127.0.0.1:{port}" in run("script/store", "status", **environment).stdout
+        assert f"export ST_AUTH=http://127.0.0.1:{port}/auth/v1.0" in run("script/store", "env", **environment).stdout
+    finally:
+        stopped = [run("script/store", "wipe", **environment).returncode for _ in range(2)]
+    assert (stopped, list(home.iterdir())) == ([0, 0], [])

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from argparse import SUPPRESS
 
 import pytest
 from busybox_image import skip_or_fail
@@ -102,7 +103,7 @@ def output(argv, folder):
 
 @pytest.mark.parametrize("offers", [bash, zsh, fish], ids=lambda function: function.__name__)
 def test_a_shell_completes_from_the_parser(scripts, offers):
-    """Sub-commands, options, choices, ready-made scenarios, workloads and files are offered."""
+    """Sub-commands, options, choices, ready-made scenarios, workloads, engines and files are offered."""
     require(offers.__name__)
     for line, expected in (
         ("list-", {"list-engines", "list-scenarios", "list-workloads"}),
@@ -110,6 +111,7 @@ def test_a_shell_completes_from_the_parser(scripts, offers):
         ("completion ", {"bash", "fish", "zsh"}),
         ("list-workloads sysbench-", {"sysbench-cpu", "sysbench-memory"}),
         ("run-scenario -f qui", {"quickstart", "quiet.yaml"}),
+        ("weigh nati", {"native"}),
     ):
         assert expected <= offers(scripts, f"bench-master {line}", expected)
 
@@ -132,5 +134,11 @@ def test_the_manual_page_is_valid_and_has_each_option(scripts):
     text = done.stdout.decode().replace("\N{HYPHEN}", "-").replace("\N{MINUS SIGN}", "-")
     words = set(text.replace(",", " ").split())
     parsers: list[CommandParser] = [build_parser(), *build_parser().sub_commands().values()]
-    expected = {name for parser in parsers for one in parser.arguments for name in one.option_strings if one.help}
+    expected = {
+        name
+        for parser in parsers
+        for one in parser.arguments
+        for name in one.option_strings
+        if one.help not in (None, SUPPRESS)
+    }
     assert {*expected, *build_parser().sub_commands()} - words == set()

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bench_common.clock import ClockOffset
-from bench_common.messages import HeartbeatAck, MeasureSpeed, Welcome
+from bench_common.messages import FROM_MASTER, HeartbeatAck, MeasureSpeed, StoreCredentials, Welcome, encode
 from bench_worker import supervisor, worker_run
 from bench_worker.agent import OFFSET_MAX_AGE_S, Agent, MasterClock, hello_message, start_message
 from bench_worker.cli import AgentOptions
@@ -203,6 +203,17 @@ def test_there_is_always_a_load_process(children):
     assert (len(children), said) == (2, ["hello"])
 
 
+def test_a_worker_whose_last_run_it_was_starts_no_other_load_process(children):
+    """It would load for a second of CPU time, and be ended at once."""
+    keeper = LoadProcessSupervisor(None, lambda _message: None)
+    keeper.check()
+    keeper.retire()
+    keeper.end()
+    assert keeper.check() is None
+    assert len(children) == 1
+    assert not keeper.ready
+
+
 def test_a_machine_on_which_no_load_process_gets_ready_is_given_up(children):
     """After some in a row; one that got ready first says that it can be done."""
     keeper = LoadProcessSupervisor(None, lambda _message: None)
@@ -243,3 +254,21 @@ def test_one_worker_of_a_host_measures_its_speed(agent, monkeypatch):
         agent._run = None
         first._leader.close()
         second._leader.close()
+
+
+def test_credentials_of_stores_are_for_one_run_and_shown_to_nobody(agent):
+    """Variables that say how a store is reached go to that run's load process: no others, and to no other run."""
+    given = {"ST_KEY": "hunter2", "LD_PRELOAD": "/tmp/x.so"}
+    message = StoreCredentials(epoch=0, run_id="0123456789ab", variables=given)
+    assert "hunter2" not in f"{message} {message!r}"
+    assert FROM_MASTER.decode(encode(message)) == message
+    agent._on_message(message)
+    for run_id in (None, "0123456789ab"):
+        assert agent._stores.variables(run_id) == {"ST_KEY": "hunter2"}
+    assert agent._stores.variables("ba9876543210") == {}
+    start = start_message(options(), welcome(), agent._stores.variables("0123456789ab"))
+    assert start.store_variables == {"ST_KEY": "hunter2"}
+    assert "hunter2" not in repr(start)
+    agent._load = Child()
+    agent._leave_run()
+    assert agent._stores.variables("0123456789ab") == {}

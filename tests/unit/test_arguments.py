@@ -78,3 +78,34 @@ def test_the_worker_refuses(arguments, capsys):
         worker.build_parser().parse_args(["--zmq-host", "127.0.0.1", *arguments])
     assert end.value.code == 2
     assert f"{arguments[-1]!r}: expected " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report-scenario", "-s", "a", "--stats-file", "b"],
+        ["run-scenario", "-f", "a", "-f", "b"],
+        ["run-scenario", "--resume", "a", "--resume", "b"],
+        ["run-scenario", "-f", "a", "--workers", "1", "--workers=2"],
+    ],
+)
+def test_an_option_with_one_value_is_given_once(arguments, capsys):
+    """The second value would replace the first one unnoticed."""
+    with pytest.raises(SystemExit) as ended:
+        master.build_parser().parse_args(arguments)
+    assert ended.value.code == 2
+    assert "given twice" in capsys.readouterr().err
+
+
+def test_no_option_replaces_an_earlier_value():
+    """Every option of both programs that takes a value either takes one or collects all."""
+    parsers = [worker.build_parser(), *master.build_parser().sub_commands().values()]
+    actions = [action for parser in parsers for action in parser.arguments if action.option_strings]
+    assert [action.option_strings for action in actions if type(action).__name__ == "_StoreAction"] == []
+
+
+def test_the_same_parser_reads_a_second_command_line():
+    """What the first one had is forgotten."""
+    parser = master.build_parser()
+    for _ in range(2):
+        assert str(parser.parse_args(["report-scenario", "-s", "a"]).stats_file) == "a"

@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 
 from bench_master.verdicts.between_runs import (
-    NEWEST,
-    TREND_P,
     RunLevels,
     against_archive,
     anchor_helps,
     can_rank,
-    history,
     new_runs_needed,
-    newest,
     next_run,
     of_groups,
     of_pairs,
@@ -151,62 +147,6 @@ def test_equal_groups_differ_as_often_as_the_level_says():
     times = 2000
     different = sum(rank_sum_p(*generator.normal(size=(2, 5))) <= 0.05 for _ in range(times))
     assert different / times <= 0.05
-
-
-# -- history --------------------------------------------------------------------------------------------------------
-
-
-def test_a_step_in_the_history():
-    """Its place and size; what is below the margin is none."""
-    generator = np.random.default_rng(1)
-    levels = 0.02 * generator.normal(size=60) + np.repeat([0, 0.1, 0.02], 20)
-    first, second = history(levels, 0.03)
-    assert (abs(first.first - 20) <= 2, abs(second.first - 40) <= 2) == (True, True)
-    assert first.difference == pytest.approx(0.1, abs=0.02)
-    assert second.difference == pytest.approx(-0.08, abs=0.02)
-    assert history(levels, 0.2) == []
-    assert history(levels[:7], 0.03) == []
-
-
-def share_of_series(make, times=300):
-    generator = np.random.default_rng(60)
-    return sum(bool(history(make(generator), 0.03)) for _ in range(times)) / times
-
-
-def step_after(generator, run, size):
-    return 0.02 * generator.normal(size=60) + size * (np.arange(60) >= run)
-
-
-def with_outliers(generator, levels):
-    return levels + (generator.random(60) < 0.05) * np.log(generator.uniform(1.3, 3, 60))
-
-
-def test_a_quiet_history_has_no_steps():
-    """In sixty runs that differ by 2 %, with outliers or without."""
-    assert share_of_series(lambda generator: step_after(generator, 0, 0.0)) <= 0.01
-    assert share_of_series(lambda generator: with_outliers(generator, step_after(generator, 0, 0.0))) <= 0.01
-
-
-def test_steps_are_found():
-    """Also among outliers, which hide them from other tests."""
-    assert share_of_series(lambda generator: step_after(generator, 40, 0.06)) >= 0.95
-    assert share_of_series(lambda generator: with_outliers(generator, step_after(generator, 40, 0.06))) >= 0.9
-
-
-def test_the_newest_runs():
-    """One stands out seldom by chance; three together show a change that the history cannot show yet."""
-    generator = np.random.default_rng(40)
-    times, found = 300, {count: [0, 0] for count in NEWEST}
-    for _ in range(times):
-        levels = 0.02 * generator.normal(size=43)
-        for count in NEWEST:
-            changed = levels + 0.06 * (np.arange(43) >= 43 - count)
-            for effect, series in enumerate((levels, changed)):
-                found[count][effect] += newest(exact(series), 0, count).p < TREND_P
-    assert [found[count][0] / times for count in NEWEST] == pytest.approx([0, 0], abs=0.01)
-    assert found[1][1] / times == pytest.approx(0.30, abs=0.1)
-    assert found[3][1] / times == pytest.approx(0.91, abs=0.06)
-    assert newest(exact(np.zeros(7)), 0, 3) is None
 
 
 # -- anchor ---------------------------------------------------------------------------------------------------------

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import io
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from dataclasses import astuple, dataclass
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +32,8 @@ from bench_common.errors import (
     UsageError,
     WeighbridgeError,
 )
-from bench_master import cli
+from bench_master import cli, commands
+from bench_master.commands import COMMANDS
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Options:
     debug: bool
 
 
-def a_command(name="weigh-things", run=lambda options: 0):
-    return SimpleNamespace(NAME=name, HELP="weigh things", Options=Options, configure=lambda parser: None, run=run)
+def a_command(run=lambda options: 0):
+    return SimpleNamespace(Options=Options, configure=lambda parser: None, run=run)
 
 
 @pytest.fixture
@@ -50,7 +52,8 @@ def call(monkeypatch):
     """Run the command line with sub-commands of our own and return its exit code."""
 
     def call(*argv, run=lambda options: 0):
-        monkeypatch.setattr(cli, "all_commands", lambda: [a_command(run=run), a_command("list-things")])
+        monkeypatch.setattr(cli, "COMMANDS", {"list-things": "list things", "weigh-things": "weigh things"})
+        monkeypatch.setattr(cli, "load_command", lambda _name: a_command(run))
         return cli.run_command_line(argv)
 
     return call
@@ -185,49 +188,69 @@ def test_the_commit_of_an_installation_from_a_repository_is_known(monkeypatch):
     """pip writes it down (PEP 610); where neither that nor a working tree says, it is unknown."""
 
     class Installed:
+        version = "0.1"
+
         def read_text(self, name):
             assert name == "direct_url.json"
             return '{"vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}'
 
-    monkeypatch.setattr(command_line, "distribution", lambda _name: Installed())
+    monkeypatch.setattr(metadata, "distribution", lambda _name: Installed())
     assert "(commit 0123456789ab, " in command_line.version_line()
     monkeypatch.setattr(Installed, "read_text", lambda *_: None)
     monkeypatch.setattr(command_line, "__file__", "/usr/lib/bench_common/cli.py")
     assert "(commit unknown, " in command_line.version_line()
 
 
-def test_every_command_can_be_configured():
-    """The real sub-commands have distinct names and make one parser."""
-    commands = cli.all_commands()
-    names = [command.NAME for command in commands]
-    assert names == sorted(set(names))
-    assert isinstance(cli.build_parser(), argparse.ArgumentParser)
+def test_every_command_is_listed_and_can_be_configured():
+    """The modules of commands are those of the list, which is in order, and make one parser."""
+    modules = {info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__)}
+    found = {name: cli.load_command(name) for name in sorted(modules)}
+    assert list(COMMANDS) == [name for name in found if name in COMMANDS] == sorted(COMMANDS)
+    assert {name for name, one in found.items() if hasattr(one, "run") or hasattr(one, "members")} == set(COMMANDS)
+    assert list(cli.build_parser().sub_commands()) == list(COMMANDS)
 
 
 @pytest.mark.parametrize(
-    ("argv", "name"),
+    ("argv", "names"),
     [
-        (["-q", "parse-output", "--help"], "parse-output"),
-        (["parse_output"], None),
-        (["run-arguments"], None),
-        (["--version"], None),
-        ([], None),
+        (["-q", "parse-output", "--help"], ["parse-output"]),
+        (["--color", "always", "compare", "doctor"], ["compare"]),
+        (["parse_output"], []),
+        (["run-arguments"], []),
+        (["--version"], []),
+        ([], []),
     ],
 )
-def test_only_the_given_command_is_loaded(argv, name):
-    """By its name and no other; help and complaints about the name need all of them."""
-    command = cli.named_command(argv)
-    assert (None if command is None else command.NAME) == name
+def test_only_the_given_command_is_loaded(argv, names):
+    """By its name and no other; help and complaints about the name need none."""
+    assert cli.named_commands(argv) == names
 
 
 def test_a_command_is_parsed_alike_whether_the_others_are_loaded_or_not():
-    """Names of modules and of commands are the same, so every command is found by itself."""
-    for command in cli.all_commands():
-        assert cli.named_command([command.NAME]) is command
-        assert (
-            f"{command.NAME} [-h]"
-            in cli.build_parser(command)._subparsers._group_actions[0].choices[command.NAME].format_usage()
-        )
+    """Every command is found by itself."""
+    whole = cli.build_parser().sub_commands()
+    for name in COMMANDS:
+        assert cli.build_parser([name]).sub_commands()[name].format_help() == whole[name].format_help()
+
+
+HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "importlib.metadata", "workloads", "bench_worker"}
+"""What ``--help`` has no use for, each of which takes longer to load than it takes itself."""
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-q", "--help"]])
+def test_help_loads_next_to_nothing(words):
+    """Neither the event loop nor any command."""
+    program = (
+        "import json, sys, bench_master.__main__ as program\n"
+        "try:\n    program.main()\nexcept SystemExit:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "run-scenario" in done.stdout
+    loaded = json.loads(done.stderr)
+    assert HELP_LOADS & set(loaded) == set()
+    assert [name for name in loaded if name.startswith("bench_master.commands.")] == []
 
 
 def test_a_closed_output_pipe_is_no_error(monkeypatch, capsys):
@@ -254,7 +277,7 @@ def test_a_choice_is_returned_or_refused_with_the_nearest():
 
 def bench_master(redirection):
     """Run the real program in a shell of its own, and return how it ended."""
-    command = f"exec {sys.executable} -m bench_master list-scenarios {redirection}"
+    command = f"exec {sys.executable} -m bench_master -q list-scenarios {redirection}"
     return subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
 
 
@@ -360,8 +383,17 @@ def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
         ),
         (["run-scenario", "-f", "x", "y"], "run-scenario: unexpected argument 'y'"),
         (["report-scenario"], "report-scenario: the following arguments are required: -s/--stats-file"),
-        (["run-scenaro"], "argument SUB-COMMAND: invalid choice: 'run-scenaro'"),
+        (["run-scenaro"], "unknown sub-command 'run-scenaro' (did you mean 'run-scenario'?)"),
+        (["report"], "unknown sub-command 'report' (did you mean 'report-scenario'?)"),
+        (["list"], "unknown sub-command 'list'; one of archive,"),
+        (
+            ["run-scenario", "-f", "x", "--repeats=9"],
+            "unknown option --repeats (a key of the scenario: '--set repeats=...')",
+        ),
         (["--colour", "doctor"], "unknown option --colour"),
+        (["cleanup-containers", "--run", ""], "argument --run: '': expected the id of a run"),
+        (["run-scenario", "-f", "x", "--margin", "0"], "argument --margin: '0': expected a percentage such as 3%;"),
+        (["list-engines", "--format", "jsn"], "argument --format: 'jsn': expected one of "),
     ],
 )
 def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
@@ -380,8 +412,10 @@ def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
     [
         (["-f", ""], "'': expected the file or the name of a scenario"),
         (["-f", "noop", "-s", ""], "expected a file name"),
-        (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "not allowed with argument --csv"),
-        (["-f", "noop", "--dry-run", "--pctile", "100"], "argument --pctile: '100'"),
+        (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "csv and json both go to standard output"),
+        (["-f", "noop", "--noop", "--format", "json=none/x.json"], "the folder none does not exist"),
+        (["-f", "noop", "--noop", "--format", "parquet"], "name the folder: --format parquet=FOLDER"),
+        (["-f", "noop", "--dry-run", "--pctile", "101"], "argument --pctile: '101'"),
         (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "--worker-timeout soon: "),
         (["-f", "noop", "--noop", "--zmq-bind-ip", "foo"], "--zmq-bind-ip foo: expected an IP address"),
         (["-f", "noop", "--noop", "--zmq-bind-ip", "300.1.1.1"], "--zmq-bind-ip 300.1.1.1: expected an IP address"),

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
-from bench_common.records import ticket_of
-from bench_master.analysis.verdict_schema import verdicts_schema
+from bench_common.records import MetricRecord, ticket_of
+from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.cli import run_command_line
 
 ROUNDS = 6
@@ -215,6 +215,50 @@ def test_other_parameters_do_not_compare(tmp_path, capsys):
     assert "other parameters: concurrency 2 -> 8" in comparison["reason"]
 
 
+def a_rate(path, per_s, *, engines=("docker",), imported=False, **params):
+    """Write a run of a workload that reports events per second, as `import-results` does if it is `imported`."""
+    metrics = {"events_per_second": {"unit": "1/s", "direction": "higher"}}
+    stated = {"version": params["version"]} if "version" in params else {}
+    wires = [
+        treatment_wire(index, {"environment": "old" if imported else "local", "engine": engine} | stated, (), metrics)
+        | {"job": {"workload": "sysbench-cpu", "params": params}}
+        for index, engine in enumerate(engines)
+    ]
+    trials = [(index, block, False) for block in range(ROUNDS) for index in range(len(engines))]
+    more = {"imported": {"at": "2026-01-01T00:00:00+00:00", "files": []}, "created": None} if imported else {}
+    if imported:
+        del wires[0]["concurrency"]
+    builder = StatsBuilder(path, header(wires, trials, run_id=path.name, **more)).add("host", host(0))
+    for trial, (treatment, block, _) in enumerate(trials):
+        ticket = ticket_of(trial)
+        builder.add_jobs({"ticket": ticket, "treatment": treatment, "trial": trial})
+        builder.flush()
+        builder.writer.metrics([MetricRecord(ticket, treatment, trial, "events_per_second", per_s + block)])
+    return builder.close(footer())
+
+
+@pytest.mark.parametrize("engines", [("docker",), ("docker", "native")])
+def test_results_from_elsewhere_beside_our_own(tmp_path, capsys, engines):
+    """What only one side states is named and hides no figure; the counterpart is the one with agreeing labels."""
+    old = a_rate(tmp_path / "old.stats.gz", 1000, imported=True, version="1.0", threads=1)
+    new = a_rate(tmp_path / "new.stats.gz", 1100, engines=engines, threads=1, time=10)
+    (comparison,) = report(capsys, old, new)["comparisons"]
+    assert comparison["labels"]["engine"] == "docker"
+    assert comparison["verdict"] == "refused"
+    assert (comparison["a_value"], comparison["b_value"]) == pytest.approx((1002.5, 1102.5))
+    assert "nobody knows when and how they were measured" in comparison["reason"]
+    assert "only one side states params.version, concurrency, params.time;" in comparison["reason"]
+
+
+def test_results_from_elsewhere_with_other_parameters(tmp_path, capsys):
+    """What both sides state, and unlike, is no pair of figures."""
+    old = a_rate(tmp_path / "old.stats.gz", 1000, imported=True, threads=4)
+    new = a_rate(tmp_path / "new.stats.gz", 1100, threads=1)
+    (comparison,) = report(capsys, old, new)["comparisons"]
+    assert (comparison["a_value"], comparison["verdict"]) == (None, "refused")
+    assert "other parameters: params.threads 4 -> 1;" in comparison["reason"]
+
+
 def test_since_when(tmp_path, capsys):
     """The history of a folder names the first run of a new level; a quiet one says that nothing changed."""
     levels = [*LEVELS * 2, *(1.1 * level for level in LEVELS * 2)]
@@ -407,7 +451,7 @@ def test_a_report_of_one_treatment_against_an_earlier_run(tmp_path, capsys):
     ("value", "message"),
     [
         ("gone.stats.gz", "gone.stats.gz: No such file"),
-        ("results", "expected labels such as engine=docker, or a stats file or folder, which must exist"),
+        ("results", "expected labels such as engine=docker, a stats file or folder, which must exist, or trend"),
         ("empty", "empty: has no stats files"),
     ],
 )

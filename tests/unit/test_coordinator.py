@@ -93,6 +93,32 @@ def test_a_run_waits_for_every_environment_that_it_names():
     assert issued(run.join("b", "control")) == [0, 1]
 
 
+def test_what_goes_on_between_trials_is_told():
+    """From the first worker that is waited for to the clean-up; nothing while a trial runs."""
+    run = Run(treatment(iterations=1), treatment(1, iterations=1), settle_s=2.0, speed_probe=True)
+    told = [run.coordinator.activity(0.0)]
+    run.join()
+    for trial in range(2):
+        told.append(run.coordinator.activity(run.now))
+        actions = run.feed(ev.SpeedMeasured(run.member().epoch, trial))
+        told.append(run.coordinator.activity(run.now))
+        for ticket in issued(actions):
+            run.finish(ticket)
+        told.append(run.coordinator.activity(run.now))
+        run.feed(ev.Tick(), after=2.5)
+    run.swept()
+    assert [*told, run.coordinator.activity(run.now)] == [
+        "waiting for workers: 0 of 1 joined",
+        "measuring the speed of the hosts",
+        "",
+        "pausing for 2 s after a trial (settle)",
+        "measuring the speed of the hosts",
+        "",
+        "removing what the run made on a",
+        "the run is over",
+    ]
+
+
 def test_workers_that_never_come_end_the_run():
     """Gathering has a deadline, and says who was missing."""
     run = Run(treatment(environment="control"), join_timeout_s=30.0)
@@ -143,6 +169,21 @@ def test_user_count_is_in_flight_over_all_workers():
     run = Run(treatment(concurrency=1, operation_count=100), expected=2, user_count=5)
     run.join("a")
     assert [len(issue.tickets) for issue in only(run.join("b"), act.AssignJobs)] == [3, 2]
+
+
+def test_fewer_users_than_workers_do_all_jobs():
+    """-u 2 -o 5 over three workers: two of them do the five jobs, and the run is complete."""
+    run = Run(treatment(concurrency=1, operation_count=5), expected=3, user_count=2)
+    run.join("a")
+    run.join("b")
+    actions = run.join("c")
+    assert [(issue.number, len(issue.tickets)) for issue in only(actions, act.AssignJobs)] == [(0, 1), (1, 1)]
+    assert run.coordinator.scheduler.planned_jobs() == 5
+    done = 0
+    while orders := only(actions, act.AssignJobs):
+        actions = [each for one in orders for each in run.finish(*one.tickets, number=one.number)]
+        done += sum(len(one.tickets) for one in orders)
+    assert done == 5
 
 
 def test_a_trial_by_time_hands_out_until_the_time_is_up():
@@ -597,6 +638,19 @@ def test_fast_jobs_are_looked_ahead_of():
     assert (issue.concurrency, issue.batch) == (24, (24 + run.coordinator.scheduler.shares[0].look_ahead_jobs) // 2)
 
 
+def test_many_members_look_further_ahead_so_that_each_sends_more_seldom():
+    """At a thousand jobs a second each of 40 members holds some 40 ms' worth; a single one would hold 4 ms' worth."""
+    run = Run(treatment(iterations=None, operation_count=400_000, concurrency=2), expected=40)
+    for number in range(40):
+        run.join(f"w{number}")
+    share = run.coordinator.scheduler.shares[7]
+    for _ in range(400):
+        done = list(share.outstanding)[: share.batch]
+        run.now += len(done) / 1000
+        run.finish(*done, number=7)
+    assert 35 < share.look_ahead_jobs < 45
+
+
 def test_slow_jobs_are_handed_out_one_for_one():
     """At ten jobs a second nothing waits at the worker."""
     run = Run(treatment(iterations=None, operation_count=100, concurrency=4))
@@ -605,6 +659,27 @@ def test_slow_jobs_are_handed_out_one_for_one():
         run.now += 0.1
         run.finish(min(run.coordinator.scheduler.shares[0].outstanding))
         assert outstanding(run) == 4
+
+
+@pytest.mark.parametrize(("job_s", "waiting"), [(0.02, 1), (0.09, 1), (0.11, 0)])
+def test_of_jobs_that_take_some_time_one_waits(job_s, waiting):
+    """It need not be fetched when a slot is free; where jobs last longer, a round trip is next to nothing."""
+    run = Run(treatment(iterations=None, operation_count=400, concurrency=4))
+    run.join()
+    for _ in range(60):
+        run.now += job_s / 4
+        run.finish(min(run.coordinator.scheduler.shares[0].outstanding))
+    assert outstanding(run) == 4 + waiting
+
+
+def test_slow_jobs_that_end_together_are_no_fast_ones():
+    """Two of 0.3 s, 11 ms apart, again and again: none waits at the worker, where a loss would cost it, too."""
+    run = Run(treatment(iterations=None, operation_count=100, concurrency=2))
+    run.join()
+    for number in range(40):
+        run.now += 0.011 if number % 2 else 0.289
+        run.finish(min(run.coordinator.scheduler.shares[0].outstanding))
+        assert outstanding(run) == 2
 
 
 @pytest.mark.parametrize("why", ["asked", "guest", "timed"])

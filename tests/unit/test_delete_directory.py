@@ -1,5 +1,8 @@
 """A native job's directory: deleted at once where it is small, by a thread where it is not, and always as a whole."""
 
+import shutil
+from pathlib import Path
+
 import gevent
 import pytest
 
@@ -63,3 +66,20 @@ def test_a_directory_that_is_gone_is_no_error(pool, tmp_path):
     """Somebody else may have tidied up."""
     results.delete_directory(tmp_path / "none")
     assert pool.asked == 0
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_labels_go_last(pool, directory, monkeypatch, large):
+    """A worker that is killed meanwhile leaves a directory that a clean-up recognises."""
+    (directory / "work" / "file").write_bytes(b"1")
+    if large:
+        (directory / "large").write_bytes(bytes(100_000))
+    unlinked = []
+    unlink, rmtree = Path.unlink, shutil.rmtree
+    monkeypatch.setattr(Path, "unlink", lambda path: unlinked.append(path.name) or unlink(path))
+    monkeypatch.setattr(
+        shutil, "rmtree", lambda path: unlinked.append([one.name for one in path.iterdir()]) or rmtree(path)
+    )
+    results.delete_directory(directory, last="labels")
+    assert unlinked[-1] == ["labels"]
+    assert not directory.exists()

@@ -25,10 +25,10 @@ from bench_worker.cli import build_parser as build_worker_parser
 README = ROOT / "README.rst"
 PROTOCOL = ROOT / "docs" / "protocol.rst"
 GUIDE = ROOT / "docs" / "user-guide.rst"
-PACKAGES = ("bench_common", "bench_master", "bench_worker", "workloads")
+PACKAGES = ("bench_common", "bench_master", "bench_worker", "weighbridge", "workloads")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
-documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 sources = pytest.mark.parametrize("package", PACKAGES)
 
 
@@ -42,15 +42,32 @@ def test_every_document_is_valid(document):
 
 
 @documents
+def test_every_document_has_one_title(document):
+    """All sections are below it: with several of its level, each would be a page of its own in a navigation."""
+    assert tree(document).get("title")
+
+
+@documents
 def test_every_link_leads_somewhere(document):
-    """Each relative link names a file of the repository."""
+    """Each relative link names a file of the repository, and a section that is there."""
     links = [node["refuri"] for node in tree(document).findall(nodes.reference) if "refuri" in node]
-    broken = [
-        link
-        for link in links
-        if "://" not in link and not (document.parent / link.partition("#")[0]).resolve().exists()
-    ]
-    assert broken == []
+    assert [link for link in links if "://" not in link and not leads_somewhere(document, link)] == []
+
+
+def leads_somewhere(document, link):
+    """Whether the file that a link of a document names is there, and the section if it names one."""
+    name, _, section = link.partition("#")
+    path = (document.parent / name).resolve()
+    if not path.exists() or not section:
+        return path.exists()
+    return any(section in node["ids"] for node in tree(path).findall(nodes.Element))
+
+
+def test_a_link_to_a_section_that_is_gone_would_be_found():
+    """The check above knows files and sections."""
+    assert leads_somewhere(README, "docs/user-guide.rst#gates")
+    assert not leads_somewhere(README, "docs/user-guide.rst#no-such-section")
+    assert not leads_somewhere(README, "docs/no-such-file.rst")
 
 
 def test_every_document_is_in_the_index():
@@ -61,16 +78,19 @@ def test_every_document_is_in_the_index():
             for node in tree(index).findall(nodes.reference)
             if "://" not in node.get("refuri", "://")
         }
-        missing = [path.name for path in DOCUMENTS if path.parent.name == "docs" and path not in linked]
+        missing = [path.name for path in DOCUMENTS if path.parent == ROOT / "docs" and path not in linked]
         assert [name for name in missing if name != "index.rst"] == []
 
 
 @documents
 def test_every_path_that_is_named_exists(document):
     """An inline literal that looks like a path of the repository is one."""
-    tops = {path.name for path in ROOT.iterdir()} - {".venv"}
+    tops = {path.name for path in ROOT.iterdir()} - {".venv", "build"}
     named = [text for text in literals(document) if re.fullmatch(r"[\w.]+(/[\w.-]+)+/?", text)]
-    assert [text for text in named if text.split("/")[0] in tops and not (ROOT / text).exists()] == []
+    # Images are named like a folder of ours.
+    images = {f"weighbridge/{path.name}" for path in (ROOT / "dockerfiles").iterdir()}
+    missing = [text for text in named if text.split("/")[0] in tops and not (ROOT / text).exists()]
+    assert [text for text in missing if text not in images] == []
 
 
 # -- commands ---------------------------------------------------------------------------------------------------
@@ -79,7 +99,7 @@ def test_every_path_that_is_named_exists(document):
 def subcommands():
     """Return the sub-commands' parsers by name, and the flags that stand before them."""
     parser = build_parser()
-    action = next(action for action in parser._actions if hasattr(action, "choices") and action.choices)
+    action = next(action for action in parser._actions if isinstance(action.choices, dict))
     return action.choices, set(parser._option_string_actions)
 
 
@@ -99,13 +119,21 @@ def refused(program, words):
     known = set(build_worker_parser()._option_string_actions) if program == "bench-worker" else before
     name = None
     for word in words:
-        if word.startswith("-") and len(word) > 1 and word != "--":
+        if word == "--":
+            break  # what follows is another program's
+        if word.startswith("-") and len(word) > 1:
             if word.split("=")[0] not in known:
                 return f"{program} {name or ''} has no {word}"
         elif program == "bench-master" and name is None and re.fullmatch(r"[a-z][a-z-]+", word):
             if word not in commands:
                 return f"bench-master has no {word}"
             name, known = word, before | set(commands[word]._option_string_actions)
+            members = commands[word].sub_commands()
+        elif program == "bench-master" and name is not None and members:
+            if word in members:
+                name, known, members = f"{name} {word}", before | set(members[word]._option_string_actions), {}
+            elif re.fullmatch(r"[a-z][a-z-]+", word):
+                return f"bench-master {name} has no {word}"
     return None
 
 
@@ -119,6 +147,9 @@ def test_a_wrong_flag_would_be_found():
     """The check above knows the sub-commands apart, and does not take a flag of one for that of another."""
     assert refused("bench-master", ["run-scenario", "-f", "x", "--noop"]) is None
     assert refused("bench-master", ["report-scenario", "--noop"]) == "bench-master report-scenario has no --noop"
+    assert refused("bench-master", ["archive", "list", "--tag", "x"]) is None
+    assert refused("bench-master", ["archive", "list", "--dry-run"]) == "bench-master archive list has no --dry-run"
+    assert refused("bench-master", ["archive", "lst"]) == "bench-master archive has no lst"
     assert refused("bench-master", ["run-scenari"]) == "bench-master has no run-scenari"
     assert refused("bench-worker", ["--zmq-host", "h", "--nonsense"]) == "bench-worker  has no --nonsense"
 
@@ -128,8 +159,10 @@ def test_a_flag_that_stands_alone_exists(document):
     """An inline literal that begins with two dashes is a flag of one of our programs or scripts."""
     commands, before = subcommands()
     known = before | set(build_worker_parser()._option_string_actions)
-    known |= {flag for parser in commands.values() for flag in parser._option_string_actions}
-    scripts = "".join(path.read_text() for path in (ROOT / "script").iterdir() if path.is_file())
+    members = [member for parser in commands.values() for member in parser.sub_commands().values()]
+    known |= {flag for parser in (*commands.values(), *members) for flag in parser._option_string_actions}
+    folders = [ROOT / "script", *([ROOT / "benchmarks"] if document.parent.name == "benchmarks" else [])]
+    scripts = "".join(path.read_text() for folder in folders for path in folder.iterdir() if path.is_file())
     known |= set(re.findall(r"--[a-z-]+", scripts)) | {"--report-checkpoints"}  # the last one is sysbench's
     alone = [shlex.split(text)[0].split("=")[0] for text in literals(document) if re.match(r"--[a-z]", text)]
     assert [flag for flag in alone if flag not in known] == []
@@ -249,6 +282,7 @@ ALLOWED = {
     "workloads": {"workloads", "bench_common"},
     "bench_master": {"bench_master", "bench_common", "workloads"},
     "bench_worker": {"bench_worker", "bench_common", "workloads"},
+    "weighbridge": {"weighbridge", "bench_common", "bench_master"},
 }
 ENGINES = {"bench_worker.engines.noop"}
 """What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
@@ -297,7 +331,7 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
 
 
 NAMED_ENGINES = {
-    "bench_master/bucketbench/schema.py": "the drivers of another tool are translated to engines",
+    "bench_master/dialects/bucketbench.py": "the drivers of another tool are translated to engines",
     "bench_master/fleet/launchers/docker_swarm.py": "it runs the program `docker`",
 }
 """The modules of the master that have the name of an engine as a string, and why."""

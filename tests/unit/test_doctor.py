@@ -5,14 +5,16 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from recorded_host import RecordedHostFiles
 
 import bench_worker.doctor
+from bench_common.requirements import DoctorNeeds
 from bench_master.commands import doctor as command
-from bench_master.commands.fleet_options import InventoryOptions
+from bench_master.options.fleet import InventoryOptions
 from bench_worker.doctor import CHECKS, Check, HostSnapshot, Level, capture, run_checks
-from bench_worker.doctor.base import listening_ports, ok
+from bench_worker.doctor.base import _packages, _tools, listening_ports, ok
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import DiskSpace, read_processes
 from bench_worker.host.sampler import COLUMNS
@@ -68,6 +70,7 @@ def scene_of(changes=None, *, after=None, spaces=None, **fields):
         "tools": lambda: {"sysbench": ["sysbench-cpu"]},
         "which": lambda program: f"/usr/bin/{program}",
         "writable": lambda directory: True,
+        "priority_allowed": lambda: True,
         "python_version": "3.11.2",
     }
     return replace(scene, **{**known, **fields})
@@ -145,6 +148,13 @@ def test_a_port_with_a_listener_is_taken():
     (finding,) = found("ports", scene_of(listening=lambda: {22, 13577}))
     assert (finding.level, finding.value) == (Level.WARNING, "13577")
     assert "ss -ltnp" in finding.advice
+
+
+def test_stamps_without_priority_are_a_note():
+    """The timing error grows with the load then, and the advice names the capability."""
+    (finding,) = found("stamps", scene_of(priority_allowed=lambda: False))
+    assert (finding.level, finding.value) == (Level.NOTE, "normal")
+    assert "CAP_SYS_NICE" in finding.advice
 
 
 def test_connection_on_a_port_does_not_take_it():
@@ -235,6 +245,21 @@ def test_missing_tool_names_the_workloads():
     assert "sysbench-cpu" in finding.finding
 
 
+def test_the_advice_names_packages_that_exist():
+    """A program's package may have another name: there is no package ab, nor one mariadbd."""
+    tools, packages = _tools(), _packages()
+    missing = found("tools", scene_of(which=lambda _: None, tools=lambda: tools, packages=lambda: packages))
+    advice = {str(finding.value): finding.advice for finding in missing}
+    for program, package in {"ab": "apache2-utils", "mariadbd": "mariadb-server", "mbw": "mbw"}.items():
+        assert advice[program].startswith(f"apt-get install {package} ")
+
+
+def test_what_else_runs_on_the_host_comes_first():
+    """Findings of one level begin with load and neighbours: they are the first to look at."""
+    checks = list(dict.fromkeys(finding.check for finding in run_checks(scene_of())))
+    assert checks[:4] == ["load", "processes", "containers", "steal"]
+
+
 def test_a_tool_that_no_archive_has_comes_with_advice_of_its_own():
     """Nobody is told to install a package that does not exist, or warned of what cannot be helped."""
     advice = {"sysbench": "take it from elsewhere"}
@@ -293,15 +318,15 @@ FINDINGS = [
 ]
 
 
-def run_doctor(monkeypatch, findings, *, quiet=False, form="text"):
+def run_doctor(monkeypatch, findings, *, quiet=False, form="text", file=None):
     asked = []
 
-    def ask_worker(*flags):
+    def ask_worker(*flags, **_):
         asked.extend(flags)
         return findings
 
     monkeypatch.setattr(command, "query_worker", ask_worker)
-    options = command.Options(InventoryOptions(), directory=("/srv",), format=form, quiet=quiet)
+    options = command.Options(InventoryOptions(), file=file, directory=("/srv",), format=form, quiet=quiet)
     return command.run(options), asked
 
 
@@ -317,6 +342,38 @@ def test_table_fits_80_columns_and_puts_problems_first(monkeypatch, capsys):
     assert lines[-1] == "Not fit to measure: 1 problem to fix first."
     assert asked[:2] == ["--doctor", "--doctor-port"]
     assert asked[-2:] == ["--doctor-directory", "/srv"]
+
+
+def test_a_scenario_limits_the_check_to_what_it_needs(monkeypatch, capsys, tmp_path):
+    """With -f, engines and programs of other scenarios are left out, and what this one lacks is a problem."""
+    file = tmp_path / "x.yaml"
+    file.write_text("name: a\nengines: [docker, native]\njob: {workload: sysbench-oltp, params: {}}\nrepeats: 1\n")
+    findings = [
+        {"check": "load", "level": "ok", "finding": "load average 0.00", "advice": "", "value": 0.0},
+        {"check": "engine", "level": "ok", "finding": "native 1", "advice": "", "value": "native"},
+        {"check": "engine", "level": "note", "finding": "docker: no socket", "advice": "start it", "value": "docker"},
+        {"check": "engine", "level": "warning", "finding": "podman: none", "advice": "install", "value": "podman"},
+        {"check": "engine", "level": "note", "finding": "only one engine can be used", "advice": "x", "value": 1},
+        {"check": "tools", "level": "ok", "finding": "sysbench: /bin/x", "advice": "", "value": "/bin/x"},
+        {
+            "check": "tools",
+            "level": "note",
+            "finding": "mariadbd is not on PATH: ",
+            "advice": "y",
+            "value": "mariadbd",
+        },
+        {"check": "tools", "level": "warning", "finding": "mbw is not on PATH: ", "advice": "z", "value": "mbw"},
+    ]
+    status, _ = run_doctor(monkeypatch, findings, form="json", file=str(file))
+    shown = [(one["level"], one["value"]) for one in json.loads(capsys.readouterr().out)]
+    assert shown == [
+        ("ok", 0.0),
+        ("ok", "native"),
+        ("problem", "docker"),
+        ("ok", "/bin/x"),
+        ("problem", "mariadbd"),
+    ]
+    assert status == 3
 
 
 @pytest.mark.parametrize(
@@ -353,3 +410,40 @@ def test_page_knows_every_check_and_column():
     """docs/doctor.rst says of every check when it is grave, and of every column of a sample what it means."""
     page = (Path(__file__).parents[2] / "docs" / "doctor.rst").read_text()
     assert [name for name in (*(check.name for check in CHECKS), *COLUMNS) if f"``{name}``" not in page] == []
+
+
+def test_what_a_scenario_needs_and_an_engine_lacks_is_a_problem():
+    """Of the usable engines alone; without a scenario, or where nothing is missing, the check says ok."""
+    asked = []
+
+    def missing(usable):
+        asked.append(list(usable))
+        return ["engine one: image 'x' is not on this host"]
+
+    (one,) = found("requirements", scene_of(requirements=2, missing=missing))
+    assert (one.level, one.finding) == (Level.PROBLEM, "engine one: image 'x' is not on this host")
+    assert asked == [["one", "two"]]
+    for scene in (scene_of(), scene_of(requirements=2, missing=lambda _usable: [])):
+        (one,) = found("requirements", scene)
+        assert one.level == Level.OK
+
+
+def test_less_disk_than_the_jobs_take_is_a_problem():
+    """Where an engine keeps what they write; a stats file is small."""
+    findings = found("disk space", scene_of(needed_bytes=60 * GIB))
+    assert [(one.level, one.finding) for one in findings] == [
+        (Level.OK, "/srv: 50 GiB free"),
+        (Level.PROBLEM, "/var/lib/one: 50 GiB free, and the jobs of the scenario take about 60 GiB"),
+    ]
+
+
+def test_the_needs_of_a_scenario_travel_to_the_worker():
+    """Images and networks of its containers by engine, each once, and the disk that its jobs take."""
+    needs = command.scenario_needs("vm-docker-bench/oltp")
+    assert needs is not None
+    flag, text = needs.flags
+    assert flag == "--doctor-needs"
+    sent = msgspec.json.decode(text, type=DoctorNeeds)
+    assert {need.image for need in sent.requirements} >= {"weighbridge/mariadb"}
+    assert len(sent.requirements) == len(set(sent.requirements))
+    assert sent.disk_bytes > GIB / 10

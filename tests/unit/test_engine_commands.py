@@ -6,6 +6,7 @@ import json
 import pytest
 
 from bench_common.cli import read_options
+from bench_master.cli import run_command_line
 from bench_master.commands import cleanup_containers, list_engines
 
 USABLE = {
@@ -106,9 +107,30 @@ def test_a_leftover_that_stays_against_our_will_is_an_infrastructure_failure(mon
 
 def test_the_switches_reach_the_worker(monkeypatch, capsys):
     """A dry run of one run is asked for as such."""
-    status, asked = run(cleanup_containers, monkeypatch, [], "--dry-run", "--run", "r9", "--format", "json")
-    assert (status, asked) == (0, ("--cleanup-containers", "--dry-run", "--run=r9"))
-    assert json.loads(capsys.readouterr().out) == []
+    rows = [row("listed")]
+    status, asked = run(cleanup_containers, monkeypatch, rows, "--dry-run", "--run", "r9", "--format", "json")
+    assert (status, asked) == (0, ("--cleanup-containers", "--run=r9", "--dry-run"))
+    assert json.loads(capsys.readouterr().out) == rows
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected", "status"),
+    [
+        ("zzz", "--run zzz: there is no such run; runs with leftovers here: 0123456789ab", 2),
+        ("0123456789ba", "run 0123456789ba is unknown here, or left nothing (did you mean '0123456789ab'?)", 0),
+    ],
+)
+def test_the_clean_up_of_an_unknown_run_says_so(monkeypatch, capsys, asked, expected, status):
+    """With the runs that did leave something; what cannot be the id of a run is a usage error."""
+
+    def worker(*flags, **_):
+        return [] if f"--run={asked}" in flags else [row("listed", run_id="0123456789ab")]
+
+    monkeypatch.setattr(cleanup_containers, "query_worker", worker)
+    assert run_command_line(["cleanup-containers", "--run", asked]) == status
+    printed = capsys.readouterr()
+    assert expected in printed.err
+    assert printed.out == ("" if status else "nothing was left behind\n")
 
 
 def test_nothing_left_behind_is_said(monkeypatch, capsys):

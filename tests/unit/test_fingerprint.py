@@ -235,6 +235,20 @@ def test_facts_are_written_for_people(name, value, expected):
     assert format_fact(name, value) == expected
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("Name:\tpython\nCapEff:\t000001fffeffffff\n", "allowed"),
+        ("CapEff:\t00000000a80425fb\n", "refused"),
+        ("Name:\tpython\n", None),
+    ],
+    ids=["root", "in a container", "hidden"],
+)
+def test_who_may_have_real_time_priority(status, expected):
+    """The capability says how exact ends can be stamped under load."""
+    assert fingerprint(RecordedHostFiles({"/proc/self/status": status})).get("real_time_priority") == expected
+
+
 def test_worker_answers_with_its_fingerprint(capsys):
     """`bench-worker --fingerprint` prints one JSON object with this host's facts."""
     assert run_command_line(["--fingerprint"]) == 0

@@ -5,34 +5,53 @@ import csv
 import errno
 import hashlib
 import re
+import subprocess
+import sys
+import threading
 import zipfile
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
+from time import monotonic
 
+import gevent
 import paramiko
 import pytest
 
+from bench_common import keys
 from bench_common.cli import read_options
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.keys import KeyProvisioner, read_worker_key
+from bench_common.keys import KeyProvisioner, parse_allow_list, read_worker_key
 from bench_master.cli import build_parser, run_command_line
 from bench_master.commands import start_workers
-from bench_master.commands.fleet_options import exit_code_for, launch_spec, print_outcomes, stop_all
 from bench_master.commands.list_workers import build_rows, format_clock
 from bench_master.fleet import wheels
 from bench_master.fleet.inventory import parse_inventory
 from bench_master.fleet.known_hosts import KnownHosts
+from bench_master.fleet.launchers import base
 from bench_master.fleet.launchers.base import (
     FAILED,
     STARTED,
+    HostProgress,
     LaunchSpec,
     WorkerOutcome,
     collect_outcomes,
     run_parallel,
 )
+from bench_master.fleet.launchers.ssh import SshLauncher
+from bench_master.fleet.progress import (
+    SILENCE_S,
+    FleetProgress,
+    HostActivity,
+    describe_activities,
+    exit_code_for,
+    print_outcomes,
+    stop_all,
+)
 from bench_master.fleet.remote_host import _select_python
 from bench_master.fleet.ssh import HostError
-from bench_master.fleet.wheels import PythonPlatform, Wheelhouse, required_distributions
+from bench_master.fleet.wheels import PythonPlatform, WheelBundle, Wheelhouse, required_distributions
+from bench_master.options.fleet import launch_spec
 from bench_master.run.discovery import DiscoveredWorker
 
 SMALL = "zope.event"
@@ -90,6 +109,144 @@ def test_the_same_content_is_the_same_bundle(small, tmp_path):
     other = Wheelhouse(tmp_path / "other").bundle_for(PythonPlatform.current())
     assert one.identity == other.identity
     assert [wheel.sha256 for wheel in one.wheels] == [wheel.sha256 for wheel in other.wheels]
+
+
+def test_a_host_with_an_index_gets_this_project_alone(tmp_path, monkeypatch):
+    """Less than 5 MB; the rest as exact requirements. What no index has is sent: a package from a folder, too."""
+    here = PythonPlatform.current()
+    bundle = Wheelhouse(tmp_path).project_bundle_for(here)
+    assert [wheel.name.split("-")[0] for wheel in bundle.wheels] == ["weighbridge"]
+    assert sum(wheel.size_bytes for wheel in bundle.wheels) < 5_000_000
+    wanted = {f"{dist.name}=={dist.version}" for dist in required_distributions()}
+    assert wanted - set(bundle.pins) == {pin for pin in wanted if pin.startswith(("weighbridge==", "pip=="))}
+    assert set(bundle.pins) <= wanted
+    assert Wheelhouse(tmp_path).project_bundle_for(here).identity == bundle.identity
+    assert Wheelhouse(tmp_path).project_bundle_for(replace(here, soabi="x")).identity != bundle.identity
+    assert Wheelhouse(tmp_path, tmp_path).project_bundle_for(here) is None
+
+    class FromFolder:
+        name, version, files = "my-engines", "1", ()
+
+        def read_text(self, name):
+            return "{}" if name == "direct_url.json" else None
+
+    monkeypatch.setattr(wheels, "required_distributions", lambda: [FromFolder()])
+    with pytest.raises(InfrastructureError, match=r"package my-engines .* not installed from a wheel"):
+        Wheelhouse(tmp_path).project_bundle_for(here)
+
+
+class Remote:
+    """A host with or without a pip, which may fail, and with installations."""
+
+    python, python_platform = "/usr/bin/python3", PythonPlatform.current()
+
+    def __init__(self, *, pip=True, fails=False, installed=(), stands_for=()):
+        self.has_pip, self.fails, self.installed, self.stands_for = pip, fails, installed, stands_for
+        self.got = []
+
+    def has(self, bundle):
+        return bundle.identity in self.installed
+
+    def has_whole(self, bundle):
+        return bundle.identity in self.stands_for
+
+    def upload_bytes(self, bundle):
+        return 1_000_000 if bundle.pins else 37_000_000
+
+    def install(self, bundle, *, stands_for="", on_sent):
+        on_sent(self.upload_bytes(bundle))
+        self.got.append((bundle.identity, stands_for))
+        if bundle.pins and self.fails:
+            raise HostError("No matching distribution found for numpy==9")
+
+
+@pytest.mark.parametrize(
+    ("settings", "remote", "got", "told"),
+    [
+        ("", {}, [("small", "")], ["1.0 MB to send; the rest comes from the index of its own pip"]),
+        ("", {"pip": False}, [("whole", "small")], ["37.0 MB to send; everything that it needs"]),
+        ("index: false", {}, [("whole", "")], ["37.0 MB to send"]),
+        ("", {"installed": ["small"]}, [], []),
+        ("", {"installed": ["whole"], "stands_for": ["small"]}, [], []),
+        ("", {"installed": ["older"], "stands_for": ["small"]}, [("whole", "small")], ["37.0 MB to send"]),
+        (
+            "",
+            {"fails": True},
+            [("small", ""), ("whole", "small")],
+            ["1.0 MB to send", "cannot install the rest, so everything is sent: No matching distribution", "37.0 MB"],
+        ),
+    ],
+)
+def test_what_is_sent_to_a_host(tmp_path, monkeypatch, settings, remote, got, told):
+    """This project where the host's pip gets the rest, else everything, which is said; a failure is not repeated."""
+    (host,) = hosts_of(f"hosts: {{a: {{{settings}}}}}")
+    launcher = SshLauncher(spec_with_keys_in(tmp_path))
+    wheelhouse = launcher.launch_spec.wheelhouse
+    monkeypatch.setattr(wheelhouse, "project_bundle_for", lambda _: WheelBundle("small", (), ("numpy==9",)))
+    monkeypatch.setattr(wheelhouse, "bundle_for", lambda _: WheelBundle("whole", ()))
+    lines = []
+
+    class Progress(HostProgress):
+        def __call__(self, host, doing):
+            lines.append(doing)
+
+    there = Remote(**remote)
+    identity = launcher._ensure_installed(host, there, Progress())
+    assert there.got == got
+    assert identity == (got[-1][0] if got else there.installed[0])
+    assert lines[0] == "packing this installation"
+    assert [part for part in told if not any(part in line for line in lines)] == []
+    assert len(lines) == 1 + len(told)
+
+
+def test_what_hosts_are_at_is_told_with_bytes_and_time_to_go(capsys):
+    """For each of a few hosts, in one line for many; nothing about those that are through."""
+    sending = HostActivity("installing (x)", 10.0, 10_000_000, 40_000_000)
+    assert sending.text(12.0) == "10.0 of 40.0 MB sent, 6 s to go"
+    assert HostActivity("x", 10.0, 0, 40_000_000).text(12.0) == "0.0 of 40.0 MB sent"
+    assert (
+        HostActivity("x", 10.0, 5_000_000, 5_000_000).text(19.0) == "5.0 MB sent, installing with pip, for 9 s in all"
+    )
+    assert describe_activities({"a": HostActivity("connecting", 9.0)}, 12.0) == [("a", "connecting, for 3 s")]
+    many = {f"h{number}": sending for number in range(4)} | {"a": HostActivity("connecting", 9.0)}
+    summary = "5 hosts at work; installing on 4: 40.0 of 160.0 MB sent, 6 s to go; connecting: 1"
+    assert describe_activities(many, 12.0) == [("", summary)]
+    progress = FleetProgress(parse_inventory("hosts: {a: , b: }", "h", ("ssh",)), quiet=False)
+    with progress.watching():
+        progress("a", "connecting")
+        progress("b", "connecting")
+        progress.ended("b")
+        progress._told_at -= SILENCE_S
+        with gevent.Timeout(20):
+            while monotonic() - progress._told_at >= SILENCE_S:
+                gevent.sleep(0.002)
+    assert [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()] == [
+        "a  connecting",
+        "b  connecting",
+        "a  connecting, for 0 s",
+    ]
+
+
+def test_hosts_are_handled_side_by_side(monkeypatch):
+    """As many at once as the width allows, and each is told when it is through."""
+    monkeypatch.setattr(base, "MAX_PARALLEL", 3)
+    together, at_once, most, ended = threading.Barrier(3), [], [], []
+
+    class Progress(HostProgress):
+        def ended(self, host):
+            ended.append(host)
+
+    def action(host):
+        at_once.append(host.name)
+        most.append(len(at_once))
+        together.wait(20)
+        at_once.remove(host.name)
+        return host.name
+
+    hosts = hosts_of("hosts: {a: , b: , c: , d: , e: , f: }")
+    assert run_parallel(hosts, action, Progress()) == {name: name for name in "abcdef"}
+    assert max(most) == 3
+    assert sorted(ended) == list("abcdef")
 
 
 def test_a_package_in_editable_mode_is_refused(tmp_path, monkeypatch):
@@ -431,3 +588,27 @@ def test_one_boot_is_one_clock():
     """There is nothing to compare."""
     assert present("a", boot_id="here").clock("here") == (0, 0)
     assert format_clock((0, 0)) == "same host"
+
+
+def test_several_masters_make_the_keys_of_one_inventory_at_once(tmp_path):
+    """Each finds the key and its line, or neither: a key without its line would pass for one that was revoked."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom bench_common.keys import KeyProvisioner\n"
+        "for number in range(12):\n    KeyProvisioner(Path(sys.argv[1])).worker(f'here-{number}')\n"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, tmp_path / "keys"], stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+    assert ended == [("", 0)] * 4
+    assert len(parse_allow_list((tmp_path / "keys/authorized_workers").read_text("ascii"), "list")) == 12
+
+
+def test_a_process_that_never_leaves_the_keys_is_named(tmp_path, monkeypatch):
+    """Nobody waits for it for ever."""
+    monkeypatch.setattr(keys, "LOCK_TIMEOUT_S", 0.05)
+    held, other = KeyProvisioner(tmp_path / "keys"), KeyProvisioner(tmp_path / "keys")
+    with held._alone(), pytest.raises(UsageError, match="another process has been making keys here"):
+        other.master()
+    other.master()

@@ -99,6 +99,7 @@ def test_a_message_cannot_steer_the_terminal():
 def test_a_noun_agrees_with_its_number():
     """One trial, but no trials and two trials."""
     assert [plural(count, "trial") for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert plural(2, "series") == "2 series"
 
 
 def test_a_table_gives_way_in_order():
@@ -158,3 +159,13 @@ def test_a_share_is_shown_in_percent():
     assert [format_share(value) for value in (0.014, 0.136, 1.6, float("inf"), None)] == [
         "1.4 %", "13.6 %", "2.60 times", "-", "-",
     ]  # fmt: skip
+
+
+def test_a_column_that_says_nothing_is_left_out():
+    """Where each row has a zero or a dash in it; other columns stay, whatever is in them."""
+    columns = [Column("name", left=True), Column("lost", optional=True), Column("p", optional=True), Column("n")]
+    rows = [["a", "0", "-", "0"], ["b", "0", "0.0", "0"]]
+    assert fit_table(columns, rows) == ["  name  n", "  a     0", "  b     0"]
+    rows[1][1] = "2"
+    assert fit_table(columns, rows)[0].split() == ["name", "lost", "n"]
+    assert fit_table(columns, [])[0].split() == ["name", "lost", "p", "n"]

@@ -13,12 +13,12 @@ from bench_master import cli as master
 from bench_worker import cli as worker
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("bench_common", "bench_master", "bench_worker", "workloads")
+PACKAGES = ("bench_common", "bench_master", "bench_worker", "weighbridge", "workloads")
 PATHS = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
 
 EDGE = ("bench_common/cli.py", "bench_master/cli.py", "bench_worker/cli.py")
-GLOBAL = {"help", "version", "debug", "quiet", "verbose"}
+GLOBAL = {"help", "version", "debug", "quiet", "verbose", "color", "no_pager"}
 """Options of every command: those that need them have a field, the others do not."""
 
 
@@ -26,14 +26,14 @@ def test_argparse_stays_at_the_edge():
     """Only the command lines import argparse, and a program that runs in a guest by itself."""
     imports = re.compile(r"^\s*(import|from) argparse\b", re.MULTILINE)
     users = {name for name, text in SOURCES.items() if imports.search(text)}
-    places = ("bench_master/commands/", "bench_worker/queries/")
+    places = ("bench_master/commands/", "bench_master/options/", "bench_worker/queries/")
     assert {name for name in users if not name.startswith(places)} == {*EDGE, "workloads/blogload_program.py"}
 
 
 def test_no_command_sees_a_namespace():
     """What argparse found is a dataclass before a command runs; the action of --resume belongs to the parser."""
     users = {name for name, text in SOURCES.items() if "argparse.Namespace" in text}
-    assert users <= {*EDGE, "bench_master/commands/run_options.py", "workloads/blogload_program.py"}
+    assert users <= {*EDGE, "bench_master/options/run.py", "workloads/blogload_program.py"}
 
 
 def arguments_of(parser):
@@ -57,14 +57,25 @@ def fields_of(kind):
     return names, required
 
 
-@pytest.mark.parametrize("command", master.all_commands(), ids=lambda command: command.NAME)
+SINGLE = master.single_commands()
+
+
+def parser_of(words):
+    """Return the parser of a sub-command, which may be a member of a group."""
+    parser = master.build_parser(words.split()[:1])
+    for word in words.split():
+        parser = parser.sub_commands()[word]
+    return parser
+
+
+@pytest.mark.parametrize("command", SINGLE)
 def test_every_argument_of_a_command_is_a_field_of_its_options(command):
-    """An argument without a field would be ignored, and a field without an argument never be set."""
-    parsers = next(action.choices for action in master.build_parser()._actions if action.choices)
-    arguments = arguments_of(parsers[command.NAME])
-    names, required = fields_of(command.Options)
+    """An argument without a field would be ignored, and a field without an argument or a default never be set."""
+    parser = parser_of(command)
+    arguments = arguments_of(parser)
+    names, required = fields_of(SINGLE[command].Options)
     assert arguments <= names
-    assert required - GLOBAL <= arguments
+    assert required - GLOBAL <= arguments | parser._defaults.keys()
 
 
 def test_every_argument_of_the_worker_is_a_field():

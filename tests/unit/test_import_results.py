@@ -41,12 +41,12 @@ def imported(tmp_path):
 
 
 def test_a_text_is_prepended_to_each_run(tmp_path):
-    """``--before-each`` supplies what is missing in the outputs, such as a tool's version."""
+    """``--before-each`` supplies what is missing in the outputs, such as a tool's version; a note is no such line."""
     head, log, stats = tmp_path / "head.txt", tmp_path / "log.txt", tmp_path / "out.stats.gz"
     head.write_text("a note from elsewhere\n")
     log.write_text(GOOD + GOOD)
     argv = [*IMPORT, "--environment", "control", "--engine", "docker", "-s", str(stats), "--before-each", str(head)]
-    assert run_command_line([*argv, str(log)]) == 0
+    assert run_command_line([*argv, str(log)]) == 3
     outputs = [record for block in StatsFile(stats).blocks({"outputs"}) for record in block.body]
     assert [record.stdout.decode().splitlines()[0] for record in outputs] == ["a note from elsewhere"] * 2
 
@@ -261,3 +261,13 @@ def test_files_without_a_run_are_reported_one_by_one(tmp_path, capsys):
     assert f"{empty}: no run of sysbench-cpu in this file\n" in stderr
     assert f"{other}: 1 output skipped, not a run of sysbench-cpu: line 3: this is what fileio prints" in stderr
     assert "1 run imported\n" in stderr
+
+
+def test_an_import_of_failed_runs_only_is_no_success(tmp_path, capsys):
+    """The file is written, for its errors; neither the import nor its report is a success."""
+    log, stats = tmp_path / "log.txt", tmp_path / "out.stats.gz"
+    log.write_text(f"{GOOD[:300]}\nKilled\n")
+    argv = [*IMPORT, "--environment", "control", "--engine", "docker", "-s", str(stats), str(log)]
+    assert run_command_line(argv) == 3
+    assert "every run failed" in capsys.readouterr().err
+    assert run_command_line(["report-scenario", "-s", str(stats), "-q"]) == 3

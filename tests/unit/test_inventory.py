@@ -206,6 +206,6 @@ def test_the_example_of_the_documentation_is_an_inventory():
     """Its hosts are those that the text around it speaks of."""
     text = FLEET.read_text("utf-8").split("``hosts.yaml``::\n")[1].split("One command")[0]
     hosts = read("\n".join(line[3:] for line in text.splitlines()))
-    assert len(hosts) == 9
-    assert hosts["guest2"].login.jump == hosts["gate"].login
+    assert len(hosts) == 8
+    assert (hosts["guest2"].login.jump.address, hosts["guest2"].login.jump.user) == ("gate.example.org", "bench")
     assert hosts["blade03"].login.address == "10.0.0.13"

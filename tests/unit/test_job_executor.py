@@ -1,6 +1,7 @@
 """The crew: orders in, reports out, whatever an engine does. On a fake engine, without sockets."""
 
 from time import monotonic_ns
+from types import SimpleNamespace
 
 import gevent
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
 from bench_common.messages import RESULTS
+from bench_common.object_job import Objects, SizeClass, Sizes
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.run.results import to_rows, unpack_results
@@ -123,7 +125,7 @@ class Scene:
         return [unpack_results(message, [self.operations], [0]) for message in messages]
 
     def rows(self):
-        return [to_rows([batch], 0, 0) for batch in self.batches()]
+        return [to_rows([batch], [0], [0]) for batch in self.batches()]
 
     def outcomes(self):
         rows = [row for jobs, _ in self.rows() for row in jobs[["ticket", "outcome"]].tolist()]
@@ -171,6 +173,20 @@ def test_an_exit_code_is_a_failure(what, code):
     operation, kind, message = scene.errors()[0]
     assert (operation, kind) == (what, "exit-code")
     assert f"exit code {code}" in message
+
+
+def test_the_error_of_a_command_has_the_line_that_says_why():
+    """The first line that looks like an error, and the last; of a long line both ends."""
+    why = "mysqld: Can't create directory '/srv/" + "x" * 600 + "/' (OS errno 13 - Permission denied)"
+    stderr = f"[Note] starting\n{why}\n[ERROR] Aborting\nexit status 65\n".encode()
+    behave = {"exec": lambda _: OperationResult(1, 2, exit_code=65, stderr=stderr)}
+    scene = Scene("create", "exec", "remove", behave=behave)
+    scene.order(1)
+    scene.settle()
+    ((_, _, message),) = scene.errors()
+    assert message.startswith("exec: exit code 65")
+    assert ": mysqld: Can't create directory '/srv/x" in message
+    assert message.endswith("/' (OS errno 13 - Permission denied) / exit status 65")
 
 
 def test_a_command_that_was_told_to_end_has_not_failed():
@@ -457,3 +473,20 @@ def test_jobs_that_have_not_arrived_can_be_called_off():
     scene.crew.abort()
     assert scene.crew.idle
     assert scene.outcomes() == {0: Outcome.ABORTED, 1: Outcome.ABORTED}
+
+
+@pytest.mark.parametrize(("end", "asked"), [("release", ["clear"]), ("close", ["leave"])])
+def test_only_the_end_of_the_run_deletes_the_objects_of_other_workers(end, asked):
+    """Who leaves a run that goes on leaves those alone."""
+    told = []
+    objects = SimpleNamespace(
+        define=lambda *_: None, clear=lambda: told.append("clear"), leave=lambda: told.append("leave")
+    )
+    assignment = RunContext("run", "w", 1, noop=False, keep=False, allow_host_mounts=False)
+    outbox = Outbox(1, lambda _frame: True)
+    crew = JobExecutor(assignment, outbox, lambda _name, options: FakeEngine(options), open_objects=lambda: objects)
+    mix = (("create", 1.0),)
+    job = Objects((SizeClass("tiny", Sizes("fixed", 1, 1), mix),))
+    crew.define(Treatment(0, {}, None, "swift", job))
+    getattr(crew, end)()
+    assert told == asked

@@ -9,7 +9,8 @@ import pytest
 
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.records import ErrorRecord, Outcome
-from bench_master.progress.view import HostRow
+from bench_master.progress.live import _counts
+from bench_master.progress.view import HostRow, final_line
 from bench_master.run import live_stats as live_stats_module
 from bench_master.run.live_stats import JOB, LiveStats
 
@@ -25,7 +26,7 @@ class Trial:
     block: int = 0
 
 
-def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10):
+def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10, optional=()):
     return LiveStats(
         ["engine=docker", "engine=native"],
         [["create", "start"], ["start"]],
@@ -33,6 +34,7 @@ def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10):
         scenario="quickstart",
         planned=planned,
         started_ns=0,
+        optional=optional,
     )
 
 
@@ -69,6 +71,28 @@ def test_each_outcome_is_counted_at_once():
     stats.jobs(jobs(1, outcome=Outcome.ABORTED))
     now = stats.snapshot(SECOND)
     assert (now.done, now.failed, now.lost, now.aborted, now.finished) == (3, 1, 2, 1, 7)
+
+
+def test_left_out_jobs_of_optional_treatments_did_not_fail():
+    """As in the report: while every failure is for want of an image or a tool, and none of the jobs is done."""
+    stats = live_stats_of(optional=[1])
+    stats.errors([ErrorRecord(0, 1, 1, "create", "image-missing", "no image")] * 2)
+    stats.errors([ErrorRecord(0, 0, 0, "create", "image-missing", "no image")])
+    stats.jobs(jobs(1, 1, treatment=1, trial=1, outcome=Outcome.FAILED))
+    stats.jobs(jobs(1, outcome=Outcome.FAILED))
+    now = stats.snapshot(SECOND)
+    assert (now.failed, now.left_out, now.finished) == (1, 2, 3)
+    assert [(row.count, row.left_out) for row in now.errors] == [(1, False), (2, True)]
+    assert final_line(now).endswith("0 done, 1 failed, 2 left out (optional)")
+    assert "1 failed   2 left out (optional)" in _counts(now).plain
+    stats.jobs(jobs(1, treatment=1, trial=1))
+    now = stats.snapshot(SECOND)
+    assert (now.failed, now.left_out, now.finished) == (3, 0, 4)
+    assert [(row.count, row.left_out) for row in now.errors] == [(3, False)]
+    stats = live_stats_of(optional=[1])
+    stats.errors([ErrorRecord(0, 1, 1, "start", "exit-code", "exit code 1")])
+    stats.jobs(jobs(1, treatment=1, trial=1, outcome=Outcome.FAILED))
+    assert stats.snapshot(SECOND).left_out == 0
 
 
 def test_rows_go_to_their_own_treatment_and_operation():

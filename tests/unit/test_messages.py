@@ -237,7 +237,7 @@ def test_no_clock_that_a_heartbeat_can_report_makes_results_overflow(sent, offse
     host = WorkerHost("w", "h", "e", 1, same_clock=False, uncertainty_ns=UNKNOWN_UNCERTAINTY_NS)
     host.estimate_offset(beat.sent_ns, 1 << 50)
     host.update_offset(beat, 1 << 50)
-    jobs, operations = to_rows([batch], 0, host.offset_ns)
+    jobs, operations = to_rows([batch], [0], [host.offset_ns])
     assert int(jobs["start_ns"][0]) == stamp - host.offset_ns == int(operations["start_ns"][0])
     assert abs(int(jobs["start_ns"][0])) < 1 << 62
 

@@ -5,11 +5,12 @@ import io
 import json
 import subprocess
 import sys
+from xml.etree import ElementTree as ET
 
 import msgpack
 import numpy as np
 import pytest
-from builders import S, header, host, job_rows, operation_rows, treatment_wire
+from builders import S, header, host, job_rows, operation_rows, text_formats, treatment_wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +19,9 @@ from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import SampleColumns, pack_jobs, pack_operations, pack_samples
 from bench_master.cli import run_command_line
 from bench_master.commands.report_scenario import write_rate_histogram
-from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.reports import FolderReport, ReportSource, report_named
 
-FORMATS = sorted(report_formats())
+FORMATS = [*text_formats(), "parquet"]  # pictures are made from the same figure as SVG
 WORD = st.sampled_from(["", "native", "job", "\x1b[2J\n", "x" * 300])
 INT = st.integers(-2, 12) | st.sampled_from([-(2**63), 2**31, 2**53, 2**62, 10**18, 2**64 - 1]) | st.integers(0, 12)
 REAL = st.sampled_from([1.5, 0.0, 1e9]) | st.sampled_from([1e308, -1.0, 5e-324, float("nan"), float("inf")])
@@ -176,16 +177,20 @@ def write_every_report(path):
     """Write each format, and the histogram; return the texts by format."""
     texts = {}
     for name in FORMATS:
-        out = io.StringIO()
-        report_named(name).write(ReportSource(StatsFile(path)), out)
-        texts[name] = out.getvalue()
+        report, source, out = report_named(name), ReportSource(StatsFile(path)), io.StringIO()
+        if isinstance(report, FolderReport):
+            report.write_folder(source, path.with_suffix(".folder"))
+        else:
+            report.write(source, out)
+            texts[name] = out.getvalue()
     write_rate_histogram(ReportSource(StatsFile(path)), io.StringIO())
     json.loads(texts["json"])
     json.loads(texts["trace"])
+    ET.fromstring(texts["junit"].encode())
     return texts
 
 
-@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(blocks=st.lists(BLOCKS, max_size=6))
 def test_no_odd_block_makes_a_report_impossible(tmp_path, blocks):
     """Whatever whole blocks a file holds, every format is written; odd ones are named as damage."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench_common.treatment import OpenLoad
-from bench_master.coordinator.trial_scheduler import DRAW_BLOCK, ArrivalSchedule
+from bench_master.coordinator.share import DRAW_BLOCK, ArrivalSchedule
 
 S = 1_000_000_000
 FOR_EVER = 1e30

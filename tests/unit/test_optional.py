@@ -105,3 +105,34 @@ def test_skipped_treatments_are_not_judged():
     assert (both.treatment, both.passed) == ("job=a", True)
     assert only.passed
     assert "was skipped" in only.message
+
+
+def test_a_baseline_that_was_skipped_is_why_there_is_no_verdict(tmp_path):
+    """Also where it was asked for in the report; other treatments that were skipped are the reason if one is left."""
+    labels = [{"engine": "docker"}, {"engine": "podman"}, {"engine": "native"}]
+    path = tmp_path / "a.stats.gz"
+    writer = StatsWriter(path)
+    treatments = [treatment_wire(n, own, ["run"]) | {"optional": n == 0} for n, own in enumerate(labels)]
+    trials = [[n, 0, False] for n in range(3)]
+    writer.put("header", header(treatments, trials, verdicts={"baseline": {"engine": "docker"}, "margin": None}))
+    rows = [{"ticket": ticket_of(n), "treatment": n, "trial": n, "end_ns": MS} for n in range(3)]
+    writer.jobs(job_rows(rows[0] | {"outcome": Outcome.FAILED}, *rows[1:]))
+    writer.errors([ErrorRecord(ticket_of(0), 0, 0, "run", "image-missing", MISSING)])
+    writer.close({"status": "complete", "counts": {"planned": 3, "done": 2, "failed": 1}})
+    reason = f"the baseline engine=docker is optional and was skipped: {MISSING}; provide what it lacks"
+    for name in ("text", "markdown"):
+        out = io.StringIO()
+        write_report(path, out, name)
+        assert f"No verdict: {reason}" in " ".join(out.getvalue().replace("\\", "").split())
+    out = io.StringIO()
+    write_report(path, out, "json")
+    document = json.loads(out.getvalue())
+    assert (document["verdicts"], document["no_verdict"].startswith(reason)) == (None, True)
+
+
+def test_what_was_skipped_is_why_one_treatment_is_left(tmp_path):
+    """A single treatment that ran is compared with nothing, and the report says what it lacked."""
+    out = io.StringIO()
+    write_report(written(tmp_path, ("image-missing", MISSING)), out, "json")
+    said = json.loads(out.getvalue())["no_verdict"]
+    assert said == f"no treatment ran, as engine=docker is optional and was skipped: {MISSING}"

@@ -205,8 +205,8 @@ def test_a_command_of_ones_own_becomes_a_job():
     assert script[3].metrics == one.job.own.metrics
     assert [step.argv for step in preparation_script(one) if step.argv] == [("s", "1")]
     assert job_metrics(one) == {
-        "score": {"unit": "1/s", "direction": "higher"},
-        "p95": {"unit": "1", "direction": ""},
+        "score": {"unit": "1/s", "direction": "higher", "primary": True},
+        "p95": {"unit": "1", "direction": "", "primary": True},
     }
     assert operation_limit_s(script[3], one) == 5.0
     assert job_limit_s(one) < 120
@@ -235,7 +235,7 @@ def test_commands_can_vary():
 def test_exec_has_metrics_too():
     """An `exec` of a life-cycle job declares metrics in its long form."""
     (one,) = load("operations: [run, exec: {command: date, metrics: {n: {regex: '(.)', better: lower}}}, commit]")
-    assert job_metrics(one)["n"] == {"unit": "1", "direction": "lower"}
+    assert job_metrics(one)["n"] == {"unit": "1", "direction": "lower", "primary": True}
     assert "commit_bytes" in job_metrics(one)
     assert job_script(one)[1].metrics == (MetricSource("n", regex="(.)", better="lower"),)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import gevent
 import msgspec
@@ -13,6 +14,7 @@ from recorded_host import RecordedHostFiles
 
 from bench_common.errors import ScenarioError
 from bench_common.records import Outcome
+from bench_common.safe_text import escape_unprintable
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
 from bench_master.analysis.packing import PackingStats
 from bench_master.analysis.report_types import as_json
@@ -287,6 +289,11 @@ def test_a_packing_that_is_called_off_ends_at_once():
 
 @pytest.fixture
 def stats(tmp_path):
+    return packed_run(tmp_path)
+
+
+def packed_run(tmp_path, *, held=650 << 20, befores=(100 << 20, 100 << 20)):
+    """Write a run of two packings, with `held` bytes in use during the holds and `befores` before them."""
     names = ("create", "start", "hold")
     builder = StatsBuilder(
         tmp_path / "run.stats.gz",
@@ -298,11 +305,11 @@ def stats(tmp_path):
         builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial})
         builder.add_jobs({"ticket": trial, "trial": trial, "start_ns": begin, "end_ns": begin + 60 * S})
         packed = {"worker": 0, "trial": trial, "containers": 10 + trial, "full": True, "reason": "6% of memory"}
-        more = {"returned": 5, "hold_s": 20.0, "memory_before": 100 << 20}
+        more = {"returned": 5, "hold_s": 20.0, "memory_before": befores[trial]}
         builder.add("event", {"at_ns": begin + 30 * S, "kind": "packed", **packed, **more})
         builder.add("event", {"at_ns": begin + 60 * S, "kind": "trial-end", "trial": trial})
     seconds = np.arange(1000, 1170, 5)
-    used = np.where((seconds % 100 >= 30) & (seconds % 100 <= 50), 650 << 20, 100 << 20)
+    used = np.where((seconds % 100 >= 30) & (seconds % 100 <= 50), held, 100 << 20)
     columns = {
         "time_ns": seconds * S,
         "memory_used_bytes": used,
@@ -320,6 +327,31 @@ def report(stats, form):
     out = io.StringIO()
     write_report(stats, out, form)
     return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("held", "befores", "change"),
+    [(60 << 20, (100 << 20,) * 2, 40 / 11), (130 << 20, (55 << 20, 100 << 20), 45 / 11)],
+    ids=["a decrease", "less than between packings"],
+)
+def test_memory_within_the_hosts_own_changes_is_no_containers_memory(tmp_path, held, befores, change):
+    """A container never takes less than nothing, nor can less be told than what changes without it."""
+    path = packed_run(tmp_path, held=held, befores=befores)
+    (entry,) = json.loads(report(path, "json"))["treatments"]
+    measured = entry["packing"]["trials"][1]
+    assert measured["memory_change_per_container_bytes"] == pytest.approx(change * (1 << 20))
+    text = report(path, "text")
+    assert escape_unprintable(text) == text
+    text = " ".join(text.split())
+    assert f"trial 1 on w0: not distinguishable from the host's own changes (± {change:.2f}MiB)" in text
+    assert "-3.64MiB" not in text
+
+
+def test_memory_beyond_the_hosts_own_changes_is_shown(stats):
+    """As a figure of each container, without a remark."""
+    text = report(stats, "text")
+    assert re.search(r"trial 1 on w0 +11 +650MiB +50MiB ", text)
+    assert "not distinguishable" not in text
 
 
 def test_the_steady_state_is_of_the_hold_alone(stats):

@@ -1,6 +1,9 @@
 """The line between the two halves of a worker, and the end of one that the other half waits for."""
 
+import json
 import os
+import subprocess
+import sys
 
 import gevent
 import gevent.socket
@@ -55,3 +58,24 @@ def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
         one.end()
     assert killed == [4_000_000]
     assert "load process 4000000 did not exit after SIGKILL" in caplog.text
+
+
+def test_what_a_worker_loads_can_be_copied():
+    """It has neither files nor threads, which a copy would share or miss; the loop's are made anew in a copy."""
+    program = (
+        "import json, os, threading\n"
+        "import gevent\n"
+        "from gevent import monkey\n"
+        "monkey.patch_all()\n"
+        "from bench_worker import agent, load_process\n"
+        "from bench_worker.engines.registry import engine_classes\n"
+        "engine_classes()\n"
+        "gevent.get_hub().destroy(destroy_loop=True)\n"
+        "names = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if int(fd) > 2 "
+        "and os.path.exists(f'/proc/self/fd/{fd}')]\n"
+        "print(json.dumps([names, len(os.listdir('/proc/self/task'))]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    names, threads = json.loads(done.stdout)
+    assert [name for name in names if not name.startswith("/proc/")] == []
+    assert threads == 1

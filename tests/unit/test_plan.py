@@ -282,3 +282,22 @@ def test_notes_thresholds_and_time_limits_are_shown():
     assert "Threshold    jobs.failed == 0" in shown
     assert "fewer than 6 repeats give no 95 % interval" in shown
     assert "0 x 1, 1 x 1" in shown
+
+
+def test_the_mix_and_the_sizes_of_objects_are_shown_once_for_equal_treatments():
+    """What each size class does, how large its objects are and how many there are before the first trial."""
+    text = """
+        name: store
+        engines: [swift, s3]
+        operation_count: 40
+        job:
+          objects:
+            classes:
+              tiny: {sizes: 4KiB, population: 30, mix: {read: 3, create: 1}, weight: 3}
+              wide: {sizes: {min: 1KiB, max: 1MiB, distribution: log}, population: 2000, mix: {delete: 1}}
+    """
+    scenario = parse_scenario(Source("store.yaml", text))
+    shown = " ".join(render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()]).split())
+    assert "Objects tiny, 75 % of the jobs: create 25 %, read 75 %; 4KiB, 30 made before the first trial" in shown
+    assert "wide, 25 % of the jobs: delete 100 %; 1KiB to 1MiB (uniform in the logarithm), 2,000 made" in shown
+    assert shown.count("made before the first trial") == 2

@@ -1,18 +1,34 @@
 """What workers are asked before they are admitted, and who waits for an answer."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.fields import VERSION
-from bench_common.messages import FROM_MASTER, Hello
+from bench_common.messages import FROM_MASTER, Hello, PreflightResult
 from bench_common.messages import Preflight as PreflightMessage
-from bench_common.requirements import Requirement, requirements_for_worker
-from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
-from bench_master.run.preflight import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, PreflightCheck
+from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.requirements import (
+    Requirement,
+    StoreNeed,
+    engines_for_worker,
+    requirements_for_worker,
+    stores_for_worker,
+)
+from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Treatment
+from bench_master.run.message_handler import MessageHandler
+from bench_master.run.preflight import (
+    HELLO_TIMEOUT_S,
+    PREFLIGHT_TIMEOUT_S,
+    PreflightCheck,
+    check_compatibility,
+    service_programs,
+)
 from bench_worker.engines.base import EngineStatus
-from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker
+from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker, find_store_problems
 
 OLD = {"usable": False}
 
@@ -215,18 +231,17 @@ def test_a_worker_says_what_is_lacking_under_which_engine():
         return opened[-1][1]
 
     stock = PreflightChecker("w1", opening)
-    assert stock.find_missing([Requirement("docker", "here")]) == ([], False)
-    reasons, unusable = stock.find_missing(
+    assert stock.find_missing([Requirement("docker", "here")]) == []
+    reasons = stock.find_missing(
         [Requirement("docker", "here"), Requirement("docker", "a"), Requirement("podman", "a")]
     )
     assert reasons == ["engine docker: no a", "engine podman: no a"]
-    assert not unusable
     assert [name for name, _ in opened] == ["docker", "podman"]
     stock.close()
     assert all(engine.closed for _, engine in opened)
 
 
-def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
+def test_an_engine_that_cannot_be_asked_is_a_reason():
     """Whatever it does, the master gets its answer."""
 
     def gone(_name, _options):
@@ -235,11 +250,104 @@ def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
     def broken(_name, _options):
         raise ValueError("odd")
 
-    assert PreflightChecker("w1", gone).find_missing([Requirement("docker", "a")]) == (
-        ["engine 'docker' does not answer"],
-        True,
+    assert PreflightChecker("w1", gone).find_missing([Requirement("docker", "a")]) == [
+        "engine 'docker' does not answer"
+    ]
+    assert PreflightChecker("w1", broken).find_missing([Requirement("docker", "a")]) == [
+        "engine docker: ValueError: odd"
+    ]
+
+
+def test_what_a_host_lacks_is_no_fault_of_the_plan():
+    """A missing image ends the run like a missing engine, with the exit code of infrastructure."""
+    refused = []
+    parts = SimpleNamespace(
+        coordinator=SimpleNamespace(roster=None),
+        dispatcher=None,
+        local_workers=SimpleNamespace(ids=()),
+        noop=False,
+        plan=SimpleNamespace(treatments=(), trials=()),
+        preflight=SimpleNamespace(answered=lambda *_: (hello(), 0), admits=lambda *_, **__: True),
+        recorder=SimpleNamespace(journal=None),
+        services=None,
+        sockets=SimpleNamespace(admits=lambda _: True),
+        hosts=None,
     )
-    assert PreflightChecker("w1", broken).find_missing([Requirement("docker", "a")]) == (
-        ["engine docker: ValueError: odd"],
-        True,
-    )
+    run = SimpleNamespace(over=False, refuse=lambda reasons, *, unusable: refused.append((reasons, unusable)))
+    answer = PreflightResult(epoch=0, reasons=["image 'a' is not on this host"], engines={})
+    MessageHandler(parts, run).on_control(b"peer", None, answer, 0)
+    assert refused == [(["worker w1: image 'a' is not on this host"], True)]
+
+
+def test_a_services_program_is_asked_for_where_it_runs_on_the_host():
+    """A native server needs its program there; a container has it from its image, an optional job needs none."""
+    job, services = Guest("sysbench-oltp", {}), {"mariadb": ContainerSettings()}
+    one = replace(treatment(0, engine="native"), job=job, services=services)
+    needs = [Requirement("native", program="mariadbd")]
+    assert service_programs([one, replace(one, index=1)], "vm") == needs
+    assert service_programs([replace(one, engine="docker"), replace(one, optional=True)], "vm") == []
+    assert service_programs([replace(one, environment="metal")], "vm") == []
+    scene = Scene(one)
+    assert not scene.hello()
+    assert scene.asked == [(b"p", preflight(needs, ["native"]))]
+
+
+def test_a_missing_program_of_a_service_is_found_before_the_run(tmp_path, monkeypatch):
+    """The reason names the program and the package that has it; where it is installed there is none."""
+    monkeypatch.setattr("bench_worker.preflight.SERVER_DIRECTORIES", (str(tmp_path),))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    checker = PreflightChecker("w1", lambda _name, _options: Stocked())
+    needs = [Requirement("native", program="mariadbd")]
+    reason = "engine native: the service's program mariadbd is not installed here: apt-get install mariadb-server"
+    assert checker.find_missing(needs) == [reason]
+    program = tmp_path / "mariadbd"
+    program.write_text("")
+    program.chmod(0o755)
+    assert checker.find_missing(needs) == []
+
+
+def on_objects(index, engine="swift", environment=None, **job):
+    """Return a treatment with a job on objects."""
+    size = SizeClass("tiny", Sizes("fixed", 1, 1), (("read", 1.0),))
+    return replace(treatment(index, engine, environment), job=Objects((size,), **job))
+
+
+def test_a_store_is_logged_in_to_before_a_worker_is_admitted():
+    """It is no engine of the host; each store is asked for once, with its policy."""
+    plan = [
+        on_objects(0, policy="gold", profile="lab"),
+        on_objects(1, policy="gold", profile="lab"),
+        on_objects(2, "s3", endpoints=("http://a",)),
+        on_objects(3, "s3", environment="metal"),
+        replace(on_objects(4, "s3", profile="other"), optional=True),
+    ]
+    needs = [StoreNeed("swift", "lab", (), "gold"), StoreNeed("s3", endpoints=("http://a",))]
+    assert stores_for_worker(plan, "vm") == needs
+    assert engines_for_worker(plan, "vm") == requirements_for_worker(plan, "vm") == []
+    scene = Scene(*plan)
+    assert not scene.hello()
+    assert [(message.stores, message.requirements, message.engines) for _, message in scene.asked] == [
+        (needs, [], [])
+    ]
+    assert scene.answered() is not None
+    assert scene.hello()
+    fits = check_compatibility(plan[:1], environment="vm", slots=1, info={"engines": {}}, noop=False)
+    assert fits.reasons == ()
+
+
+def test_what_is_wrong_with_a_store_is_told_without_a_credential():
+    """Its URL, its credentials, its profile, its name: one reason each."""
+    needs = [StoreNeed("swift"), StoreNeed("s3"), StoreNeed("swift", "lab"), StoreNeed("swfit")]
+    variables = {
+        "HOME": "/nonexistent",
+        "ST_AUTH": "http://127.0.0.1:9/auth/v1.0",
+        "ST_USER": "test:tester",
+        "ST_KEY": "hunter2",
+        "AWS_ACCESS_KEY_ID": "me",
+    }
+    swift, s3, profile, name = find_store_problems(needs, variables)
+    assert swift.startswith("store swift: cannot log in at http://127.0.0.1:9/auth/v1.0: ")
+    assert "(the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) does not have both)" in s3
+    assert "store swift (profile lab): /nonexistent/.config/weighbridge/stores.yaml: not found" in profile
+    assert "did you mean 'swift'" in name
+    assert "hunter2" not in f"{swift}{s3}{profile}{name}"

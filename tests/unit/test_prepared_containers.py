@@ -74,7 +74,7 @@ class Scene:
     def outcomes(self):
         messages = [RESULTS.decode(frame) for frame in self.frames]
         batches = [unpack_results(message, [1, 1], [0, 1]) for message in messages]
-        return [Outcome(row) for batch in batches for row in to_rows([batch], 0, 0)[0]["outcome"].tolist()]
+        return [Outcome(row) for batch in batches for row in to_rows([batch], [0], [0])[0]["outcome"].tolist()]
 
 
 def test_files_are_made_once_for_the_jobs_of_all_treatments_that_make_them_alike():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bench_common.job_rows import JOB_ROW
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.records import Outcome
-from bench_master.progress.line_views import BURST_CHARS, CALM_REFRESHES, LEGEND, LINE_CHARS, CharsView
-from bench_master.progress.view import Snapshot
+from bench_master.progress.line_views import BURST_CHARS, CALM_REFRESHES, LEGEND, LINE_CHARS, OBJECT_LEGEND, CharsView
+from bench_master.progress.view import HostRow, Snapshot, TrialRow
 
 MS = 1_000_000
 
@@ -59,6 +60,34 @@ def test_each_job_has_the_character_of_its_time_or_outcome(shown):
     assert shown.text() == "  ..ooOO**XLA"
 
 
+def test_a_job_on_objects_has_the_character_of_its_first_byte_or_else_of_its_last(shown):
+    """Both alphabets of ssbench: reads by their first byte, all others by the last, failures the same."""
+    names = (("run",), ("create[tiny]", "read[tiny]", "read[tiny].first"))
+    shown.view.begin(Snapshot("s", operation_names=names))
+    text = shown.text()
+    assert LEGEND in text
+    assert OBJECT_LEGEND in text
+    rows = jobs(10, 2000, 5000, 20_000, 1, 2000, 5000, 20_000, 20_000)
+    rows["treatment"], rows["ticket"], rows["outcome"][4] = 1, np.arange(len(rows))[::-1], Outcome.FAILED
+    operations = np.zeros(2 * len(rows), dtype=OPERATION_ROW)
+    operations["ticket"] = np.repeat(rows["ticket"], 2)
+    operations["treatment"] = 1
+    operations["duration_ns"] = np.repeat([10, 2000, 5000, 20_000, 1, 10, 2000, 5000, 20_000], 2) * MS
+    operations["operation"] = [0, 0] * 5 + [1, 2] * 4
+    shown.view.jobs(rows, operations)
+    other = jobs(5, 2000)
+    other["ticket"] = 100 + np.arange(2)
+    shown.view.jobs(other, operations[:0])
+    assert shown.text() == "  _|^@X.oO*.o"
+
+
+def test_the_legend_of_jobs_on_objects_stands_alone_where_there_are_no_others(shown):
+    shown.view.begin(Snapshot("s", operation_names=(("create[a]",),)))
+    text = shown.text()
+    assert OBJECT_LEGEND in text
+    assert LEGEND not in text
+
+
 def test_lines_are_wrapped_at_80_columns(shown):
     """Lines break by themselves at the same width, across batches."""
     for _ in range(17):
@@ -86,8 +115,36 @@ def test_the_end_sums_up(shown):
     assert shown.text() == "  .\n813 jobs in 1:22 (9.80 jobs/s): 800 done, 12 failed, 1 lost\n"
 
 
+def test_no_two_seconds_are_silent(shown):
+    """A dash for each two seconds without a job; what goes on first, and reports that change not too often."""
+    row, trial = HostRow("w-1", "alpha", "local", "ready"), TrialRow(1, 2, 0, "engine=docker", warmup=False)
+
+    def refresh(*times, text="", doing=""):
+        host = replace(row, status_text=text)
+        for elapsed_s in times:
+            now = Snapshot("s", elapsed_s=elapsed_s, hosts=(host,), doing=doing, trial=None if doing else trial)
+            shown.view.refresh(now)
+        return shown.text()
+
+    shown.view.begin(Snapshot("s", doing="waiting for workers: 0 of 1 joined"))
+    assert shown.text().endswith("  0:00  waiting for workers: 0 of 1 joined\n")
+    assert refresh(0.25, 1.75, doing="waiting for workers: 0 of 1 joined") == ""
+    assert refresh(2.0, 2.5, doing="waiting for workers: 0 of 1 joined") == "  -"
+    assert refresh(3.75, doing="waiting for one more") == "\n  0:04  waiting for one more\n"
+    # The time restarts with the first trial.
+    assert refresh(0.1, 1.5) == ""
+    shown.view.jobs(jobs(1))
+    assert shown.text() == "  ."
+    assert refresh(1.75, 3.25) == ""
+    assert refresh(3.5) == "-"
+    assert refresh(5.25, text="starting mariadb") == "\n  0:05  starting mariadb\n"
+    assert refresh(7.0, text="[ 1s ] tps: 5") == "  0:07  [ 1s ] tps: 5\n"
+    assert refresh(8.75, 10.5, 12.25, 14.0, text="[ 8s ] tps: 9") == "  ----"
+    assert refresh(15.75, 17.5, text="[ 9s ] tps: 9") == "-\n  0:18  [ 9s ] tps: 9\n"
+
+
 def characters_of(text):
-    return [line[2:] for line in text.splitlines() if line.startswith("  ") and set(line[2:]) <= set(".oO*XLA")]
+    return [line[2:] for line in text.splitlines() if line.startswith("  ") and set(line[2:]) <= set(".oO*XLA-")]
 
 
 def test_a_flood_is_thinned_and_said(shown):

@@ -196,16 +196,23 @@ def test_lines_are_shared_evenly(wanted, free, got):
     assert share_lines(wanted, free) == got
 
 
+def test_what_goes_on_between_trials_is_shown():
+    """Workers that start, hosts that are measured, clean-up: in place of the trial."""
+    shown = picture(a_snapshot(trial=None, doing="waiting for workers: 0 of 1 joined; local-0 is starting"), 100, 60)
+    assert "waiting for workers: 0 of 1 joined; local-0 is starting" in shown
+    assert "no trial is running" in picture(a_snapshot(trial=None), 100, 60)
+
+
 def test_what_a_benchmark_reports_is_shown_while_it_does():
     """A line for each host that has something to tell; none where nothing is told."""
     quiet, talking = a_snapshot().hosts
     told = replace(quiet, status_text="run: [ 4s ] thds: 1 tps: 2580.91")
     shown = picture(a_snapshot(hosts=(told, talking)), 100, 60)
-    assert "what benchmarks report" in shown
+    assert "what workers prepare and benchmarks report" in shown
     assert "  w-1 run: [ 4s ] thds: 1 tps: 2580.91" in shown
     alone = picture(a_snapshot(hosts=(told,)), 100, 60)
     assert "\n  run: [ 4s ]" in alone
-    assert "what benchmarks report" not in picture(a_snapshot(), 100, 60)
+    assert "what workers prepare and benchmarks report" not in picture(a_snapshot(), 100, 60)
 
 
 def test_a_status_line_ends_with_it():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 
 import numpy as np
@@ -100,18 +101,20 @@ def test_notices_are_all_that_none_shows():
 
 
 def test_lines_come_at_intervals_of_the_run():
-    """A line at the start, then one in five seconds however often the view is refreshed, then the sum."""
+    """A line at the start, then one in two seconds however often the view is refreshed, then the sum."""
     out = io.StringIO()
     view = choose_view("lines", out)
-    trial = TrialRow(2, 9, 0, "engine=docker", warmup=True)
+    trial, trial_text = TrialRow(2, 9, 0, "engine=docker", warmup=True), "trial 2/9 (warm-up): engine=docker"
     view.begin(Snapshot("s", planned=40))
     for tick in range(61):
         view.refresh(Snapshot("s", elapsed_s=tick / 5, planned=40, done=tick, failed=1, eta_s=7, trial=trial))
     view.end(Snapshot("s", elapsed_s=12.2, done=39, failed=1, rate_mean=3.2))
     assert out.getvalue().splitlines() == [
         "0:00  0/40 jobs, 0 failed, 0.00 jobs/s, -:-- to go",
-        "0:05  26/40 jobs, 1 failed, 0.00 jobs/s, 0:07 to go, trial 2/9 (warm-up): engine=docker",
-        "0:10  51/40 jobs, 1 failed, 0.00 jobs/s, 0:07 to go, trial 2/9 (warm-up): engine=docker",
+        *(
+            f"0:{second:02}  {5 * second + 1}/40 jobs, 1 failed, 0.00 jobs/s, 0:07 to go, {trial_text}"
+            for second in (2, 4, 6, 8, 10, 12)
+        ),
         "0:12  40 jobs in 0:12 (3.20 jobs/s): 39 done, 1 failed",
     ]
 
@@ -121,9 +124,9 @@ def test_lines_go_on_when_the_time_restarts():
     out = io.StringIO()
     view = choose_view("lines", out)
     view.begin(Snapshot("s"))
-    for elapsed_s in (61.0, 0.2, 4.9, 5.1):
+    for elapsed_s in (61.0, 0.2, 1.9, 4.1):
         view.refresh(Snapshot("s", elapsed_s=elapsed_s))
-    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00", "1:01", "0:00", "0:05"]
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00", "1:01", "0:00", "0:04"]
 
 
 def test_the_live_view_draws_when_it_is_told_to():
@@ -140,6 +143,26 @@ def test_the_live_view_draws_when_it_is_told_to():
     assert "worker w-1 was lost" in text
     assert text.endswith("5 jobs in 0:02 (0.00 jobs/s): 5 done, 0 failed\n")
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(
+    ("color", "environ", "coloured"),
+    [
+        ("auto", {}, True),
+        ("never", {}, False),
+        ("auto", {"NO_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_the_live_view_has_colours_as_reports_have(color, environ, coloured, monkeypatch):
+    """The option decides, else NO_COLOR; the picture is drawn in any case."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    with choose_view("live", terminal, color=color, environ=GOOD | environ) as view:
+        view.begin(Snapshot("quickstart", planned=5, failed=3, done=1))
+        view.end(Snapshot("quickstart", planned=5, done=5, elapsed_s=2))
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-7]m", terminal.getvalue())) == coloured
 
 
 def test_the_last_line_of_the_live_view_fits_the_terminal(monkeypatch):

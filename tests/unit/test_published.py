@@ -151,6 +151,18 @@ def test_no_report_compares_different_machines(run):
     assert "%" not in flat.split("Hosts")[0]
 
 
+def test_one_measurement_says_what_it_cannot_say(run):
+    """With n = 1 there is no spread to compare a difference with, whichever side it is on."""
+    caution = json.loads(report(run, "json"))["published"]["caution"]
+    assert "Where n is 1 (this run's and published figures), one measurement has no spread: it cannot say" in caution
+
+
+def test_several_measurements_need_no_such_caution(tmp_path):
+    """Without a table, or with spreads on both sides, nothing is said of n."""
+    published = load(tmp_path).published
+    assert "n is 1" not in published_section({"published": published}, []).caution
+
+
 def test_the_csv_report_has_a_row_for_each_figure(run):
     """Their place is in the column of our environment, and the kind names the source."""
     rows = [row for row in csv.DictReader(io.StringIO(report(run, "csv"))) if row["kind"] == "published"]

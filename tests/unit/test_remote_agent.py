@@ -68,16 +68,43 @@ def test_a_wheel_that_is_not_is_refused(there, described, sent, why):
     assert [path for path in there.rglob("*") if path.is_file()] == []
 
 
+def test_the_hosts_own_pip_installs_what_is_not_sent(there, monkeypatch):
+    """As it is configured there, in exact versions, without compiling or a cache; without an index it fails soon."""
+    ran, made = [], []
+
+    def create(target, *more):
+        target.mkdir(parents=True)
+        made.extend(more)
+
+    monkeypatch.setattr(remote_agent, "run_tool", lambda command, *rest, **named: ran.append((command, rest, named)))
+    monkeypatch.setattr(remote_agent, "create_venv", create)
+    body = b"one"
+    request = {"identity": "i", "wheels": [wheel(body)], "pins": ["b==2"], "stands_for": ""}
+    call("install", body, **request)
+    call("install", body, **request | {"identity": "j", "pins": [], "stands_for": "i"})
+    assert made[1::2] == [["b==2"], []]
+    found = call("probe")
+    assert (found["pip"], found["installed"], found["stands_for"]) == (True, ["j"], ["i"])
+    remote_agent.populate_venv(there / "x", [Path("a.whl")], ["b==2"])
+    (_, (command, (limit_s,), named), check) = ran
+    assert command[1:6] == ["-I", "-m", "pip", "--python", str(there / "x/bin/python")]
+    assert command[-2:] == ["b==2", "a.whl"]
+    assert {"--no-deps", "--only-binary=:all:", "--no-cache-dir", "--retries=0", "--timeout=8"} <= set(command)
+    assert limit_s <= 300
+    assert named == {"removed": ("PYTHON",)}
+    assert check[0][-1] == "check"
+
+
 def test_half_an_environment_does_not_stay(there, monkeypatch):
     """A full disk does not become fuller."""
 
-    def fill(target, _wheels):
+    def fill(target, _wheels, _pins):
         (target / "lib").mkdir(parents=True)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(remote_agent, "populate_venv", fill)
     with pytest.raises(OSError, match="No space left"):
-        remote_agent.create_venv(there / "venvs" / "x", [])
+        remote_agent.create_venv(there / "venvs" / "x", [], [])
     assert list((there / "venvs").iterdir()) == []
 
 

@@ -128,7 +128,7 @@ class Pair:
         return [unpack_results(message, [len(job_script(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
-        return [Outcome(row) for one in self.batches() for row in to_rows([one], 0, 0)[0]["outcome"].tolist()]
+        return [Outcome(row) for one in self.batches() for row in to_rows([one], [0], [0])[0]["outcome"].tolist()]
 
     def errors(self):
         return [(one.operation, one.kind, one.message) for batch in self.batches() for one in batch.errors]

@@ -19,7 +19,7 @@ from builders import (
 
 from bench_common.records import ErrorRecord, Outcome, ticket_of
 from bench_master.analysis.treatment_types import RelativeOverheadReport
-from bench_master.formatting import WIDTH
+from bench_master.formatting import DEFAULT_WIDTH
 from bench_master.reports.bucketbench import lines
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")
@@ -199,7 +199,7 @@ def test_the_text_report_has_a_scaling_table_if_the_concurrency_varies(path):
     text, _ = written(path, "text")
     assert SCALING in text
     assert text.count("jobs in flight") == 1
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert max(map(len, text.splitlines())) <= DEFAULT_WIDTH
 
 
 def test_a_long_sweep_has_several_tables(path):
@@ -209,7 +209,7 @@ def test_a_long_sweep_has_several_tables(path):
     heads = [line.split()[3:] for line in text.splitlines() if line.startswith("  jobs in flight")]
     assert [int(count) for head in heads for count in head] == list(range(1, 17))
     assert text.count("x that of 1 ") == len(heads) == 3
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert max(map(len, text.splitlines())) <= DEFAULT_WIDTH
 
 
 def test_without_a_sweep_there_is_no_scaling_table(path):

@@ -63,8 +63,8 @@ def test_the_document_has_figures_by_treatment(path):
     assert start["stddev_s"] == pytest.approx(0.001)
     assert list(docker["operations"]) == ["start", "exec", "remove", "job"]
     assert native["metrics"]["events_per_second"] == {
-        "unit": "events/s", "direction": "higher", "n": 3, "median": 505.0, "mean": 505.0, "stddev": 2.0,
-        "min": 503.0, "p95": 507.0, "max": 507.0, "worst_job": 3,
+        "unit": "events/s", "direction": "higher", "primary": False, "n": 3, "median": 505.0, "mean": 505.0,
+        "stddev": 2.0, "min": 503.0, "p95": 507.0, "max": 507.0, "worst_job": 3,
     }  # fmt: skip
 
 
@@ -313,8 +313,8 @@ def test_a_metric_without_values_has_no_figures(path):
     )
     report = report_of(builder.close())
     assert report["treatments"][0]["metrics"]["speed"] == {
-        "unit": "x", "direction": "lower", "n": 0, "median": None, "mean": None, "stddev": None, "min": None,
-        "p95": None, "max": None, "worst_job": None,
+        "unit": "x", "direction": "lower", "primary": False, "n": 0, "median": None, "mean": None, "stddev": None,
+        "min": None, "p95": None, "max": None, "worst_job": None,
     }  # fmt: skip
     (verdict,) = report["thresholds"]
     assert (verdict["passed"], verdict["value"]) == (False, None)
@@ -435,10 +435,10 @@ def test_samples_are_aggregated_by_host_and_rates_use_their_interval(path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("pctile", [0, 100, -1, math.nan, math.inf])
+@pytest.mark.parametrize("pctile", [-0.1, 100.1, -1, math.nan, math.inf])
 def test_an_invalid_percentile_is_refused(path, pctile):
     """Zero, a hundred and anything beyond is a usage error that names the expected range."""
-    with pytest.raises(UsageError, match="between 0 and 100"):
+    with pytest.raises(UsageError, match="from 0 to 100"):
         report_of(lifecycle_run(path), pctile)
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -24,8 +25,9 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
+from bench_master.analysis.report_types import ThresholdReport
 from bench_master.commands.report_scenario import write_rate_histogram
-from bench_master.reports import ReportSource, report_formats
+from bench_master.reports import ReportSource, report_formats, report_named
 from bench_master.reports.jsonl import JobWindow, job_lines
 
 
@@ -309,3 +311,19 @@ def test_the_document_is_computed_once(path, monkeypatch):
     source = write_report(path, io.StringIO(), "json")
     assert [verdict.threshold for verdict in source.failed_thresholds] == ["jobs.done > 5"]
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("reason", ["no-op", "incomplete"])
+def test_a_threshold_that_cannot_be_judged_has_failed_in_no_format(path, reason):
+    """That of a no-op run, and one whose figure an incomplete run lacks: as the exit code has it."""
+    source = ReportSource(StatsFile(lifecycle_run(path)))
+    document = source.document
+    missed = ThresholdReport("jobs_per_s > 9", "engine=docker", None, passed=False, message="unknown, wanted > 9")
+    run, incomplete = replace(document.run, noop=reason == "no-op"), ["interrupted"] if reason == "incomplete" else []
+    source.__dict__["document"] = replace(document, thresholds=[missed], run=run, incomplete=incomplete)
+    assert (source.failed_thresholds, source.exit_code()) == ([], 3 if incomplete else 0)
+    for name in ("text", "markdown", "github", "html"):
+        out = io.StringIO()
+        report_named(name).write(source, out)
+        assert "undecided" in out.getvalue().lower(), name
+        assert "FAILED" not in out.getvalue(), name

@@ -13,12 +13,12 @@ from verdict_builders import comparison, engine_verdicts, refused_verdicts
 
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
+from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.verdict_schema import verdicts_schema
 from bench_master.cli import run_command_line
+from bench_master.formatting import escape_markdown as escape
 from bench_master.reports.jsonl import replace_nonfinite
 from bench_master.reports.markdown import MarkdownReport
-from bench_master.reports.markup import escape
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_markdown_has_the_answer_and_an_aligned_table(document):
         markdown(replace(named, verdicts=engine_verdicts()), "verdicts").splitlines()[0] == "- SLOWER podman +21.0 %"
     )
     plain = markdown(replace(document, verdicts=None))
-    assert "| engine=docker |    2 |      1 |" in plain
+    assert "| docker |    2 |      1 |" in plain
     assert "| start p50         |      52.0 ms |      5.25 ms |" in plain
 
 
@@ -112,9 +112,9 @@ def check(schema, verdicts):
 
 
 def test_the_schema_holds_for_the_verdicts_of_a_report(tmp_path, capsys):
-    """--schema prints a schema that real and hand-made verdicts keep to, and that describes each key."""
+    """compare --schema prints a schema that real and hand-made verdicts keep to, and that describes each key."""
     with pytest.raises(SystemExit) as ended:
-        run_command_line(["report-scenario", "--schema"])
+        run_command_line(["compare", "--schema"])
     assert ended.value.code == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema == json.loads(json.dumps(verdicts_schema()))

@@ -4,15 +4,26 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
-from builders import S, StatsBuilder, footer, header, lifecycle_run, treatment_wire
+from builders import (
+    S,
+    StatsBuilder,
+    footer,
+    header,
+    lifecycle_run,
+    report_validator,
+    text_formats,
+    ticket_of,
+    treatment_wire,
+)
 
+from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.cli import run_command_line
-from bench_master.reports import report_formats
 
 
 @pytest.fixture
@@ -98,13 +109,13 @@ def test_the_stats_file_is_never_overwritten(path, capsys):
     assert "is the stats file itself" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("pctile", ["0", "100", "nan", "many"])
+@pytest.mark.parametrize("pctile", ["-1", "100.1", "nan", "many"])
 def test_an_invalid_percentile_is_a_usage_error(path, capsys, pctile):
     """The error names the expected range; the exit code is 2."""
     with pytest.raises(SystemExit) as ended:
         run_command_line(["report-scenario", "-s", str(path), "--pctile", pctile])
     assert ended.value.code == 2
-    assert "expected a number above 0 and below 100" in capsys.readouterr().err
+    assert "expected a number from 0 to 100" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("asked", ["rum.stats.gz", "run"])
@@ -135,17 +146,30 @@ def test_an_empty_name_is_a_usage_error(path, capsys, flag):
     assert "expected a file name" in capsys.readouterr().err
 
 
-FORMATS = sorted(report_formats())
+FORMATS = text_formats()
+"""Those of which the report is a text; test_report_parquet.py and test_report_paper.py have the others."""
+
+
+STATE_PATTERNS = {
+    "github": r"> (INCOMPLETE|DAMAGED): ",
+    "html": r'data-run-state="(\w+)"',
+    "markdown": r"> (INCOMPLETE|DAMAGED): ",
+    "svg": r"The run is (incomplete|damaged)",
+    "junit": r'<property name="run_state" value="(\w+)" />',
+    "openmetrics": r'weighbridge_run_complete{.*state="(\w+)"} [01]\n',
+}
 
 
 def state_of(name, text):
     """Return the state of the run and the number of missing jobs, as a report of a format has them in its data."""
-    if name in ("text", "bucketbench"):
+    if name in ("text", "bucketbench", "outputs", "ssbench"):
         return "incomplete" if "INCOMPLETE" in text else "complete", None
-    if name == "markdown":
-        return next((word.lower() for word in ("INCOMPLETE", "DAMAGED") if f"> {word}: " in text), "complete"), None
+    if name in STATE_PATTERNS:
+        found = re.search(STATE_PATTERNS[name], text)
+        return found[1].lower() if found else "complete", None
     if name == "json":
         document = json.loads(text)
+        report_validator().validate(document)
         assert sum(entry["jobs"]["missing"] for entry in document["treatments"]) <= document["totals"]["missing"]
         return document["run_state"], document["totals"]["missing"]
     if name == "jsonl":
@@ -155,6 +179,8 @@ def state_of(name, text):
         return json.loads(text)["otherData"]["run_state"], None
     rows = list(csv.DictReader(io.StringIO(text)))
     (state,) = {row["run_state"] for row in rows}
+    if name == "ssbench-csv":
+        return state, None
     if name == "samples":
         return state, int(next(row["value"] for row in rows if row["name"] == "jobs_missing"))
     assert name == "csv", f"this test does not know where {name} says that a run is incomplete"
@@ -265,3 +291,51 @@ def test_the_rates_of_a_damaged_file_say_so(spread_run, tmp_path, capsys):
             states.add(state)
     capsys.readouterr()
     assert states == {"damaged"}
+
+
+def failing(path, *, failed, done=1, **changes):
+    """Write a run of one treatment that recorded whether failures are allowed."""
+    head = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)], **({"allow_failures": False} | changes))
+    rows = [{"end_ns": S, "outcome": Outcome.FAILED if number < failed else Outcome.DONE, "ticket": ticket_of(number)}
+            for number in range(failed + done)]  # fmt: skip
+    return StatsBuilder(path, head).add_jobs(*rows).close(footer())
+
+
+@pytest.mark.parametrize(
+    ("failed", "done", "changes", "status"),
+    [
+        (0, 5, {}, 0),
+        (1, 4, {}, 1),
+        (4, 1, {}, 1),
+        (5, 0, {}, 3),
+        (5, 0, {"allow_failures": True}, 3),
+        (1, 4, {"allow_failures": True}, 0),
+        (1, 4, {"allow_failures": None}, 0),
+        (1, 4, {"thresholds": ["jobs.failed <= 2"]}, 0),
+        (3, 2, {"thresholds": ["jobs.failed <= 2"]}, 1),
+        (1, 4, {"thresholds": ["jobs.failed <= 2 where engine=docker", "jobs.done > 1"]}, 1),
+        (1, 4, {"noop": True}, 0),
+    ],
+)
+def test_failed_jobs_are_no_success_unless_somebody_said_so(path, capsys, failed, done, changes, status):
+    """One failed job gives 1 by itself; a treatment without a result gives 3; files of old versions keep 0."""
+    failing(path, failed=failed, done=done, **changes)
+    assert run_command_line(["report-scenario", "-s", str(path), "--format", "json"]) == status, capsys.readouterr()
+
+
+def test_failed_jobs_are_a_threshold_in_the_report(path, capsys):
+    """With what permits them; ``--allow-failures`` does."""
+    failing(path, failed=1)
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "FAILED jobs.failed == 0 jobs.failed is 1, wanted == 0" in text
+    assert "--allow-failures" in text
+    assert run_command_line(["report-scenario", "-s", str(path), "--allow-failures"]) == 0
+    assert "jobs.failed == 0" not in capsys.readouterr().out
+
+
+def test_a_run_without_any_result_is_no_success_in_its_report_either(path, capsys):
+    """Its exit code is that of the run, and says why."""
+    failing(path, failed=2, done=0)
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 3
+    assert "no job succeeded in 1 of 1 treatment" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def test_an_operation_that_an_engine_lacks_is_refused_by_name():
 def test_a_setting_that_would_be_ignored_is_refused_with_the_engines_reason():
     """Silence would make the result a lie: engine, setting, value and reason are said."""
     (reason,) = unsupported_features(STATUS, treatment(memory_bytes=1024))
-    assert reason == "engine 'native' cannot enforce memory=1024 bytes: a plain process has no limit"
+    assert reason == "engine 'native' cannot enforce memory=1KiB: a plain process has no limit"
 
 
 def test_every_refusal_is_said_at_once():

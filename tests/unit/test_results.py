@@ -56,7 +56,7 @@ def received(frames):
 
 def settled(batch, number=0, offset_ns=0):
     """The rows of one batch, as they are stored."""
-    return to_rows([batch], number, offset_ns)
+    return to_rows([batch], [number], [offset_ns])
 
 
 def test_what_the_worker_packs_is_what_the_master_reads():
@@ -94,9 +94,22 @@ def test_many_batches_are_settled_as_one():
     messages = [sent((ticket, report(100 * ticket)))[0][0] for ticket in range(3)]
     together, _ = sent(*((ticket, report(100 * ticket)) for ticket in range(3)))
     batches = [unpack_results(message, COUNTS, TRIALS) for message in messages]
-    apart = to_rows(batches, 2, 7)
+    apart = to_rows(batches, [2] * 3, [7] * 3)
     for one, other in zip(apart, settled(unpack_results(together[0], COUNTS, TRIALS), 2, 7), strict=True):
         assert one.tolist() == other.tolist()
+
+
+def test_batches_of_several_members_are_settled_as_one():
+    """Each row has the number and the clock of its own member, however many rows the others sent."""
+    messages = [sent((1, report(1000)), (2, report(2000)))[0][0], sent((3, report(1000)))[0][0]]
+    batches = [unpack_results(message, COUNTS, TRIALS) for message in messages]
+    jobs, operations = to_rows(batches, [4, 9], [300, -50])
+    assert list(zip(jobs["worker"].tolist(), jobs["start_ns"].tolist(), strict=True)) == [
+        (4, 700),
+        (4, 1700),
+        (9, 1050),
+    ]
+    assert operations["start_ns"].tolist() == [700, 740, 1700, 1740, 1050, 1090]
 
 
 def test_refused_jobs_take_everything_of_theirs_along():
@@ -185,6 +198,18 @@ def test_a_row_begins_and_ends_with_what_is_timed():
     outbox.flush()
     jobs, _ = settled(unpack_results(RESULTS.decode(frames[0]), [4], [0]))
     assert (jobs["start_ns"].tolist(), jobs["end_ns"].tolist()) == ([20, 20], [35, 35])
+
+
+def test_a_batch_says_what_was_taken_of_the_lane():
+    """Then nobody else has to: `told` is what the batches have said so far."""
+    frames = []
+    outbox = Outbox(7, lambda frame: frames.append(frame) or True)
+    outbox.start_trial(0, 0, SCRIPT)
+    outbox.taken = 5
+    assert outbox.told == 0
+    outbox.add(1, report(1))
+    outbox.flush()
+    assert outbox.told == RESULTS.decode(frames[0]).taken == 5
 
 
 def test_batches_are_kept_until_acknowledged():

@@ -8,8 +8,10 @@ from builders import StatsBuilder, header
 from bench_common.cli import read_options
 from bench_common.errors import UsageError
 from bench_master.cli import build_parser
-from bench_master.commands.run_options import LoadOptions, RunOptions, TimeoutOptions, WorkerOptions
 from bench_master.commands.run_plan import WORKER_OPTIONS, restore_options, resumed_scenario, stored_options
+from bench_master.commands.run_scenario import worker_policy
+from bench_master.options.load import LoadOptions
+from bench_master.options.run import RunOptions, TimeoutOptions, WorkerOptions
 from bench_master.plan import make_plan
 from bench_master.run.journal import build_header
 from bench_master.run.resume import ResumableRun
@@ -46,8 +48,32 @@ def test_the_options_of_the_start_are_restored(path):
 def test_the_workers_can_be_given_again(path):
     """Workers on other hosts may replace local ones; their number is checked once they have connected."""
     past = started(path, "--workers", 2, "--environment", "control")
-    workers = restore_options(parsed("--resume", path, "--expect", 2), past).workers
-    assert (workers.local_workers, workers.expect, workers.environment) == (0, 2, "control")
+    options = restore_options(parsed("--resume", path, "--expect", 2), past)
+    assert (options.local_workers, options.workers.expect, options.workers.environment) == (0, 2, "control")
+    past.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "local", "expected"),
+    [
+        ((), 1, 1),
+        (("--workers", "3"), 3, 3),
+        (("--workers", "0"), 0, 1),
+        (("--expect", "2"), 0, 2),
+        (("--workers", "1", "--expect", "2"), 1, 3),
+        (("-i", "hosts.yaml"), 0, 1),
+        (("--zmq-bind-ip", "0.0.0.0"), 0, 1),
+    ],
+)
+def test_one_local_worker_runs_what_names_no_workers(path, words, local, expected):
+    """Only who names other workers, or where to listen for them, gets none here; a resumed run starts the same."""
+    options = parsed("-f", "quickstart", *words)
+    plan = make_plan(load_scenario("quickstart"), 1)
+    policy, _ = worker_policy(plan, options, {"host"} if "-i" in words else ())
+    assert (options.local_workers, policy.expected) == (local, expected)
+    past = started(path, *words)
+    again = restore_options(parsed("--resume", path), past)
+    assert (again.local_workers, again.workers.expect) == (local, options.workers.expect)
     past.close()
 
 

@@ -113,6 +113,15 @@ def test_drift_costs_the_single_numbers_and_no_verdict(run):
     assert ("first 1" in docker.text, "last 1" in docker.text) == (True, True)
 
 
+def test_what_is_told_beside_the_main_finding_is_not_said_to_be_missing(run):
+    """The trials of a ratio that drifts are alike to their neighbours, too: one text tells of both."""
+    verdicts = run().write(lambda side, block, _: sides(side) * (1 + side * block / 20)).verdicts()
+    flags = [flag for flag in verdicts.comparisons[0].flags if "neighbours alike" in flag.text]
+    assert flags
+    assert all("neighbours" in flag.also for flag in flags)
+    assert "neighbours alike" not in verdicts.runs.looked_for
+
+
 def test_the_same_drift_refuses_an_order_that_was_not_drawn(run):
     """As written, the second of each round is always the later one."""
     quiet = run(order="as-written").write(lambda side, *_: sides(side)).verdicts()

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from bench_common.cli import error_lines, escape_output, run_guarded, tell, tell_quoted
 from bench_common.errors import InfrastructureError, Problem, ScenarioError, UsageError
-from bench_common.safe_text import LineFormatter, escape_unprintable, flat_line, one_line, quoted_lines
+from bench_common.safe_text import (
+    LineFormatter,
+    escape_unprintable,
+    flat_line,
+    one_line,
+    quoted_lines,
+    shorten,
+)
 from bench_master.commands.cleanup_containers import render as render_leftovers
-from bench_master.formatting import align_table, tab_separated, table_cell
+from bench_master.formatting import align_table, paragraph, tab_separated, table_cell
 
 ROOT = Path(__file__).parents[2]
 STEERING = "\x1b[2J \x07 \x08 \x7f \x9b \u202e \u2066 \u200b \u2028 \u0085 \ud800 \r \x00"
@@ -121,6 +128,7 @@ WRITERS = {
     "bench_master/run/sockets.py": "a warning of ours, of several lines",
     "bench_worker/cli.py": "the same",
     "bench_worker/host/swap_guard.py": "a program of its own, whose output is read",
+    "bench_master/commands/init.py": "a question, with the answer on the same line",
     "bench_worker/queries/build_images.py": "the output of a build, as it comes",
     "workloads/blogload_program.py": "a program of its own, in a container",
 }
@@ -144,3 +152,44 @@ def test_a_leftover_has_one_line_in_the_list():
     lines = render_leftovers([{"verdict": "kept", "why": FORGED, **made}]).splitlines()
     assert len(lines) == 2
     assert not lines[1].startswith(CLAIM)
+
+
+@given(st.text(max_size=60), st.integers(0, 60))
+def test_a_long_text_keeps_its_beginning_and_its_end(text, limit):
+    """A reason is at either end of a text: only its middle is left out."""
+    short = shorten(text, limit)
+    assert len(short) <= limit
+    if len(text) <= limit:
+        assert short == text
+    elif limit > 20:
+        assert short.startswith(text[:7])
+        assert short.endswith(text[-7:])
+
+
+def test_no_reason_is_cut_at_its_end():
+    """Each place that limits an error's text keeps its end, too; names, digests and quoted lines may be cut."""
+    cut = re.compile(
+        r"\[:\s*\w*(?:MESSAGE|REASON|FAILURE|ERROR|TEXT)_(?:CHARS|LIMIT)\s*\]|(?:str\(error\)|str\(failure\)|reason)\[:"
+    )
+    paths = [
+        path for folder in ("bench_common", "bench_master", "bench_worker") for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = [
+        f"{path.name}: {line.strip()}" for path in paths for line in path.read_text().splitlines() if cut.search(line)
+    ]
+    assert found == []
+
+
+def test_an_error_line_of_a_long_text_keeps_both_ends():
+    """In as many lines as are asked for."""
+    text = "mariadbd: cannot create its directory " + "x/" * 300 + ": Permission denied"
+    lines = paragraph(text, indent=6, hanging=8, lines=2)
+    assert len(lines) == 2
+    assert lines[0].startswith("      mariadbd: cannot create its directory x/")
+    assert lines[1].endswith(": Permission denied")
+
+
+def test_a_url_has_no_password_in_a_message():
+    """Whatever the message is about; the rest of it is left as it is."""
+    assert one_line("no http://me:hunter2@host:80/x?y@z, me@host") == "no http://***@host:80/x?y@z, me@host"
+    assert one_line("two: https://a@b ftp://c:d@e") == "two: https://***@b ftp://***@e"

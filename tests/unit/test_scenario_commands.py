@@ -1,6 +1,7 @@
 """The commands that look before a run: what they print, where, and with which exit code."""
 
 import json
+import re
 
 import pytest
 
@@ -57,8 +58,29 @@ def test_ready_made_scenarios_are_listed(capsys):
     """Off a terminal the list is tab-separated, one scenario a line, with its description."""
     assert run_command_line(["list-scenarios"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert rows[0] == ["SCENARIO", "TREATMENTS", "DESCRIPTION"]
-    assert ["quickstart", "4"] in [row[:2] for row in rows]
+    assert rows[0] == ["SCENARIO", "TREATMENTS", "TIME", "SMALL", "DISK", "IMAGES", "DESCRIPTION"]
+    assert ["quickstart", "4", "1m9s", "3.8s", "0", "sysbench base"] in [row[:6] for row in rows]
+
+
+def test_the_list_says_what_a_scenario_takes(capsys):
+    """Time at both scales, the disk that its files fill, and the images; rough, and never silently unknown."""
+    assert run_command_line(["list-scenarios", "--format", "json"]) == 0
+    rows = {row["scenario"]: row for row in json.loads(capsys.readouterr().out)}
+    study = rows["mysql-on-docker/oltp"]
+    assert study["seconds"] > 8 * 3600
+    assert study["small_seconds"] < 600
+    assert 30e9 < study["disk_bytes"] < 45e9
+    assert study["images"] == ["sysbench", "mariadb"]
+    # Two engines share no files, and the fifteen treatments of one do.
+    assert rows["esxi-vs-hyperv/fileio"]["disk_bytes"] == 2 * (4 << 30)
+    assert rows["noop"]["images"] == []
+    # Of work that ends a run, and not a time, the speed of published runs gives an estimate.
+    assert 3600 < rows["vm-docker-bench/ab"]["seconds"] < 3 * 3600
+    assert 3600 < rows["vm-docker-bench/iibench"]["seconds"] < 2 * 3600
+    assert run_command_line(["list-scenarios", "--format", "table"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"mysql-on-docker/oltp +9h30m +55s +39GB", shown)
+    assert "SMALL is the time with\n--set scale=small" in shown
 
 
 @pytest.mark.parametrize("argv", [["list-scenarios"], ["list-workloads"], ["list-workloads", "sysbench-cpu"]])

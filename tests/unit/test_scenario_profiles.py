@@ -4,7 +4,9 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_master.cli import run_command_line
-from bench_master.scenario.load import parse_scenario
+from bench_master.scenario import builtin_scenarios
+from bench_master.scenario.load import load_scenario, parse_scenario
+from bench_master.scenario.published import matches_labels
 from bench_master.scenario.yaml_tree import Source
 
 TEXT = """\
@@ -112,3 +114,13 @@ def test_validate_scenario_checks_every_profile(tmp_path, capsys):
     path.write_text(TEXT.replace("repeats: 2", "repeats: two"))
     assert run_command_line(["validate-scenario", "-f", str(path)]) == 2
     assert f"with --set scale=small: {path}:7:20: 'two': expected a whole number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", builtin_scenarios())
+def test_every_ready_scenario_has_a_small_size(name):
+    """One name for all of them; fewer trials, and beside a published figure where the full size is."""
+    full, small = load_scenario(name), load_scenario(name, ["scale=small"])
+    assert sum(small.repeats) + sum(small.warmup) < sum(full.repeats) + sum(full.warmup) or name == "host/packing"
+    if full.published is not None:
+        rows = full.published["rows"]
+        assert any(matches_labels(row, one.labels) for row in rows for one in small.treatments)

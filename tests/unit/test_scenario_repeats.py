@@ -7,7 +7,8 @@ import pytest
 from bench_common.cli import read_options
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.cli import build_parser
-from bench_master.commands.run_options import RunOptions, apply_load_options
+from bench_master.options.load import apply_load_options
+from bench_master.options.run import RunOptions
 from bench_master.plan import is_host_ceiling, make_plan, more_rounds
 from bench_master.plan_text import ExpectedWorker, render_plan
 from bench_master.scenario.load import parse_scenario

@@ -55,7 +55,28 @@ def guest(params, **more):
     return {"name": "a", "job": {"workload": "sysbench-cpu", "params": params}, **more}
 
 
+def on_objects(objects, **more):
+    """Return a small document with a job on objects."""
+    return {"name": "a", "engines": ["noop"], "job": {"objects": objects}, **more}
+
+
+TINY = {"sizes": "4KiB", "mix": {"create": 1, "read": 9}}
+
 GOOD = [
+    on_objects(TINY),
+    on_objects({**TINY, "sizes": 4096, "population": 5, "delete_after": "1h", "verify": "full", "pick": "random"}),
+    on_objects({**TINY, "sizes": {"min": 1, "max": "1MiB", "distribution": "log"}, "range": 1}),
+    on_objects({**TINY, "sizes": {"histogram": {"4KiB": 70, "1048576": 30}}, "block": "1MiB", "list_limit": 5}),
+    on_objects({"mix": {"list": 1}, "classes": {"a": {"sizes": 0}, "b": {"sizes": "1KiB", "weight": 0.5}}}),
+    on_objects({**TINY, "store": {"profile": "lab", "endpoints": ["http://[::1]:80/v1/AUTH_a", "https://b"]}}),
+    on_objects(
+        {**TINY, "containers": {"count": 9, "base": "mine", "policy": "gold"}, "retries": 3, "retry_pause": 1}
+    ),
+    on_objects({**TINY, "multipart": {"above": "16MiB", "part": "8MiB"}, "pick": "zipf", "zipf_exponent": 0.9}),
+    on_objects(TINY, matrix={"objects.sizes": ["1KiB", 5], "objects.mix": [{"create": 1}, {"head": 1}]}),
+    on_objects(
+        {"mix": {"create": 1}, "classes": {"a": {"sizes": 5}}}, matrix={"objects.classes.a.population": [1, 2]}
+    ),
     lifecycle(),
     lifecycle(description="x", seed=5, order="blocked", repeats=6, warmup=2, concurrency=3, timeout="90s"),
     lifecycle(environments=["bare-metal", "vm 1".replace(" ", "-")], engines=["docker", "native"]),
@@ -86,6 +107,26 @@ GOOD = [
     {"name": "a", "job": {"operations": ["run", {"stop": {}}, {"kill": {"signal": "SIGHUP"}}, "commit"]}},
 ]
 BAD = [
+    on_objects(None),
+    on_objects({**TINY, "size": "4KiB"}),
+    on_objects({**TINY, "mix": {}}),
+    on_objects({**TINY, "mix": {"raed": 1}}),
+    on_objects({**TINY, "mix": {"read": -1}}),
+    on_objects({**TINY, "sizes": {"min": 1}}),
+    on_objects({**TINY, "sizes": {"histogram": {}}}),
+    on_objects({**TINY, "sizes": {"histogram": {"4KiB": 1}, "min": 5}}),
+    on_objects({**TINY, "sizes": {"histogram": {"large": 1}}}),
+    on_objects({**TINY, "classes": {}}),
+    on_objects({**TINY, "classes": {"a b": {}}}),
+    on_objects({**TINY, "store": {"endpoints": ["http://me:secret@host/v1"]}}),
+    on_objects({**TINY, "endpoints": ["http://host/v1"]}),
+    on_objects({**TINY, "containers": {"count": 0}}),
+    on_objects({**TINY, "zipf_exponent": 1}),
+    on_objects({**TINY, "multipart": {"part": "8MiB"}}),
+    on_objects({**TINY, "verify": "crc"}),
+    on_objects(TINY, matrix={"objects.size": [1]}),
+    on_objects(TINY, matrix={"objects.classes.a.b.population": [1]}),
+    {"name": "a", "job": {"objects": TINY, "operations": ["run"]}},
     None,
     [],
     5,

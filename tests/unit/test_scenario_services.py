@@ -120,7 +120,7 @@ def test_what_an_engine_cannot_do_for_a_service_is_refused_as_for_any_container(
         "runs_services": True,
     }
     assert unsupported_features(status, one) == [
-        "engine 'e' cannot enforce service mariadb's memory=1073741824 bytes: it does not know this setting"
+        "engine 'e' cannot enforce service mariadb's memory=1GiB: it does not know this setting"
     ]
     assert ignored_settings(status, one) == [
         "engine 'e' has no network: service mariadb's network='bridge' is left out"

@@ -152,7 +152,7 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{command: ['']}", "cannot be empty"),
         ("container", '{command: ["a\\0b"]}', "NUL"),
         ("container", "{env: {A=B: c}}", "'A=B' cannot be a key here"),
-        ("container", "{storage: [{target: /x}]}", "'volume' or 'host' or 'data_container' or 'tmpfs' is missing"),
+        ("container", "{storage: [{target: /x}]}", "'volume', 'host', 'data_container' or 'tmpfs' is missing"),
         (
             "container",
             "{storage: [{volume: va, host: /x, target: /x}]}",
@@ -201,7 +201,7 @@ def test_wrong_values_are_refused(key, written, said):
             "s.yaml:4:1: 'jobs' and 'job' are mutually exclusive",
         ),
         (HEAD + SLEEP + "iterations: 1\nrun_seconds: 5\n", "s.yaml:5:1: 'run_seconds' and 'iterations' are mutually"),
-        (HEAD + "job: {}\n", "s.yaml:3:6: 'operations' or 'workload' is missing"),
+        (HEAD + "job: {}\n", "s.yaml:3:6: 'operations', 'workload' or 'objects' is missing"),
         (HEAD + "jobs: {}\n", "s.yaml:3:7: empty; expected jobs by label"),
         (HEAD + "jobs: {a b: {operations: [sleep: 1s]}}\n", "s.yaml:3:8: 'a b' cannot be a key here"),
         (HEAD + "job: {operations: [sleep: 1s], params: {a: 1}}\n", "s.yaml:3:32: 'params' requires"),

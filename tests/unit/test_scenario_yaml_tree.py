@@ -260,7 +260,7 @@ def test_what_was_never_closed_is_told_with_where_it_opens(text, place):
             [
                 "s.yaml:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)",
                 "s.yaml:2:14: unknown key 'operatons' in the job (did you mean 'operations'?)",
-                "s.yaml:2:38: 'operations' or 'workload' is missing",
+                "s.yaml:2:38: 'operations', 'workload' or 'objects' is missing",
             ],
         ),
     ],

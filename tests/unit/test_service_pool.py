@@ -9,7 +9,7 @@ from bench_common.messages import RESULTS
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.run.results import to_rows, unpack_results
-from bench_worker import services
+from bench_worker import operation_runner, services
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.job_executor import JobExecutor, RunContext
@@ -81,7 +81,8 @@ class Scene:
             return self.engine
 
         assignment = RunContext("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
-        self.crew = JobExecutor(assignment, outbox, open_engine)
+        self.told = []
+        self.crew = JobExecutor(assignment, outbox, open_engine, report_progress=self.told.append)
         job = Guest("sysbench-oltp", workload("sysbench-oltp").defaults() | params)
         services = {"mariadb": ContainerSettings(image="m", env={"LANG": "C"})}
         self.treatment = Treatment(0, {}, None, "fake", job, ContainerSettings(image="s"), services=services)
@@ -103,7 +104,7 @@ class Scene:
         return [unpack_results(message, [len(job_script(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
-        rows = [row for batch in self.batches() for row in to_rows([batch], 0, 0)[0]["outcome"].tolist()]
+        rows = [row for batch in self.batches() for row in to_rows([batch], [0], [0])[0]["outcome"].tolist()]
         return [Outcome(row) for row in rows]
 
     def errors(self):
@@ -130,6 +131,26 @@ def test_tables_are_made_once_and_the_server_is_started_for_each_job():
     assert scene.engine.there == {"wb-run-0-0-mariadb"}
     scene.crew.release()
     assert not scene.engine.there
+
+
+def test_what_is_prepared_for_long_is_told(monkeypatch):
+    """The engine with its image, the server that starts, the tables; then nothing more."""
+    monkeypatch.setattr(operation_runner, "PREPARATION_NOTICE_S", 0.0)
+
+    def act(*_):
+        """Take as long as the notice does."""
+        gevent.sleep(0.005)
+
+    monkeypatch.setattr(ServingEngine, "prepare", act)
+    scene = Scene({"start": act, "exec": act})
+    scene.run(1)
+    assert scene.outcomes() == [Outcome.DONE]
+    assert list(filter(None, scene.told)) == [
+        "preparing engine fake and its image",
+        "starting mariadb, and waiting until it is ready",
+        "preparing what the jobs of sysbench-oltp use",
+    ]
+    assert scene.told[-1] == ""
 
 
 def test_a_server_whose_tables_are_made_for_each_job_lives_as_long_as_one():

@@ -1,15 +1,25 @@
 """How late a native thread's stamp may be, on numbers that are given."""
 
-import os
-
 import pytest
+from gevent.monkey import get_original
 
 from bench_common import eventloop
 from bench_common.eventloop import MIN_WAIT_NS, LoopPoll
 from bench_worker.timing import stamps
-from bench_worker.timing.stamps import WAKE_UP_NS, LoopTimer, SchedDelay, WaitTimer, earliest_ns
+from bench_worker.timing.stamps import (
+    WAKE_UP_NS,
+    LoopTimer,
+    SchedDelay,
+    WaitTimer,
+    earliest_ns,
+    earliest_of_timed_wait,
+)
 
 MS = 1_000_000
+
+native_ident = get_original("_thread", "get_ident")
+native_lock = get_original("_thread", "allocate_lock")
+native_thread = get_original("_thread", "start_new_thread")
 
 
 def rounds(instants, *, delays=(), held=()):
@@ -34,6 +44,32 @@ def test_waiting_for_a_cpu_and_for_the_interpreter_add_up():
     thread = rounds([0, 1 * MS, 9 * MS], delays=[2 * MS], held=[3 * MS])
     thread.enter()
     assert thread.stamp() == (9 * MS, 4 * MS - WAKE_UP_NS)
+
+
+def test_it_is_the_waiting_thread_whose_time_without_a_cpu_counts(monkeypatch):
+    """Whichever thread made the timer: the kernel's account is the one of the thread that opens it."""
+    opened_by, ended = [], native_lock()
+    ended.acquire()
+
+    class Delay:
+        def __init__(self):
+            opened_by.append(native_ident())
+
+        def read(self):
+            return 0
+
+    def wait():
+        try:
+            timer.enter()
+            timer.stamp()
+        finally:
+            ended.release()
+
+    monkeypatch.setattr(stamps, "SchedDelay", Delay)
+    timer = WaitTimer()
+    waiting = native_thread(wait, ())
+    assert ended.acquire(timeout=10)
+    assert opened_by == [waiting]
 
 
 def test_a_wait_that_ended_at_once_brings_what_happened_since_the_last_one():
@@ -69,6 +105,23 @@ def test_the_threshold_of_blocking():
     assert earliest_ns(100, 101 + MIN_WAIT_NS, 0, 7) == 101 + MIN_WAIT_NS
 
 
+@pytest.mark.parametrize(
+    ("waited_ns", "delay_ns", "earliest"),
+    [
+        (8 * MS, 0, 10 * MS - WAKE_UP_NS),
+        (8 * MS, 3 * MS, 7 * MS - WAKE_UP_NS),
+        (50_000, 0, 2 * MS),
+        (MIN_WAIT_NS, 0, 1 * MS),
+        (3 * MS, 3 * MS, 1 * MS),
+        (0, 0, 1 * MS),
+    ],
+    ids=["blocked", "waited for a CPU", "blocked shortly", "did not block", "may not have blocked", "kernel is mute"],
+)
+def test_the_kernels_own_measure_of_a_wait(waited_ns, delay_ns, earliest):
+    """Begun at 2 ms: what it brought came before its end, or, where it may not have blocked, since the last look."""
+    assert earliest_of_timed_wait(2 * MS, waited_ns, delay_ns, 1 * MS) == earliest
+
+
 def test_without_a_meter_nobody_knows_what_the_loop_brought(monkeypatch):
     """Then the reading says nothing about the arrival."""
     monkeypatch.setattr(eventloop, "last_poll", lambda: None)
@@ -87,16 +140,15 @@ def test_the_loops_own_waits_are_judged_like_a_threads(monkeypatch, ended_ns, ea
     assert LoopTimer().earliest_ns() == earliest
 
 
-def test_the_kernels_account_is_read_as_differences(monkeypatch):
+def test_the_kernels_account_is_read_as_differences(monkeypatch, tmp_path):
     """Each reading is the delay since the one before, from the second number of the file."""
-    texts = [b"5 1000 1\n", b"9 1500 3\n", b"9 1500 3\n"]
-    ours, real = 1 << 20, os.pread
-    # Native threads that other tests have left in this process go on reading files of their own.
-    monkeypatch.setattr(stamps.os, "pread", lambda fd, *rest: texts.pop(0) if fd == ours else real(fd, *rest))
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(stamps.os, "open", lambda *_: ours)
+    account = tmp_path / "schedstat"
+    account.write_text("5 1000 1\n")
+    with account.open("rb") as file, monkeypatch.context() as meanwhile:
+        meanwhile.setattr(stamps.os, "open", lambda *_: file.fileno())
         delay = SchedDelay()
-    assert (delay.read(), delay.read()) == (500, 0)
+        account.write_text("9 1500 3\n")
+        assert (delay.read(), delay.read()) == (500, 0)
 
 
 def test_without_the_kernels_account_nothing_is_added(monkeypatch):
@@ -107,3 +159,16 @@ def test_without_the_kernels_account_nothing_is_added(monkeypatch):
 
     monkeypatch.setattr(stamps.os, "open", missing)
     assert SchedDelay().read() == 0
+
+
+def test_what_one_wait_of_the_loop_brought_came_equally_late(monkeypatch):
+    """Several greenlets read after one wait: what the loop waited for a CPU counts for each of them."""
+    delays = [2 * MS, 0, 1 * MS]
+    monkeypatch.setattr(eventloop, "switch_interval_ns", lambda: 0)
+    monkeypatch.setattr(SchedDelay, "read", lambda _: delays.pop(0))
+    monkeypatch.setattr(SchedDelay, "__init__", lambda _: None)
+    timer = LoopTimer()
+    polls = [LoopPoll(5 * MS, 9 * MS, 4 * MS)] * 2 + [LoopPoll(9 * MS, 20 * MS, 9 * MS)]
+    monkeypatch.setattr(eventloop, "last_poll", lambda: polls.pop(0))
+    first, second, third = (timer.earliest_ns() + WAKE_UP_NS for _ in range(3))
+    assert (first, second, third) == (7 * MS, 7 * MS, 20 * MS)

@@ -393,6 +393,18 @@ def test_an_event_follows_the_rows_that_were_buffered_before_it(path):
     assert kinds(path) == ["header", "jobs", "event", "host", "jobs", "footer"]
 
 
+def test_a_loss_stands_between_the_rows_before_it_and_the_retries_after_it(path):
+    """Other events of the same flush may come behind rows that are later than they are."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.jobs(job_rows({}))
+    writer.put("event", {"at_ns": 1, "kind": "worker-lost", "worker": 0})
+    writer.put("event", {"at_ns": 1, "kind": "worker-reconnected", "worker": 0})
+    writer.jobs(job_rows({}))
+    writer.close({})
+    assert kinds(path) == ["header", "jobs", "event", "jobs", "event", "footer"]
+
+
 def test_appending_works_while_another_thread_flushes(path):
     """No row is lost or doubled when the hub appends during flushes in a native thread."""
     writer = StatsWriter(path)

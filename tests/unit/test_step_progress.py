@@ -7,7 +7,7 @@ from bench_common.treatment import ContainerSettings
 from bench_worker import operation_runner
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.operation_runner import StepProgress
+from bench_worker.operation_runner import PreparationProgress, StepProgress
 from workloads.iibench import HEADER, Iibench
 from workloads.sysbench_cpu import SysbenchCpu
 from workloads.sysbench_oltp import SysbenchOltp
@@ -87,3 +87,27 @@ def test_workloads_find_their_latest_report():
     rows = f"{HEADER}\n5000 0.400 0.400 12500.0 5000 12500.0 300 750.0 750.0\n1000"
     assert Iibench().progress(rows) == "5000 rows in 0.400 s, now 12500.0 rows/s"
     assert Iibench().progress(HEADER) == SysbenchOltp().progress("") == ""
+
+
+def wait_until(true):
+    """Wait until something is true."""
+    with gevent.Timeout(20):
+        while not true():
+            gevent.sleep(0.002)
+
+
+def test_a_preparation_that_takes_long_is_told(monkeypatch):
+    """The latest of what is under way, then what remains of it; a short one costs no message."""
+    monkeypatch.setattr(operation_runner, "PREPARATION_NOTICE_S", 0.01)
+    told = []
+    progress = PreparationProgress(told.append)
+    with progress.during("starting mariadb"):
+        wait_until(lambda: told == ["starting mariadb"])
+        with progress.during("importing an image"):
+            wait_until(lambda: told[1:] == ["importing an image"])
+    monkeypatch.setattr(operation_runner, "PREPARATION_NOTICE_S", 60.0)
+    with progress.during("short"):
+        gevent.sleep(0)
+    assert told == ["starting mariadb", "importing an image", "starting mariadb", ""]
+    with PreparationProgress(None).during("x"):
+        pass

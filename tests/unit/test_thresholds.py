@@ -70,7 +70,7 @@ def test_a_threshold_is_parsed():
         ("operation.start.p95_s < 1", "did you mean 'operations'"),
         ("operations.start < 1", "operations.NAME.FIELD"),
         ("operations.start.median_s < 1", "did you mean 'p50_s'"),
-        ("operations.start.p95 < 1", "did you mean 'p95_s'"),
+        ("operations.start.p95_ms < 1", "did you mean 'p95_s'"),
         ("operations.start.p0_s < 1", "unknown field 'p0_s'"),
         ("operations.start.p95_s < 1 sec", "not a unit of time"),
         ("operations.a b.p95_s < 1", "is not of the form"),
@@ -156,8 +156,11 @@ def test_a_report_without_treatments_fails_every_threshold():
 
 
 def test_a_verdict_has_the_value_and_the_limit():
-    """Both in the figure's own unit, with the treatment."""
+    """Both in the unit of the question, else in the figure's own, with the treatment."""
     (verdict,) = evaluate_thresholds(treatments(), ["operations.start.p95_s < 250ms where engine=docker"])
+    assert verdict.message.startswith("operations.start.p95_s is 400 ms, wanted < 250 ms (engine=docker")
+    assert verdict.value == 0.4
+    (verdict,) = evaluate_thresholds(treatments(), ["operations.start.p95_s < 0.25 where engine=docker"])
     assert verdict.message.startswith("operations.start.p95_s is 0.4 s, wanted < 0.25 s (engine=docker")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_common.errors import UsageError
-from bench_master.commands.run_options import HEARTBEATS_PER_TIMEOUT, TimeoutOptions
+from bench_master.options.run import HEARTBEATS_PER_TIMEOUT, TimeoutOptions
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 
 

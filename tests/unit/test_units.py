@@ -1,21 +1,27 @@
 """Sizes and durations mean what people write, and are refused where people would disagree."""
 
 import re
+from pathlib import Path
 
 import pytest
+from documents import rows
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bench_common.thresholds import parse_threshold
 from bench_common.units import (
     DURATION_PATTERN,
     RATE_PATTERN,
     SIZE_PATTERN,
+    SIZE_UNITS,
+    TIME_UNITS,
     format_duration,
     format_rate,
     format_size,
     parse_duration,
     parse_rate,
     parse_size,
+    unit_converter,
 )
 
 
@@ -179,3 +185,27 @@ def test_what_is_no_rate_is_refused(text, said):
     """With what to write instead."""
     with pytest.raises(ValueError, match=said):
         parse_rate(text)
+
+
+def test_one_list_of_units_holds_everywhere():
+    """The reference lists it, and keys, options, thresholds and rates read each of them alike."""
+    page = Path(__file__).parents[2] / "docs" / "scenario-reference.rst"
+    listed = {kind: re.findall(r"[\w\u00b5]+|%", text) for kind, text in rows(page, "unit of", "spelled")}
+    assert set(listed["time"]) == set(TIME_UNITS)
+    assert set(listed["size"]) & set(SIZE_UNITS) == set(SIZE_UNITS)
+    for unit, seconds in TIME_UNITS.items():
+        assert parse_duration(f"2{unit}") == float(2 * seconds)
+        assert re.search(DURATION_PATTERN, f"2{unit}")
+        assert parse_threshold(f"operations.start.p95_s < 2{unit}").unit == unit
+        assert unit_converter(unit, "s") == seconds
+        if seconds >= 1:
+            assert parse_rate(f"6/{unit}") == float(6 / seconds)
+            assert re.search(RATE_PATTERN, f"6/{unit}")
+    for unit, size in SIZE_UNITS.items():
+        assert parse_size(f"2{unit}") == int(2 * size)
+        assert parse_threshold(f"overhead.rss_bytes.max < 2{unit}").unit == unit
+        assert unit_converter(unit, "B") == size
+        assert unit_converter(f"{unit}/s", "B/s") == size
+    assert unit_converter("m", "s") == 60
+    assert unit_converter("m", "B") == 1024**2
+    assert parse_duration("1h5min") == parse_duration("1h5m") == 3900

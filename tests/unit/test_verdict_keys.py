@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.analysis.verdict_types import VerdictOptions
-from bench_master.commands.verdict_options import apply_verdict_options, baseline_labels, margin
+from bench_master.options.verdict import apply_verdict_options, baseline_labels, margin
 from bench_master.plan import make_plan
 from bench_master.run.journal import build_header
 from bench_master.scenario.load import parse_scenario
@@ -34,7 +34,7 @@ def problem(read, *args):
         (JOB, "job.p50"),
         (JOB + "rate: 5/s\noperation_count: 40\n", "response.p95"),
         ("job: {workload: sysbench-cpu}\n", "events_per_second"),
-        ("job: {workload: sysbench-cpu, params: {rate: 5}}\n", "latency_min_ms"),
+        ("job: {workload: sysbench-cpu, params: {rate: 5}}\n", "latency_avg_ms"),
         ("job: {workload: sysbench-fileio}\n", "mib_per_second"),
         (
             "job: {operations: [create, start, hold: 1s, remove], container: {image: i, command: [x]}}\n",
@@ -113,6 +113,15 @@ def test_the_header_keeps_baseline_margin_and_figures():
     assert apply_verdict_options(scenario, VerdictOptions()) == scenario
     with pytest.raises(UsageError, match="did you mean 'engine'"):
         apply_verdict_options(scenario, VerdictOptions(baseline={"enigne": "docker"}))
+
+
+@pytest.mark.parametrize(("text", "option"), [("", False), ("allow_failures: true", False), ("", True)])
+def test_the_header_says_whether_jobs_may_fail(text, option):
+    """By the key or the option: a later report ends with the same exit code."""
+    scenario = apply_verdict_options(load(text), VerdictOptions(allow_failures=option))
+    about = {"run_id": "r", "argv": [], "noop": False, "environments": ["here"], "options": {}}
+    head = build_header(scenario, make_plan(scenario, 1), **about, trial_jobs=[1, 1])
+    assert head["allow_failures"] is bool(text or option)
 
 
 def test_options_are_read():

@@ -55,6 +55,17 @@ def test_the_projects_own_workloads_are_registered():
     assert workload("sysbench-cpu").image == "weighbridge/sysbench"
 
 
+@pytest.mark.parametrize("cls", workload_classes().values(), ids=lambda cls: cls.name)
+def test_each_workload_marks_its_primary_metrics(cls):
+    """They are some of its metrics, each once; a job of it is compared by one that has a direction."""
+    names = [metric.name for metric in cls.metrics if metric.direction]
+    assert len(set(cls.primary_metrics)) == len(cls.primary_metrics)
+    assert set(cls.primary_metrics) <= set(names)
+    declared = cls().declared_metrics()
+    assert [name for name, one in declared.items() if one.get("primary")] or not names
+    assert bool(cls.primary_metrics) == bool(names)
+
+
 def test_the_tools_own_names_lead_to_parameters():
     """What a refusal tells instead of the tool's own name is a parameter of that workload."""
     for cls in workload_classes().values():

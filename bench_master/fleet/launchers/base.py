@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
@@ -19,6 +20,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.keys import KeyProvisioner
+from bench_master.fleet import MASTER_TIMEOUT_S, RUN_MASTER_TIMEOUT_S
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.remote_agent import boot_id, start_ticks
@@ -27,17 +29,29 @@ from bench_master.run.endpoints import Ports, describe_master
 
 QueryResults = list[list[dict[str, Any]]]
 """The rows that ``bench-worker`` printed for each of several queries."""
-ProgressCallback = Callable[[str, str], None]
-"""Takes a host's name and what is happening there."""
+
+
+class HostProgress:
+    """Takes what happens on which host; this one shows nothing."""
+
+    def __call__(self, host: str, doing: str) -> None:
+        """Take what is being done on a host now."""
+
+    def sent(self, host: str, sent_bytes: int, total_bytes: int) -> None:
+        """Take how much of what a host gets was sent."""
+
+    def ended(self, host: str) -> None:
+        """Take that nothing more is done on a host."""
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Return a context in which hosts are at work."""
+        return nullcontext()
+
 
 STARTED: Final = "started"
 RUNNING: Final = "already running"
 IN_USE: Final = "in use"
 FAILED: Final = "failed"
-MASTER_TIMEOUT_S: Final = 12 * 3600.0
-"""How long a worker waits for a master before it exits (s)."""
-RUN_MASTER_TIMEOUT_S: Final = 600.0
-"""The same for a worker that is started for a single run (s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +168,29 @@ class Launcher(abc.ABC):
         self.launch_spec = launch_spec
 
     @abc.abstractmethod
-    def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
+    def start(self, hosts: Sequence[FleetHost], progress: HostProgress) -> list[WorkerOutcome]:
         """Start the workers of `hosts`; a failure on one host is its outcome and does not stop the others."""
 
     @abc.abstractmethod
-    def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
+    def stop(self, hosts: Sequence[FleetHost], progress: HostProgress, *, purge: bool) -> list[WorkerOutcome]:
         """Stop the workers of `hosts`; with `purge` remove what was installed there, too."""
 
     @abc.abstractmethod
-    def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], progress: HostProgress) -> dict[str, str | InfrastructureError]:
         """Return the log of each worker by its name, or the error that prevents it."""
 
     def query(
-        self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
+        self, hosts: Sequence[FleetHost], progress: HostProgress, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Return what ``bench-worker`` prints for queries (each its flags) on each host, or the host's error."""
         del progress, queries
         error = InfrastructureError(f"launcher {self.name} cannot query hosts")
         return {host.name: error for host in hosts}
+
+    def explain_end(self, host: FleetHost, worker: str) -> str | None:
+        """Return how a worker that this process started ended, as far as it can be told from outside of it."""
+        del host, worker
+        return None
 
     def close(self) -> None:  # noqa: B027  most hold no connections
         """Close connections. Workers go on."""
@@ -193,8 +212,17 @@ MAX_PARALLEL: Final = 32
 """How many hosts are handled in parallel."""
 
 
-def run_parallel(hosts: Sequence[FleetHost], action: Callable[[FleetHost], T]) -> dict[str, T | InfrastructureError]:
-    """Run an action on every host in parallel; return its result or its error by host."""
+def run_parallel(
+    hosts: Sequence[FleetHost],
+    action: Callable[[FleetHost], T],
+    progress: HostProgress | None = None,
+    cancel: Callable[[], None] | None = None,
+) -> dict[str, T | InfrastructureError]:
+    """Run an action on every host, `MAX_PARALLEL` side by side; return its result or its error by host.
+
+    `progress` is told when a host is through. If the caller is interrupted, `cancel` is called before it waits for
+    the actions to end.
+    """
 
     def attempt(host: FleetHost) -> T | InfrastructureError:
         try:
@@ -209,9 +237,17 @@ def run_parallel(hosts: Sequence[FleetHost], action: Callable[[FleetHost], T]) -
             return InfrastructureError(f"{where}{error.strerror or error}")
         except Exception as error:  # noqa: BLE001  an error on one host does not stop the others
             return InfrastructureError(f"{type(error).__name__}: {error}")
+        finally:
+            if progress is not None:
+                progress.ended(host.name)
 
     with ThreadPoolExecutor(max_workers=MAX_PARALLEL) as pool:
-        return {host.name: done for host, done in zip(hosts, pool.map(attempt, hosts), strict=True)}
+        try:
+            return {host.name: done for host, done in zip(hosts, pool.map(attempt, hosts), strict=True)}
+        except BaseException:
+            if cancel is not None:
+                cancel()
+            raise
 
 
 def for_each_worker(host: FleetHost, action: Callable[[str], WorkerOutcome]) -> list[WorkerOutcome]:

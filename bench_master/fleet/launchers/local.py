@@ -16,8 +16,8 @@ from bench_master.fleet.launchers.base import (
     IN_USE,
     RUNNING,
     STARTED,
+    HostProgress,
     Launcher,
-    ProgressCallback,
     QueryResults,
     WorkerOutcome,
     collect_outcomes,
@@ -35,7 +35,7 @@ class LocalLauncher(Launcher):
 
     name = "local"
 
-    def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
+    def start(self, hosts: Sequence[FleetHost], progress: HostProgress) -> list[WorkerOutcome]:
         """Start the workers."""
 
         def start(host: FleetHost, name: str) -> WorkerOutcome:
@@ -64,9 +64,9 @@ class LocalLauncher(Launcher):
         def start_all(host: FleetHost) -> list[WorkerOutcome]:
             return for_each_worker(host, partial(start, host))
 
-        return collect_outcomes(hosts, run_parallel(hosts, start_all))
+        return collect_outcomes(hosts, run_parallel(hosts, start_all, progress))
 
-    def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
+    def stop(self, hosts: Sequence[FleetHost], progress: HostProgress, *, purge: bool) -> list[WorkerOutcome]:
         """Stop the workers."""
 
         def stop(host: FleetHost) -> list[WorkerOutcome]:
@@ -76,9 +76,9 @@ class LocalLauncher(Launcher):
             )["ended"]
             return [WorkerOutcome(host.name, name, how) for name, how in ended.items()]
 
-        return collect_outcomes(hosts, run_parallel(hosts, stop))
+        return collect_outcomes(hosts, run_parallel(hosts, stop, progress))
 
-    def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], progress: HostProgress) -> dict[str, str | InfrastructureError]:
         """Return the end of each log."""
         del progress
         missing = InfrastructureError("no worker of this name was started here")
@@ -89,12 +89,12 @@ class LocalLauncher(Launcher):
         return found
 
     def query(
-        self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
+        self, hosts: Sequence[FleetHost], progress: HostProgress, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Query ``bench-worker`` of this installation."""
         for host in hosts:
             progress(host.name, "querying bench-worker")
-        return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in queries])
+        return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in queries], progress)
 
 
 def _run_verb(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:

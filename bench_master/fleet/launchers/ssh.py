@@ -16,9 +16,9 @@ from bench_master.fleet.launchers.base import (
     IN_USE,
     RUNNING,
     STARTED,
+    HostProgress,
     Launcher,
     LaunchSpec,
-    ProgressCallback,
     QueryResults,
     WorkerOutcome,
     collect_outcomes,
@@ -29,6 +29,7 @@ from bench_master.fleet.launchers.base import (
 from bench_master.fleet.remote_host import RemoteHost
 from bench_master.fleet.ssh import Connections, HostError, local_address, remote_address
 from bench_master.fleet.tunnels import LOOPBACK, Tunnel
+from bench_master.fleet.wheels import WheelBundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,19 +54,19 @@ class SshLauncher(Launcher):
         self._connections = Connections(launch_spec.known_hosts)
         self._tunnels: list[Tunnel] = []
 
-    def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
+    def start(self, hosts: Sequence[FleetHost], progress: HostProgress) -> list[WorkerOutcome]:
         """Start the workers of all hosts in parallel."""
-        found = run_parallel(hosts, partial(self._start_host, progress=progress))
+        found = run_parallel(hosts, partial(self._start_host, progress=progress), progress)
         return collect_outcomes(hosts, found)
 
-    def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
+    def stop(self, hosts: Sequence[FleetHost], progress: HostProgress, *, purge: bool) -> list[WorkerOutcome]:
         """Stop the workers of all hosts in parallel."""
-        found = run_parallel(hosts, partial(self._stop_host, progress=progress, purge=purge))
+        found = run_parallel(hosts, partial(self._stop_host, progress=progress, purge=purge), progress)
         return collect_outcomes(hosts, found)
 
-    def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], progress: HostProgress) -> dict[str, str | InfrastructureError]:
         """Fetch the end of each log."""
-        found = run_parallel(hosts, partial(self._read_logs, progress=progress))
+        found = run_parallel(hosts, partial(self._read_logs, progress=progress), progress)
         logs: dict[str, str | InfrastructureError] = {}
         for host in hosts:
             answer = found[host.name]
@@ -77,10 +78,10 @@ class SshLauncher(Launcher):
         return logs
 
     def query(
-        self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
+        self, hosts: Sequence[FleetHost], progress: HostProgress, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Query ``bench-worker`` on every host, where it is installed if needed."""
-        return run_parallel(hosts, partial(self._query_host, progress=progress, queries=queries))
+        return run_parallel(hosts, partial(self._query_host, progress=progress, queries=queries), progress)
 
     def close(self) -> None:
         """Close every connection, tunnels included."""
@@ -91,7 +92,7 @@ class SshLauncher(Launcher):
 
     @contextmanager
     def _connect_host(
-        self, host: FleetHost, progress: ProgressCallback
+        self, host: FleetHost, progress: HostProgress
     ) -> Iterator[tuple[paramiko.SSHClient, RemoteHost]]:
         progress(host.name, "connecting")
         client = self._connections.open(host.login)
@@ -100,7 +101,7 @@ class SshLauncher(Launcher):
         finally:
             client.close()
 
-    def _start_host(self, host: FleetHost, *, progress: ProgressCallback) -> list[WorkerOutcome]:
+    def _start_host(self, host: FleetHost, *, progress: HostProgress) -> list[WorkerOutcome]:
         keys = {name: self.launch_spec.key_file_of(name).read_text("ascii") for name in host.worker_names}
         with self._connect_host(host, progress) as (client, remote):
             identity = self._ensure_installed(host, remote, progress)
@@ -130,16 +131,45 @@ class SshLauncher(Launcher):
 
             return for_each_worker(host, start)
 
-    def _ensure_installed(self, host: FleetHost, remote: RemoteHost, progress: ProgressCallback) -> str:
-        bundle = self.launch_spec.wheelhouse.bundle_for(remote.python_platform)
-        if remote.needs_install(bundle):
-            size = remote.upload_bytes(bundle) / 1e6
-            progress(host.name, f"installing with {remote.python} ({size:.1f} MB to send)")
-            remote.install(bundle)
+    def _ensure_installed(self, host: FleetHost, remote: RemoteHost, progress: HostProgress) -> str:
+        """Return what names this installation on a host, where it is installed unless it is there.
+
+        A host with a pip of its own gets this project alone, and the rest from its own index; if that fails, all.
+        """
+        wheelhouse, platform = self.launch_spec.wheelhouse, remote.python_platform
+        progress(host.name, "packing this installation")
+        small = wheelhouse.project_bundle_for(platform) if host.index else None
+        if small is not None and not remote.has_whole(small):
+            if remote.has(small):
+                return small.identity
+            if remote.has_pip:
+                try:
+                    self._install(host, remote, small, progress, "the rest comes from the index of its own pip")
+                except HostError as error:
+                    progress(host.name, f"its own pip cannot install the rest, so everything is sent: {error}")
+                else:
+                    return small.identity
+        bundle = wheelhouse.bundle_for(platform)
+        if not remote.has(bundle):
+            stands_for = "" if small is None else small.identity
+            self._install(host, remote, bundle, progress, "everything that it needs", stands_for)
         return bundle.identity
 
+    @staticmethod
+    def _install(
+        host: FleetHost,
+        remote: RemoteHost,
+        bundle: WheelBundle,
+        progress: HostProgress,
+        what: str,
+        stands_for: str = "",
+    ) -> None:
+        size = remote.upload_bytes(bundle)
+        progress(host.name, f"installing with {remote.python} ({size / 1e6:.1f} MB to send; {what})")
+        remote.install(bundle, stands_for=stands_for, on_sent=lambda sent: progress.sent(host.name, sent, size))
+
     def _master_address(
-        self, host: FleetHost, client: paramiko.SSHClient, remote: RemoteHost, progress: ProgressCallback
+        self, host: FleetHost, client: paramiko.SSHClient, remote: RemoteHost, progress: HostProgress
     ) -> str:
         """Return the address at which the host reaches the master; open a tunnel if it uses one."""
         if self.launch_spec.uses_tunnel(host):
@@ -163,7 +193,7 @@ class SshLauncher(Launcher):
             return address if address and "%" not in address else self.launch_spec.master_for(host)
         return self.launch_spec.master_for(host)
 
-    def _stop_host(self, host: FleetHost, *, progress: ProgressCallback, purge: bool) -> list[WorkerOutcome]:
+    def _stop_host(self, host: FleetHost, *, progress: HostProgress, purge: bool) -> list[WorkerOutcome]:
         with self._connect_host(host, progress) as (_, remote):
             progress(host.name, "stopping workers")
             answer = remote.call(
@@ -179,20 +209,27 @@ class SshLauncher(Launcher):
             detail = f"installation kept for {others}" if others else "installation removed"
         return [WorkerOutcome(host.name, name, how, detail) for name, how in answer["ended"].items()]
 
-    def _read_logs(self, host: FleetHost, *, progress: ProgressCallback) -> dict[str, str]:
+    def _read_logs(self, host: FleetHost, *, progress: HostProgress) -> dict[str, str]:
         with self._connect_host(host, progress) as (_, remote):
             return dict(remote.call("logs", names=list(host.worker_names), timeout_s=QUERY_TIMEOUT_S)["logs"])
 
     def _query_host(
-        self, host: FleetHost, *, progress: ProgressCallback, queries: Sequence[Sequence[str]]
+        self, host: FleetHost, *, progress: HostProgress, queries: Sequence[Sequence[str]]
     ) -> QueryResults:
         answers = []
         with self._connect_host(host, progress) as (_, remote):
             identity = self._ensure_installed(host, remote, progress)
             for flags in queries:
                 progress(host.name, f"querying bench-worker {' '.join(flags)}")
-                fields = {"identity": identity, "env": dict(host.env), "limit_s": QUERY_TIMEOUT_S}
-                answers.append(list(remote.call("query", (), QUERY_TIMEOUT_S, flags=list(flags), **fields)["rows"]))
+                answer = remote.call(
+                    "query",
+                    timeout_s=QUERY_TIMEOUT_S,
+                    flags=list(flags),
+                    identity=identity,
+                    env=dict(host.env),
+                    limit_s=QUERY_TIMEOUT_S,
+                )
+                answers.append(list(answer["rows"]))
         return answers
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -18,7 +17,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, EngineStatus, OperationFailed
+from bench_worker.engines.base import HOST, EngineStatus, OperationFailed, unavailable_advice
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.grpc import ERROR_KINDS, CallSequence, GrpcChannel
 from bench_worker.engines.oci.cgroups import Cgroups
@@ -41,9 +40,9 @@ _CLEANUP_S: Final = 5.0
 _KINDS: Final = (("timeout", re.compile(r"deadline exceeded", re.IGNORECASE)), *ERROR_KINDS)
 """containerd's messages say more than its codes: of most failures that is UNKNOWN."""
 _START_ADVICE: Final = (
-    "start it (`systemctl start containerd`, or `script/docker-engine`), or set CONTAINERD_ADDRESS to its socket"
+    "start it (`systemctl start containerd`, or `script/docker-engine start`), or set CONTAINERD_ADDRESS to its "
+    "socket"
 )
-_NO_CTR: Final = "pulling needs the program 'ctr', which is not on PATH (`apt-get install containerd`)"
 
 
 class ContainerdApi:
@@ -105,8 +104,6 @@ def probe_containerd(
         reason = f"no containerd answers at {socket}: {error}"
     finally:
         api.close()
-    if shutil.which("ctr") is None:
-        unsupported_operations = {**unsupported_operations, "pull": _NO_CTR}
     unenforced = {
         **unsupported_settings,
         **{key: text for key, text in cgroups.unenforced.items() if key in settings},
@@ -117,7 +114,7 @@ def probe_containerd(
         version=version,
         endpoint=f"unix://{socket}",
         reason=reason,
-        advice=_START_ADVICE if reason else "",
+        advice=unavailable_advice(reason, _START_ADVICE) if reason else "",
         operations=tuple(sorted(operations - unsupported_operations.keys())),
         settings=tuple(sorted(settings - set(cgroups.unenforced))),
         inapplicable=tuple(sorted(inapplicable)),

@@ -55,7 +55,12 @@ from bench_worker.engines.oci.spec import (
     make_volumes,
 )
 from bench_worker.engines.output import parse_signal, read_head
-from bench_worker.engines.results import disk_errors_as_failures, raise_operation_failed, result_at_exit
+from bench_worker.engines.results import (
+    delete_directory,
+    disk_errors_as_failures,
+    raise_operation_failed,
+    result_at_exit,
+)
 from bench_worker.timing.processes import WaitTimeout
 
 if TYPE_CHECKING:
@@ -182,7 +187,7 @@ class ContainerdEngine(LowLevelEngine):
         self._images.get(settings.image)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
-        """Pull and unpack the image with ``ctr images pull``: the API has no call for it."""
+        """Fetch the image from its registry into the content store, and unpack it."""
         with as_operation_failures(time.monotonic_ns()):
             done, container.pulled_image = self._images.pull(
                 container.settings.image, fresh=fresh, timeout_s=timeout_s
@@ -210,9 +215,8 @@ class ContainerdEngine(LowLevelEngine):
         task = self._task(container)
         if not argv:
             raise_operation_failed("refused", "there is no command to start", time.monotonic_ns())
-        task.execs += 1
         kills = OomKillCounter(self._memory_directory(container))
-        done = ExecProcess(self._api, task, f"exec-{task.execs}").run(argv, timeout_s=timeout_s)
+        done = ExecProcess(self._api, task, f"exec-{next(task.exec_numbers)}").run(argv, timeout_s=timeout_s)
         done.oom_killed = kills.explain(done)
         return done
 
@@ -303,7 +307,7 @@ class ContainerdEngine(LowLevelEngine):
             calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=container.images[-1], sync=True))
             container.images.pop()
         with disk_errors_as_failures(calls.start_ns):
-            oci_images.delete_directory(task.directory)
+            delete_directory(task.directory)
         container.handle = None
         return calls.result()
 
@@ -355,7 +359,7 @@ class ContainerdEngine(LowLevelEngine):
                     for image in containerd_images.image_names(calls):
                         if image.startswith(committed_image_prefix(name)):
                             calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=image, sync=True))
-                    oci_images.delete_directory(self._home / name)
+                    delete_directory(self._home / name)
         except (OperationFailed, OSError) as error:
             raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
 

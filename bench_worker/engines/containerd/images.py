@@ -1,19 +1,16 @@
-"""Images in containerd: imported from the Docker Engine, pulled from a registry, and saved from containers.
-
-containerd's API has no call that pulls: that takes ``ctr``.
-"""
+"""Images in containerd: imported from the Docker Engine, pulled from a registry, and saved from containers."""
 
 from __future__ import annotations
 
 import copy
 import json
-import platform
 import re
 import secrets
 import tarfile
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -22,15 +19,13 @@ import docker.errors
 from gevent.lock import RLock
 
 from bench_worker.engines.base import ImageUnavailable
-from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd import messages_pb2 as messages
-from bench_worker.engines.containerd.api import NAMESPACE, address
+from bench_worker.engines.containerd.pull import is_for_this_machine, pull_image
 from bench_worker.engines.containerd.storage import IMAGES, LAYER, ImageWriter, chain_id, read_content, view
-from bench_worker.engines.grpc import ERROR_KINDS, NotFound
+from bench_worker.engines.grpc import NotFound
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import docker_client
 from bench_worker.engines.oci.spec import DEFAULT_PATH, ImageConfig, User, read_user
-from bench_worker.engines.results import PULL_KIND_PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,15 +43,13 @@ _CALL_S: Final = 30.0
 _REGISTRY: Final = re.compile(r"[.:]|^localhost$")
 """What distinguishes a registry's name from the first part of an image's."""
 _HAS_TAG: Final = re.compile(r"[:@]")
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-"""The OCI's names of the machines that call themselves otherwise."""
 _DOCKER_LAYERS: Final = {
     "application/vnd.docker.image.rootfs.diff.tar": LAYER,
     "application/vnd.docker.image.rootfs.diff.tar.gzip": f"{LAYER}+gzip",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ContainerdImage:
     """An image with all that a container is made from."""
 
@@ -67,12 +60,12 @@ class ContainerdImage:
     document: Mapping[str, Any]
     """Its configuration."""
 
-    @property
+    @cached_property
     def chain(self) -> str:
         """The name of the snapshot of all its layers."""
         return chain_id(self.document["rootfs"]["diff_ids"])
 
-    @property
+    @cached_property
     def config(self) -> ImageConfig:
         """What it says about its containers."""
         return ImageConfig.read(self.document.get("config") or {})
@@ -86,6 +79,7 @@ class ContainerdImages:
         self._folder = folder
         self._names: dict[str, str] = {}
         self._resolved: dict[str, ContainerdImage] = {}
+        self._imported: dict[str, ContainerdImage] = {}
         self._users: dict[tuple[str, str], User] = {}
         self._lock = RLock()
 
@@ -100,13 +94,22 @@ class ContainerdImages:
             return self._names[image]
 
     def resolve(self, name: str) -> ContainerdImage:
-        """Return what an image consists of by now; raise `OperationFailed`."""
+        """Return what an image consists of by now; raise `OperationFailed`.
+
+        What an imported one consists of never changes, since its name is the digest of its configuration.
+        """
+        found = self._imported.get(name)
+        if found is not None:
+            return found
         calls = self._api.calls(_CALL_S)
         target = calls.call(f"{IMAGES}Get", messages.ImageRequest(name=name), messages.ImageMessage).image.target
         key = f"{name} {target.digest}"
         if key not in self._resolved:
             self._resolved[key] = _read_image(calls, name, target.digest)
-        return self._resolved[key]
+        found = self._resolved[key]
+        if name.startswith(IMPORTED):
+            self._imported[name] = found
+        return found
 
     def user(self, image: ContainerdImage) -> User:
         """Return the user that an image's commands run as; raise `ValueError` for one that it does not know."""
@@ -135,9 +138,9 @@ class ContainerdImages:
                 )
                 if any(container.image == name for container in used.containers):
                     raise ImageUnavailable("conflict", f"image {name} is not removed: a container is made from it")
-                _pull(name, timeout_s)
+                pull_image(self._api, name, timeout_s)
                 calls.do(f"{IMAGES}Delete", messages.ImageRequest(name=name, sync=True))
-        return _pull(name, timeout_s), name
+        return pull_image(self._api, name, timeout_s), name
 
     def _import(self, client: docker.APIClient, image: str) -> str:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
@@ -191,17 +194,6 @@ def qualified_name(image: str | None) -> str:
         image = f"docker.io/{image}"
     last = image.rpartition("/")[2]
     return image if _HAS_TAG.search(last) else f"{image}:latest"
-
-
-def _pull(name: str, timeout_s: float) -> OperationResult:
-    """Pull and unpack an image with ``ctr``."""
-    options = ("--address", address(), "--connect-timeout", "3s", "--namespace", NAMESPACE)
-    command = CommandLine("ctr", options, error_kinds=(*PULL_KIND_PATTERNS, *ERROR_KINDS)).sequence(timeout_s)
-    ended = command.run_unchecked("images", "pull", name)
-    if ended.exit_code:
-        text = ended.error_text.rpartition("\n")[2]
-        raise command.failure(command.cli.classify_error(text), text)
-    return command.result()
 
 
 def import_archive(api: ContainerdApi, chunks: Iterator[bytes], folder: Path, name: str) -> None:
@@ -282,17 +274,11 @@ def _read_image(calls: CallSequence, name: str, digest: str) -> ContainerdImage:
         except NotFound:
             # An index may name manifests for other machines, which are not here.
             continue
-        waiting += [str(one["digest"]) for one in document.get("manifests", ()) if _is_for_this_machine(one)]
+        waiting += [str(one["digest"]) for one in document.get("manifests", ()) if is_for_this_machine(one)]
         if "config" in document:
             config = read_content(calls, document["config"]["digest"])
             return ContainerdImage(name, document["layers"], json.loads(config))
     raise calls.failure("image-missing", f"image {name} has no manifest for this machine in containerd")
-
-
-def _is_for_this_machine(manifest: Mapping[str, Any]) -> bool:
-    machine = platform.machine()
-    wanted = _ARCHITECTURES.get(machine, machine)
-    return bool((manifest.get("platform") or {}).get("architecture", wanted) == wanted)
 
 
 def _read_below(mounts: Sequence[messages.Mount], path: str) -> str:

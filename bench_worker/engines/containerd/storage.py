@@ -30,6 +30,13 @@ IMAGES: Final = "images.v1.Images/"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 """The type of a layer that is not compressed, as Docker's are not."""
 
+SNAPSHOT_LABEL: Final = f"containerd.io/gc.ref.snapshot.{SNAPSHOTTER}"
+CONFIG_LABEL: Final = "containerd.io/gc.ref.content.config"
+LAYER_LABEL: Final = "containerd.io/gc.ref.content.l."
+MANIFEST_LABEL: Final = "containerd.io/gc.ref.content.m."
+"""The labels by which containerd's garbage collector knows what a configuration, a manifest and an index refer to; a
+number follows those that there may be several of."""
+
 _SNAPSHOTS: Final = "snapshots.v1.Snapshots/"
 _CONTENT: Final = "content.v1.Content/"
 _PIECE_BYTES: Final = 1 << 18
@@ -86,17 +93,20 @@ class ImageWriter:
 
         The labels of each part name what it refers to: the garbage collector goes by them.
         """
-        refers = {f"containerd.io/gc.ref.snapshot.{SNAPSHOTTER}": chain}
-        config_part = self._write_document(_CONFIG, config, refers)
+        config_part = self._write_document(_CONFIG, config, {SNAPSHOT_LABEL: chain})
         manifest = {
             "schemaVersion": 2,
             "mediaType": _MANIFEST,
             "config": _as_json(config_part),
             "layers": [_as_json(layer) for layer in layers],
         }
-        refers = {f"containerd.io/gc.ref.content.l.{index}": layer.digest for index, layer in enumerate(layers)}
-        refers["containerd.io/gc.ref.content.config"] = config_part.digest
+        refers = {f"{LAYER_LABEL}{index}": layer.digest for index, layer in enumerate(layers)}
+        refers[CONFIG_LABEL] = config_part.digest
         target = self._write_document(_MANIFEST, json.dumps(manifest, sort_keys=True).encode(), refers)
+        self.name_image(name, target, labels)
+
+    def name_image(self, name: str, target: messages.Descriptor, labels: Mapping[str, str]) -> None:
+        """Give a name to an image whose manifest or index is stored; one that has the name loses it."""
         image = messages.ImageMessage(image=messages.Image(name=name, labels=labels, target=target))
         try:
             self._calls.do(f"{IMAGES}Create", image)
@@ -105,17 +115,45 @@ class ImageWriter:
                 raise
             self._calls.do(f"{IMAGES}Update", messages.UpdateImageRequest(image=image.image))
 
+    def write_content(self, digest: str, content: bytes, labels: Mapping[str, str]) -> None:
+        """Store content; what is stored already stays."""
+        self._write(digest, len(content), iter([content]), labels)
+
+    def write_blob(self, blob: messages.Descriptor, pieces: Iterator[bytes]) -> None:
+        """Store what comes in pieces; none is asked for if it is stored already, be it by another namespace."""
+        request = messages.WriteContentRequest(ref=_new_reference(), total=blob.size, expected=blob.digest)
+        try:
+            replies = self._calls.stream(f"{_CONTENT}Write", [request], messages.WriteContentResponse)
+        except OperationFailed as failure:
+            if failure.kind != "conflict":
+                raise
+            return
+        # What another namespace has is complete from the beginning, and this one has to say that it has it, too.
+        start = replies[-1].offset if replies else 0
+        if start == blob.size:
+            pieces = iter([b""])
+        self._write(blob.digest, blob.size, pieces, {}, start=start, reference=request.ref)
+
     def _write_document(self, media_type: str, content: bytes, labels: Mapping[str, str]) -> messages.Descriptor:
         digest = sha256_digest(content)
-        self._write(digest, len(content), iter([content]), labels)
+        self.write_content(digest, content, labels)
         return messages.Descriptor(media_type=media_type, digest=digest, size=len(content))
 
-    def _write(self, digest: str, size: int, pieces: Iterator[bytes], labels: Mapping[str, str]) -> None:
-        """Store content; what is stored already stays."""
-        reference = f"weighbridge-{secrets.token_hex(8)}"
+    def _write(
+        self,
+        digest: str,
+        size: int,
+        pieces: Iterator[bytes],
+        labels: Mapping[str, str],
+        *,
+        start: int = 0,
+        reference: str = "",
+    ) -> None:
+        """Store content from `start` on; what is stored already stays."""
+        reference = reference or _new_reference()
 
         def requests() -> Iterator[messages.WriteContentRequest]:
-            offset = 0
+            offset = start
             for data in pieces:
                 is_last = offset + len(data) == size
                 yield messages.WriteContentRequest(
@@ -134,6 +172,10 @@ class ImageWriter:
         except OperationFailed as failure:
             if failure.kind != "conflict":
                 raise
+
+
+def _new_reference() -> str:
+    return f"weighbridge-{secrets.token_hex(8)}"
 
 
 class ContentFile(io.RawIOBase):

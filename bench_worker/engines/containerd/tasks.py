@@ -12,6 +12,8 @@ import signal
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,8 +70,8 @@ class Task:
     """Whether its process was started."""
     paused: bool = False
     """Whether it was paused by `pause`."""
-    execs: int = 0
-    """How many commands ran beside it."""
+    exec_numbers: Iterator[int] = field(default_factory=partial(count, 1))
+    """Numbers the commands that run beside it; several may begin at once."""
     committed_layer: messages.Descriptor | None = None
     """What the last image that was made of it has beyond the one that it was made from."""
 

@@ -6,4 +6,4 @@ from typing import Final
 
 from bench_common.engine_traits import EngineTraits
 
-TRAITS: Final = EngineTraits(inapplicable=frozenset({"log_driver", "log_options"}))
+TRAITS: Final = EngineTraits(inapplicable=frozenset({"log_driver", "log_options"}), hue="teal")

@@ -50,10 +50,17 @@ from bench_worker.engines.oci.spec import (
     make_volumes,
 )
 from bench_worker.engines.output import parse_signal, read_head
-from bench_worker.engines.results import disk_errors_as_failures, raise_operation_failed
+from bench_worker.engines.results import (
+    delete_directory,
+    disk_errors_as_failures,
+    raise_operation_failed,
+    result_at_exit,
+)
 from bench_worker.engines.settings import DEVICE_LIMITS
+from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from bench_common.treatment import ContainerSettings
@@ -270,26 +277,38 @@ class CriEngine(LowLevelEngine):
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Ask for ``ContainerStatus`` every 5 ms until it has exited: the CRI has no call that waits."""
+        """Wait for the end of its process, then ask for ``ContainerStatus`` until the runtime knows of it, too.
+
+        The CRI has no call that waits. Where the process is not to be seen from here, it is only asked, every 5 ms.
+        """
         begun_ns = time.monotonic_ns()
         deadline = time.monotonic() + timeout_s
         pod = self._pod(container)
         if not pod.started:
             raise_operation_failed("conflict", f"{container.name} was never started", begun_ns)
-        running_ns = begun_ns
+        running_ns, process, ended, asked = begun_ns, None, None, False
         while True:
             calls = self._calls(max(0.001, deadline - time.monotonic()))
             calls.start_ns = begun_ns
-            status = self._status(calls, pod).status
+            reply = self._status(calls, pod, verbose=not asked)
+            status = reply.status
             if status.state == messages.CONTAINER_EXITED:
                 break
             # It still ran when this was asked.
             running_ns = calls.last_start_ns
-            gevent.sleep(_POLL_S)
+            if not asked:
+                asked, process = True, _watch_container(reply.info, pod.container, begun_ns)
+            if process is not None and ended is None:
+                with suppress(WaitTimeout):
+                    ended = process.wait(max(0.0, deadline - time.monotonic()))
+            else:
+                gevent.sleep(_POLL_S)
             if time.monotonic() > deadline:
                 raise_operation_failed("timeout", f"{container.name} did not end within {timeout_s:g} s", begun_ns)
-        done = calls.result(exit_code=status.exit_code, oom_killed=status.reason == "OOMKilled")
-        done.end_uncertainty_ns = calls.end_ns - running_ns
+        done = calls.result() if ended is None else result_at_exit(begun_ns, ended)
+        if ended is None:
+            done.end_uncertainty_ns = calls.end_ns - running_ns
+        done.exit_code, done.oom_killed = status.exit_code, status.reason == "OOMKilled"
         return done
 
     def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
@@ -324,7 +343,7 @@ class CriEngine(LowLevelEngine):
         if pod.sandbox:
             _remove_pod(calls, pod.sandbox)
         with disk_errors_as_failures(calls.start_ns or time.monotonic_ns()):
-            oci_images.delete_directory(pod.directory)
+            delete_directory(pod.directory)
         container.handle = None
         return calls.result()
 
@@ -362,7 +381,7 @@ class CriEngine(LowLevelEngine):
             if (item.identity, item.run_id) == (leftover.identity, leftover.run_id):
                 try:
                     _remove_pod(calls, item.identity)
-                    oci_images.delete_directory(self._home / item.name)
+                    delete_directory(self._home / item.name)
                 except (OperationFailed, OSError) as error:
                     raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
 
@@ -435,6 +454,21 @@ class CriEngine(LowLevelEngine):
     def _status(calls: CallSequence, pod: Pod, *, verbose: bool = False) -> messages.ContainerStatusResponse:
         request = messages.ContainerStatusRequest(container_id=pod.container, verbose=verbose)
         return calls.call(f"{_RUNTIME}ContainerStatus", request, messages.ContainerStatusResponse)
+
+
+def _watch_container(info: Mapping[str, str], identity: str, start_ns: int) -> Process | None:
+    """Watch the first process of a running container; None where the runtime does not show it, or it is not here."""
+    try:
+        pid = int(json.loads(info["info"])["pid"])
+    except (ValueError, TypeError, LookupError):
+        return None
+    if memory_directory(pid, identity) is None:
+        return None
+    with suppress(ProcessLookupError), spawn_lock:
+        process = watch_process(pid, start_ns=start_ns)
+        # The number may have become another's just before.
+        return process if memory_directory(pid, identity) is not None or process.exit is not None else None
+    return None
 
 
 def _remove_pod(calls: CallSequence, sandbox: str) -> None:

@@ -15,7 +15,7 @@ from bench_common.requirements import (
     UNNAMED_VOLUMES,
 )
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, EngineStatus, ImageUnavailable, OperationFailed
+from bench_worker.engines.base import HOST, EngineStatus, ImageUnavailable, OperationFailed, unavailable_advice
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import messages_pb2 as messages
@@ -179,7 +179,7 @@ def probe_cri(
         version=version,
         endpoint=f"unix://{path}",
         reason=reason,
-        advice=_ADVICE if reason else "",
+        advice=unavailable_advice(reason, _ADVICE) if reason else "",
         operations=tuple(sorted(operations)),
         settings=tuple(sorted(settings - set(cgroups.unenforced))),
         inapplicable=tuple(sorted(inapplicable)),

@@ -6,5 +6,7 @@ from typing import Final
 
 from bench_common.engine_traits import EngineTraits
 
-TRAITS: Final = EngineTraits(is_default=True)
-"""The traits of `docker`; `docker-cli` and `podman` are ordinary engines."""
+TRAITS: Final = EngineTraits(is_default=True, hue="vermilion")
+"""The traits of `docker`; the other two are ordinary engines."""
+CLI: Final = EngineTraits(hue="brown")
+PODMAN: Final = EngineTraits(hue="purple")

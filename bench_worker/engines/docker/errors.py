@@ -21,6 +21,7 @@ from docker.errors import APIError, DockerException
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, is_connection_refused
 from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest
 from bench_worker.engines.oci.cgroups import OomKillCounter, memory_directory
+from bench_worker.http import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ IMAGE_ADVICE = "`bench-master build-images` makes Weighbridge's own; any other h
 _RUNTIME_REFUSED = re.compile(rb"\A(OCI runtime exec failed: |Error: .*: OCI (permission denied|runtime ))")
 """How Docker's and Podman's words begin when the runtime failed an `exec`."""
 
-CALL_ERRORS: Final = (DockerException, requests.RequestException, http.client.HTTPException, OSError)
+CALL_ERRORS: Final = (DockerException, requests.RequestException, http.client.HTTPException, ProtocolError, OSError)
 """What a call of an engine raises when it gets no proper answer, through docker-py or not."""
 
 KILLED_CODE: Final = 137

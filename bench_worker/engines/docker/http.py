@@ -9,12 +9,8 @@ leftovers is docker-py's (`docker_client`): nobody times it.
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import os
-import select
-import socket
 import ssl
 import struct
 import time
@@ -22,19 +18,22 @@ from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import docker
 from docker.utils import kwargs_from_env
-from gevent.monkey import get_original
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationResult
+from bench_worker.engines.docker.connection import Answer, Connection, open_tcp, open_unix
 from bench_worker.engines.output import Capture
-from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS, SocketArrival
+from bench_worker.http import fields_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from bench_worker.timing.socket_stamps import SocketArrival
 
 DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 
@@ -45,8 +44,6 @@ _TLS_PORT: Final = 2376
 _PORT: Final = 2375
 _SPARE_CONNECTIONS: Final = 4
 """Beyond one per slot: clean-up and probes do not wait for a slot's connection."""
-
-_poll: Any = get_original("select", "poll")
 
 
 class DockerApiError(Exception):
@@ -153,9 +150,9 @@ class TimedRequest:
 
     def header(self, name: str, *path: str) -> str | None:
         """GET an API path; return a header of the answer, None where it has none of that name."""
-        with self._engine.answer(self, "GET", path, {}, None) as answer:
-            answer.read()
-            return answer.headers.get(name)
+        head, _ = self._engine.fetch(self, "GET", path, {}, None)
+        value = fields_of(head).get(name.lower().encode())
+        return None if value is None else value.decode("latin-1")
 
     def read(
         self,
@@ -166,10 +163,8 @@ class TimedRequest:
         **query: Any,
     ) -> bytes:
         """Make a request and return the whole answer; raise `DockerApiError` where the engine refuses it."""
-        with self._engine.answer(self, method, path, query, content, headers) as answer:
-            return answer.read()
+        return self._engine.fetch(self, method, path, query, content, headers)[1]
 
-    @contextmanager
     def stream(
         self,
         method: str,
@@ -177,11 +172,9 @@ class TimedRequest:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         **query: Any,
-    ) -> Iterator[http.client.HTTPResponse]:
+    ) -> AbstractContextManager[Answer]:
         """Make a request whose answer is read while it comes in; its connection is not used again."""
-        content = _json(body)
-        with self._engine.answer(self, method, path, query, content, headers, keep=False) as answer:
-            yield answer
+        return self._engine.stream(self, method, path, query, _json(body), headers)
 
 
 class DockerHttp:
@@ -191,15 +184,14 @@ class DockerHttp:
         self.address = address
         self.version = version
         self._tls = tls
-        self._idle: deque[socket.socket] = deque()
+        self._idle: deque[Connection] = deque()
 
     def close(self) -> None:
         """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
-    @contextmanager
-    def answer(
+    def fetch(
         self,
         timed: TimedRequest,
         method: str,
@@ -207,36 +199,52 @@ class DockerHttp:
         query: Mapping[str, Any],
         content: bytes | None,
         headers: Mapping[str, str] | None = None,
-        *,
-        keep: bool = True,
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Send a request and give the head of its answer; raise `DockerApiError` for a refusal.
-
-        The connection is kept for other requests when the answer was read to its end, unless `keep` is false.
-        """
-        connection = self._idle_connection() or self._connect(timed.remaining_s())
-        reusable = False
+    ) -> tuple[bytes, bytes]:
+        """Send a request and return head and body of its answer; raise `DockerApiError` for a refusal."""
+        connection = self._idle_connection() or self._connect(timed)
         try:
-            request = self._request(method, path, query, content, headers or {})
-            connection.settimeout(timed.remaining_s())
-            timed.note_sent()
-            connection.sendall(request)
-            source: Any = _TimedReader(connection, timed)
-            answer = http.client.HTTPResponse(source, method=method)
-            answer.begin()
+            connection.send(self._request(method, path, query, content, headers), timed)
+            answer = Answer(connection, timed)
+            body = answer.read()
+        except TimeoutError as error:
+            connection.close()
+            raise TimeoutError(f"no answer in {timed.timeout_s:g} s") from error
+        except BaseException:
+            connection.close()
+            raise
+        if answer.reusable:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        if answer.status >= _OK:
+            raise DockerApiError(answer.status, _message(body, answer.status))
+        return answer.head, body
+
+    @contextmanager
+    def stream(
+        self,
+        timed: TimedRequest,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, Any],
+        content: bytes | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[Answer]:
+        """Send a request on a connection that no other one uses afterwards, and give its answer.
+
+        Raises `DockerApiError` for a refusal.
+        """
+        connection = self._idle_connection() or self._connect(timed)
+        try:
+            connection.send(self._request(method, path, query, content, headers), timed)
+            answer = Answer(connection, timed)
             if answer.status >= _OK:
-                refusal = answer.read()
-                reusable = answer.isclosed() and not answer.will_close
-                raise DockerApiError(answer.status, _message(refusal, answer.status))
+                raise DockerApiError(answer.status, _message(answer.read(), answer.status))
             yield answer
-            reusable = keep and answer.isclosed() and not answer.will_close
         except TimeoutError as error:
             raise TimeoutError(f"no answer in {timed.timeout_s:g} s") from error
         finally:
-            if reusable:
-                self._idle.append(connection)
-            else:
-                connection.close()
+            connection.close()
 
     def _request(
         self,
@@ -244,64 +252,39 @@ class DockerHttp:
         path: tuple[str, ...],
         query: Mapping[str, Any],
         content: bytes | None,
-        headers: Mapping[str, str],
+        headers: Mapping[str, str] | None,
     ) -> bytes:
         # A path that begins with a slash names its version itself.
         prefix = f"/v{self.version}/" if self.version and not path[0].startswith("/") else ""
-        target = prefix + "/".join(quote(part, safe="/" if part.startswith("/") else "") for part in path)
+        target = prefix + "/".join([quoted(part, "/" if part.startswith("/") else "") for part in path])
         if query:
-            target += f"?{urlencode(query)}"
+            target += "?" + "&".join([f"{name}={quoted(str(value))}" for name, value in query.items()])
         head = f"{method} {target} HTTP/1.1\r\n{_HEADERS}"
-        kind = {} if content is None else {"Content-Type": "application/json"}
-        head += "".join(f"{name}: {value}\r\n" for name, value in {**kind, **headers}.items())
+        if headers is not None:
+            head += "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        elif content is not None:
+            head += "Content-Type: application/json\r\n"
         if method != "GET":
             head += f"Content-Length: {len(content or b'')}\r\n"
         return f"{head}\r\n".encode("ascii") + (content or b"")
 
-    def _idle_connection(self) -> socket.socket | None:
+    def _idle_connection(self) -> Connection | None:
         """Return a connection that is open as far as one can see: the engine may have been restarted meanwhile."""
         while self._idle:
             connection = self._idle.pop()
-            if not _readable(connection.fileno()):
+            if connection.is_quiet():
+                connection.adopt()
                 return connection
             connection.close()
         return None
 
-    def _connect(self, timeout_s: float) -> socket.socket:
+    def _connect(self, timed: TimedRequest) -> Connection:
         path = socket_path(self.address)
         if path is not None:
-            return _unix_socket(path, timeout_s)
+            return open_unix(path, timed.remaining_s())
         place = urlsplit(self.address)
         host, port = place.hostname or "localhost", place.port or (_PORT if self._tls is None else _TLS_PORT)
-        connection = socket.create_connection((host, port), timeout_s)
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection if self._tls is None else self._tls.wrap_socket(connection, server_hostname=host)
-        except BaseException:
-            connection.close()
-            raise
-
-
-class _TimedReader(io.RawIOBase):
-    """Reads an answer from a connection: stamps what comes in, and gives up at the deadline."""
-
-    def __init__(self, connection: socket.socket, timed: TimedRequest) -> None:
-        self._connection = connection
-        self._timed = timed
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the file that `http.client.HTTPResponse` reads its answer from: it asks its socket for one."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        self._connection.settimeout(self._timed.remaining_s())
-        with SOCKET_ARRIVALS.watch_socket(self._connection.fileno()) as arrival:
-            count = self._connection.recv_into(buffer)
-            self._timed.note_received(arrival, count)
-        return count
+        return open_tcp(host, port, timed.remaining_s(), self._tls)
 
 
 def endpoint() -> str:
@@ -410,24 +393,6 @@ def _client_settings(address: str) -> dict[str, Any]:
 
 def _json(body: Mapping[str, Any] | None) -> bytes | None:
     return None if body is None else json.dumps(body).encode()
-
-
-def _unix_socket(path: str, timeout_s: float) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout_s)
-        connection.connect(path)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-def _readable(descriptor: int) -> bool:
-    """Say whether there is something to read where nothing was asked: the end, as a rule. Never waits."""
-    poll = _poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _message(refusal: bytes, status: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Iterable
@@ -21,7 +22,8 @@ import docker.utils
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.docker.errors import CALL_ERRORS, failure_kind, operation_failed
-from bench_worker.engines.docker.http import DockerApiError
+from bench_worker.engines.docker.http import DEFAULT_ENDPOINT, DockerApiError
+from bench_worker.engines.docker.probe import failed_status
 from bench_worker.engines.results import PULL_KIND_PATTERNS
 
 if TYPE_CHECKING:
@@ -83,10 +85,8 @@ class DockerImages:
             self._client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
             self.version = str(self._client.version()["Version"])
         except CALL_ERRORS as error:
-            raise EngineUnavailable(
-                f"no Docker Engine answers: {error}; start one with `script/docker-engine start`, or name one in "
-                "DOCKER_HOST"
-            ) from error
+            status = failed_status("docker", os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT, error)
+            raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
 
     def close(self) -> None:
         """Close the connections."""

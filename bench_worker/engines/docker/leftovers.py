@@ -147,6 +147,8 @@ def _error_text(error: BaseException) -> str:
 
 def create_attached(engine: DockerHttp, container: Container, *, timeout_s: float) -> None:
     """Make what the container's storage asks for; raise `OperationFailed`."""
+    if not container.settings.storage:
+        return
     with disk_errors_as_failures(time.monotonic_ns()):
         for mount in container.settings.storage:
             if mount.kind == "host" and not mount.source:

@@ -8,6 +8,7 @@ signal then (``PR_SET_PDEATHSIG``). `missing` copies Weighbridge's images from D
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -30,7 +31,15 @@ from gevent.lock import RLock
 from bench_common.directories import runtime_directories, runtime_directory
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.requirements import STATS_INTERVAL
-from bench_worker.engines.base import DaemonProcesses, Engine, EngineOptions, EngineStatus, OperationResult
+from bench_common.safe_text import shorten
+from bench_worker.engines.base import (
+    DaemonProcesses,
+    Engine,
+    EngineOptions,
+    EngineStatus,
+    OperationResult,
+    unavailable_advice,
+)
 from bench_worker.engines.daemon_processes import podman_daemon
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import DockerEngine
@@ -142,6 +151,8 @@ class PrivateService:
     def __init__(self) -> None:
         self._process: Process | None = None
         self._folder: Path | None = None
+        self._lock = -1
+        """Open while the folder is in use."""
 
     @property
     def started(self) -> bool:
@@ -150,7 +161,7 @@ class PrivateService:
 
     def start(self, timeout_s: float) -> str:
         """Return the address of its socket once that answers; raise `EngineUnavailable` with its output."""
-        self._folder = folder = _make_folder()
+        self._folder, self._lock = folder, _ = _make_folder()
         path, log = folder / "podman.sock", folder / "log"
         runtime = private_runtime()
         words = [*(["--runtime", runtime] if runtime else []), "system", "service", "--time", "0", f"unix://{path}"]
@@ -164,7 +175,7 @@ class PrivateService:
             if self._process.exit is not None or time.monotonic() > deadline:
                 ended = "ended at once" if self._process.exit is not None else f"did not answer in {timeout_s:g} s"
                 output = Path(str(log) + ".err").read_text(encoding="utf-8", errors="replace").strip()
-                raise EngineUnavailable(f"`podman system service` {ended}: {output[-_MAX_ERROR_CHARS:]}")
+                raise EngineUnavailable(f"`podman system service` {ended}: {shorten(output, _MAX_ERROR_CHARS)}")
             gevent.sleep(_POLL_S)
         return f"unix://{path}"
 
@@ -180,6 +191,9 @@ class PrivateService:
                     process.wait(_END_S)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 def is_private(address: str) -> bool:
@@ -275,18 +289,45 @@ def _folders(pattern: str) -> list[Path]:
     return [path for root in roots for path in root.glob(pattern)]
 
 
-def _make_folder() -> Path:
-    """Return a new folder for a socket, and remove those of processes that have ended."""
-    for stale in _folders(f"{_PREFIX}*"):
-        pid = stale.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(stale, ignore_errors=True)
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether the process that made a folder has ended: it holds a lock there while it lives.
+
+    Its process ID would not say: a process in another PID namespace with the same /run does not see it.
+    """
     try:
-        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=runtime_directory(_SOCKETS)))
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        with suppress(OSError):
+            return time.time() - folder.stat().st_mtime > _NEW_S
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(lock)
+
+
+def _make_folder() -> tuple[Path, int]:
+    """Return a new folder for a socket, and the lock that keeps it; remove those of processes that have ended."""
+    for one in _folders(f"{_PREFIX}*"):
+        if _is_abandoned(one):
+            shutil.rmtree(one, ignore_errors=True)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=runtime_directory(_SOCKETS)))
+        lock = os.open(folder / f"{_LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (folder / f"{_LOCK}.new").rename(folder / _LOCK)  # locked from the moment at which others see it
     except (OSError, InfrastructureError) as error:
         raise EngineUnavailable(f"no directory for Podman's socket: {error}") from error
+    return folder, lock
 
 
+_LOCK: Final = "lock"
+_NEW_S: Final = 60.0
+"""A folder without a lock is being made, unless it is older than this."""
 _START_S: Final = 10.0
 _PROBE_START_S: Final = 2.5
 _NO_RUNTIME: Final = "its API has no option for it; start its service with `podman --runtime NAME system service`"
@@ -310,7 +351,8 @@ class PodmanEngine(DockerEngine):
             address = running_address() or _start(service, _PROBE_START_S)
             status = docker_probe.probe_docker(cls.name, address, cls.operations, cls.settings, _unable_to_save)
         except EngineUnavailable as error:
-            return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
+            reason = str(error)
+            return EngineStatus(cls.name, usable=False, reason=reason, advice=unavailable_advice(reason, ADVICE))
         finally:
             service.end()
         return _with_podman_details(status, private=service.started) if status.usable else cls._failed(status)
@@ -420,7 +462,9 @@ class PodmanEngine(DockerEngine):
     @classmethod
     def _failed(cls, status: EngineStatus) -> EngineStatus:
         return replace(
-            status, reason=status.reason.replace("Docker Engine", "service of Podman's API"), advice=ADVICE
+            status,
+            reason=status.reason.replace("Docker Engine", "service of Podman's API"),
+            advice=unavailable_advice(status.reason, ADVICE),
         )
 
     def _address(self) -> str:

@@ -43,7 +43,7 @@ def unavailable_reason(info: Mapping[str, Any], *, here: bool) -> str:
 PROBE_TIMEOUT_S: Final = 4.5
 """For both steps of a probe, so that it ends within its five seconds; a slow host's engine takes some of them."""
 
-_START = "start it (`systemctl start docker`, or `script/docker-engine`), or point DOCKER_HOST at one that runs"
+_START = "start it (`systemctl start docker`, or `script/docker-engine start`), or point DOCKER_HOST at one that runs"
 _ADVICE = (
     ("Permission denied", "run as root, or join the socket's group (`usermod -aG docker $USER`, then log in again)"),
     ("No such file or directory", f"install Docker (`apt-get install docker.io`) and {_START}"),

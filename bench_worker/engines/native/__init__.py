@@ -10,4 +10,5 @@ TRAITS: Final = EngineTraits(
     inapplicable=frozenset({"image", "rootfs", "network", "log_driver", "log_options", "init", "storage", "runtime"}),
     is_baseline=True,
     runs_on_host=True,
+    hue="blue",
 )

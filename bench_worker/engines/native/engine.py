@@ -350,7 +350,7 @@ class NativeEngine(Engine):
                 wait_exit(process, start_ns, deadline)
         kill_stragglers(native, container.labels, start_ns)
         with disk_errors_as_failures(start_ns):
-            end_ns, uncertainty_ns = delete_directory(native.directory)
+            end_ns, uncertainty_ns = delete_directory(native.directory, last=native_labels.LABEL_FILE)
         container.handle = None
         return OperationResult(start_ns, end_ns, end_uncertainty_ns=min(uncertainty_ns, end_ns - start_ns))
 
@@ -389,6 +389,7 @@ class NativeEngine(Engine):
             Leftover(self.name, "process", f"{item.pid}:{item.start_ticks}", item.command, run, item.age_s)
             for item in native_labels.labelled_processes()
             if (run := item.labels[RUN_LABEL]) and native_labels.matches(item.labels, run_id, worker_id)
+            if not native_labels.is_contained(item.pid)
         ]
         directories = [
             Leftover(self.name, "directory", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
@@ -407,7 +408,7 @@ class NativeEngine(Engine):
         for directory in native_labels.labelled_directories():
             if str(directory.path) == leftover.identity and directory.labels[RUN_LABEL] == leftover.run_id:
                 try:
-                    delete_directory(directory.path)
+                    delete_directory(directory.path, last=native_labels.LABEL_FILE)
                 except OSError as error:
                     raise InfrastructureError(f"cannot delete {error.filename}: {error.strerror}") from error
 

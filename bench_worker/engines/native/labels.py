@@ -129,6 +129,19 @@ def labelled_processes() -> Iterator[LabelledProcess]:
         yield LabelledProcess(pid, start_ticks, command, labels, now - boot_time - start_ticks / ticks_per_s)
 
 
+def is_contained(pid: int) -> bool:
+    """Return whether a process is in a container, with processes and files of its own.
+
+    Its worker is there, too, and so is the lease of its run, which cannot be seen from here. The kernel ends such
+    processes with the container.
+    """
+    try:
+        here, there = (Path(f"/proc/{each}/ns/pid").readlink() for each in ("self", pid))
+        return here != there and not Path(f"/proc/{pid}/root").samefile("/")
+    except OSError:
+        return False
+
+
 def _all_processes() -> list[int]:
     return psutil.pids()
 

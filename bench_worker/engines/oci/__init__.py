@@ -6,4 +6,9 @@ from typing import Final
 
 from bench_common.engine_traits import EngineTraits
 
-TRAITS: Final = EngineTraits(inapplicable=frozenset({"log_driver", "log_options"}))
+_NO_LOGS: Final = frozenset({"log_driver", "log_options"})
+
+RUNC: Final = EngineTraits(inapplicable=_NO_LOGS, hue="ochre")
+CRUN: Final = EngineTraits(inapplicable=_NO_LOGS, hue="rose")
+YOUKI: Final = EngineTraits(inapplicable=_NO_LOGS, hue="olive")
+RUNSC: Final = EngineTraits(inapplicable=_NO_LOGS, hue="indigo")

@@ -1,7 +1,7 @@
 """The bundle of one container: a writable layer over an unpacked image, the config.json, and the output files.
 
-An OCI runtime starts with a finished bundle, so the bundle is made before the runtime's call and removed after it,
-outside of the stamps. Output goes to files of the host, which CRIU finds in no mount and refuses to save: they are
+An OCI runtime starts with a finished bundle, which `bench_worker.engines.oci.bundle_store` makes and removes, outside
+of the stamps. Output goes to files of the host, which CRIU finds in no mount and refuses to save: they are
 declared as external in a configuration of CRIU that an annotation of config.json names. The files of a scenario are
 mounted one by one, by the runtime, which follows no link out of the container. The root file system or bundle of a
 user is only read, and its config.json is held to a scenario's rules: no hooks, no mounts that expose the host.
@@ -9,7 +9,6 @@ user is only read, and its config.json is held to a scenario's rules: no hooks, 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from contextlib import suppress
@@ -17,33 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import gevent
-
 from bench_worker.engines.base import HOST, LOOPBACK, ImageUnavailable, OperationFailed
-from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import CONFIG, UnpackedImage
 from bench_worker.engines.oci.runtime import first_error
-from bench_worker.engines.oci.spec import (
-    HOSTNAME,
-    HostContext,
-    ImageConfig,
-    UnsupportedSetting,
-    bind_mount,
-    make_config,
-    make_volumes,
-    read_user,
-)
+from bench_worker.engines.oci.spec import ImageConfig, UnsupportedSetting
 from bench_worker.engines.settings import KNOWN_SOCKETS, safe_host_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import ContainerSettings
-    from bench_worker.engines.base import Container
-    from bench_worker.engines.oci.cgroups import Cgroups
-    from bench_worker.engines.oci.runtime import MountNamespace
-    from bench_worker.engines.oci.spec import User
     from bench_worker.timing.processes import Process
 
 ANNOTATION: Final = "org.criu.config"
@@ -134,10 +117,6 @@ def _folder(directory: Path) -> Path:
     return directory / "files"
 
 
-_NO_OVERLAY: Final = frozenset({errno.EINVAL, errno.ENODEV, errno.EPERM, errno.EOPNOTSUPP})
-_COPY_S: Final = 300
-
-
 @dataclass(slots=True)
 class Bundle:
     """A container's directory, its first process once there is one, and how to reach its files."""
@@ -156,119 +135,29 @@ class Bundle:
         return self.directory / oci_images.CONFIG
 
     @property
-    def pid_file(self) -> Path:
+    def pid_file(self) -> str:
         """Where the runtime writes the number of the first process."""
-        return self.directory / "pid"
+        return f"{self.directory}/pid"
 
-    def next_log(self) -> Path:
+    def next_log(self) -> str:
         """Return where the runtime writes its own errors of the next operation."""
         self.runtime_calls += 1
-        return self.directory / f"runtime-{self.runtime_calls}.log"
+        return f"{self.directory}/runtime-{self.runtime_calls}.log"
 
     @property
-    def stdout(self) -> Path:
+    def stdout(self) -> str:
         """What the container's command printed."""
-        return self.directory / "stdout"
+        return f"{self.directory}/stdout"
 
     @property
-    def stderr(self) -> Path:
+    def stderr(self) -> str:
         """What the container's command printed to stderr, and the runtime's error when it could not start it."""
-        return self.directory / "stderr"
+        return f"{self.directory}/stderr"
 
     @property
     def rootfs(self) -> Path:
         """The root of the container."""
         return self.directory / "rootfs"
-
-
-class Bundles:
-    """Makes and deletes the bundles of one engine. `overlays` says whether writable layers are overlays or copies."""
-
-    def __init__(self, engine: str, space: MountNamespace, cgroups: Cgroups, *, allow_host_mounts: bool) -> None:
-        self.home = oci_images.make_private(oci_images.containers_directory(engine))
-        self._mount_namespace = space
-        self._cgroups = cgroups
-        self._allow_host_mounts = allow_host_mounts
-        self.overlays = True
-
-    def make(self, container: Container, image: UnpackedImage) -> Bundle:
-        """Make the bundle of a container, whose name it claims, and hand it to `container.handle`.
-
-        Raises `FileExistsError` where the name is taken, `UnsupportedSetting`, `MountRefused` and `OSError`.
-        """
-        directory = self.home / container.name
-        if directory.parent != self.home:
-            raise UnsupportedSetting(f"{container.name!r} is no name for a container")
-        binds = [
-            bind_mount(mount, directory, allow_host_mounts=self._allow_host_mounts)
-            for mount in container.settings.storage
-        ]
-        # Files last: one may belong into a volume.
-        files = container.settings.files if image.base else files_with_hosts(container.settings, HOSTNAME)
-        binds += bind_mounts(files, directory)
-        surroundings = HostContext(
-            rootfs=str(directory / "rootfs"),
-            cgroups_path=f"/weighbridge/{container.name}",
-            cgroup_v2=self._cgroups.version > 1,
-            swap_limit=self._cgroups.swap_limit,
-            binds=binds,
-            annotations={**container.labels, ANNOTATION: str(directory / CONFIGURATION)},
-        )
-        try:
-            config = make_config(image.base, image.config, container.settings, self._user(image), surroundings)
-        except ValueError as error:
-            raise UnsupportedSetting(str(error)) from error
-        if not config["process"].get("args"):
-            raise UnsupportedSetting("there is no command: neither `command` nor the image says what runs")
-        directory.mkdir(mode=0o700)
-        bundle = Bundle(directory, config["linux"]["cgroupsPath"], stop_signal=image.config.stop_signal)
-        # From here on there is something to remove, and to find by its labels.
-        container.handle = bundle
-        try:
-            bundle.config.write_text(json.dumps(config), encoding="utf-8")
-            make_volumes(container.settings, directory)
-            write_files(files, directory)
-            self._lay(bundle, image.rootfs)
-        except OSError as error:
-            # A write to a full disk does not say where.
-            error.filename = error.filename or str(directory)
-            raise
-        return bundle
-
-    def delete(self, directory: Path) -> None:
-        """Undo the mount and delete the directory; a missing one is no error. Raises `OSError`."""
-        self._mount_namespace.unmount(directory / "rootfs")
-        gevent.get_hub().threadpool.apply(oci_images.delete_directory, (directory,))
-
-    def _lay(self, bundle: Bundle, lower: Path) -> None:
-        upper, work = bundle.directory / "upper", bundle.directory / "work"
-        for path in (bundle.rootfs, upper, work):
-            path.mkdir()
-        # The layer's root is the container's: as an image has it.
-        found = lower.stat()
-        upper.chmod(found.st_mode & 0o7777)
-        if self.overlays:
-            try:
-                self._mount_namespace.overlay(bundle.rootfs, lower=lower, upper=upper, work=work)
-            except OSError as error:
-                if error.errno not in _NO_OVERLAY:
-                    raise
-                # Where the store itself is an overlay, as in a container, there is none on top of it.
-                self.overlays = False
-        if not self.overlays:
-            copy = CommandLine("cp").sequence(_COPY_S)
-            copy.run("-a", "--reflink=auto", f"{lower}/.", f"{bundle.rootfs}/")
-
-    def _user(self, image: UnpackedImage) -> User:
-        etc = image.rootfs / "etc"
-        texts = [
-            path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-            for path in (etc / "passwd", etc / "group")
-        ]
-        try:
-            return read_user(image.config.user, *texts)
-        except ValueError as error:
-            raise UnsupportedSetting(str(error)) from error
 
 
 _WRITABLE_BY_OTHERS: Final = 0o022

@@ -29,16 +29,19 @@ from bench_worker.engines.base import (
 from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.daemon_processes import NO_DAEMON
 from bench_worker.engines.native.labels import matches
-from bench_worker.engines.oci import TRAITS
+from bench_worker.engines.oci import RUNC
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.engines.oci import spec as oci_spec
-from bench_worker.engines.oci.bundle import Bundle, Bundles
+from bench_worker.engines.oci.bundle import Bundle
+from bench_worker.engines.oci.bundle_store import BundleStore
 from bench_worker.engines.oci.cgroups import OomKillCounter
 from bench_worker.engines.oci.images import UnpackedImage, UnpackedImages
-from bench_worker.engines.oci.runtime import MountNamespace, Runtime, RuntimeCommandSequence, kill_from_pid_file
+from bench_worker.engines.oci.mount_namespace import MountNamespace
+from bench_worker.engines.oci.recipe import Recipe, make_recipe
+from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
 from bench_worker.engines.oci.spec import UnsupportedSetting, as_operation_failures, check_settings
 from bench_worker.engines.output import parse_signal, read_head
 from bench_worker.engines.results import (
@@ -69,7 +72,7 @@ def find_leftovers(engine: str, run_id: str | None, worker_id: str | None) -> li
     ]
 
 
-def remove_leftover(runtime: Runtime, options: tuple[str, ...], bundles: Bundles, leftover: Leftover) -> None:
+def remove_leftover(runtime: Runtime, options: tuple[str, ...], bundles: BundleStore, leftover: Leftover) -> None:
     """Delete a container and its directory, if it still carries the label of that run; a missing one is no error.
 
     `options` are the runtime's, before each command. Raises `InfrastructureError`.
@@ -77,7 +80,7 @@ def remove_leftover(runtime: Runtime, options: tuple[str, ...], bundles: Bundles
     for item in oci_images.labelled_containers(leftover.engine):
         if str(item.path) != leftover.identity or item.labels[RUN_LABEL] != leftover.run_id:
             continue
-        sequence = runtime.sequence(item.path / "discard.log", options, _DISCARD_S)
+        sequence = runtime.sequence(str(item.path / "discard.log"), options, _DISCARD_S)
         try:
             if sequence.run_unchecked("delete", "--force", item.path.name).exit_code:
                 # Not every runtime can delete one that is paused; another error stays one.
@@ -101,7 +104,7 @@ class OciBase(LowLevelEngine):
         | oci_spec.SETTINGS
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, UnsupportedSetting, MountRefused)
-    inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
+    inapplicable: ClassVar[frozenset[str]] = RUNC.inapplicable
     exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
     """How ``--log`` names a file."""
@@ -154,7 +157,9 @@ class OciBase(LowLevelEngine):
         status = self._usable()
         self._mount_namespace = MountNamespace()
         root = oci_images.make_private(oci_images.STATE_ROOT / self.name)
-        self._runtime = Runtime(status.endpoint, root, self._mount_namespace, self.log_option)
+        self._runtime = Runtime(
+            status.endpoint, root, self._mount_namespace, oci_runtime.runtime_environment(), self.log_option
+        )
         self._cgroups = oci_cgroups.Cgroups.detect()
         try:
             self._mount_namespace.enter()
@@ -162,13 +167,12 @@ class OciBase(LowLevelEngine):
         except OSError as error:
             text = f"engine {self.name!r} cannot be used: {error.filename or ''}: {error.strerror}; run as root"
             raise EngineUnavailable(text) from error
-        self._bundles = Bundles(
-            self.name, self._mount_namespace, self._cgroups, allow_host_mounts=self.options.allow_host_mounts
-        )
+        self._bundles = BundleStore(self.name, self._mount_namespace, self.options.slots)
         self._images = UnpackedImages()
 
     def close(self) -> None:
         """Release the images, the mount namespace and the role of subreaper."""
+        self._bundles.release()
         release_subreaper()
         self._images.close()
         self._mount_namespace.close()
@@ -176,15 +180,33 @@ class OciBase(LowLevelEngine):
     def _fetch_image(self, settings: ContainerSettings) -> None:
         self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
 
+    def release(self) -> None:
+        """Remove the bundles that were made ahead of further containers."""
+        self._bundles.release()
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Unpack the image and make the first bundle; a failure is that of the job that needs it."""
+        with suppress(*self.setup_errors, OSError):
+            self._bundles.make_ahead(self._recipe(settings))
+
     def _make(self, container: Container, timeout_s: float, *words: str) -> OperationResult:
         begun_ns = time.monotonic_ns()
         self._label(container)
-        with as_operation_failures(begun_ns):
-            check_settings(type(self), container.settings, self._cgroups)
-            image = self._origin(container.settings, container.labels)
-            with disk_errors_as_failures(begun_ns):
-                self._bundles.make(container, image)
+        with as_operation_failures(begun_ns), disk_errors_as_failures(begun_ns):
+            self._bundles.make(container, self._recipe(container.settings))
         return self._launch(container, self._sequence(container, timeout_s), *words)
+
+    def _recipe(self, settings: ContainerSettings) -> Recipe:
+        """Return how to make bundles for these settings, worked out once for each treatment."""
+        recipe = self._bundles.find_recipe(settings)
+        if recipe is None:
+            check_settings(type(self), settings, self._cgroups)
+            labels = (self.options.run_id, self.options.worker_id)
+            image = self._origin(settings, dict(zip((RUN_LABEL, WORKER_LABEL), labels, strict=True)))
+            home, allowed = self._bundles.home, self.options.allow_host_mounts
+            recipe = make_recipe(settings, image, self._cgroups, home, labels, allow_host_mounts=allowed)
+            self._bundles.keep_recipe(recipe)
+        return recipe
 
     def _launch(
         self, container: Container, sequence: RuntimeCommandSequence, *words: str, append: bool = False
@@ -196,16 +218,18 @@ class OciBase(LowLevelEngine):
             "--bundle",
             str(bundle.directory),
             "--pid-file",
-            str(bundle.pid_file),
+            bundle.pid_file,
             container.name,
-            stdout_path=str(bundle.stdout),
-            stderr_path=str(bundle.stderr),
+            stdout_path=bundle.stdout,
+            stderr_path=bundle.stderr,
             append=append,
         )
         if result.exit_code:
             raise sequence.failed(result)
         try:
-            bundle.main = adopt_orphan(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=sequence.start_ns)
+            with open(bundle.pid_file, encoding="ascii") as file:  # noqa: PTH123  a path object takes longer
+                pid = int(file.read())
+            bundle.main = adopt_orphan(pid, start_ns=sequence.start_ns)
             bundle.paused = False  # also where it was when it was saved
         except (OSError, ValueError) as error:
             raise sequence.failure("engine", f"{self.name} left no process behind: {error}") from error
@@ -227,7 +251,8 @@ class OciBase(LowLevelEngine):
         return self._runtime.sequence(log, self.options_for(container), timeout_s)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
-        """Return the containers whose config.json carries our labels."""
+        """Return the containers whose config.json carries our labels, and the bundles that wait for one."""
+        self._bundles.finish_removals()
         return find_leftovers(self.name, run_id, worker_id)
 
     def discard(self, leftover: Leftover) -> None:
@@ -267,7 +292,7 @@ class OciEngine(OciBase):
             words = self.exec_argv(container, argv)
         kills = OomKillCounter(self._memory_directory(container))
         sequence = self._sequence(container, timeout_s)
-        pid_file = sequence.log.with_suffix(".pid")
+        pid_file = Path(f"{sequence.log}.pid")
         try:
             result = sequence.run_unchecked("exec", self.exec_pid_option, str(pid_file), *words)
         except OperationFailed:
@@ -387,10 +412,10 @@ class OciEngine(OciBase):
         bundle = self._bundle(container)
         sequence = self._sequence(container, timeout_s)
         self._resume(sequence, container)
-        sequence.run("delete", "--force", container.name)
+        sequence.run_silent("delete", "--force", container.name)
         done = sequence.result()
         with disk_errors_as_failures(done.start_ns):
-            self._bundles.delete(bundle.directory)
+            self._bundles.remove(bundle, container.settings)
         container.handle = None
         return done
 
@@ -399,8 +424,8 @@ class OciEngine(OciBase):
         del timeout_s
         start_ns = time.monotonic_ns()
         bundle = self._bundle(container)
-        stdout, cut_out = read_head(bundle.stdout, limit_bytes)
-        stderr, cut_err = read_head(bundle.stderr, limit_bytes)
+        stdout, cut_out = read_head(Path(bundle.stdout), limit_bytes)
+        stderr, cut_err = read_head(Path(bundle.stderr), limit_bytes)
         return OperationResult(
             start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err
         )
@@ -414,22 +439,22 @@ class OciEngine(OciBase):
     def _run_simple(self, container: Container, verb: str, timeout_s: float) -> OperationResult:
         self._bundle(container)
         sequence = self._sequence(container, timeout_s)
-        sequence.run(verb, container.name)
+        sequence.run_silent(verb, container.name)
         return sequence.result()
 
-    def _signal(self, sequence: CommandSequence, container: Container, signal: str, main: Process) -> None:
+    def _signal(self, sequence: RuntimeCommandSequence, container: Container, signal: str, main: Process) -> None:
         """Send a signal to the first process, resumed if it is paused; one that has just ended is no error."""
         self._resume(sequence, container)
-        result = sequence.run_unchecked("kill", container.name, signal.removeprefix("SIG"))
+        result = sequence.run_silent_unchecked("kill", container.name, signal.removeprefix("SIG"))
         if result.exit_code:
             try:
                 main.wait(_ENDING_S)
             except WaitTimeout:
                 raise sequence.failed(result) from None
 
-    def _resume(self, sequence: CommandSequence, container: Container) -> None:
+    def _resume(self, sequence: RuntimeCommandSequence, container: Container) -> None:
         """Resume a paused container, so that it can receive signals."""
         bundle = self._bundle(container)
         if bundle.paused:
-            sequence.run("resume", container.name)
+            sequence.run_silent("resume", container.name)
             bundle.paused = False

@@ -19,10 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import docker
-import docker.errors
-import docker.utils
-import requests
 from gevent.lock import RLock
 
 from bench_common.errors import EngineUnavailable
@@ -32,6 +28,8 @@ from bench_worker.engines.oci.spec import ImageConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    import docker
 
 CONFIG: Final = "config.json"
 STORE: Final = Path("/var/lib/weighbridge")
@@ -166,6 +164,12 @@ def prune() -> None:
 @contextmanager
 def docker_client(what: str) -> Iterator[docker.APIClient]:
     """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageUnavailable`."""
+    # Its client takes longer to load than all else that a runtime's engine loads, and only images need it.
+    import docker
+    import docker.errors
+    import docker.utils
+    import requests
+
     try:
         client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
         try:
@@ -183,6 +187,8 @@ def docker_client(what: str) -> Iterator[docker.APIClient]:
 
 
 def _prune(client: docker.APIClient) -> None:
+    import docker.errors
+
     for unfinished in (*images_directory().glob(".*.new"), *images_directory().glob(".*.old")):
         with suppress(FileNotFoundError):
             if time.time() - unfinished.stat().st_mtime > _UNPACK_S:
@@ -198,6 +204,8 @@ def _prune(client: docker.APIClient) -> None:
 
 
 def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, labels: Mapping[str, str]) -> None:
+    import docker.errors
+
     make_private(directory.parent)
     fresh = directory.with_name(f".{secrets.token_hex(8)}.new")
     rootfs, archive = fresh / "rootfs", fresh / "rootfs.tar"

@@ -8,8 +8,6 @@ capabilities that a container's root may lack.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import json
 import os
 import platform
@@ -18,11 +16,8 @@ import shutil
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from gevent.threadpool import ThreadPool
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
@@ -31,12 +26,13 @@ from bench_worker.engines.command_line import CommandLine, CommandSequence, Prog
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
-from bench_worker.timing.processes import spawn
+from bench_worker.engines.output import read_head
+from bench_worker.timing.posix_spawn import FixedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from bench_worker.timing.processes import Process
+    from bench_worker.engines.oci.mount_namespace import MountNamespace
 
 
 ERROR_KINDS: Final = tuple(
@@ -55,6 +51,7 @@ ERROR_KINDS: Final = tuple(
 """Kinds of a runtime's errors; the first match wins."""
 
 _ERROR_LEVELS: Final = frozenset({"error", "fatal", "panic"})
+_MESSAGES_BYTES: Final = 64 << 10
 _BACKTRACE: Final = "\n\nStack backtrace:"
 
 
@@ -62,8 +59,26 @@ _BACKTRACE: Final = "\n\nStack backtrace:"
 class RuntimeCommandSequence(CommandSequence):
     """An operation whose runtime writes its own errors to a file that does not exist yet."""
 
-    log: Path = Path(os.devnull)
-    """The file for the runtime's errors."""
+    log: str = os.devnull
+    """The path of the file for the runtime's errors."""
+
+    def run_silent(self, *arguments: str) -> ProgramResult:
+        """Run a timed command that has to succeed and prints nothing but errors."""
+        result = self.run_silent_unchecked(*arguments)
+        if result.exit_code:
+            raise self.failed(result)
+        return result
+
+    def run_silent_unchecked(self, *arguments: str) -> ProgramResult:
+        """Run a timed command that prints nothing but errors, whatever its exit code.
+
+        They go to a file, which nobody reads in the usual case; pipes would take longer than the rest of the call.
+        """
+        messages = f"{self.log.rpartition('/')[0]}/messages"
+        result = self.run_unchecked(*arguments, stdout_path=os.devnull, stderr_path=messages)
+        if not result.exit_code:
+            return result
+        return replace(result, stderr=read_head(Path(messages), _MESSAGES_BYTES)[0])
 
     def failed(self, result: ProgramResult) -> OperationFailed:
         """Return the failure with the last error in the runtime's log, or else with what is on stderr."""
@@ -73,7 +88,7 @@ class RuntimeCommandSequence(CommandSequence):
     def error_text(self) -> str:
         """Return the last error that the runtime itself logged; nothing where there is none."""
         try:
-            text = self.log.read_text(encoding="utf-8", errors="replace")
+            text = Path(self.log).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return ""
         errors = [entry.get("msg") or entry.get("message") for entry in _entries(text) if _is_error(entry)]
@@ -90,18 +105,30 @@ class Runtime:
     """Its private ``--root``."""
     mount_namespace: MountNamespace
     """Where its commands run."""
+    env: FixedEnvironment
+    """The environment of its commands."""
     log_option: str = "{}"
     """How its ``--log`` names a file."""
 
-    def sequence(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeCommandSequence:
+    def sequence(self, log: str, options: tuple[str, ...], timeout_s: float) -> RuntimeCommandSequence:
         """Return an operation whose runtime reports its errors to `log`; `options` come before each command."""
         general = ("--root", str(self.root), "--log", self.log_option.format(log), "--log-format", "json")
-        # gVisor's sandbox makes its root in $TMPDIR as a user who may not get there, if that is somebody's own.
-        env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
         line = CommandLine(
-            self.program, (*general, *options), error_kinds=ERROR_KINDS, env=env, spawner=self.mount_namespace.spawn
+            self.program,
+            (*general, *options),
+            error_kinds=ERROR_KINDS,
+            env=self.env,
+            spawner=self.mount_namespace.spawn,
         )
         return RuntimeCommandSequence(line, timeout_s, log=log)
+
+
+def runtime_environment() -> FixedEnvironment:
+    """Return the environment of a runtime's commands: this process's own, but for one variable.
+
+    gVisor's sandbox makes its root in $TMPDIR as a user who may not get there, if that is somebody's own.
+    """
+    return FixedEnvironment({name: value for name, value in os.environ.items() if name != "TMPDIR"})
 
 
 def _entries(text: str) -> Iterator[dict[str, Any]]:
@@ -274,87 +301,3 @@ def _may_mount() -> bool:
             if line.startswith("CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
     return False
-
-
-_CLONE_NEWNS: Final = 0x00020000
-_MS_REC: Final = 0x4000
-_MS_SLAVE: Final = 1 << 19
-_MNT_DETACH: Final = 2
-"""Values of <sched.h> and <sys/mount.h>."""
-
-_HYBRID: Final = "/sys/fs/cgroup/unified"
-
-
-class MountNamespace:
-    """A mount namespace of our own, in which programs start and file systems are mounted that nobody else sees.
-
-    Two things need one. The writable layers of containers are overlays: mounted here they vanish with this process,
-    however it ends, and clutter no table of the host. And where cgroup v1 is mounted together with an empty v2
-    hierarchy ("hybrid"), crun and youki take the machine for a v2 one; here that hierarchy is hidden from them.
-
-    A mount namespace belongs to a thread, not to a process, so one native thread lives in it and does all of that.
-    Mounts that the host makes later appear here; mounts made here do not appear there. Every method blocks the
-    greenlet that calls it, never the loop.
-    """
-
-    def __init__(self) -> None:
-        self._pool = ThreadPool(1)
-        self._entered = False
-
-    def enter(self) -> None:
-        """Make the namespace; raise `OSError` where this process may not (root without CAP_SYS_ADMIN, say)."""
-        if not self._entered:
-            self._call(_unshare)
-            self._entered = True
-
-    def spawn(self, argv: tuple[str, ...], **how: Any) -> Process:
-        """Start a program in the namespace; otherwise like `bench_worker.timing.processes.spawn`."""
-        process: Process = self._call(lambda: spawn(argv, **how))
-        return process
-
-    def overlay(self, target: Path, *, lower: Path, upper: Path, work: Path) -> None:
-        """Mount the directory `lower` at `target` so that changes go to `upper`; raise `OSError`."""
-        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
-        self._call(lambda: _mount("overlay", str(target), "overlay", 0, options))
-
-    def unmount(self, target: Path) -> None:
-        """Undo a mount; one that is not there is no error."""
-        self._call(lambda: _unmount(str(target)))
-
-    def close(self) -> None:
-        """End the thread; the namespace goes when the last program in it ends."""
-        if self._entered:
-            self._pool.kill()
-
-    def _call(self, do: Callable[[], Any]) -> Any:
-        return self._pool.apply(do)
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _unshare() -> None:
-    _check(_libc().unshare(_CLONE_NEWNS), "unshare(CLONE_NEWNS)")
-    _mount(None, "/", None, _MS_REC | _MS_SLAVE, None)
-    with suppress(OSError):
-        _unmount(_HYBRID)
-
-
-def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None) -> None:
-    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
-    _check(_libc().mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]), target)
-
-
-def _unmount(target: str) -> None:
-    if _libc().umount2(os.fsencode(target), _MNT_DETACH):
-        number = ctypes.get_errno()
-        if number not in {errno.EINVAL, errno.ENOENT}:
-            raise OSError(number, os.strerror(number), target)
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)

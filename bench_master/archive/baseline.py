@@ -1,0 +1,113 @@
+"""The archive as what a run is judged by: ``--baseline trend``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from bench_common.errors import UsageError
+from bench_common.safe_text import one_line
+from bench_master.analysis.trend_source import NewRun, NewTreatment, PastRun, PastSeries
+from bench_master.archive.archive import Archive
+from bench_master.archive.extract import series_identity
+from bench_master.archive.facts import split_facts, steadied
+from bench_master.archive.index import series_key
+from bench_master.archive.schema import ANNOTATION
+from bench_master.archive.trend_types import facts_text
+from bench_master.archive.trends import changed_facts, find_breaks, iso, levels_of, start_of, with_levels
+from bench_master.archive.types import ID_CHARS, Series, TrendPoint
+
+ACKNOWLEDGE = "acknowledge"
+"""The key of the annotation of a run that begins a known change; its value is the key of the series."""
+
+
+def acknowledged_runs(archive: Archive, series: str) -> frozenset[str]:
+    """Return the ids of the runs that begin a change of a series which somebody acknowledged."""
+    query = sa.select(ANNOTATION.c.run).where(ANNOTATION.c.key == ACKNOWLEDGE, ANNOTATION.c.value == series)
+    with archive.locked(), archive.database.reading() as connection:
+        return frozenset(sha256[:ID_CHARS] for sha256 in connection.scalars(query))
+
+
+class ArchiveTrend:
+    """The trends of one archive, opened only while it is asked."""
+
+    def __init__(self, url: str | None = None, *, create: bool = False) -> None:
+        self._url = url
+        self._create = create
+        """Whether the run itself will make the archive: then there is none yet, and that is no error."""
+
+    def check(self) -> None:
+        """Raise `UsageError` or `InfrastructureError` where there is no archive that can be asked."""
+        if not self._create:
+            self._opened().close()
+
+    def _opened(self) -> Archive:
+        try:
+            return Archive.open(self._url, create=self._create)
+        except UsageError as error:
+            raise UsageError(f"--baseline trend: {error}") from error
+
+    def past(self, run: NewRun) -> Mapping[str, PastSeries]:
+        """Return the earlier runs of each treatment by its title, as far as the machine is the one of this run."""
+        place = ", ".join(sorted(run.hosts))
+        machine = machine_facts(run.hosts)
+        found = {}
+        with self._opened() as archive:
+            known = {one.key: one for one in archive.series()}
+            for treatment in run.treatments:
+                identity = series_identity(run.scenario, treatment.definition, treatment.figure)
+                key = series_key(identity, place)
+                if key not in known:
+                    found[treatment.title] = _nothing(_why_unknown(treatment, run, place, known.values()))
+                    continue
+                earlier = [point for point in archive.points(key) if point.created < run.began_s]
+                acknowledged = acknowledged_runs(archive, key)
+                found[treatment.title] = _past(with_levels(earlier), machine, acknowledged)
+        return found
+
+
+def machine_facts(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """Return what makes up the machine of a run, as the points of a series have it."""
+    alone = len(hosts) == 1
+    return {
+        name if alone else f"{host}: {name}": value
+        for host, fingerprint in sorted(hosts.items())
+        for name, value in split_facts(fingerprint)[0].items()
+    }
+
+
+def _past(points: Sequence[TrendPoint], machine: Mapping[str, str], acknowledged: frozenset[str]) -> PastSeries:
+    if not points:
+        return _nothing("")
+    last = points[-1]
+    changed = changed_facts(last.machine, steadied(last.machine, machine))
+    if changed:
+        return _nothing(f"since the machine changed ({facts_text(changed)}, after run {last.run_id})")
+    breaks = find_breaks(points)
+    start = start_of(points, breaks, acknowledged)
+    since = ""
+    if breaks and breaks[-1].first == start:
+        since = f"since the machine changed ({breaks[-1].text}, with run {breaks[-1].run})"
+    elif start:
+        since = f"since the change that was acknowledged (run {points[start].run_id})"
+    kept = points[start:]
+    return PastSeries(levels_of(kept), [PastRun(one.run_id, iso(one.created)) for one in kept], since)
+
+
+def _nothing(since: str) -> PastSeries:
+    return PastSeries(levels_of([]), [], since)
+
+
+def _why_unknown(treatment: NewTreatment, run: NewRun, place: str, known: Iterable[Series]) -> str:
+    """Return what the archive has instead of the series of a treatment."""
+    others = [one for one in known if one.title == treatment.title]
+    alike = [one for one in others if one.scenario == (run.scenario or "")]
+    if hosts := sorted({one.hosts for one in alike if one.hosts != place}):
+        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+        return f"on {one_line(place)} (the archive has runs of this on {one_line(hosts[0])}{more})"
+    if alike:
+        return "with these parameters (the archive has runs of this treatment with others)"
+    if others:
+        return f"of scenario {one_line(run.scenario or 'unknown')} (the archive has the treatment in others)"
+    return "of this treatment in the archive"

@@ -1,0 +1,105 @@
+"""`bench-master show-output`: print what the tool of one job printed, unchanged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_common.cli import file_name, int_range, tell
+from bench_common.errors import ExitCode, StatsFileError, UsageError, did_you_mean
+from bench_common.records import OutputRecord, job_id_of
+from bench_common.stats.reader import StatsFile
+from bench_master.reports.outputs import OutputTitles, kept_outputs
+from bench_master.waiting import saying
+
+EPILOG = """\
+Standard output is the tool's, byte for byte where it is no terminal; stderr has the step and the tool's standard
+error. Reports name jobs beside errors and slowest operations; report-scenario --format outputs shows every output.
+
+  bench-master show-output 12 -s FILE.stats.gz | bench-master parse-output sysbench-cpu
+
+Exit codes: 0 ok, 2 usage error, or the job has no output, 3 the stats file is damaged.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `show-output`."""
+
+    job: int
+    """The number of the job."""
+    stats_file: Path
+    """The stats file."""
+    step: str | None
+    """The step to show; None: all."""
+    quiet: bool
+    """Print the outputs alone."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = EPILOG
+    parser.add_argument("job", type=int_range(0), metavar="JOB", help="number of the job")
+    parser.add_argument(
+        "-s",
+        "--stats-file",
+        required=True,
+        type=file_name,
+        metavar="STATS",
+        help="stats file of a run (*.stats.gz); - is standard input",
+    )
+    parser.add_argument("--step", metavar="NAME", help="show this step only, such as run (default: all steps)")
+
+
+def run(options: Options) -> int:
+    """Print the outputs of the job; return the exit code."""
+    numbers: set[int] = set()
+    found: list[OutputRecord] = []
+    with saying(f"reading {options.stats_file}"):
+        stats = StatsFile(options.stats_file)
+        titles = OutputTitles(stats)
+        for record in kept_outputs(stats):
+            number = job_id_of(record.ticket)
+            numbers.add(number)
+            if number == options.job:
+                found.append(record)
+    if not found:
+        raise _no_output(stats, options.job, numbers)
+    shown = [record for record in found if options.step in (None, record.step)]
+    if not shown:
+        steps = list(dict.fromkeys(record.step for record in found))
+        hint = did_you_mean(str(options.step), steps)
+        raise UsageError(f"--step {options.step}: job {options.job} has none{hint}; its steps: {', '.join(steps)}")
+    for record in shown:
+        _show(record, titles, quiet=options.quiet)
+    if stats.damage:
+        tell(f"bench-master: {stats.path}: {stats.damage}")
+        return int(ExitCode.INFRASTRUCTURE)
+    return int(ExitCode.OK)
+
+
+def _no_output(stats: StatsFile, job: int, numbers: set[int]) -> StatsFileError | UsageError:
+    """Return the error that says why there is nothing to show."""
+    if stats.damage:
+        return StatsFileError(f"{stats.path}: no output of job {job} can be read: {stats.damage}")
+    if not numbers:
+        return UsageError(f"{stats.path}: holds no outputs; only jobs that run a tool have any")
+    return UsageError(
+        f"{stats.path}: no output of job {job}; {len(numbers):,} jobs have one, from {min(numbers)} to {max(numbers)}"
+    )
+
+
+def _show(record: OutputRecord, titles: OutputTitles, *, quiet: bool) -> None:
+    if not quiet:
+        tell(titles.title(record))
+    if sys.stdout.isatty():
+        # What a tool prints must not steer the terminal; the stream escapes it.
+        sys.stdout.write(record.stdout.decode("utf-8", "backslashreplace"))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(record.stdout)
+    sys.stdout.flush()
+    for line in record.stderr.decode("utf-8", "backslashreplace").splitlines():
+        tell(line)

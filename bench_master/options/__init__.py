@@ -1,0 +1,1 @@
+"""Options that several commands have: their arguments, their declared types, and what they check."""

@@ -1,0 +1,303 @@
+"""How a report is shown: the options that `run-scenario` and `report-scenario` share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from bench_common.cli import InvalidValue, discard_output, escape_output, file_name
+from bench_common.errors import InfrastructureError, UsageError
+from bench_master.analysis.document import DEFAULT_PERCENTILE
+from bench_master.figures import FIGURES, FigureChoice
+from bench_master.formatting import DEFAULT_WIDTH, page_of
+from bench_master.reports import Detail, FolderReport, Report, ReportSource, report_formats, report_named
+from bench_master.terminal import TerminalOptions, text_output
+from bench_master.waiting import saying
+
+DEFAULT_FORMAT: Final = "text"
+
+
+class ReportTarget(str):
+    """The name of a report format, as argparse compares it with its choices, and where the report goes."""
+
+    __slots__ = ("path",)
+
+    path: Path | None
+    """The file, or the folder of a format that writes several files; None: standard output."""
+
+    def __new__(cls, name: str, path: Path | None = None) -> Self:
+        """Return the format `name`, whose report goes to `path`."""
+        target = super().__new__(cls, name)
+        target.path = path
+        return target
+
+
+def report_target(text: str) -> ReportTarget:
+    """Return ``NAME`` or ``NAME=FILE`` as a target: a type of arguments. The file ``-`` is standard output."""
+    name, equals, path = text.partition("=")
+    if equals and not path:
+        raise InvalidValue(f"{text!r}: expected a file after =, as in {name}=FILE")
+    return ReportTarget(name, file_name(path) if equals and path != "-" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How reports are shown."""
+
+    formats: tuple[ReportTarget, ...] = ()
+    """The report formats that were asked for, at most one of them for standard output."""
+    pctile: float = DEFAULT_PERCENTILE
+    """The percentile to show beside the median."""
+    quiet: bool = False
+    """Show the verdicts alone."""
+    verbose: bool = False
+    """Show all there is."""
+    figure: str | None = None
+    """The figure of a format that shows one; None for the first that there is."""
+    metric: str | None = None
+    """The metric to draw; None for the primary one."""
+    by: str | None = None
+    """The label that is the axis of a figure of metrics; None for the first of numbers that varies."""
+
+    @property
+    def format(self) -> str:
+        """The name of the report format on standard output."""
+        return next((str(target) for target in self.formats if target.path is None), DEFAULT_FORMAT)
+
+    @property
+    def files(self) -> list[tuple[str, Path]]:
+        """The format and the file of each report that goes to a file."""
+        return [(str(target), target.path) for target in self.formats if target.path is not None]
+
+    @property
+    def choice(self) -> FigureChoice:
+        """What to draw."""
+        return FigureChoice(self.figure, self.metric, self.by)
+
+    @property
+    def detail(self) -> Detail:
+        """How much a report for people shows."""
+        return "full" if self.verbose else "verdicts" if self.quiet else "page"
+
+
+def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the options of `ReportOptions`."""
+    parser.add_argument(
+        "--format",
+        dest="formats",
+        action=_AddFormat,
+        type=report_target,
+        default=(),
+        choices=sorted(report_formats()),
+        metavar="NAME[=FILE]",
+        help="format of the report (default: text), or with =FILE of one more report, which is written to FILE; "
+        f"can be repeated; one of: {', '.join(sorted(report_formats()))}",
+    )
+    parser.add_argument(
+        "--csv", dest="formats", action=_AddFormat, nargs=0, const=ReportTarget("csv"), help="same as --format csv"
+    )
+    parser.add_argument(
+        "--figure",
+        choices=list(FIGURES),
+        help="figure to draw, with --format svg, png or pdf (default: the first that the run has the data of)",
+    )
+    parser.add_argument(
+        "--metric", metavar="NAME", help="metric to draw, with --figure metrics or trials (default: the primary ones)"
+    )
+    parser.add_argument(
+        "--by",
+        metavar="LABEL",
+        help="label to draw it by, such as threads, with --figure metrics or overhead (default: the first label of "
+        "numbers that varies)",
+    )
+    parser.add_argument(
+        "--pctile",
+        type=percentile,
+        default=DEFAULT_PERCENTILE,
+        metavar="P",
+        help=f"percentile to show, from 0 (the minimum) to 100 (the maximum) (default: {DEFAULT_PERCENTILE:g})",
+    )
+
+
+METRIC_FIGURES: Final = ("metrics", "trials")
+"""The figures that show a metric, which ``--metric`` names."""
+BY_FIGURES: Final = ("metrics", "overhead")
+"""The figures that have a label as their axis, which ``--by`` names."""
+FIGURE_FORMATS: Final = ("svg", "png", "pdf")
+"""The formats that show one figure."""
+
+
+def check_figure(options: ReportOptions) -> None:
+    """Refuse a figure where no report shows a single one, and what the figure does not show."""
+    for word, value, figures in (("--metric", options.metric, METRIC_FIGURES), ("--by", options.by, BY_FIGURES)):
+        if value is not None and options.figure not in figures:
+            wanted = " or ".join(f"--figure {name}" for name in figures)
+            given = "" if options.figure is None else f", and not --figure {options.figure}"
+            raise UsageError(f"{word} {value}: needs {wanted}{given}")
+    if options.figure is not None and not {*options.formats} & {*FIGURE_FORMATS}:
+        raise UsageError(
+            f"--figure {options.figure}: --format {options.format} shows no single figure; add "
+            f"--format {FIGURE_FORMATS[0]}, or --format {FIGURE_FORMATS[0]}=FILE"
+        )
+
+
+class _AddFormat(argparse.Action):
+    """Adds a report; a second one for standard output or for the same file is an error."""
+
+    def __call__(self, _parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
+        target: ReportTarget = self.const or values
+        known: tuple[ReportTarget, ...] = getattr(namespace, self.dest)
+        for other in known:
+            if other.path is None and target.path is None:
+                raise argparse.ArgumentError(
+                    self, f"{other} and {target} both go to standard output: give one a file: --format {target}=FILE"
+                )
+            if other.path is not None and target.path is not None and other.path.resolve() == target.path.resolve():
+                raise argparse.ArgumentError(self, f"{other} and {target} both go to {target.path}: name two files")
+        setattr(namespace, self.dest, (*known, target))
+
+
+def percentile(text: str) -> float:
+    """Return `text` as a percentile: a type of arguments."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:  # noqa: PLR2004
+        raise InvalidValue(f"{text!r}: expected a number from 0 to 100, such as 95 or 99.9")
+    return value
+
+
+def add_schema_option(parser: argparse.ArgumentParser, schema: Callable[[], dict[str, Any]], what: str) -> None:
+    """Add ``--schema``, which prints the JSON Schema of `what` and ends the program, as ``--version`` does."""
+
+    class PrintSchema(argparse.Action):
+        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+            sys.stdout.write(json.dumps(schema(), indent=2) + "\n")
+            parser.exit()
+
+    parser.add_argument(
+        "--schema",
+        action=PrintSchema,
+        nargs=0,
+        default=False,
+        help=f"print the JSON Schema (draft 2020-12) of {what}, and exit",
+    )
+
+
+def print_report(report: Report, source: ReportSource, terminal: TerminalOptions, *, paged: bool = False) -> None:
+    """Write a report to standard output; only the one for people has colours, a pager and the terminal's width."""
+    try:
+        if report.name == "text":
+            with text_output(terminal, paged=paged) as out:
+                report.write(source, out)
+        else:
+            # What is printed line by line on the terminal itself is no silence.
+            waits = nullcontext() if sys.stdout.isatty() else saying("writing the report")
+            with page_of(DEFAULT_WIDTH), waits:
+                report.write(source, sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads the first lines only must learn on stderr that the run is not whole.
+        if not source.incomplete_text:
+            raise
+        discard_output()
+
+
+def load_reports(options: ReportOptions, stats_file: Path, *, printed: bool = True) -> list[tuple[Report, Path]]:
+    """Return the reports that go to files, after a check of what would fail only when the figures are there.
+
+    Raises `UsageError` where a format is not usable, or its file cannot be written or is the stats file itself;
+    `printed` says whether there is also one on standard output.
+    """
+    if printed and isinstance(report_named(options.format), FolderReport):
+        raise UsageError(
+            f"--format {options.format}: writes a folder of files, which do not go to standard output; "
+            f"name the folder: --format {options.format}=FOLDER"
+        )
+    found = []
+    for name, path in options.files:
+        report = report_named(name)
+        check_writable_report(report, path, stats_file)
+        found.append((report, path))
+    return found
+
+
+def check_writable_report(report: Report, path: Path, stats_file: Path) -> None:
+    """Raise `UsageError` unless a report can be written to `path`."""
+    if path.resolve() == stats_file.resolve():
+        raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{path}: cannot write: the folder {path.parent} does not exist; make it, or name another file"
+        )
+    if isinstance(report, FolderReport):
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path}: cannot write: {report.name} writes a folder of files, and this is none")
+        writable = os.access(path if path.exists() else path.parent, os.W_OK)
+    elif path.is_dir():
+        raise UsageError(f"{path}: cannot write: it is a folder; name another file")
+    else:
+        writable = os.access(path if path.exists() else path.parent, os.W_OK)
+    if not writable:
+        raise UsageError(f"{path}: cannot write: Permission denied; name another file")
+
+
+def write_report_file(report: Report, source: ReportSource, path: Path) -> None:
+    """Write a report to a file, which is replaced at once where possible; no reader sees half of it.
+
+    GitHub's summary file, which ``GITHUB_STEP_SUMMARY`` names, may have lines of other commands: they stay.
+    """
+    try:
+        with page_of(DEFAULT_WIDTH), saying(f"writing {path}"):
+            if isinstance(report, FolderReport):
+                report.write_folder(source, path)
+            elif _is_replaceable(path):
+                _replace_file(report, source, path.resolve())
+            else:
+                begin = (
+                    path.open("a", encoding="utf-8", newline="")
+                    if _is_github_summary(path)
+                    else (path.open("w", encoding="utf-8", newline=""))
+                )
+                with escape_output(begin) as out:
+                    report.write(source, out)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
+    except OSError as error:
+        if error.filename is not None and error.filename != str(path):
+            raise
+        raise InfrastructureError(f"{path}: cannot write: {error.strerror or error}") from error
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Whether a new file can take the place of `path`: not that of a device, a pipe or GitHub's summary."""
+    if (path.exists() and not path.is_file()) or _is_github_summary(path):
+        return False
+    return os.access(path.resolve().parent, os.W_OK)
+
+
+def _is_github_summary(path: Path) -> bool:
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    return bool(summary) and Path(str(summary)).resolve() == path.resolve()
+
+
+def _replace_file(report: Report, source: ReportSource, path: Path) -> None:
+    # No name that a collector of *.prom or a pattern of a CI job would match.
+    part = path.with_name(f".weighbridge-{os.getpid()}.tmp")
+    try:
+        with escape_output(part.open("w", encoding="utf-8", newline="")) as out:
+            report.write(source, out)
+        if path.exists():
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -1,0 +1,249 @@
+"""The HTML report: one page to look at and to forward, which loads nothing and needs no script.
+
+Verdicts come first, then what limits belief in them, the figures that the run has the data of, tables, and how to run
+it again. Each figure is there at two widths, of which CSS shows one. Every text of a run is hostile input: the
+template escapes all but our own SVG, style and script, and the page's policy forbids any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, Final, TextIO
+
+from jinja2 import ChoiceLoader, Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from bench_common.safe_text import one_line, shorten
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.figures import FIGURES, NARROW, WIDE, draw_figure
+from bench_master.figures.effects import timing_caveat
+from bench_master.figures.host import draw_host_cpu, draw_host_strips
+from bench_master.figures.layout import FigureSource, NoFigureError
+from bench_master.figures.palette import Theme, css_variables
+from bench_master.figures.picture import Picture
+from bench_master.reports import ReportSource
+from bench_master.reports.html_tables import page_tables
+from bench_master.reports.text_details import format_time, host_facts, totals_text
+from bench_master.reports.verdict_text import answer_text, doubts, trust_sentences
+
+LONGEST_TEXT: Final = 2000
+"""Characters of one text of a run; of a longer one the middle is left out."""
+_FOLDER: Final = "bench_master.reports:templates"
+MOST_DOUBTS: Final = 8
+"""Of more the others, which weigh less, are folded."""
+MOST_ERRORS: Final = 10
+"""Groups of errors that are shown, the largest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFigure:
+    """A figure at both widths."""
+
+    name: str
+    title: str
+    caption: str
+    wide: str
+    narrow: str
+    more: PageFigure | None = None
+    """What belongs to it and is folded."""
+
+
+class HtmlReport:
+    """Writes the page."""
+
+    name: ClassVar[str] = "html"
+    needs_times: ClassVar[bool] = False
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the page."""
+        style, script = page_style(), template_text("page.js")
+        page = page_environment().get_template("page.html.j2")
+        out.write(
+            page.render(
+                **_parts(source),
+                policy=f"default-src 'none'; style-src {hash_source(style)}; script-src {hash_source(script)}; "
+                "img-src data:; base-uri 'none'; form-action 'none'",
+                style=style,
+                script=script,
+            )
+        )
+
+
+def report_fragment(source: ReportSource) -> str:
+    """Return what a report says as a piece of a page that has our styles, from the answer to the commands."""
+    return page_environment().get_template("report.html.j2").render(**_parts(source))
+
+
+def _parts(source: ReportSource) -> dict[str, Any]:
+    """Return what the templates show."""
+    document = source.document
+    found = list(dict.fromkeys(_doubts(document)))
+    return {
+        "document": document,
+        "title": document.scenario.name or "Results",
+        "answer": _answer(document),
+        "created": format_time(document.run.created) if document.run.created else "",
+        "totals": totals_text(document.totals, document.treatments),
+        "doubts": found[:MOST_DOUBTS],
+        "more_doubts": found[MOST_DOUBTS:],
+        "figures": list(_figures(FigureSource(document, source.stats, ledger=source.ledger))),
+        "few": len(document.treatments) > MOST_DRAWN and _FEW,
+        "tables": page_tables(document),
+        "machines": [host_facts(each.fingerprint or {}) for each in document.hosts],
+        "remarks": [f"{remark[:1].upper()}{remark[1:]}." for remark in document.remarks],
+        "methods": [*(trust_sentences(document) if document.verdicts is not None else ()), *_METHODS],
+        "stats_file": Path(document.stats_file).name,
+        "commands": _commands(document),
+    }
+
+
+MOST_DRAWN: Final = 40
+"""Treatments; of more the page has tables and the figures of `_OF_MANY` alone."""
+_OF_MANY: Final = ("forest", "published")
+_FEW: Final = (
+    f"With more than {MOST_DRAWN} treatments the other figures cannot be read on a page; "
+    "--format svg --figure NAME draws each of them."
+)
+_METHODS: Final = (
+    "Failed jobs and operations enter no duration; they are counted beside each figure.",
+    "Percentiles are of the nearest rank, and never averaged.",
+    "Warm-up is counted and enters no figure but that of the trials, where it is hollow.",
+    "Unless jobs arrive at a rate, a slot begins its next job when the last one ends.",
+)
+
+
+def _doubts(document: ReportDocument) -> Iterator[str]:
+    """Yield what limits belief in the figures, the gravest first."""
+    if document.run.noop:
+        yield "No-op run: nothing was executed. The figures show the harness's own maximum, not an engine."
+    if document.run.imported:
+        yield "Imported: measured elsewhere. Only what the files contain is known."
+    yield from (f"The run is {document.run_state}: {reason}" for reason in document.incomplete)
+    yield from (f"{each.title} was skipped: {each.skipped}" for each in document.treatments if each.skipped)
+    yield from doubts(document)
+    yield from document.warnings
+    for each in document.thresholds:
+        state = document.threshold_state(each)
+        if state != "passed":
+            yield f"Threshold {state}: {each.message}"
+    for error in document.errors[:MOST_ERRORS]:
+        yield f"{error.count:,} errors of {error.operation} ({error.kind}), such as: {error.message}"
+
+
+def _answer(document: ReportDocument) -> str:
+    """Return the verdicts as sentences, and what forbids to quote their factors."""
+    if document.verdicts is None:
+        words = (document.no_verdict or "").rstrip(".")
+        return f"{words[:1].upper()}{words[1:]}." if words else ""
+    weak = timing_caveat(document.verdicts.comparisons, document.treatments)
+    return " ".join(filter(None, (answer_text(document), weak)))
+
+
+def _figures(source: FigureSource) -> Iterator[PageFigure]:
+    many = len(source.document.treatments) > MOST_DRAWN
+    for name in _OF_MANY if many else FIGURES:
+        try:
+            if name == "host":
+                # What is looked for first is the processor; the rest is folded.
+                yield at_both_widths(partial(draw_host_cpu, source), _folded(partial(draw_host_strips, source)))
+            else:
+                yield at_both_widths(partial(draw_figure, name, source))
+        except NoFigureError:
+            continue
+
+
+def _folded(draw: Callable[[int, Theme], Picture]) -> PageFigure | None:
+    try:
+        return at_both_widths(draw)
+    except NoFigureError:
+        return None
+
+
+def at_both_widths(draw: Callable[[int, Theme], Picture], more: PageFigure | None = None) -> PageFigure:
+    """Return a figure as a page has it; `more` is what belongs to it and is folded."""
+    wide, narrow = (draw(width, "page") for width in (WIDE, NARROW))
+    return PageFigure(
+        name=wide.name,
+        title=wide.title,
+        caption=wide.caption,
+        wide=wide.svg().replace("<svg ", '<svg class="wide" ', 1),
+        narrow=narrow.svg().replace("<svg ", '<svg class="narrow" ', 1),
+        more=more,
+    )
+
+
+def _commands(document: ReportDocument) -> list[str]:
+    # Whoever reads the page has the file, if at all, in another folder.
+    stats = shlex.quote(one_line(Path(document.stats_file).name or "run.stats.gz"))
+    argv = list(document.run.argv)
+    seeded = any(word == "--seed" or word.startswith("--seed=") for word in argv)
+    if argv and document.run.seed is not None and not seeded:
+        argv += ["--seed", str(document.run.seed)]
+    return [
+        *([shorten(one_line(shlex.join(argv)), LONGEST_TEXT)] if argv else []),
+        f"bench-master report-scenario -s {stats} -v",
+        f"bench-master report-scenario -s {stats} --format html -f report.html",
+        f"bench-master report-scenario -s {stats} --format jsonl",
+    ]
+
+
+# -- what other pages have as well ----------------------------------------------------------------------------------
+
+
+def page_environment(*folders: str) -> Environment:
+    """Return what renders the templates of folders (``PACKAGE:FOLDER``), and those of the HTML report."""
+    return _environment((*folders, _FOLDER))
+
+
+@cache
+def _environment(folders: tuple[str, ...]) -> Environment:
+    return Environment(
+        loader=ChoiceLoader([FunctionLoader(_reader(folder)) for folder in folders]),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else shown_text(value),
+    )
+
+
+def _reader(folder: str) -> Any:
+    def read(name: str) -> str | None:
+        try:
+            return template_text(name, folder)
+        except FileNotFoundError:
+            return None
+
+    return read
+
+
+def shown_text(value: Any) -> str:
+    """Return a value of a run as one printable line of a bounded length."""
+    return "" if value is None else shorten(one_line(str(value)), LONGEST_TEXT)
+
+
+@cache
+def template_text(name: str, folder: str = _FOLDER) -> str:
+    """Return the text of a template, a style sheet or a script."""
+    parts = folder.split(":")
+    return files(parts[0]).joinpath(parts[1], name).read_text("utf-8")
+
+
+@cache
+def page_style() -> str:
+    """Return the style of all pages."""
+    style = template_text("page.css")
+    return style.replace("LIGHT", css_variables("light")).replace("DARK", css_variables("dark"))
+
+
+def hash_source(text: str) -> str:
+    """Return what a page's policy allows a text by."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

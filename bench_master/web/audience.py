@@ -1,0 +1,141 @@
+"""Who looks at the live page, and what each reader still has to get.
+
+Every reader has only the newest state: one that reads slowly skips states, and nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import gevent
+import msgspec
+from gevent.event import Event
+
+from bench_master.web.history import History
+from bench_master.web.messages import ASK_INTERVAL_S, Ask, Ended, Plan, State
+from bench_master.web.messages import Audience as AudienceChanged
+
+MAX_LOOKERS: Final = 4
+"""How many may look at once."""
+HEARTBEAT_S: Final = 10.0
+"""After so long without news a reader gets an empty message: a connection that is gone is noticed."""
+
+
+class Looker:
+    """One reader: its stream of server-sent events, as a WSGI server takes it."""
+
+    def __init__(self, audience: Audience, greeting: Mapping[str, Any]) -> None:
+        self._audience = audience
+        self._greeting = greeting
+        self._news = Event()
+        self._plan_sent = False
+        self._missing_from = 0
+        """From which point on it has to get the history."""
+
+    def notify(self, changed_from: int) -> None:
+        """Note that there is news, and from which point on the history has changed."""
+        self._missing_from = min(self._missing_from, changed_from)
+        self._news.set()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the stream until the run ends."""
+        audience = self._audience
+        yield frame("hello", self._greeting)
+        while True:
+            if not self._news.wait(HEARTBEAT_S):
+                yield b":\n\n"
+                continue
+            self._news.clear()
+            if audience.plan is not None and not self._plan_sent:
+                self._plan_sent = True
+                yield frame("plan", audience.plan)
+            if audience.state is not None:
+                begin, self._missing_from = self._missing_from, audience.history.size
+                points = audience.history.rows(begin)
+                yield frame("state", {**audience.state, "from": begin, "points": points})
+            if audience.ending is not None:
+                yield frame("end", audience.ending)
+                return
+
+    def close(self) -> None:
+        """Leave: the server calls this however the connection ended, even before the first frame."""
+        self._audience.leave(self)
+
+
+def frame(event: str, data: Any) -> bytes:
+    """Return one server-sent event; JSON has no line end within."""
+    return b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(data))
+
+
+class Audience:
+    """All readers. `tell` sends a message to the master, which is asked only while there is one."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+        self._lookers: list[Looker] = []
+        self._asking: gevent.Greenlet[..., Any] | None = None
+        self.history = History()
+        self.plan: dict[str, Any] | None = None
+        self.state: dict[str, Any] | None = None
+        """The newest state, without the history; None until somebody has looked."""
+        self.ending: dict[str, Any] | None = None
+        """How the run ended; None while it goes on."""
+
+    def __len__(self) -> int:
+        return len(self._lookers)
+
+    def join(self, greeting: Mapping[str, Any]) -> Looker | None:
+        """Return a new reader, or None if there are enough."""
+        if len(self._lookers) >= MAX_LOOKERS:
+            return None
+        looker = Looker(self, greeting)
+        self._lookers.append(looker)
+        self._changed()
+        if self.ending is not None:
+            looker.notify(0)
+        elif self._asking is None:
+            # What was seen before somebody looked again is old.
+            self.state = None
+            self._asking = gevent.spawn(self._ask)
+        elif self.state is not None:
+            looker.notify(0)
+        return looker
+
+    def leave(self, looker: Looker) -> None:
+        """Forget a reader that has gone."""
+        if looker in self._lookers:
+            self._lookers.remove(looker)
+            self._changed()
+
+    def take(self, message: Plan | State | Ended) -> None:
+        """Pass on what the master sent."""
+        changed = self.history.size
+        match message:
+            case Plan():
+                self.plan = message.body
+                return
+            case State():
+                changed = self.history.add(message.body)
+                self.state = {name: value for name, value in message.body.items() if name != "window"}
+            case Ended():
+                self.end(message.status, message.line, message.reasons)
+        for looker in self._lookers:
+            looker.notify(changed)
+
+    def end(self, status: str, line: str, reasons: list[str]) -> None:
+        """Tell every reader that nothing follows."""
+        if self.ending is None:
+            self.ending = {"status": status, "line": line, "reasons": reasons}
+            for looker in self._lookers:
+                looker.notify(self.history.size)
+
+    def _changed(self) -> None:
+        self._tell(AudienceChanged(len(self._lookers)))
+
+    def _ask(self) -> None:
+        while self._lookers and self.ending is None:
+            self._tell(Ask(plan=self.plan is None))
+            gevent.sleep(ASK_INTERVAL_S)
+        self._asking = None
+        self.history.pause()

@@ -1,0 +1,232 @@
+"""The master's end of the live page: starts its process, and answers what it asks.
+
+Nothing runs here unless the process sends something, which it does only while somebody looks: then a snapshot a
+second at most, dropped if the process has not yet taken the last one. If the page fails, the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from time import monotonic, monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+import msgspec
+from gevent.socket import wait_read
+
+from bench_common import __version__
+from bench_common.cli import tell
+from bench_common.safe_text import one_line
+from bench_master.figures.palette import css_variables, engine_hue
+from bench_master.progress.view import final_line
+from bench_master.web.address import Address, bound_address, listen
+from bench_master.web.guard import new_token
+from bench_master.web.messages import (
+    LEAST_INTERVAL_S,
+    MAX_MESSAGE,
+    NICENESS,
+    Ask,
+    Audience,
+    Ended,
+    Plan,
+    State,
+    StopRun,
+    Welcome,
+    encode,
+    to_master,
+)
+from bench_master.web.snapshot import DurationWindow, clean, plan_message, snapshot_message, within
+
+if TYPE_CHECKING:
+    from bench_master.web.watched_run import WatchedRun
+
+log = logging.getLogger(__name__)
+
+END_TIMEOUT_S: Final = 3.0
+"""How long its process may take to end when its sockets are closed; then it is killed."""
+
+
+class LivePage:
+    """The page of one run, served on `listener`; with `control` its readers may stop the run."""
+
+    def __init__(self, listener: socket.socket, *, control: bool) -> None:
+        self.address: Address = bound_address(listener)
+        self._listener = listener
+        self._control = control
+        self._token = new_token()
+        self._run: WatchedRun | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: Any = None
+        self._reader: gevent.Greenlet[..., Any] | None = None
+        self._window = DurationWindow()
+        self._sent_at = 0.0
+        self._stopped = False
+        self._lookers = 0
+        self._most = 0
+        self._snapshots = self._dropped = self._cost_ns = 0
+
+    @property
+    def url(self) -> str:
+        """The address to open, with the token in its fragment."""
+        return f"http://{self.address}/#t={self._token}"
+
+    def start(self, run: WatchedRun) -> None:
+        """Start the process, and print the address, once."""
+        self._run = run
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE)
+        with theirs:
+            descriptors = (self._listener.fileno(), theirs.fileno())
+            # A session of its own: Ctrl-C in the terminal is the master's to interpret.
+            self._process = subprocess.Popen(  # noqa: S603  our own program
+                [sys.executable, "-m", "bench_master.web.live_process", *map(str, descriptors)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=None if log.isEnabledFor(logging.DEBUG) else subprocess.DEVNULL,
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
+        welcome = Welcome(
+            token=self._token,
+            cookie=f"weighbridge-{self.address.port}",
+            host=self.address.host,
+            control=self._control,
+            version=__version__,
+            light=css_variables("light"),
+            dark=css_variables("dark"),
+        )
+        self._socket.settimeout(0.0)
+        self._socket.send(encode(welcome))
+        self._reader = gevent.spawn(self._serve)
+        may = "shows and can stop" if self._control else "shows"
+        tell(f"live page: {self.url} ({may} this run to whoever has this address)")
+
+    def finish(self, status: str, reasons: Sequence[str]) -> None:
+        """Note in the stats file that nobody looks any more, and say to readers how the run ended."""
+        if self._reader is None or self._run is None:
+            return
+        self._set_lookers(0)
+        with contextlib.suppress(OSError):
+            line = clean(final_line(self._run.snapshot()))
+            self._socket.send(encode(Ended(status, line, [clean(reason) for reason in reasons[:20]])))
+        self._disconnect()
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._listener.close()
+        self._disconnect()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for sign in (None, signal.SIGTERM, signal.SIGKILL):
+            if sign is not None:
+                process.send_signal(sign)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_TIMEOUT_S)
+                return
+
+    def _disconnect(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.kill()
+            self._socket.close()
+
+    # -- messages of the process ------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Answer until the process ends; the run does not depend on it."""
+        assert self._run is not None
+        why = "its process ended"
+        try:
+            while True:
+                wait_read(self._socket.fileno())  # type: ignore[no-untyped-call]
+                try:
+                    data = self._socket.recv(MAX_MESSAGE)
+                except BlockingIOError:
+                    continue
+                if not data:
+                    break
+                self._handle(to_master(data))
+        except (OSError, msgspec.DecodeError) as error:
+            why = str(error)
+        except Exception as error:
+            log.exception("the live page failed")
+            why = f"{type(error).__name__}: {error}"
+        self._set_lookers(0)
+        self._reader = None
+        self._socket.close()
+        self._run.notify(f"the live page is gone ({one_line(why)}); the run goes on without it")
+
+    def _handle(self, message: Ask | Audience | StopRun) -> None:
+        match message:
+            case Ask():
+                self._answer(message)
+            case Audience():
+                self._set_lookers(message.lookers)
+            case StopRun():
+                self._stop(message.who)
+
+    def _answer(self, ask: Ask) -> None:
+        run, now = self._run, monotonic()
+        if run is None or now - self._sent_at < LEAST_INTERVAL_S:
+            return
+        self._sent_at = now
+        began_ns = monotonic_ns()
+        if ask.plan:
+            treatments = run.plan.treatments
+            engines = [one.engine for one in treatments]
+            hues = {engine: engine_hue(engine) for engine in set(engines)}
+            self._send(Plan(plan_message(run.scenario, [one.title for one in treatments], engines, hues)))
+        body = snapshot_message(run.snapshot(), self._window.take(run.durations()))
+        body["stopping"] = self._stopped
+        self._send(State(within(body, MAX_MESSAGE)))
+        self._snapshots += 1
+        self._cost_ns += monotonic_ns() - began_ns
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._socket.send(encode(message))
+        except BlockingIOError:
+            self._dropped += 1  # it has not taken the last one: this one would be old, too
+
+    def _set_lookers(self, lookers: int) -> None:
+        """Note when somebody begins to look, and when nobody does any more."""
+        run, before, self._lookers = self._run, self._lookers, lookers
+        assert run is not None
+        self._most = max(self._most, lookers)
+        if lookers and not before:
+            self._most, self._snapshots, self._dropped, self._cost_ns = lookers, 0, 0, 0
+            self._window.reset(run.durations())
+            run.note("watched", {"state": "began", "shares_host": run.shares_host()})
+        elif before and not lookers:
+            counts = {"lookers": self._most, "snapshots": self._snapshots, "dropped": self._dropped}
+            run.note(
+                "watched", {"state": "ended", "shares_host": run.shares_host(), **counts, "cost_ns": self._cost_ns}
+            )
+
+    def _stop(self, who: str) -> None:
+        if self._run is None or not self._control or self._stopped:
+            return
+        self._stopped = True
+        self._run.stop(clean(who))
+
+
+@contextlib.contextmanager
+def open_live_page(address: Address, *, control: bool, allow_any: bool) -> Iterator[LivePage]:
+    """Listen for the readers of a run that is about to begin; end the page's process afterwards."""
+    listener = listen(address, option="--web", allow_any=allow_any, allow_flag="--web-insecure-bind")
+    page = LivePage(listener, control=control)
+    try:
+        yield page
+    finally:
+        page.close()

@@ -1,0 +1,141 @@
+"""Waits in a native thread until descriptors are ready, and says how early they can have been ready.
+
+A thread that waits with `select.epoll` knows when its wait ended only once it has the interpreter again, and cannot
+tell how long it had to wait for that. So this one waits with ppoll(2), which writes back how much of its timeout is
+left: the kernel itself says how long the wait was, before the thread asks for the interpreter. What is ready is then
+collected without letting go of the interpreter, and before the stamp, so that nothing comes in between.
+
+The thread asks for real-time priority (SCHED_FIFO, sched(7)), so that it does not queue for a CPU behind the load
+that it times. That needs CAP_SYS_NICE; without it the queueing counts in the bound.
+
+Where the system call's number is not known (an odd architecture), the wait is one with `select.epoll`, and its bound
+the one of `bench_worker.timing.stamps.WaitTimer`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from gevent.monkey import get_original
+
+from bench_worker.timing.stamps import SchedDelay, WaitTimer, earliest_of_timed_wait, quick_libc
+
+_native_lock = get_original("_thread", "allocate_lock")
+_native_thread = get_original("_thread", "start_new_thread")
+_native_epoll = get_original("select", "epoll")
+
+IN: Final = 0x001
+"""EPOLLIN, by value: gevent takes the names out of the select module together with the class."""
+EDGE: Final = 1 << 31
+"""EPOLLET."""
+
+_PPOLL_NUMBERS: Final = {"x86_64": 271, "aarch64": 73, "riscv64": 73, "loongarch64": 73, "ppc64le": 281, "s390x": 302}
+"""The number of ppoll: libc's own function hides from its caller what the kernel writes into the timeout."""
+_PPOLL: Final = _PPOLL_NUMBERS.get(platform.machine(), 0) if struct.calcsize("@l") == 8 else 0  # noqa: PLR2004
+_TIMEOUT_S: Final = 3600
+_TIMEOUT_NS: Final = _TIMEOUT_S * 1_000_000_000
+_SIGNAL_SET_BYTES: Final = 8
+_MAX_EVENTS: Final = 256
+_LOWEST_PRIORITY: Final = 1
+_ANSWER_S: Final = 5.0
+"""How long `priority_allowed` waits for its thread, in seconds."""
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanos", ctypes.c_long))
+
+
+class _PollDescriptor(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+class _Event(ctypes.Structure):
+    # <sys/epoll.h>: packed on x86-64 only. `select.epoll` fills half of the union that holds the descriptor.
+    _gap = () if platform.machine() == "x86_64" else (("gap", ctypes.c_int32),)
+    _fields_ = (("events", ctypes.c_uint32), *_gap, ("fd", ctypes.c_int32), ("unused", ctypes.c_int32))
+
+
+class ReadyWaiter:
+    """The descriptors that one native thread waits for. Any thread may register and unregister them."""
+
+    def __init__(self) -> None:
+        self._epoll: Any = _native_epoll()
+        self.register = self._epoll.register
+        """As `select.epoll.register`: a descriptor and its events, `IN` or ``IN | EDGE``."""
+        self.unregister = self._epoll.unregister
+        """As `select.epoll.unregister`."""
+        self.earliest_ns = 0
+        """The earliest instant at which what `wait` returned can have been ready (CLOCK_MONOTONIC)."""
+        self._before_ns = time.monotonic_ns()
+        """What is ready next was not ready at this instant."""
+        self._fallback: WaitTimer | None = None if _PPOLL else WaitTimer()
+        self._delay: SchedDelay | None = None
+        self._blocking = ctypes.CDLL(None)
+        self._left = _Timespec()
+        self._polled = _PollDescriptor(self._epoll.fileno(), IN, 0)
+        self._events = (_Event * _MAX_EVENTS)()
+        number, null = ctypes.c_long(_PPOLL), ctypes.c_void_p()
+        left, polled = ctypes.byref(self._left), ctypes.byref(self._polled)
+        self._ppoll = (number, polled, ctypes.c_long(1), left, null, ctypes.c_size_t(_SIGNAL_SET_BYTES))
+        self._collect = (ctypes.c_int(self._epoll.fileno()), self._events, ctypes.c_int(_MAX_EVENTS), ctypes.c_int(0))
+
+    def wait(self) -> list[int]:
+        """Wait until something is ready; return which descriptors are, none if that has passed already.
+
+        Take the stamp of the latest possible instant after this has returned. Always call it in the same thread.
+        """
+        if self._fallback is not None:
+            return self._wait_untimed(self._fallback)
+        if self._delay is None:
+            self._delay = SchedDelay()
+        self._delay.read()
+        self._left.seconds, self._left.nanos = _TIMEOUT_S, 0
+        entered_ns = time.monotonic_ns()
+        self._blocking.syscall(*self._ppoll)
+        waited_ns = _TIMEOUT_NS - self._left.seconds * 1_000_000_000 - self._left.nanos
+        collecting_ns = time.monotonic_ns()
+        count = quick_libc().epoll_wait(*self._collect)
+        self.earliest_ns = earliest_of_timed_wait(entered_ns, waited_ns, self._delay.read(), self._before_ns)
+        if count < _MAX_EVENTS:
+            self._before_ns = collecting_ns
+        return [self._events[at].fd for at in range(count)]
+
+    def _wait_untimed(self, timer: WaitTimer) -> list[int]:
+        timer.enter()
+        ready = self._epoll.poll()
+        _, self.earliest_ns = timer.stamp()
+        return [fd for fd, _ in ready]
+
+
+def prioritize_thread() -> bool:
+    """Give the calling thread real-time priority, the lowest one; say whether the kernel allows it.
+
+    What it starts is scheduled as usual.
+    """
+    with suppress(OSError):
+        policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, policy, os.sched_param(_LOWEST_PRIORITY))
+        return True
+    return False
+
+
+def priority_allowed() -> bool:
+    """Say whether threads that stamp get their priority here. For the doctor."""
+    answers: list[bool] = []
+    answered = _native_lock()
+    answered.acquire()
+
+    def ask() -> None:
+        try:
+            answers.append(prioritize_thread())
+        finally:
+            answered.release()
+
+    _native_thread(ask, ())
+    return bool(answered.acquire(timeout=_ANSWER_S) and answers and answers[0])

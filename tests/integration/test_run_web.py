@@ -1,0 +1,143 @@
+"""Real runs with `--web`: the address, who looked and who stopped it, and a page that ends with its master."""
+
+import os
+import re
+import signal
+import socket
+
+import psutil
+import pytest
+from live_reader import Reader, address_in
+from workspace import NAP, Workspace, wait_until
+
+from bench_common.errors import ExitCode
+from bench_common.stats.reader import StatsFile
+
+LONG = {"repeats": 3, "iterations": 25, "concurrency": 2, "job": NAP}
+"""150 jobs in some eight seconds."""
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    with Workspace(tmp_path) as made:
+        yield made
+
+
+def events(stats, *kinds):
+    return [block.body for block in StatsFile(stats).blocks({"event"}) if block.body["kind"] in kinds]
+
+
+def pages_of(program):
+    """Return the process of the page."""
+    return [
+        child
+        for child in psutil.Process(program.process.pid).children()
+        if "bench_master.web.live_process" in child.cmdline()
+    ]
+
+
+def start(workspace, *flags, **scenario):
+    program, stats = workspace.start_run(workspace.scenario(**(scenario or LONG)), "--web", "127.0.0.1:0", *flags)
+    program.wait_for_output("live page: ", 60)
+    return program, stats, Reader(address_in(program.err))
+
+
+def test_a_reader_stops_the_run_and_both_are_told(workspace):
+    program, stats, reader = start(workspace, "--web-control")
+    assert reader.log_in() == 204
+    _, stream = reader.look()
+    secret = next(stream)[1]["secret"]
+    seen = {}
+    for name, data in stream:
+        seen[name] = data
+        if name == "state" and data["done"] > 5 and len(data["points"]) and data["points"][-1][4]:
+            break
+    assert seen["plan"]["scenario"] == "workspace"
+    assert seen["plan"]["treatments"][0]["engine"] == "native"
+    state = seen["state"]
+    assert (state["planned"], state["trial"]["total"]) == (150, 3)
+    assert [row["operation"] for row in state["latencies"]] == ["job", "run", "wait", "remove"]
+    assert (state["hosts"][0]["worker"], state["hosts"][0]["slots"]) == ("local-0", 2)
+    (page,) = pages_of(program)
+    assert page.nice() == 10
+    assert reader.token not in " ".join(page.cmdline())
+    code = reader.change("/stop", {}, secret)[1].split('"')[3]
+    assert reader.change("/stop", {"confirm": code}, secret)[0] == 200
+    *_, (last, how) = stream
+    assert (last, how["status"]) == ("end", "interrupted")
+    done = program.wait_for_exit()
+    reader.close()
+    assert done.status == ExitCode.INTERRUPTED
+    assert not page.is_running()
+    who = "127.0.0.1, session 1"
+    assert f"stopped on the live page, by {who}" in done.err
+    assert [event["who"] for event in events(stats, "stopped-on-page")] == [who]
+    assert len(events(stats, "interrupted")) == 1
+    began, ended = events(stats, "watched")
+    assert (began["state"], ended["state"], ended["lookers"], ended["shares_host"]) == ("began", "ended", 1, True)
+    assert ended["snapshots"] > 0
+    assert b"#t=" not in stats.read_bytes()
+    # The rest of the run is not watched: the report names only what was.
+    resumed = workspace.master("run-scenario", "--resume", stats, "--web", "127.0.0.1:0", "-q")
+    assert resumed.status == ExitCode.OK
+    assert "live page: http://127.0.0.1:" in resumed.err
+    report = workspace.master("report-scenario", "-s", stats, "--format", "json")
+    assert f"the run was stopped on its live page, by {who}" in report.out
+
+
+def test_a_run_that_was_watched_says_which_trials(workspace):
+    program, stats, reader = start(workspace, repeats=2, iterations=30, job=NAP)
+    reader.log_in()
+    _, stream = reader.look()
+    *_, (last, how) = stream
+    assert (last, how["status"]) == ("end", "complete")
+    assert how["line"].startswith("60 jobs in ")
+    assert program.wait_for_exit().status == ExitCode.OK
+    report = workspace.master("report-scenario", "-s", stats, "-v")
+    # On a busy machine the page's process, of the lowest priority, may have begun late.
+    assert re.search("watched during trials? (1-2|2): somebody had the live page open", " ".join(report.out.split()))
+
+
+def test_a_page_that_nobody_looks_at_asks_nothing_and_ends_with_a_master_that_is_killed(workspace):
+    program, stats, reader = start(workspace)
+    assert reader.log_in() == 204
+    wait_until(lambda: stats.exists() and events(stats, "trial-begin"), 60, "the run begins")
+    (page,) = pages_of(program)
+    assert events(stats, "watched") == []
+    with reader.raw() as silent:
+        silent.sendall(b"GET /events HTTP/1.1\r\n")
+        os.kill(program.process.pid, signal.SIGKILL)
+        wait_until(lambda: not page.is_running(), 30, "the page's process ends")
+
+
+def test_a_page_that_dies_does_not_end_the_run(workspace):
+    program, stats, reader = start(workspace, repeats=2, iterations=20, job=NAP)
+    reader.log_in()
+    _, stream = reader.look()
+    assert next(stream)[0] == "hello"
+    (page,) = pages_of(program)
+    page.kill()
+    done = program.wait_for_exit()
+    reader.close()
+    assert done.status == ExitCode.OK
+    assert "the live page is gone (its process ended); the run goes on without it" in done.err
+    assert [event["state"] for event in events(stats, "watched")] == ["began", "ended"]
+
+
+def test_an_address_that_cannot_be_had_ends_the_command_before_the_run(workspace):
+    scenario = workspace.scenario()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        cases = {
+            ("--web", address): f"--web {address}: the port is taken; name another one, or port 0 for a free one",
+            ("--web", "0.0.0.0:0"): "add --web-insecure-bind",
+            ("--web", "example.org"): "'example.org': expected ADDRESS:PORT, such as 127.0.0.1:8089",
+            ("--web", "127.0.0.1:70000"): "expected a port from 0 (a free one) to 65535",
+            ("--web", "192.0.2.1:0", "--web-insecure-bind"): "--web 192.0.2.1:0: Cannot assign requested address",
+            ("--web-control",): "--web-control: there is no page without --web",
+        }
+        for flags, expected in cases.items():
+            done = workspace.master("run-scenario", "-f", scenario, "-s", workspace.folder / "run.stats.gz", *flags)
+            assert (done.status, len(done.err.splitlines())) == (ExitCode.USAGE, 1), done.err
+            assert expected in done.err
+            assert not (workspace.folder / "run.stats.gz").exists()
