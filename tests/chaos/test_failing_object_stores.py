@@ -66,7 +66,7 @@ def test_each_fault_fails_one_job_of_its_kind(workspace, stub):
         "truncated": 4,
         "timeout": 8,
         "wrong-content": 4,
-    }
+    }, run.document["errors"]
     (treatment,) = run.document["treatments"]
     assert treatment["jobs"]["failed"] == 32
     assert treatment["jobs"]["done"] > 300

@@ -111,16 +111,20 @@ def test_a_page_that_nobody_looks_at_asks_nothing_and_ends_with_a_master_that_is
 
 
 def test_a_page_that_dies_does_not_end_the_run(workspace):
-    program, stats, reader = start(workspace, repeats=2, iterations=20, job=NAP)
+    going_on = workspace.folder / "going-on"
+    waits = {"command": ["sh", "-c", f"until [ -e {going_on} ]; do sleep 0.05; done"]}
+    program, stats, reader = start(workspace, iterations=5, job={**NAP, "container": waits})
     reader.log_in()
     _, stream = reader.look()
     assert next(stream)[0] == "hello"
+    wait_until(lambda: stats.exists() and events(stats, "watched"), 60, "the run knows of its reader")
     (page,) = pages_of(program)
     page.kill()
+    program.wait_for_output("the live page is gone (its process ended); the run goes on without it", 60)
+    going_on.touch()
     done = program.wait_for_exit()
     reader.close()
     assert done.status == ExitCode.OK
-    assert "the live page is gone (its process ended); the run goes on without it" in done.err
     assert [event["state"] for event in events(stats, "watched")] == ["began", "ended"]
 
 
