@@ -39,8 +39,9 @@ def cut_off(cluster, tmp_path_factory):
             made.await_begin(program, stats)
         number = cluster.number_of("timed-out")
         assert cluster.field(number, "%l") == "1:00", "the time limit of the inventory"
-        # Slurm counts in minutes, and looks twice in each.
-        assert cluster.tool("scontrol", "update", f"JobId={number}", "EndTime=now").returncode == 0
+        # Slurm counts in minutes, and looks twice in each. No job can end in the second in which it began.
+        ends_now = ("scontrol", "update", f"JobId={number}", "EndTime=now")
+        wait_until(lambda: cluster.tool(*ends_now).returncode == 0, 10, "the time limit is over")
         assert cluster.tool("scancel", "--name=weighbridge-cancelled").returncode == 0
         assert cluster.script("stop", "--node", CUT_OFF["gone"]).returncode == 0
         yield runs
