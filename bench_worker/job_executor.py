@@ -274,7 +274,7 @@ class JobExecutor:
             if self._outage is not None and not self._outage.abandoned:
                 self._slots.put_back(order)
                 return
-        # Send results when a batch is full, else once per pass of the loop.
+        # Send results when a batch is full, else after a pass of the loop: see `Slots`.
         if self._outbox.add(ticket, report) >= self._batch:
             self._outbox.flush()
         elif not self._slots.pass_scheduled:

@@ -17,7 +17,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import gevent
 from greenlet import greenlet
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
+PASSED_WITHIN_S: Final = 0.001
+"""How long results may wait for further ones while the slots have enough orders, in seconds."""
+
 
 class JobAborted(gevent.GreenletExit):
     """Raised in a slot to abort its job."""
@@ -38,7 +41,7 @@ class Slots(Generic[Item]):
     """Runs `execute(order)` for each order of `put`, first in first out, at most `limit` (up to `most`) at once.
 
     `passed` is called in the pass of the loop that follows a `put` or `schedule_pass`; by then, orders that never
-    wait are done.
+    wait are done. While orders wait for a slot, it is called once for the passes of `PASSED_WITHIN_S`.
     """
 
     def __init__(self, most: int, execute: Callable[[Item], None], passed: Callable[[], None] = lambda: None) -> None:
@@ -50,6 +53,7 @@ class Slots(Generic[Item]):
         self._idle: list[greenlet] = []
         self._greenlets: list[greenlet] = []
         self._loop = gevent.get_hub().loop
+        self._later: Any = self._loop.timer(0.0, PASSED_WITHIN_S)
         self.pass_scheduled = False
         """Whether a pass is scheduled, which wakes one more slot if orders wait."""
         self.running = 0
@@ -89,10 +93,17 @@ class Slots(Generic[Item]):
         """Wake one more slot if orders wait; that slot schedules the next one if more orders wait."""
         self.pass_scheduled = False
         try:
-            self._after_pass()
+            if not self._orders:
+                self._after_pass()
+            elif not self._later.active:
+                self._later.again(self._pass_later, update=True)
         finally:
             if self._orders and self.running < self.limit:
                 self._wake()
+
+    def _pass_later(self) -> None:
+        self._later.stop()
+        self._after_pass()
 
     def _wake(self) -> None:
         if self._idle:

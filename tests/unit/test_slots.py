@@ -3,7 +3,7 @@
 import gevent
 from gevent.event import Event
 
-from bench_worker.slots import JobAborted, Slots
+from bench_worker.slots import PASSED_WITHIN_S, JobAborted, Slots
 
 
 def settle():
@@ -70,6 +70,34 @@ def test_jobs_that_never_wait_wake_one_slot_beside_their_own():
         settle()
     assert slots.waiting == 0
     assert slots.made <= 2
+
+
+def test_what_follows_a_pass_waits_while_orders_do(monkeypatch):
+    """With orders enough, the results of many passes leave together; the last ones leave at once."""
+    monkeypatch.setattr("bench_worker.slots.PASSED_WITHIN_S", 60.0)
+    waiting = []
+
+    def execute(_order):
+        gevent.sleep(0)
+        slots.schedule_pass()
+
+    slots = Slots(1, execute, lambda: waiting.append(slots.waiting))
+    slots.put(range(50))
+    while slots.running or slots.waiting or slots.pass_scheduled:
+        gevent.sleep(0)
+    assert set(waiting) == {0}
+
+
+def test_what_follows_a_pass_waits_no_longer_than_that():
+    """Nothing is kept back while a job takes its time."""
+    passes = []
+    slots = Slots(1, Work(waits=[0]), lambda: passes.append(slots.waiting))
+    slots.put([0, 1])
+    with gevent.Timeout(30):
+        while not passes:
+            gevent.sleep(PASSED_WITHIN_S)
+    gevent.sleep(5 * PASSED_WITHIN_S)
+    assert passes == [1], "it is not done over and over"
 
 
 def test_a_limit_that_is_raised_takes_effect_with_the_next_orders():
