@@ -110,9 +110,10 @@ def test_a_bundle_is_made_ahead_and_becomes_the_next_containers_own(bench):
     [ahead] = bench.ahead()
     [found] = oci_images.labelled_containers("crun")
     assert (found.path, found.labels["weighbridge.run"], found.labels["weighbridge.ticket"]) == (ahead, "run-1", "")
-    inode = ahead.stat().st_ino
+    inodes = [path.stat().st_ino for path in (ahead, ahead / "config.json")]
     made = bench.make(recipe, "wb-1", 5)
-    assert made.handle.directory.stat().st_ino == inode
+    directory = made.handle.directory
+    assert [path.stat().st_ino for path in (directory, directory / "config.json")] == inodes
     assert bench.ahead() == []
     assert bench.config("wb-1")["annotations"]["weighbridge.ticket"] == "5"
     assert (bench.home / "wb-1" / "files" / "0").read_text() == "text"
