@@ -308,7 +308,8 @@ class ConnectionGuard:
                     else:
                         one.listeners.append(handle)
             elif kind == zmq.EVENT_ACCEPTED:
-                self._end(one, fd)
+                if fd in one.connections:
+                    self._end(one, fd)
                 self._begin(one, fd)
             else:
                 self._end(one, fd)

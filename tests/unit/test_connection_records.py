@@ -1,9 +1,11 @@
 """How the guard of connections tells the messages of one connection from those of another with the same number."""
 
 import socket
+import struct
 from types import SimpleNamespace
 
 import pytest
+import zmq
 
 from bench_master.run.connections import ConnectionGuard, Traffic, _Watched
 
@@ -15,6 +17,19 @@ def watched():
     channel = SimpleNamespace(emptied=0, rounds=0)
     yield guard, _Watched("results", SimpleNamespace(), Traffic(), channel)
     guard.close()
+
+
+class Monitor:
+    """What libzmq reports of a socket's connections: a single event."""
+
+    def __init__(self, kind, number):
+        self.frames = [struct.pack("=Hi", kind, number)]
+
+    def getsockopt(self, _option):
+        return zmq.POLLIN if self.frames else 0
+
+    def recv_multipart(self):
+        return [self.frames.pop(), b"tcp://127.0.0.1:1"]
 
 
 @pytest.fixture
@@ -40,6 +55,22 @@ def test_a_worker_whose_first_message_was_read_early_is_no_stranger(watched, acc
     assert one.traffic.epochs == {}
     assert one.connections[line.fileno()].base == 900
     guard._end(one, line.fileno())
+
+
+def test_an_accepted_connection_keeps_what_was_read_of_it_by_then(watched, accepted):
+    """Only the one before it with this number has ended."""
+    guard, one = watched
+    line, _ = accepted
+    number = line.fileno()
+    for consumed, base in ((900, 0), (1800, 900)):
+        one.traffic.consumed[number], one.traffic.epochs[number] = consumed, 7
+        one.monitor = Monitor(zmq.EVENT_ACCEPTED, number)
+        guard._take_events(one)
+        assert one.traffic.epochs == {number: 7}
+        assert one.connections[number].base == base
+        one.monitor = Monitor(zmq.EVENT_DISCONNECTED, number)
+        guard._take_events(one)
+        assert one.connections == {}
 
 
 def test_what_a_local_connection_sent_is_not_counted_for_the_next_one(watched, accepted):
