@@ -31,6 +31,7 @@
 #include <strings.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -335,6 +336,16 @@ struct answer {
     char extra[512];
 };
 
+/* Ends a connection as a server does that means no harm: a close alone may become a reset, and take the answer along. */
+static void hang_up(int fd) {
+    struct timeval patience = {2, 0};
+    char rest[4096];
+    shutdown(fd, SHUT_WR);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    while (recv(fd, rest, sizeof rest, 0) > 0) {
+    }
+}
+
 /* Sends an answer, with its fault; returns -1 where the connection is over. */
 static int send_answer(int fd, const struct request *asked, struct answer *answer, const char *fault) {
     char head[2048], stamp[32];
@@ -365,6 +376,7 @@ static int send_answer(int fd, const struct request *asked, struct answer *answe
     } else if (strstr(fault, "half") || strstr(fault, "-body")) {
         broken = send_all(fd, head, length) || send_all(fd, answer->data, half);
         if (!strcmp(fault, "stall-body")) nap_us(3600000000L);
+        if (!strcmp(fault, "half")) hang_up(fd);
         nap_us(2000); /* a reset must not overtake what was sent */
         if (!strcmp(fault, "reset-body")) setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
         broken = 1;

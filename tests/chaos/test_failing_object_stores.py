@@ -59,14 +59,10 @@ def test_each_fault_fails_one_job_of_its_kind(workspace, stub):
         stub.fault(kind, count=4, method="GET", match="/weighbridge-")
     run = workspace.finish(program, stats)
     errors = errors_of(run)
-    assert errors == {
-        "http-503": 4,
-        "reset": 8,
-        "closed": 4,
-        "truncated": 4,
-        "timeout": 8,
-        "wrong-content": 4,
-    }, run.document["errors"]
+    # On a busy machine a connection that is closed within an answer was seen reset, about once in a hundred runs.
+    broken = errors.pop("reset"), errors.pop("truncated")
+    assert broken in ((8, 4), (9, 3)), run.document["errors"]
+    assert errors == {"http-503": 4, "closed": 4, "timeout": 8, "wrong-content": 4}, run.document["errors"]
     (treatment,) = run.document["treatments"]
     assert treatment["jobs"]["failed"] == 32
     assert treatment["jobs"]["done"] > 300
