@@ -78,9 +78,8 @@ class Recipe:
         return all(mount.kind != "host" for mount in self.settings.storage)
 
     def config(self, name: str, ticket: str) -> str:
-        """Return the config.json of a container, filled up with blanks: as long as that of any other."""
-        text = self.config_text.replace(_NAME, _escaped(name)).replace(_TICKET, _escaped(ticket))
-        return text.ljust(len(self.config_text))
+        """Return the config.json of a container."""
+        return self.config_text.replace(_NAME, _escaped(name)).replace(_TICKET, _escaped(ticket))
 
     def cgroup(self, name: str) -> str:
         """Return the path of a container's cgroup, which begins at the root."""
