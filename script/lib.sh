@@ -16,6 +16,9 @@ die() { say "$1"; shift; for line in "$@"; do say "  $line"; done; exit 3; }
 # Prints the comment block at the top of the script.
 print_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//;/^[^#]*$/p}' "$0" | sed '/^set -/,$d'; }
 
+# Prints how many seconds a deadline of so many has: tests multiply all theirs on a slow machine (tests/deadlines.py).
+scaled() { awk -v seconds="$1" -v factor="${WEIGHBRIDGE_DEADLINE_FACTOR:-1}" 'BEGIN { printf "%.0f", seconds * factor }'; }
+
 interactive() { [ -t 0 ] && [ -t 2 ]; }
 
 # Asks, unless `assume_yes` is set or no terminal is there (then the answer is yes).
@@ -130,7 +133,7 @@ ensure_venv() {
 # What a virtual environment was made from: of an editable installation only the metadata counts.
 fingerprint() {
     local files=(pyproject.toml setup.py)
-    [ "$1" = run ] && files+=(bench_common bench_master bench_worker dockerfiles scenarios workloads)
+    [ "$1" = run ] && files+=(bench_common bench_features bench_master bench_worker dockerfiles scenarios workloads)
     (
         cd "$repository" || exit
         printf '%s %s ' "$1" "$python"

@@ -11,8 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
+import deadlines
 import hypothesis
+import pytest
+from attention import TakenAgain
 from collection_check import CollectionCheck
+from durations import DurationRecorder, Lanes
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
@@ -25,7 +29,24 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / 
 sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]  # the tests themselves, too
 
 
+def pytest_addoption(parser):
+    """Add the option that `script/test --record` uses."""
+    parser.addoption("--record", action="store_true", help="write how long each file took to tests/durations.json")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Have the tests counted: where there are lanes, by the process that hands them out."""
+    """Set the deadline of tests; have them ordered, counted and timed by the process that hands them out to lanes."""
+    if config.option.timeout is None and "PYTEST_TIMEOUT" not in os.environ:
+        config.option.timeout = deadlines.TEST_S
+    config.pluginmanager.register(Lanes())
+    config.pluginmanager.register(TakenAgain())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(CollectionCheck())
+        if config.getoption("record"):
+            config.pluginmanager.register(DurationRecorder(config.rootpath))
+
+
+def pytest_report_header():
+    """State how long the tests wait for what hangs."""
+    return deadlines.HEADER

@@ -47,8 +47,11 @@ def postgresql():
         yield started
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def archive_url(request, tmp_path_factory):
-    """Return the address of an archive that nobody has made yet, in either database."""
+    """Return the address of an archive that nobody has made yet, in either database.
+
+    PostgreSQL is slow: tests of what it may do in another way are marked `either_database`, and use both always.
+    """
     folder = tmp_path_factory.mktemp("kept") / "archive"
     return str(folder) if request.param == "sqlite" else request.getfixturevalue("postgresql").url(folder)
