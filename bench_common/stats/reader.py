@@ -12,17 +12,19 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
+from msgspec import Struct
 
 from bench_common.errors import NotAStatsFileError, StatsFileError, did_you_mean
 from bench_common.files import STDIN, descriptor_path, open_regular, spool_stdin
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.safe_text import shorten
+from bench_common.stats.block_types import Header, StoredTrial
+from bench_common.stats.blocks import Body
 from bench_common.stats.frame import (
     FrameError,
     FrameReader,
@@ -44,7 +46,7 @@ class SupersededTrials:
     """Results that do not count, and trials that were added, from the ``resumed`` events of a file."""
 
     def __init__(self) -> None:
-        self.more_trials: list[Sequence[Any]] = []
+        self.more_trials: list[StoredTrial] = []
         """Trials that follow those of the header, as the header has them."""
         self._limits: dict[int, tuple[int, int]] = {}
         """For each repeated trial: the first job and the instant (ns) from which its results count."""
@@ -57,7 +59,9 @@ class SupersededTrials:
         """Add an event; all but ``resumed`` are ignored, and so is a malformed one."""
         if event.get("kind") != RESUMED:
             return
-        self.more_trials += event.get("more_trials") or ()
+        self.more_trials += [
+            (treatment, block, warmup) for treatment, block, warmup in event.get("more_trials") or ()
+        ]
         rerun, first_job, at_ns = event.get("rerun_trials"), event.get("first_job"), event.get("at_ns")
         if not isinstance(rerun, list) or not isinstance(first_job, int) or not isinstance(at_ns, int):
             return
@@ -91,7 +95,7 @@ class SupersededTrials:
         return self._limits.get(trial, (0, 0))[0]
 
 
-def has_times(header: Mapping[str, Any]) -> bool:
+def has_times(header: Header) -> bool:
     """Whether the stamps in a stats file are times: not in imported results, unless the tool kept them."""
     imported = header.get("imported")
     return not imported or bool(imported.get("timed"))
@@ -108,12 +112,60 @@ MAX_ODD_SHOWN: Final = 5
 MAX_REASON_CHARS: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """One block: by `kind`, `body` is a row array, `Columns`, `SampleColumns`, a list of records or a mapping."""
 
     kind: str
     body: Any
+
+
+MAX_KEPT_BYTES: Final = 8 << 20
+"""How much of a file is kept for a second look; of a larger one a second look is a second walk."""
+_BLOCK_BYTES: Final = 1 << 10
+_RECORD_BYTES: Final = 200
+"""About what a block, and a record in it, take in memory besides their columns."""
+
+
+class KeptBlocks:
+    """Blocks of some kinds as they are stored, for who must see them again when the whole file is known.
+
+    Memory is bounded: of a file whose blocks take more than `most_bytes` (`MAX_KEPT_BYTES`) nothing is kept.
+    """
+
+    def __init__(self, kinds: Collection[str], most_bytes: int | None = None) -> None:
+        self.kinds = frozenset(kinds)
+        """The kinds that can be looked at again."""
+        self.fits = True
+        """Whether all of them are here."""
+        self._stored_kinds = _stored_kinds(kinds)
+        self._left = MAX_KEPT_BYTES if most_bytes is None else most_bytes
+        self._blocks: list[tuple[str, Body]] = []
+
+    def __iter__(self) -> Iterator[tuple[str, Body]]:
+        return iter(self._blocks)
+
+    def add(self, kind: str, body: Body) -> None:
+        """Keep a block, if it is of one of the kinds and there is room for all of them so far."""
+        if not self.fits or kind not in self._stored_kinds:
+            return
+        self._left -= _kept_bytes(body)
+        if self._left < 0:
+            self.fits = False
+            self._blocks.clear()
+        else:
+            self._blocks.append((kind, body))
+
+
+def _stored_kinds(kinds: Collection[str]) -> frozenset[str]:
+    """Return the kinds of the blocks that hold something of the given kinds: jobs may hold operations."""
+    return frozenset({*kinds, *(("jobs",) if "operations" in kinds else ())})
+
+
+def _kept_bytes(body: Body) -> int:
+    """Return about how much memory the body of a block takes."""
+    rows = body.get("rows")
+    columns = [column for name in ("columns", "operations") for column in (body.get(name) or {}).values()]
+    return _BLOCK_BYTES + sum(map(len, columns)) + (_RECORD_BYTES * len(rows) if isinstance(rows, list) else 0)
 
 
 class StatsFile:
@@ -133,7 +185,7 @@ class StatsFile:
         self._ended: str | None = None
         self._odd: list[tuple[int, str, str]] = []
         """Offset, kind and reason of the first of them."""
-        self._header: dict[str, Any] | None = None
+        self._header: Header | None = None
         self._superseded: SupersededTrials | None = None
         self._is_extended = False
         self._spooled: BinaryIO | None = None
@@ -158,7 +210,7 @@ class StatsFile:
         return "; ".join([*shown, *([self._ended] if self._ended else [])]) or None
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> Header:
         """Return the header, with the trials by which the run was extended.
 
         Raises `StatsFileError` if the file ends within it.
@@ -169,7 +221,7 @@ class StatsFile:
         if not self._is_extended:
             self._is_extended = True
             known = len(self._header.get("treatments", ()))
-            more = [list(trial) for trial in self._superseded_trials().more_trials if trial[0] < known]
+            more = [trial for trial in self._superseded_trials().more_trials if trial[0] < known]
             if more:
                 self._header["trials"] = [*self._header.get("trials", ()), *more]
         return self._header
@@ -180,20 +232,34 @@ class StatsFile:
         return int((self.header.get("clock") or {}).get("monotonic_ns", 0))
 
     def blocks(
-        self, kinds: Collection[str] | None = None, *, everything: bool = False, by_column: bool = False
+        self,
+        kinds: Collection[str] | None = None,
+        *,
+        everything: bool = False,
+        by_column: bool = False,
+        keep: KeptBlocks | None = None,
     ) -> Generator[Block, None, None]:
         """Yield every whole block in file order, or those of the given kinds.
 
         Superseded results of a resumed run are left out, unless `everything` is set. Jobs and operations are arrays,
-        or `Columns` if `by_column`. Never raises for a cut or damaged file: the pass skips whole blocks with odd
-        content, ends before the first bad byte, and `damage` says why.
+        or `Columns` if `by_column`. What `keep` takes can be seen again by `blocks_again`. Never raises for a cut or
+        damaged file: the pass skips whole blocks with odd content, ends before the first bad byte, and `damage` says
+        why.
         """
         concerned = kinds is None or not (ROW_KINDS | RECORD_KINDS | {"event"}).isdisjoint(kinds)
         aside = SupersededTrials() if everything or not concerned else self._superseded_trials()
-        for block in self._intact_blocks(kinds, by_column=by_column):
-            body = aside.counting(block.kind, block.body) if aside else block.body
-            if body is not None:
-                yield block if body is block.body else Block(block.kind, body)
+        yield from _counting(self._intact_blocks(kinds, by_column=by_column, keep=keep), aside)
+
+    def blocks_again(self, kept: KeptBlocks, kinds: Collection[str]) -> Generator[Block, None, None]:
+        """Yield the blocks of some of the kinds that an earlier pass kept, by column.
+
+        Where they did not fit, or a kind is none of those that were kept, this is another pass through the file.
+        """
+        if not kept.fits or not kept.kinds.issuperset(kinds):
+            yield from self.blocks(kinds, by_column=True)
+            return
+        again = (Block(*pair) for kind, body in kept for pair in unpack_by_column(kind, body, kinds))
+        yield from _counting(again, self._superseded_trials())
 
     def _superseded_trials(self) -> SupersededTrials:
         """Return the superseded trials, from the footer or by one pass over the events."""
@@ -208,10 +274,10 @@ class StatsFile:
         return self._superseded
 
     def _intact_blocks(
-        self, kinds: Collection[str] | None, *, by_column: bool = False
+        self, kinds: Collection[str] | None, *, by_column: bool = False, keep: KeptBlocks | None = None
     ) -> Generator[Block, None, None]:
         unpacker = unpack_by_column if by_column else unpack
-        stored_kinds = None if kinds is None else {*kinds, *(("jobs",) if "operations" in kinds else ())}
+        stored_kinds = None if kinds is None else _stored_kinds(kinds)
         self._ended, self._odd, self.odd_blocks, self.intact_bytes = None, [], 0, 0
         with self._naming_errors():
             file = open_regular(self._readable)
@@ -227,6 +293,8 @@ class StatsFile:
                     kind, body = pair
                     if body is not None:
                         found = [Block(name, rows) for name, rows in unpacker(kind, body, kinds)]
+                        if keep is not None:
+                            keep.add(kind, body)
                 except OddBlockError as error:
                     self._skip(start, error.kind, error)
                 except (OSError, FrameError) as error:
@@ -277,11 +345,11 @@ class StatsFile:
             raise StatsFileError(f"{self.path}: its header, at byte {offset}, is malformed: {reason}")
         raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is not a {FORMAT} header")
 
-    def _checked(self, block: Block) -> dict[str, Any]:
-        header = block.body
-        if block.kind != "header" or header.get("format") != FORMAT:
+    def _checked(self, block: Block) -> Header:
+        body: Body = block.body
+        if block.kind != "header" or body.get("format") != FORMAT:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is not a {FORMAT} header")
-        version = header.get("version")
+        version = body.get("version")
         if type(version) is not int or version < 1:
             raise StatsFileError(f"{self.path}: format version {version!r}: expected a number of at least 1")
         if version != VERSION:
@@ -290,7 +358,16 @@ class StatsFile:
                 f"{self.path}: has format version {version}; this program reads version {VERSION}; "
                 f"read it with the Weighbridge that wrote it{newer}"
             )
-        return dict(header)
+        # The decoder refuses a header that is not of this type.
+        return cast("Header", dict(body))
+
+
+def _counting(blocks: Iterator[Block], aside: SupersededTrials) -> Iterator[Block]:
+    """Yield the parts of blocks that count."""
+    for block in blocks:
+        body = aside.counting(block.kind, block.body) if aside else block.body
+        if body is not None:
+            yield block if body is block.body else Block(block.kind, body)
 
 
 def _block_name(kind: str) -> str:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.records import (
@@ -28,7 +28,8 @@ from bench_common.records import (
     OutputRecord,
     TransactionRecord,
 )
-from bench_common.stats.blocks import MAX_ROWS, Body
+from bench_common.stats.block_types import MAX_ROWS
+from bench_common.stats.blocks import Body
 
 OFFSET: Final = 0
 DELTA: Final = 1
@@ -303,14 +304,15 @@ _RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
 }
 
 
-INTEGER_SAMPLES: Final = frozenset({"time_ns", "treatment", "trial", "span_ns", "busy_ns", "lag_max_ns", "wall_ns"})
+INTEGER_SAMPLES: Final = frozenset(
+    {"time_ns", "treatment", "trial", "span_ns", "busy_ns", "lag_max_ns", "wall_ns", "wake_up_ns", "wake_ups"}
+)
 """Columns of samples that are never fractions."""
 MAX_SAMPLE: Final = 1 << 62
 """The largest amount in a sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleColumns:
+class SampleColumns(Struct, frozen=True):
     """Readings of one source (``host``, ``loop``) of one worker (its roster number; -1 is the master)."""
 
     worker: int

@@ -28,7 +28,8 @@ from bench_common.records import (
     TransactionRecord,
 )
 from bench_common.safe_text import shorten
-from bench_common.stats.blocks import MAX_RECORDS, MAX_ROWS, decode, split
+from bench_common.stats.block_types import MAX_RECORDS, MAX_ROWS
+from bench_common.stats.blocks import decode, split
 from bench_common.stats.frame import encode_frame, pack_payload
 from bench_common.stats.rows import (
     Rows,

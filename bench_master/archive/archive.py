@@ -37,6 +37,7 @@ from bench_master.archive.queries import (
 from bench_master.archive.schema import RUN
 from bench_master.archive.series import find_points, find_series
 from bench_master.archive.types import ID_CHARS, Added, RunDetails, RunFilter, RunRow, Series, State, TrendPoint
+from bench_master.run_data.measured import MeasuredRun
 
 LOCK_FILE: Final = "lock"
 FOLDER_FILE: Final = "archive-id"
@@ -126,8 +127,10 @@ class Archive:
 
     # -- adding -----------------------------------------------------------------------------------------------------
 
-    def add(self, path: Path, *, link: bool = False) -> Added:
+    def add(self, path: Path, *, link: bool = False, run: MeasuredRun | None = None) -> Added:
         """Add a stats file; one that is in the archive stays as it is, and is repaired where it was damaged.
+
+        `run` are its sums where it was read before.
 
         Raises `UsageError` for a file that is none, `InfrastructureError` where the archive cannot take it.
         """
@@ -140,12 +143,15 @@ class Archive:
                 ).first()
             if known is not None and known.pruned_at is None:
                 return Added(sha256[:ID_CHARS], sha256, new=False, state=known.state, problem=known.problem)
-        return self.index(sha256, again=known is not None)
+        return self.index(sha256, again=known is not None, run=run)
 
-    def index(self, sha256: str, *, again: bool = False) -> Added:
+    def index(self, sha256: str, *, again: bool = False, run: MeasuredRun | None = None) -> Added:
         """Put an object that is here into the index; `again` says that its file was pruned and is back."""
         place = self.objects.path(sha256)
-        contents = contents_of(place, sha256, place.stat().st_size)
+        size = place.stat().st_size
+        # What was read must be what is here: the file may have been damaged, or have changed since.
+        is_same = run is not None and run.is_whole and run.intact_bytes == size
+        contents = contents_of(place, sha256, size, run if is_same else None)
         with self.locked(), self.database.writing() as connection:
             new = add_run(connection, contents)
             if again:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from bench_common.errors import UsageError
 from bench_common.safe_text import one_line
-from bench_master.analysis.trend_source import NewRun, NewTreatment, PastRun, PastSeries
+from bench_master.analysis.trend_source import PastRun, PastSeries
 from bench_master.archive.archive import Archive
 from bench_master.archive.extract import series_identity
 from bench_master.archive.facts import split_facts, steadied
@@ -17,6 +17,8 @@ from bench_master.archive.schema import ANNOTATION
 from bench_master.archive.trend_types import facts_text
 from bench_master.archive.trends import changed_facts, find_breaks, iso, levels_of, start_of, with_levels
 from bench_master.archive.types import ID_CHARS, Series, TrendPoint
+from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
+from bench_master.verdicts.reasons import Code, Reason, because
 
 ACKNOWLEDGE = "acknowledge"
 """The key of the annotation of a run that begins a known change; its value is the key of the series."""
@@ -48,14 +50,14 @@ class ArchiveTrend:
         except UsageError as error:
             raise UsageError(f"--baseline trend: {error}") from error
 
-    def past(self, run: NewRun) -> Mapping[str, PastSeries]:
+    def past(self, run: RunSummary) -> Mapping[str, PastSeries]:
         """Return the earlier runs of each treatment by its title, as far as the machine is the one of this run."""
         place = ", ".join(sorted(run.hosts))
         machine = machine_facts(run.hosts)
         found = {}
         with self._opened() as archive:
             known = {one.key: one for one in archive.series()}
-            for treatment in run.treatments:
+            for treatment in run.treatments.values():
                 identity = series_identity(run.scenario, treatment.definition, treatment.figure)
                 key = series_key(identity, place)
                 if key not in known:
@@ -67,47 +69,49 @@ class ArchiveTrend:
         return found
 
 
-def machine_facts(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+def machine_facts(hosts: Mapping[str, HostSummary]) -> dict[str, str]:
     """Return what makes up the machine of a run, as the points of a series have it."""
     alone = len(hosts) == 1
     return {
-        name if alone else f"{host}: {name}": value
-        for host, fingerprint in sorted(hosts.items())
-        for name, value in split_facts(fingerprint)[0].items()
+        name if alone else f"{name_of_host}: {name}": value
+        for name_of_host, host in sorted(hosts.items())
+        for name, value in split_facts(host.fingerprint)[0].items()
     }
 
 
 def _past(points: Sequence[TrendPoint], machine: Mapping[str, str], acknowledged: frozenset[str]) -> PastSeries:
     if not points:
-        return _nothing("")
+        return _nothing(None)
     last = points[-1]
     changed = changed_facts(last.machine, steadied(last.machine, machine))
     if changed:
-        return _nothing(f"since the machine changed ({facts_text(changed)}, after run {last.run_id})")
+        return _nothing(
+            because(Code.SINCE_MACHINE_CHANGED, changes=facts_text(changed), run=last.run_id, includes=False)
+        )
     breaks = find_breaks(points)
     start = start_of(points, breaks, acknowledged)
-    since = ""
+    since = None
     if breaks and breaks[-1].first == start:
-        since = f"since the machine changed ({breaks[-1].text}, with run {breaks[-1].run})"
+        last_break = breaks[-1]
+        since = because(Code.SINCE_MACHINE_CHANGED, changes=last_break.text, run=last_break.run, includes=True)
     elif start:
-        since = f"since the change that was acknowledged (run {points[start].run_id})"
+        since = because(Code.SINCE_ACKNOWLEDGED, run=points[start].run_id)
     kept = points[start:]
     return PastSeries(levels_of(kept), [PastRun(one.run_id, iso(one.created)) for one in kept], since)
 
 
-def _nothing(since: str) -> PastSeries:
+def _nothing(since: Reason | None) -> PastSeries:
     return PastSeries(levels_of([]), [], since)
 
 
-def _why_unknown(treatment: NewTreatment, run: NewRun, place: str, known: Iterable[Series]) -> str:
+def _why_unknown(treatment: TreatmentSummary, run: RunSummary, place: str, known: Iterable[Series]) -> Reason:
     """Return what the archive has instead of the series of a treatment."""
     others = [one for one in known if one.title == treatment.title]
     alike = [one for one in others if one.scenario == (run.scenario or "")]
     if hosts := sorted({one.hosts for one in alike if one.hosts != place}):
-        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-        return f"on {one_line(place)} (the archive has runs of this on {one_line(hosts[0])}{more})"
+        return because(Code.ARCHIVED_ELSEWHERE, hosts=one_line(place), known=[one_line(one) for one in hosts])
     if alike:
-        return "with these parameters (the archive has runs of this treatment with others)"
+        return because(Code.ARCHIVED_WITH_OTHER_PARAMETERS)
     if others:
-        return f"of scenario {one_line(run.scenario or 'unknown')} (the archive has the treatment in others)"
-    return "of this treatment in the archive"
+        return because(Code.ARCHIVED_IN_OTHER_SCENARIOS, scenario=one_line(run.scenario or "unknown"))
+    return because(Code.NOT_ARCHIVED)

@@ -12,25 +12,27 @@ from statistics import median
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from bench_common.errors import NotAStatsFileError, StatsFileError, UsageError
 from bench_common.histogram import nearest_rank
 from bench_common.safe_text import one_line, shorten
-from bench_common.stats.reader import StatsFile, has_times
+from bench_common.stats.block_types import Header, StoredTreatment
+from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import Primary
-from bench_master.analysis.aggregate import Aggregator
-from bench_master.analysis.document import build_document
+from bench_master.analysis.document import document_of
 from bench_master.analysis.figure_data import quantile_shares
+from bench_master.analysis.parameters import parameters
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.trial_values import TrialCollector, TrialTable
 from bench_master.archive.contents import HostContents, RunContents, TreatmentContents, TrialContents, ValueContents
 from bench_master.archive.facts import split_facts
-from bench_master.archive.trial_statistics import TrialStatistics, middle
-from bench_master.archive.types import METRIC, PRIMARY, State
+from bench_master.archive.types import METRIC, OPERATION, PRIMARY, STATISTICS, State
+from bench_master.run_data.aggregate import Aggregator
+from bench_master.run_data.measured import ARCHIVED_PARTS, MeasuredRun
+from bench_master.run_data.trial_statistics import Numbers
+from bench_master.run_data.trial_values import TrialTable
 from bench_master.scenario.model import is_again
-from bench_master.verdicts.confounds import parameters
 
-_KINDS: Final = frozenset({"jobs", "operations", "samples", "host", "event", "footer"})
 _ODD: Final = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError),
     *(UsageError, msgspec.MsgspecError),
@@ -41,17 +43,17 @@ _END_S: Final = 32_503_680_000.0
 """The year 3000: later times are odd, and near the last date there is, neither zones nor axes have room."""
 
 
-def contents_of(path: Path, sha256: str, size: int) -> RunContents:
-    """Read a stats file; raise `NotAStatsFileError` for anything else."""
+def contents_of(path: Path, sha256: str, size: int, run: MeasuredRun | None = None) -> RunContents:
+    """Read a stats file, of which there may already be the sums; raise `NotAStatsFileError` for anything else."""
     try:
-        stats = StatsFile(path)
+        stats = StatsFile(path) if run is None else run.stats
         _ = stats.header
     except NotAStatsFileError:
         raise
     except StatsFileError as error:
         return RunContents(sha256=sha256, state="damaged", bytes=size, problem=_short(_without(error, path)))
     try:
-        return _read(stats, sha256, size)
+        return _contents(MeasuredRun(stats) if run is None else run, sha256, size)
     except StatsFileError as error:
         problem = _without(error, path)
     except _ODD as error:
@@ -69,35 +71,17 @@ def _short(text: str) -> str:
     return shorten(one_line(text), MAX_PROBLEM_CHARS)
 
 
-def _read(stats: StatsFile, sha256: str, size: int) -> RunContents:
-    header = stats.header
-    ledger = Aggregator(header)
-    collector = TrialCollector(header, "worst", alone=True)
-    statistics = TrialStatistics(header, timed=has_times(header))
-    for block in stats.blocks(_KINDS, by_column=True):
-        ledger.add(block)
-        match block.kind:
-            case "jobs":
-                collector.add_jobs(block.body)
-                statistics.add_jobs(block.body)
-            case "operations":
-                collector.add_operations(block.body)
-                statistics.add_operations(block.body)
-            case "event":
-                collector.add_event(block.body)
-                statistics.add_event(block.body)
-    ledger.open.settle()
-    for block in stats.blocks({"metrics"}):
-        ledger.add_metrics(block.body)
-    document = build_document(stats)
+def _contents(run: MeasuredRun, sha256: str, size: int) -> RunContents:
+    header, ledger = run.header, run.sums
+    document = document_of(run, also=ARCHIVED_PARTS)
     state: State = document.run_state if document.run_state in ("complete", "incomplete") else "damaged"  # type: ignore[assignment]
-    table = collector.table(ledger)
+    table = run.trials("worst")
     hosts = _hosts(ledger)
     scenario = header.get("scenario") or {}
     name = None if scenario.get("name") is None else str(scenario["name"])
     summaries = {one["title"]: one for one in as_json(document)["treatments"]}
     treatments = [
-        _treatment(index, name, header, ledger, table, statistics, hosts, summaries, stats.began_ns)
+        _treatment(index, name, run, table, hosts, summaries)
         for index, entry in enumerate(ledger.treatments)
         if not is_again(entry.get("labels", {}))
     ]
@@ -125,7 +109,7 @@ def _read(stats: StatsFile, sha256: str, size: int) -> RunContents:
     )
 
 
-def _problem(header: Mapping[str, Any], state: State, reasons: Sequence[str]) -> str:
+def _problem(header: Header, state: State, reasons: Sequence[str]) -> str:
     """Return why the run enters no trend; an empty text if it does."""
     if state != "complete":
         return "; ".join(reasons) or state
@@ -173,14 +157,12 @@ def _hosts(ledger: Aggregator) -> list[HostContents]:
 def _treatment(
     index: int,
     scenario: str | None,
-    header: Mapping[str, Any],
-    ledger: Aggregator,
+    run: MeasuredRun,
     table: TrialTable,
-    statistics: TrialStatistics,
     hosts: Sequence[HostContents],
     summaries: Mapping[str, dict[str, Any]],
-    began_ns: int,
 ) -> TreatmentContents:
+    header, ledger, statistics, began_ns = run.header, run.sums, run.statistics, run.stats.began_ns
     entry = ledger.treatments[index]
     trials = [
         (number, int(trial[1]), bool(trial[2]))
@@ -189,7 +171,7 @@ def _treatment(
     ]
     measured = [number for number, _, warmup in trials if not warmup]
     figure = table.figures.get(index)
-    values = statistics.values(index, measured)
+    values = [_operation(name, rows) for name, rows in statistics.operations(measured).items()]
     for name in ledger.metric_names(index):
         declared = (entry.get("metrics") or {}).get(name) or {}
         found = ledger.trial_metrics(index, name)
@@ -201,7 +183,7 @@ def _treatment(
                     name=name,
                     unit=str(declared.get("unit") or ""),
                     direction=declared.get("direction"),
-                    level=middle(means),
+                    level=_middle(means),
                     trials={"mean": means},
                 )
             )
@@ -209,7 +191,7 @@ def _treatment(
         values.append(_primary(figure, table, index, measured))
     engine, title = str(entry.get("engine")), str(entry.get("title"))
     outcomes = ledger.outcomes[index]
-    spans = {span.trial: span for span in ledger.spans()}
+    spans = {span.trial: span for span in run.spans}
     return TreatmentContents(
         position=index,
         title=title,
@@ -237,6 +219,24 @@ def _treatment(
     )
 
 
+def _operation(name: str, rows: Sequence[Numbers | None]) -> ValueContents:
+    values = {each: [None if row is None else row[each] for row in rows] for each in STATISTICS}
+    return ValueContents(
+        kind=OPERATION,
+        name=name,
+        unit="s",
+        direction="lower",
+        level=_middle(values["p50"]),
+        trials=values,
+    )
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    """Return the median of the values that are known; None if there is none."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return float(np.median(known)) if known else None
+
+
 def _primary(figure: Primary, table: TrialTable, index: int, measured: Sequence[int]) -> ValueContents:
     by_trial = {one.trial: one for one in table.rounds[index].values()}
     rows = [by_trial.get(number) for number in measured]
@@ -246,7 +246,7 @@ def _primary(figure: Primary, table: TrialTable, index: int, measured: Sequence[
         name=figure.name,
         unit=figure.unit,
         direction=figure.direction,
-        level=middle(lists["value"]),
+        level=_middle(lists["value"]),
         trials=lists,
     )
 
@@ -270,7 +270,7 @@ def _quantiles(index: int, ledger: Aggregator) -> dict[str, list[list[float]]]:
     return found
 
 
-def series_identity(scenario: str | None, treatment: Mapping[str, Any], figure: Primary | None) -> str:
+def series_identity(scenario: str | None, treatment: StoredTreatment, figure: Primary | None) -> str:
     """Return what is the same in all runs of a treatment that may be compared: not its repeats, its seed or its host.
 
     That is the scenario's name, the labels, every parameter, and the figure that trials are compared by.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy.engine import Connection
 
 from bench_common.errors import UsageError, did_you_mean
@@ -90,8 +91,7 @@ ENGINE: Final = "engine "
 """What stands before an engine's name where its version is shown among the facts of a host."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostState:
+class HostState(Struct, frozen=True):
     """A host as it was in successive runs: one state ends where a fact changes."""
 
     host: str
@@ -114,8 +114,7 @@ class HostState:
     """What differs from the state before."""
 
 
-@dataclass(frozen=True, slots=True)
-class FactPair:
+class FactPair(Struct, frozen=True):
     """A fact of two hosts."""
 
     name: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Struct
 
 from bench_common.errors import NotAStatsFileError
 from bench_master.archive.archive import Archive
@@ -30,8 +30,7 @@ KEPT: Final = "lists, series and trends, the summary of each treatment and the v
 """What can still be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Which runs lose their files: those that nothing here keeps."""
 
     keep_last: int | None = None
@@ -42,8 +41,7 @@ class Rule:
     """Those that are younger stay."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A run whose file goes."""
 
     sha256: str

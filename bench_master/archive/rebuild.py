@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import sqlalchemy as sa
+from msgspec import Struct, field
 from sqlalchemy.engine import Connection
 
 from bench_common.errors import NotAStatsFileError, StatsFileError, UsageError
@@ -33,8 +33,7 @@ _AT_ONCE_S = 0.2
 Progress = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class Rebuilt:
+class Rebuilt(Struct):
     """What a rebuild found."""
 
     address: Address

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from bench_master.verdicts.change_points import State
 from bench_master.verdicts.decision import Word
@@ -14,8 +15,7 @@ TREND_VERSION: Final = 1
 ChangeKind: TypeAlias = Literal["step", "confirmed", "unconfirmed"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrendRun:
+class TrendRun(Struct, frozen=True):
     """One run of a series."""
 
     run: str
@@ -36,8 +36,7 @@ class TrendRun:
     """How many trials have a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrendChange:
+class TrendChange(Struct, frozen=True):
     """When the level of a series changed, and by how much."""
 
     first: int
@@ -64,8 +63,7 @@ class TrendChange:
     """Whether somebody said that it is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class FactChange:
+class FactChange(Struct, frozen=True):
     """A fact of the machine that changed."""
 
     name: str
@@ -76,8 +74,7 @@ class FactChange:
     """Its value from this run on."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrendBreak:
+class TrendBreak(Struct, frozen=True):
     """Where the machine changed: what comes after is held against nothing before."""
 
     first: int
@@ -101,8 +98,7 @@ def facts_text(facts: Sequence[FactChange], most: int = 3) -> str:
     return ", ".join(shown) + (f" and {len(facts) - most} more" if len(facts) > most else "")
 
 
-@dataclass(frozen=True, slots=True)
-class TrendReport:
+class TrendReport(Struct, frozen=True):
     """A series, its changes and breaks."""
 
     format: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 State: TypeAlias = Literal["complete", "incomplete", "damaged"]
 
@@ -21,8 +22,7 @@ STATISTICS: Final = ("mean", "p50", "p95", "p99", "max")
 """What is kept of an operation in each trial; of a metric there is its mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(Struct, frozen=True):
     """What became of a file that was added."""
 
     id: str
@@ -37,8 +37,7 @@ class Added:
     """Why it enters no trend; empty if it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which runs are wanted: those that meet all that is given."""
 
     scenario: str | None = None
@@ -63,8 +62,7 @@ class RunFilter:
     """Whether the least comes first, not the largest."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(Struct, frozen=True):
     """One run, as a list shows it."""
 
     id: str
@@ -109,8 +107,7 @@ class RunRow:
     """Its tags, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostRow:
+class HostRow(Struct, frozen=True):
     """A host of a run."""
 
     host: str
@@ -125,8 +122,7 @@ class HostRow:
     """The versions of its engines."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueRow:
+class ValueRow(Struct, frozen=True):
     """A figure of a treatment, trial by trial."""
 
     kind: str
@@ -140,8 +136,7 @@ class ValueRow:
     """The value of each trial, by statistic; of a primary figure ``value``, ``low`` and ``high``."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreatmentRow:
+class TreatmentRow(Struct, frozen=True):
     """A treatment of a run."""
 
     title: str
@@ -157,8 +152,7 @@ class TreatmentRow:
     """By operation up to 120 points: shares and seconds, both rising."""
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(Struct, frozen=True):
     """What somebody typed about a run or a series."""
 
     at: str
@@ -172,8 +166,7 @@ class Annotation:
     """The run's hash."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunDetails:
+class RunDetails(Struct, frozen=True):
     """One run with what the index has of it."""
 
     row: RunRow
@@ -186,8 +179,7 @@ class RunDetails:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """The runs of one treatment with the same parameters on hosts of the same names."""
 
     key: str
@@ -209,8 +201,7 @@ class Series:
     """When its newest run began (Unix, seconds)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrendPoint:
+class TrendPoint(Struct, frozen=True):
     """One run in a series."""
 
     run_id: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from bench_common.errors import StatsFileError
 from bench_common.safe_text import one_line
@@ -20,8 +20,7 @@ Progress = Callable[[int, int], None]
 REBUILD_ADVICE = "bench-master archive rebuild makes the index anew"
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Something that is wrong with an archive."""
 
     kind: str

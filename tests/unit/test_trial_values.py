@@ -97,21 +97,23 @@ def test_a_life_cycle_is_compared_by_its_median_job(rounds):
 
 
 def test_the_answer_and_the_question(rounds):
-    """One line each; what got slower comes first."""
+    """A sentence for each word, the best first."""
     sides = [A, B, [each / 80 for each in A], A]
     found = rounds(("docker", "podman", "native", "crun")).write(*sides).verdicts()
     assert found.question == "Engines against docker: job time (p50 of a trial), margin 3 %"
-    assert found.answer == "SLOWER podman +5.6 %"
+    assert found.answer == (
+        "Faster than docker: native (80.0 times). Slower: podman (+5.6 %). Same within 3 %: crun."
+    )
     assert [each.verdict for each in found.comparisons] == ["slower", "faster", "same"]
     assert (found.family.comparisons, found.design.grade, found.refused) == (3, "A", [])
     faster = rounds(("docker", "native")).write(A, [each / 80 for each in A]).verdicts()
-    assert faster.answer == "FASTER native 80.0 times"
+    assert faster.answer == "Faster than docker: native (80.0 times)."
 
 
 def test_a_late_clock_is_a_band(rounds):
-    """A verdict that hangs on how exactly ends were stamped is none; the report has the interval without the band."""
+    """A verdict that depends on how exactly ends were stamped is none; its interval is that without the band."""
     found = rounds().write(A, B, lateness=(0.0, 0.06)).only()
-    assert (found.verdict, found.reason) == ("inconclusive", "it hangs on how exactly the clock was read")
+    assert (found.verdict, found.reason) == ("inconclusive", "depends on how exactly the clock was read")
     assert (found.low, found.high) == about(0.980581, 1.068681)
     assert (found.band.low, found.band.high) == about(1.039604, 1.068681)
     assert found.band.why == "clock"
@@ -122,7 +124,7 @@ def test_a_lost_trial_may_have_had_any_value(rounds):
     """Ten rounds bear none; survivors alone are judged only where that is asked for."""
     run = rounds().write(A, B, lost={(1, 3)})
     found = run.only()
-    assert (found.verdict, found.reason) == ("inconclusive", "it hangs on what failed")
+    assert (found.verdict, found.reason) == ("inconclusive", "depends on how failed jobs are counted")
     assert (found.rounds, found.lost, found.per_round[3], found.band.why) == (9, 1, None, "failed")
     assert "1 of 10 jobs failed; counted as the worst both ways" in found.flags[0].text
 
@@ -206,7 +208,7 @@ def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):
     assert reason in only.reason
     assert only.tipping == pytest.approx(0.039604, abs=6e-6)
     assert found.refused == [only.reason]
-    assert found.answer.startswith("REFUSED")
+    assert found.answer.startswith("Refused against ")
 
 
 def test_an_order_that_was_not_drawn_is_a_lower_grade(rounds):
@@ -227,7 +229,9 @@ def test_the_first_label_that_varies_is_compared_per_level_of_the_others(rounds)
         ("podman", "storage=image", "slower"),
         ("podman", "storage=volume", "faster"),
     ]
-    assert found.answer == "SLOWER podman (storage=image) +5.6 %"
+    assert found.answer == (
+        "Faster than docker: podman (storage=volume, -5.3 %). Slower: podman (storage=image, +5.6 %)."
+    )
 
 
 def test_any_label_can_be_the_baseline(rounds):

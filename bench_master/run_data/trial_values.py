@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bench_common.histogram import RELATIVE_ERROR, Histogram
 from bench_common.records import OPERATION_DONE, Outcome
-from bench_common.stats.reader import has_times
+from bench_common.stats.block_types import Header, StoredTreatment, StoredTrial, job_kind
+from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Columns
 from bench_common.thresholds import JOBS_PER_S, Primary, parse_primary
-from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator
-from bench_master.analysis.percentiles import group_positions
 from bench_master.plan import is_host_ceiling
+from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
+from bench_master.run_data.percentiles import group_positions
 from bench_master.verdicts.decision import BandKind, TrialValues
 from bench_master.verdicts.quantiles import SHIFT_QUANTILES, quantile, quantiles, summarise_logs, type8_position
 
@@ -42,8 +44,7 @@ UNKNOWN_LATENESS_NS: Final = 4_294_967_295
 """How the file says that an end may be stamped late by so much or more."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialValue:
+class TrialValue(Struct, frozen=True):
     """One trial's number."""
 
     trial: int
@@ -68,8 +69,7 @@ class TrialValue:
     """The figure on each host, where a trial ran on several."""
 
 
-@dataclass(slots=True)
-class _Durations:
+class _Durations(Struct):
     """The durations of one series in one trial, and how late each may be stamped (ns)."""
 
     exact: list[Array] = field(default_factory=list)
@@ -150,8 +150,7 @@ def _point(values: Array, q: float | None) -> float:
     return float(values.mean()) if q is None else quantile(values, q)
 
 
-@dataclass(slots=True)
-class _OpenTrial:
+class _OpenTrial(Struct):
     """A trial whose rows are being read."""
 
     durations: _Durations = field(default_factory=_Durations)
@@ -174,17 +173,11 @@ class TrialCollector:
 
     def __init__(
         self,
-        header: Mapping[str, Any],
-        failures: Failures,
+        header: Header,
         hosts: Mapping[int, str] | None = None,
-        *,
-        alone: bool = False,
     ) -> None:
-        self._fewest = 1 if alone else 2
-        """Treatments that it takes: a comparison within a run takes two."""
-        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
-        self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
-        self._failures = failures
+        self._treatments: Sequence[StoredTreatment] = header.get("treatments", [])
+        self._trials: Sequence[StoredTrial] = header.get("trials", [])
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = has_times(header)
@@ -196,15 +189,13 @@ class TrialCollector:
         self._operations = {
             index: list(self._treatments[index].get("operation_names", ())).index(figure.series)
             for index, figure in self.figures.items()
-            if figure.series in self._treatments[index].get("operation_names", ())
+            if figure.series is not None and figure.series in self._treatments[index].get("operation_names", ())
         }
         """The operation whose durations are wanted, by treatment."""
-        compared = len(self.figures) >= self._fewest
-        self._wanted = [
-            compared and not warmup and treatment in self.figures for treatment, _, warmup in self._trials
-        ]
+        self._wanted = [not warmup and treatment in self.figures for treatment, _, warmup in self._trials]
         self._open: dict[int, _OpenTrial] = {}
-        self._ended: dict[int, TrialValue] = {}
+        self._ended: dict[int, Mapping[Failures, TrialValue]] = {}
+        """The value of each trial by how its failed jobs are counted."""
         self._has_ends = False
         """Whether the file says when trials ended; imported results do not."""
         self._aborted: dict[int, int] = {}
@@ -212,10 +203,17 @@ class TrialCollector:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of blocks that it takes; none where there is nothing to compare."""
-        if len(self.figures) < self._fewest:
-            return frozenset()
+        """The kinds of blocks that it takes."""
         return frozenset({"jobs", "event"} | ({"operations"} if self._operations else set()))
+
+    def add(self, block: Block) -> None:
+        """Add a block of one of the kinds."""
+        if block.kind == "jobs":
+            self.add_jobs(block.body)
+        elif block.kind == "operations":
+            self.add_operations(block.body)
+        else:
+            self.add_event(block.body)
 
     def add_jobs(self, rows: Columns) -> None:
         """Add a block of jobs."""
@@ -295,11 +293,14 @@ class TrialCollector:
         figure = self.figures[self._trials[trial][0]]
         if entry.tickets:
             self._join(entry)
-        value = entry.durations.summary(trial, figure.q, entry.failed, self._failures)
-        hosts = {
-            name: durations.summary(trial, figure.q, 0, self._failures) for name, durations in entry.hosts.items()
-        }
-        self._ended[trial] = replace(value, jobs=entry.done, hosts=hosts)
+        hosts = {name: durations.summary(trial, figure.q, 0, "worst") for name, durations in entry.hosts.items()}
+
+        def value(failures: Failures) -> TrialValue:
+            found = entry.durations.summary(trial, figure.q, entry.failed, failures)
+            return replace(found, jobs=entry.done, hosts=hosts)
+
+        worst = value("worst")
+        self._ended[trial] = {"worst": worst, "at-random": value("at-random") if entry.failed else worst}
         self._aborted[trial] = entry.aborted
 
     def _join(self, entry: _OpenTrial) -> None:
@@ -314,8 +315,11 @@ class TrialCollector:
             rows = order[places[own]]
             self._add_durations(entry, durations[own], lateness[rows], None if workers is None else workers[rows])
 
-    def table(self, ledger: Aggregator) -> TrialTable:
-        """Return all values; `ledger` knows the metrics, the brackets and the packings of all trials."""
+    def table(self, ledger: Aggregator, failures: Failures) -> TrialTable:
+        """Return all values, with failed jobs counted in this way.
+
+        `ledger` knows the metrics, the brackets and the packings of all trials.
+        """
         for trial in sorted(self._open):
             # Where trials have ends, one without is what a killed run was at.
             self._open[trial].aborted += self._has_ends
@@ -329,11 +333,11 @@ class TrialCollector:
             if self._aborted[trial]:
                 continue
             treatment, block, _ = self._trials[trial]
-            figure, value = self.figures[treatment], ended
+            figure, value = self.figures[treatment], ended[failures]
             if figure.kind == "rate":
                 value = _rate(value, spans.get(trial))
             elif figure.kind == "metric":
-                value = self._metric(value, ledger, treatment, figure.name)
+                value = _metric(value, ledger.trial_metrics(treatment, figure.name).get(trial), failures)
             elif figure.kind == "containers":
                 count = packed.get(trial, math.nan)
                 value = replace(value, value=count, low=count, high=count, band=None)
@@ -355,15 +359,16 @@ class TrialCollector:
             if instead is not None:
                 self.figures.update(dict.fromkeys(members, parse_primary(instead, (), declared)))
 
-    def _metric(self, trial: TrialValue, ledger: Aggregator, treatment: int, name: str) -> TrialValue:
-        found = ledger.trial_metrics(treatment, name).get(trial.trial)
-        if found is None:
-            return replace(trial, value=math.nan, low=math.nan, high=math.nan, band="failed")
-        mean, without = found.mean, trial.failed + max(0, trial.jobs - found.values)
-        if not without or self._failures == "at-random":
-            return replace(trial, value=mean, low=mean, high=mean, band=None, failed=without)
-        least = min(0.0, found.total) if found.total < 0 else found.total / (found.values + without)
-        return replace(trial, value=mean, low=least, high=math.inf, band="failed", failed=without)
+
+def _metric(trial: TrialValue, metric: TrialMetric | None, failures: Failures) -> TrialValue:
+    """Return a trial with the mean of its metric; the jobs that failed may have given anything."""
+    if metric is None:
+        return replace(trial, value=math.nan, low=math.nan, high=math.nan, band="failed")
+    mean, without = metric.mean, trial.failed + max(0, trial.jobs - metric.values)
+    if not without or failures == "at-random":
+        return replace(trial, value=mean, low=mean, high=mean, band=None, failed=without)
+    least = min(0.0, metric.total) if metric.total < 0 else metric.total / (metric.values + without)
+    return replace(trial, value=mean, low=least, high=math.inf, band="failed", failed=without)
 
 
 def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
@@ -375,7 +380,7 @@ def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
     return replace(trial, value=value, low=value, high=high, band="failed" if trial.failed else None)
 
 
-def primary_of(treatment: Mapping[str, Any]) -> Primary:
+def primary_of(treatment: StoredTreatment) -> Primary:
     """Return the primary figure of a treatment as the header has it: declared, or the default of its kind of job."""
     declared = treatment.get("primary")
     if isinstance(declared, str):
@@ -384,22 +389,20 @@ def primary_of(treatment: Mapping[str, Any]) -> Primary:
         except ValueError:
             # What the scenario's check let pass fits; another program may have written the header.
             pass
-    names, job = treatment.get("operation_names", ()), treatment.get("job")
+    names, job = treatment.get("operation_names", ()), job_kind(treatment)
     metrics = treatment.get("metrics") or {}
     if "hold" in names:
         return parse_primary("containers", names, metrics)
-    is_guest = isinstance(job, Mapping) and job.get("kind") == "guest"
-    if metrics and (is_guest or not names):
+    if metrics and (job == "guest" or not names):
         return parse_primary(next(iter(metrics)), names, metrics)
     if treatment.get("open_load"):
         return parse_primary(f"{RESPONSE}.p95", names, metrics)
-    if isinstance(job, Mapping) and job.get("kind") == "objects":
+    if job == "objects":
         return parse_primary(JOBS_PER_S, names, metrics)
     return parse_primary(f"{JOB}.p50", names, metrics)
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """Both sides of a comparison."""
 
     rounds: Sequence[int]
@@ -412,8 +415,7 @@ class Sides:
     """What a margin must not be below, as a share: five steps of the figure, or how late ends may be stamped."""
 
 
-@dataclass(frozen=True)
-class TrialTable:
+class TrialTable(Struct, frozen=True):
     """The value of every measured trial that ran."""
 
     figures: Mapping[int, Primary]

@@ -10,21 +10,22 @@ Sums and histograms only, whose memory does not grow with jobs. A figure per sec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from bench_common.histogram import Histogram
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, TransactionRecord, job_id_of
+from bench_common.stats.block_types import StoredTreatment, definition_of, job_kind
 from bench_common.stats.rows import Columns
-from bench_master.analysis.percentiles import Key, LatencySeries, group_rows, select_rows
 from bench_master.analysis.treatment_types import EndpointReport, ObjectsReport, StorePhaseReport, TransferReport
+from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, select_rows
 
 MB: Final = 1_000_000
 _ENDPOINT_PERCENTILES: Final = (50.0, 95.0, 99.0)
 
 
-@dataclass(slots=True)
-class _Moved:
+class _Moved(Struct):
     """What one operation, or one endpoint, moved."""
 
     done: int = 0
@@ -56,8 +57,7 @@ class _Moved:
             self.durations.record(done["duration_ns"])
 
 
-@dataclass(slots=True)
-class Transfers:
+class Transfers(Struct):
     """The transfers of every treatment of a stats file."""
 
     operations: dict[tuple[int, int], _Moved] = field(default_factory=dict)
@@ -81,11 +81,10 @@ class Transfers:
             self.transactions[place] = record.transaction_id
 
     def report(
-        self, index: int, treatment: Mapping[str, Any], series: Mapping[Key, LatencySeries], busy_s: float
+        self, index: int, treatment: StoredTreatment, series: Mapping[Key, LatencySeries], busy_s: float
     ) -> ObjectsReport | None:
         """Return what the jobs of a treatment moved in `busy_s` seconds; None if it has no jobs on objects."""
-        job = treatment.get("job")
-        if not isinstance(job, Mapping) or job.get("kind") != "objects":
+        if job_kind(treatment) != "objects":
             return None
         names = treatment.get("operation_names", ())
         own = [self.operations.get((index, place), _Moved()) for place in range(len(names))]
@@ -94,7 +93,7 @@ class Transfers:
             for name, moved in zip(names, own, strict=True)
         }
         total = sum(moved.content_bytes for moved in own)
-        urls = job.get("endpoints") or ()
+        urls = (definition_of(treatment).get("job") or {}).get("endpoints") or ()
         return ObjectsReport(
             content_bytes=total,
             mb_per_s=None if any(moved.unknown for moved in own) else _mb_per_s(total, busy_s),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bench_common.histogram import MAX_VALUE_NS, Histogram
 from bench_common.stats.rows import Column, SampleColumns
@@ -30,8 +31,7 @@ from bench_master.analysis.treatment_types import (
 )
 
 
-@dataclass(slots=True)
-class MinMeanMax:
+class MinMeanMax(Struct):
     """Mean and extremes of a column; NaN (unreadable) is excluded."""
 
     unit: str
@@ -53,8 +53,7 @@ class MinMeanMax:
         return SampleReport(unit=self.unit, n=self.n, mean=self.total / self.n, min=self.low, max=self.high)
 
 
-@dataclass(frozen=True, slots=True)
-class TrialSpan:
+class TrialSpan(Struct, frozen=True):
     """A measured trial: its treatment, when it began and ended (ns, the master's clock), and which workers ran it."""
 
     treatment: int
@@ -103,8 +102,7 @@ _RATE_COLUMNS: Final = ("disk_", "net_")
 """Columns that are amounts since the previous sample; they are reported per second."""
 
 
-@dataclass(slots=True)
-class HostLoad:
+class HostLoad(Struct):
     """The samples of one process's host (``host``) and of its own event loop (``loop``)."""
 
     columns: dict[str, MinMeanMax] = field(default_factory=dict)
@@ -172,8 +170,7 @@ _RESOLUTION: Final = 1_000_000
 _REQUIRED_COLUMNS: Final = frozenset({"time_ns", "interval_ns"})
 
 
-@dataclass(slots=True)
-class RateStats:
+class RateStats(Struct):
     """Spread of readings that may be negative, in memory that does not grow with their number."""
 
     n: int = 0
@@ -269,8 +266,7 @@ MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "proce
 """Columns that are read at an instant, with their units; a source has some of them."""
 
 
-@dataclass(slots=True)
-class _EngineUsage:
+class _EngineUsage(Struct):
     """One treatment's readings."""
 
     columns: dict[str, MinMeanMax] = field(default_factory=dict)

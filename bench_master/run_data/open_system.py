@@ -9,15 +9,16 @@ records say. Where the two disagree, one of them is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from bench_common.records import Outcome
+from bench_common.stats.block_types import StoredTreatment
 from bench_common.stats.rows import Columns, SampleColumns
-from bench_master.analysis.percentiles import group_positions
 from bench_master.analysis.treatment_types import LittlesLawReport, OpenLoadReport, TreatmentReport
+from bench_master.run_data.percentiles import group_positions
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,8 +37,7 @@ LITTLES_LAW_MIN_JOBS: Final = 0.5
 """With fewer jobs in the system on average there is no check."""
 
 
-@dataclass(slots=True)
-class OpenTrial:
+class OpenTrial(Struct):
     """One trial: its arrivals and ends (ns), and the jobs that the workers saw in the system."""
 
     offered: int = 0
@@ -138,7 +138,7 @@ class OpenSystem:
 class OpenSystems:
     """The open systems of a run, by treatment, and what its workers saw in them."""
 
-    def __init__(self, treatments: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, treatments: Sequence[StoredTreatment]) -> None:
         self.systems = {
             index: OpenSystem(load) for index, one in enumerate(treatments) if (load := one.get("open_load"))
         }

@@ -1,34 +1,32 @@
-"""The durations of each operation in each trial, as the few numbers that the index keeps.
+"""The durations of each operation in each trial, as the few numbers that the archive keeps.
 
 The rows of one trial are in memory at a time: an event ``trial-end`` follows all of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from bench_common.histogram import Histogram, nearest_rank
 from bench_common.records import OPERATION_DONE, Outcome
+from bench_common.stats.block_types import Header, StoredTreatment, StoredTrial
+from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Columns
-from bench_master.analysis.aggregate import JOB, RESPONSE
-from bench_master.analysis.percentiles import group_positions
-from bench_master.archive.contents import ValueContents
-from bench_master.archive.types import OPERATION, STATISTICS
+from bench_master.run_data.aggregate import JOB, RESPONSE
+from bench_master.run_data.percentiles import group_positions
 
 MAX_VALUES: Final = 1_000_000
 """Of more durations in one trial a histogram is kept, which is within 0.2 per cent."""
 _SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-_Numbers = Mapping[str, float]
+Numbers: TypeAlias = Mapping[str, float]
 
 
-@dataclass(slots=True)
-class _Durations:
+class _Durations(Struct):
     arrays: list[npt.NDArray[np.int64]] = field(default_factory=list)
     count: int = 0
     histogram: Histogram | None = None
@@ -42,7 +40,7 @@ class _Durations:
                 self.histogram.record(each)
             self.arrays.clear()
 
-    def numbers(self) -> _Numbers:
+    def numbers(self) -> Numbers:
         """Return the statistics in seconds."""
         if self.histogram is not None:
             found = {name: self.histogram.quantile(share) or 0 for name, share in _SHARES.items()}
@@ -56,16 +54,27 @@ class _Durations:
 
 
 class TrialStatistics:
-    """Takes the rows and events of a stats file in their order; `values` gives each operation's rows."""
+    """Takes the rows and events of a stats file in their order; `operations` gives each operation's numbers."""
 
-    def __init__(self, header: Mapping[str, Any], *, timed: bool) -> None:
-        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
-        self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
-        self._timed = timed
+    kinds = frozenset({"jobs", "operations", "event"})
+
+    def __init__(self, header: Header) -> None:
+        self._treatments: Sequence[StoredTreatment] = header.get("treatments", ())
+        self._trials: Sequence[StoredTrial] = header.get("trials", ())
+        self._timed = has_times(header)
         self._open: dict[int, dict[str, _Durations]] = {}
-        self._ended: dict[int, dict[str, _Numbers]] = {}
+        self._ended: dict[int, dict[str, Numbers]] = {}
         self.counts: dict[int, list[int]] = {}
         """Jobs done and failed, by trial."""
+
+    def add(self, block: Block) -> None:
+        """Add a block of one of the kinds."""
+        if block.kind == "jobs":
+            self.add_jobs(block.body)
+        elif block.kind == "operations":
+            self.add_operations(block.body)
+        else:
+            self.add_event(block.body)
 
     def add_jobs(self, rows: Columns) -> None:
         """Add a block of jobs."""
@@ -110,27 +119,9 @@ class TrialStatistics:
         series = self._open.pop(trial, {})
         self._ended.setdefault(trial, {}).update({name: one.numbers() for name, one in series.items()})
 
-    def values(self, treatment: int, trials: Sequence[int]) -> list[ValueContents]:
-        """Return the operations of a treatment; `trials` are its measured ones, in order."""
+    def operations(self, trials: Sequence[int]) -> dict[str, list[Numbers | None]]:
+        """Return the numbers of each operation in some trials, in their order; None where a trial has none."""
         for trial in list(self._open):
             self._end(trial)
         names = dict.fromkeys(name for trial in trials for name in self._ended.get(trial, ()))
-        return [self._value(name, trials) for name in names if self._trials and treatment >= 0]
-
-    def _value(self, name: str, trials: Sequence[int]) -> ValueContents:
-        rows = [self._ended.get(trial, {}).get(name) for trial in trials]
-        values = {each: [None if row is None else row[each] for row in rows] for each in STATISTICS}
-        return ValueContents(
-            kind=OPERATION,
-            name=name,
-            unit="s",
-            direction="lower",
-            level=middle(values["p50"]),
-            trials=values,
-        )
-
-
-def middle(values: Sequence[float | None]) -> float | None:
-    """Return the median of the values that are known; None if there is none."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return float(np.median(known)) if known else None
+        return {name: [self._ended.get(trial, {}).get(name) for trial in trials] for name in names}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_master.analysis.host_samples import TrialSpan
+from msgspec import Struct
+
+from bench_master.run_data.host_samples import TrialSpan
 
 WATCHED: Final = "watched"
 """The kind of the events."""
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(Struct):
     began_ns: int
     ended_ns: int | None = None
     shares_host: bool = False

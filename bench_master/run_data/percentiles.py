@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from bench_common.histogram import Histogram, Int64Array, bucket_bounds, bucket_of, nearest_rank
 from bench_common.records import job_id_of
@@ -27,8 +27,7 @@ MAX_TARGET_VALUES: Final = 4 << 20
 """Entries (8 bytes each) that the second pass may hold, over all percentiles of all series."""
 
 
-@dataclass(slots=True)
-class LatencySeries:
+class LatencySeries(Struct):
     """The durations (ns) of one operation of one treatment; failed tries are only counted."""
 
     histogram: Histogram = field(default_factory=Histogram)
@@ -105,8 +104,7 @@ def group_rows(rows: Columns, column: str) -> Iterator[tuple[int, int, Columns]]
         yield *divmod(key, width), rows[where]
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(Struct):
     """One bucket that a wanted rank fell into, and the ranks (from 1, within the bucket) to be found there."""
 
     low: int

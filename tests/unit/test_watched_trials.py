@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench_master.analysis.host_samples import TrialSpan
-from bench_master.analysis.watches import Watches, ranges
+from bench_master.run_data.host_samples import TrialSpan
+from bench_master.run_data.watched_trials import Watches, ranges
 
 SPANS = [TrialSpan(0, 100 * index, 100 * index + 90, frozenset({0}), index) for index in range(12)]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from bench_common.histogram import Histogram
 from bench_common.records import (
@@ -28,15 +28,16 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
+from bench_common.stats.block_types import Header, StoredFooter, StoredHost, StoredTreatment, StoredTrial
 from bench_common.stats.reader import RESUMED, Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
-from bench_master.analysis.host_samples import HostLoad, TrialSpan, TrialSpans
-from bench_master.analysis.open_system import OpenSystems
-from bench_master.analysis.packing import PackingStats
-from bench_master.analysis.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
-from bench_master.analysis.transfers import PopulationStats, Transfers
 from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
-from bench_master.analysis.watches import Watches
+from bench_master.run_data.host_samples import HostLoad, TrialSpan, TrialSpans
+from bench_master.run_data.open_system import OpenSystems
+from bench_master.run_data.packing import PackingStats
+from bench_master.run_data.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
+from bench_master.run_data.transfers import PopulationStats, Transfers
+from bench_master.run_data.watched_trials import Watches
 
 JOB: Final = "job"
 """Name of the whole job among the operations."""
@@ -44,12 +45,13 @@ RESPONSE: Final = "response"
 """Name of the time from arrival to end, in an open system."""
 
 _INT64: Final = np.iinfo(np.int64)
-_BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *LOOP_FIELDS})
+_LOOP_COLUMNS: Final = LOOP_FIELDS[:3]
+_WAKE_UP: Final = LOOP_FIELDS[3]
+_BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *_LOOP_COLUMNS})
 MAX_ERROR_GROUPS: Final = 1000
 
 
-@dataclass(slots=True)
-class ErrorGroup:
+class ErrorGroup(Struct):
     """Errors of one operation and kind, with one real message."""
 
     operation: str
@@ -62,8 +64,7 @@ class ErrorGroup:
     """How many are no warm-up, by the treatment in which they occurred."""
 
 
-@dataclass(slots=True)
-class TrialMetric:
+class TrialMetric(Struct):
     """The values of a metric in one trial; the trial counts once, with their mean."""
 
     total: float = 0.0
@@ -76,8 +77,7 @@ class TrialMetric:
         return self.total / self.values
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedReading:
+class SpeedReading(Struct, frozen=True):
     """How fast a host was before a trial."""
 
     trial: int
@@ -91,7 +91,7 @@ class SpeedReading:
 class PlannedJobs:
     """The jobs and the measured trials of each treatment, by the plan in the header."""
 
-    def __init__(self, treatments: Sequence[Mapping[str, Any]], trials: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, treatments: Sequence[StoredTreatment], trials: Sequence[StoredTrial]) -> None:
         self._per_trial = [treatment.get("jobs_per_trial") for treatment in treatments]
         self._trials = trials
         self._measured: dict[int, list[int]] = {}
@@ -139,9 +139,9 @@ class PlannedJobs:
 class Aggregator:
     """Takes block after block of one stats file; `summary` makes the report of it."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:  # noqa: PLR0915  one line for each thing that is counted
-        self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
-        self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
+    def __init__(self, header: Header) -> None:  # noqa: PLR0915  one line for each thing that is counted
+        self.treatments: Sequence[StoredTreatment] = header.get("treatments", [])
+        self._trials: Sequence[StoredTrial] = header.get("trials", [])
         self._timed = has_times(header)
         """Whether stamps are times; most imported results have none."""
         self._is_imported = bool(header.get("imported"))
@@ -149,7 +149,7 @@ class Aggregator:
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
         self._starts, self._ends = (np.full(count, extreme) for extreme in (_INT64.max, _INT64.min))
-        self._trial_brackets: dict[int, list[int | None]] = {}
+        self.trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
         self._takers: dict[int, frozenset[int]] = {}
         """Workers that ran each trial, by roster number."""
@@ -162,7 +162,9 @@ class Aggregator:
                 self.series[index, name] = LatencySeries()
         self._operation_counts = np.array([len(one.get("operation_names", ())) for one in self.treatments], np.int64)
         overhead = header.get("overhead")
-        self.baseline: Mapping[str, str] = overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {}
+        self.baseline: Mapping[str, str] = {
+            key: str(value) for key, value in (overhead or {}).get("baseline", {}).items()
+        }
         """Labels of the treatment that engines' overheads are compared to; empty for the first one."""
         self.open = OpenSystems(self.treatments)
         for index in self.open.systems:
@@ -171,6 +173,8 @@ class Aggregator:
         self.uncertainties: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
         """How late (ns) the ends of each treatment's measured jobs that are done may be stamped."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
+        self.has_metrics = False
+        """Whether there are any metrics."""
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
         self._excluded: np.ndarray[Any, Any] | None = None
         """Their tickets, in order."""
@@ -179,7 +183,7 @@ class Aggregator:
         """What was missing, by treatment, for treatments that failed for no other reason."""
         self._other_failures: set[int] = set()
         self.ungrouped_errors = 0
-        self.hosts: dict[int, Mapping[str, Any]] = {}
+        self.hosts: dict[int, StoredHost] = {}
         self.loads: dict[int, HostLoad] = {}
         self.speeds: dict[int, list[SpeedReading]] = {}
         """How fast the hosts were, by the worker that measured it, in order."""
@@ -196,7 +200,7 @@ class Aggregator:
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
         self.transfers = Transfers()
         self.plan = PlannedJobs(self.treatments, self._trials)
-        self.footer: Mapping[str, Any] | None = None
+        self.footer: StoredFooter | None = None
         self.unlisted_operations = 0
         """Operations that the header does not list for their treatment."""
         self.strangers = 0
@@ -205,7 +209,7 @@ class Aggregator:
         self.last_ns: int | None = None
 
     def add(self, block: Block) -> None:  # noqa: C901  one case for each kind
-        """Add one block; metrics follow in the second pass, outputs are never used."""
+        """Add one block; metrics follow in a second look, outputs are never used."""
         match block.kind:
             case "jobs":
                 self._add_jobs(block.body)
@@ -225,6 +229,8 @@ class Aggregator:
                 self.transfers.add(select_rows(measured, listed))
             case "transactions":
                 self.transfers.add_transactions(block.body)
+            case "metrics":
+                self.has_metrics = True
             case "samples":
                 self._add_samples(block.body)
             case "host":
@@ -247,7 +253,10 @@ class Aggregator:
             self.loads.setdefault(samples.worker, HostLoad()).add(samples)
             self.open.watch(samples)
             return
-        columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *LOOP_FIELDS)]
+        columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *_LOOP_COLUMNS)]
+        # Where nobody measured how late threads are woken there is no such column.
+        wake_ups = samples.columns.get(_WAKE_UP)
+        columns.append([0] * len(columns[0]) if wake_ups is None else wake_ups.tolist())
         for treatment, trial, *loop in zip(*columns, strict=True):
             if 0 <= treatment < len(self.loops) and not self.is_warmup(trial):
                 self.loops[treatment].add(*loop)
@@ -262,7 +271,7 @@ class Aggregator:
     def split_blocks(self) -> frozenset[int]:
         """Return the blocks of which a part ran before the run was interrupted and a part after it was resumed."""
         parts: dict[int, set[int]] = {}
-        for trial, (begin, _) in self._trial_brackets.items():
+        for trial, (begin, _) in self.trial_brackets.items():
             if begin is not None and not self.is_warmup(trial):
                 part = sum(at_ns <= begin for at_ns in self.resumed_ns)
                 parts.setdefault(int(self._trials[trial][1]), set()).add(part)
@@ -412,7 +421,7 @@ class Aggregator:
             self.packings.add_event(event)
             self.plan.returned[trial] += event.get("returned", 0)
         if kind in ("trial-begin", "trial-end"):
-            bracket = self._trial_brackets.setdefault(trial, [None, None])
+            bracket = self.trial_brackets.setdefault(trial, [None, None])
             if kind == "trial-begin":
                 bracket[:] = [None, None]
                 takers = event.get("workers")
@@ -431,11 +440,19 @@ class Aggregator:
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
 
+    @property
+    def duration_s(self) -> float | None:
+        """How long the run took; of one without an end, from the first start to the last end of its jobs."""
+        stated = (self.footer or {}).get("duration_s")
+        if stated is None and self.first_ns is not None and self.last_ns is not None:
+            return (self.last_ns - self.first_ns) / 1e9
+        return stated
+
     def spans(self) -> TrialSpans:
         """Return the measured trials with a known begin and end."""
         return TrialSpans(
             TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()), trial)
-            for trial, (begin, end) in self._trial_brackets.items()
+            for trial, (begin, end) in self.trial_brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
         )
 
@@ -456,13 +473,13 @@ class Aggregator:
         """Count the measured trials with a job outside the master's time window beyond the clock uncertainty."""
         slack_ns = max(self.clocks.uncertainties.values(), default=0)
         found = 0
-        for trial, (begin, end) in self._trial_brackets.items():
+        for trial, (begin, end) in self.trial_brackets.items():
             if begin is not None and end is not None and self._ends[trial] >= self._starts[trial]:
                 found += bool(self._starts[trial] < begin - slack_ns or self._ends[trial] > end + slack_ns)
         return found
 
     def _span(self, trial: int) -> int | None:
-        begin, end = self._trial_brackets.get(trial, (None, None))
+        begin, end = self.trial_brackets.get(trial, (None, None))
         if begin is not None and end is not None:
             return end - begin
         start, last = int(self._starts[trial]), int(self._ends[trial])

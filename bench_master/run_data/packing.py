@@ -7,25 +7,25 @@ is listed and enters no figure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
+from bench_common.stats.block_types import StoredTrial
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
-from bench_master.analysis.host_samples import MinMeanMax
 from bench_master.analysis.treatment_types import PackedCountReport, PackingSummary, PackingTrialReport
+from bench_master.run_data.host_samples import MinMeanMax
 
 _HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
 _ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
 
 
-@dataclass(slots=True)
-class PackingRecord:
+class PackingRecord(Struct):
     """One packing: a trial on a worker. `at_ns` is when the hold began, on the master's clock."""
 
     trial: int
@@ -73,7 +73,7 @@ class PackingStats:
     `engines` has the engine of each treatment: what another engine used meanwhile does not count.
     """
 
-    def __init__(self, trials: Sequence[Sequence[Any]], engines: Sequence[str]) -> None:
+    def __init__(self, trials: Sequence[StoredTrial], engines: Sequence[str]) -> None:
         self._trials = trials
         self._engines = engines
         self._packed: list[PackingRecord] = []

@@ -1,0 +1,1 @@
+"""One run as measured: a stats file read once and summed up, which reports, charts and archives are made of."""
