@@ -1,7 +1,8 @@
 """Builders of verdicts, for tests of what is made of them."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
+from bench_master.analysis.answer import make_answer
 from bench_master.analysis.verdict_types import (
     ComparisonReport,
     DesignReport,
@@ -13,6 +14,7 @@ from bench_master.analysis.verdict_types import (
     RunChecksReport,
     VerdictsReport,
 )
+from bench_master.verdicts.reasons import Code, because
 
 LOOKED_FOR = ("drift", "steps", "carry-over", "late clock", "other kernel or engine versions")
 
@@ -24,7 +26,7 @@ def comparison(name, verdict, ratio, low, high, **known):
         a="environment=local engine=docker job=lifecycle",
         b=" ".join(f"{key}={value}" for key, value in labels.items()),
         name=name, group="", labels=labels, figure="job.p50", unit="s", direction="lower", verdict=verdict,
-        reason=None, ratio=ratio, low=low, high=high, scale="ratio", confidence=0.95, rounds=20, lost=0, p=0.004,
+        reasons=(), ratio=ratio, low=low, high=high, scale="ratio", confidence=0.95, rounds=20, lost=0, p=0.004,
         mde=0.014, tipping=0.0, more_rounds=None, band=None, a_value=0.307,
         b_value=None if ratio is None else 0.307 * ratio, jobs_per_trial=30.0, effective_jobs=2.3, per_round=(),
         per_host=(), quantiles=(), flags=(),
@@ -32,9 +34,15 @@ def comparison(name, verdict, ratio, low, high, **known):
     return replace(base, **known)
 
 
+def said(text):
+    """Build a reason whose sentence is a text."""
+    return because(Code.UNREADABLE, why=text)
+
+
 def flag(text, level="warning", where="", kind="regimes"):
     """Build what the diagnosis found."""
-    return FlagReport(kind=kind, where=where, level=level, p=0.001, size=0.21, text=text)
+    reason = said(text) if not where else because(Code.NO_MEASUREMENT, file=where, problem=said(text))
+    return FlagReport(kind=kind, where=where, level=level, p=0.001, size=0.21, reason=reason)
 
 
 def engine_verdicts(**known):
@@ -46,14 +54,14 @@ def engine_verdicts(**known):
         comparison("crun", "same", 1.005, 0.991, 1.02),
         comparison("native", "faster", 1 / 79.6, 1 / 83.0, 1 / 76.1),
         comparison("runsc", "inconclusive", 0.977, 0.941, 1.013, more_rounds=14,
-                   reason="neither a difference nor sameness is shown"),
+                   reasons=(because(Code.NOT_ENOUGH_EVIDENCE),)),
     )  # fmt: skip
     base = VerdictsReport(
-        format="weighbridge-verdicts", version=1, answer="SLOWER podman +21.0 %",
+        format="weighbridge-verdicts", version=1, answer="",
         question="Engines against docker: job time (p50 of a trial), margin 3 %",
         family=FamilyReport(alpha=0.05, comparisons=4, margin=0.03, control="bonferroni-interval"),
         design=DesignReport(
-            grade="A", reasons=(), order="interleaved", seed=932375141, rounds=20,
+            grade="A", limits=(), order="interleaved", seed=932375141, rounds=20,
             scope="on host blade-1, in this run", unit="round", stopping=None,
         ),
         comparisons=found,
@@ -64,7 +72,14 @@ def engine_verdicts(**known):
         ),
         environment=EnvironmentReport(differences=()), archive=None, refused=(), gates=(), exit_code=0,
     )  # fmt: skip
-    return replace(base, **known)
+    built = replace(base, **known)
+    return replace(built, answer=known.get("answer") or answer_of(built.comparisons))
+
+
+def answer_of(comparisons):
+    """Return the answer of comparisons whose baselines' titles are their labels."""
+    labels = {each.a: dict(part.split("=", 1) for part in each.a.split() if "=" in part) for each in comparisons}
+    return make_answer(comparisons, 0.03, labels)
 
 
 def refused_verdicts():
@@ -73,13 +88,15 @@ def refused_verdicts():
     one = comparison(
         "hypervisor", "refused", 0.864, 0.8639, 0.8641, labels=labels, figure="events_per_second", unit="1/s",
         direction="higher", a="environment=bare-metal engine=native job=cpu", tipping=0.136, a_value=2000.0,
-        b_value=1728.0, reason="not interleaved; 6 properties differ besides the treatment (cpu_governor ...)",
+        b_value=1728.0, reasons=(
+            said("not interleaved"), said("6 properties differ besides the treatment (cpu_governor ...)"),
+        ),
     )  # fmt: skip
     return engine_verdicts(
-        comparisons=(one,), answer="REFUSED hypervisor -13.6 %", refused=("not interleaved",),
+        comparisons=(one,), refused=("not interleaved",),
         question="Environments against bare-metal: events per second, margin 3 %",
         design=DesignReport(
-            grade="D", reasons=("not interleaved",), order="blocked", seed=None, rounds=25,
+            grade="D", limits=(said("not interleaved"),), order="blocked", seed=None, rounds=25,
             scope="on hosts a and b, in this run", unit="round", stopping=None,
         ),
         environment=EnvironmentReport(differences=(

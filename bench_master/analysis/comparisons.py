@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from bench_common.errors import UsageError
-from bench_common.thresholds import Primary, label_equals
-from bench_master.analysis.aggregate import Aggregator
-from bench_master.analysis.looks import Looks, extended_alpha, find_looks, noise_floor, stopping_flags
+from bench_common.stats.block_types import Header
+from bench_common.thresholds import label_equals
+from bench_master.analysis.early_stopping import Looks, extended_alpha, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.run_checks import RunChecks
-from bench_master.analysis.side_differences import SideDifferences, check_accepted
+from bench_master.analysis.side_differences import SideDifferences
 from bench_master.analysis.treatment_types import TreatmentReport
-from bench_master.analysis.trial_values import TrialTable
+from bench_master.analysis.verdict_makers import (
+    Compared,
+    Parts,
+    finite_or_none,
+    make_comparison,
+    make_verdicts,
+    words_of,
+)
 from bench_master.analysis.verdict_types import (
-    VERDICTS_FORMAT,
-    VERDICTS_VERSION,
-    BandReport,
     ComparisonReport,
     DesignReport,
-    EnvironmentReport,
     FamilyReport,
     FlagLevel,
     FlagReport,
     RunChecksReport,
     VerdictOptions,
     VerdictsReport,
-    verdict_lines,
 )
 from bench_master.analysis.within_trials import (
     between_hosts,
@@ -46,24 +48,18 @@ from bench_master.analysis.within_trials import (
     hosts_disagree,
     shift_function,
 )
-from bench_master.scenario.keys_run import label_text, unmatched_labels
+from bench_master.run_data.aggregate import Aggregator
+from bench_master.run_data.trial_values import TrialTable
+from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.confounds import Design, RunDesign, grade_run, grade_sides
-from bench_master.verdicts.decision import (
-    DEFAULT_MARGIN,
-    Rules,
-    TrialValues,
-    Verdict,
-    Word,
-    compare,
-    widest_band,
-)
+from bench_master.verdicts.decision import DEFAULT_MARGIN, Rules, TrialValues, compare
 from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
+from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Two treatments to compare, by index: `b` against its baseline `a`."""
 
     a: int
@@ -74,11 +70,10 @@ class Pair:
     """What both have in common, where that tells groups of comparisons apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """What verdicts are made of."""
 
-    header: Mapping[str, Any]
+    header: Header
     """Header of the stats file."""
     ledger: Aggregator
     """All that the file says of hosts, trials, jobs and metrics."""
@@ -104,11 +99,11 @@ class Evidence:
 
 
 def build_verdicts(
-    header: Mapping[str, Any], ledger: Aggregator, trials: TrialTable, options: VerdictOptions
+    header: Header, ledger: Aggregator, trials: TrialTable, options: VerdictOptions
 ) -> VerdictsReport | None:
     """Return the verdicts of a run; None where there are no two treatments to compare.
 
-    Raises `UsageError` for a baseline that no treatment has.
+    The options are checked: see `bench_master.analysis.option_checks`.
     """
     judged = [
         index
@@ -122,13 +117,10 @@ def build_verdicts(
     again = {index: own for index, own in every.items() if is_again(own)}
     every = {index: own for index, own in every.items() if index not in again}
     baseline = {key: label_text(value) for key, value in wanted.items()}
-    check_baseline_labels(baseline, list(every.values()))
     pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
     if not pairs:
         return None
     margin = options.margin if options.margin is not None else stored.get("margin") or DEFAULT_MARGIN
-    if not options.earlier:  # the properties of earlier runs are not known here
-        check_accepted(options.accept, ledger.treatments, list(ledger.hosts.values()))
     split = ledger.split_blocks()
     trials = trials.without(split)
     design = grade_run(
@@ -141,72 +133,53 @@ def build_verdicts(
     grades = [grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b))) for pair in pairs]
     comparisons = []
     for pair, grade in zip(pairs, grades, strict=True):
-        refused_for = refusal(pair, evidence, grade, checks, sides)
+        refused_for = refusals(pair, evidence, grade, checks, sides)
         found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
         comparisons.append(checks.applied(pair, found))
     # What holds for every comparison is said of the run.
     design = grades[0] if len({grade.grade for grade in grades}) == 1 else design
     twins = _twins(every, again)
     own = replace(evidence, pairs=twins)
-    floor, floor_flags = noise_floor([_compare_pair(pair, own, None, is_of_hosts=False) for pair in twins])
-    run_flags = [*floor_flags, *checks.flags, *stopping_flags(looks, ledger.plan.extensions)]
-    refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
+    floor, floor_flags = noise_floor([_compare_pair(pair, own, [], is_of_hosts=False) for pair in twins])
     figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
-    return VerdictsReport(
-        format=VERDICTS_FORMAT,
-        version=VERDICTS_VERSION,
-        answer=verdict_lines(comparisons)[0],
-        question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
-        family=FamilyReport(
-            alpha=evidence.alpha, comparisons=len(pairs), margin=margin, control="bonferroni-interval"
+    return make_verdicts(
+        comparisons,
+        Parts(
+            question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
+            family=FamilyReport(
+                alpha=evidence.alpha, comparisons=len(pairs), margin=margin, control="bonferroni-interval"
+            ),
+            design=_design_report(evidence, design),
+            checks=RunChecksReport(
+                flags=[*floor_flags, *checks.flags, *stopping_flags(looks, ledger.plan.extensions)],
+                looked_for=[
+                    *checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
+                    *([] if sides.reports else ["differences in parameters, versions or hosts"]),
+                ],
+                noise_floor=floor,
+            ),
+            differences=sides.reports,
+            labels={str(one.get("title")): one.get("labels", {}) for one in ledger.treatments},
         ),
-        design=_design_report(evidence, design),
-        comparisons=comparisons,
-        runs=RunChecksReport(
-            flags=run_flags,
-            looked_for=[
-                *checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
-                *([] if sides.reports else ["unlike parameters, versions or hosts"]),
-            ],
-            noise_floor=floor,
-        ),
-        environment=EnvironmentReport(differences=sides.reports),
-        archive=None,
-        refused=list(refused),
-        gates=[],
-        exit_code=0,
     )
 
 
 # -- which treatments are compared -----------------------------------------------------------------------------------
 
 
-def why_no_verdict(treatments: Sequence[TreatmentReport], baseline: Mapping[str, str], *, noop: bool) -> str:
+def why_no_verdict(treatments: Sequence[TreatmentReport], baseline: Mapping[str, str], *, noop: bool) -> Reason:
     """Return why a run with these treatments, compared with this baseline, has no verdicts."""
     if noop:
-        return "a no-op run measures the harness"
+        return because(Code.NOOP)
     ran = [entry for entry in treatments if not entry.skipped]
     skipped = [entry for entry in treatments if entry.skipped]
     lost = [entry for entry in skipped if baseline and _has(entry.treatment, baseline)]
     if lost and not any(_has(entry.treatment, baseline) for entry in ran):
         name = ", ".join(f"{key}={value}" for key, value in baseline.items())
-        return (
-            f"the baseline {name} is optional and was skipped: {lost[0].skipped}; provide what it lacks and run "
-            "again, or name another one with --baseline"
-        )
+        return because(Code.BASELINE_SKIPPED, baseline=name, why=lost[0].skipped)
     if len(ran) < 2 and skipped:  # noqa: PLR2004  sides
-        noun = "one treatment" if ran else "no treatment"
-        return f"{noun} ran, as {skipped[0].title} is optional and was skipped: {skipped[0].skipped}"
-    if len(ran) < 2:  # noqa: PLR2004  sides
-        return "there is one treatment, so nothing to compare within this run. 'bench-master compare' compares runs"
-    return "no two treatments share a job; name what to compare, such as --baseline job=NAME"
-
-
-def check_baseline_labels(baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]]) -> None:
-    """Raise `UsageError` where no treatment, of those with these labels, has the labels of the baseline."""
-    problem = unmatched_labels(baseline, labels)
-    if problem:
-        raise UsageError(problem)
+        return because(Code.TREATMENTS_SKIPPED, ran=len(ran), title=skipped[0].title, why=skipped[0].skipped)
+    return because(Code.ONE_TREATMENT if len(ran) < 2 else Code.NO_SHARED_JOB)  # noqa: PLR2004  sides
 
 
 def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
@@ -347,7 +320,7 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
     where = f"on {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts)}, " if hosts else ""
     return DesignReport(
         grade=design.grade,
-        reasons=list(design.reasons),
+        limits=list(design.reasons),
         order=header.get("order"),
         seed=header.get("seed"),
         rounds=max((len(own) for own in trials.rounds.values()), default=0),
@@ -357,30 +330,33 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
     )
 
 
-def refusal(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, sides: SideDifferences) -> str | None:
-    """Return why no word can be said of a pair; None if one can."""
+def refusals(
+    pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, sides: SideDifferences
+) -> list[Reason]:
+    """Return why no word can be said of a pair; empty if one can."""
     trials = evidence.trials
     first, second = (trials.figures[index] for index in (pair.a, pair.b))
+    reasons = [] if design.allows_words else [*design.reasons]
     unlike = sides.refusal(pair)
-    reasons: list[str | None] = [] if design.allows_words else [*design.reasons]
-    reasons.append(unlike)
+    reasons += [unlike] if unlike is not None else []
     if (first.name, first.unit) != (second.name, second.unit):
         reasons.append(
-            f"unlike figures: {first.name} in {first.unit or '1'} and {second.name} in {second.unit or '1'}"
+            because(Code.UNLIKE_FIGURES, a=first.name, a_unit=first.unit, b=second.name, b_unit=second.unit)
         )
     if first.q is not None:
         fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
         if fewest and not enough_jobs(fewest, first.q):
-            needed = jobs_needed(first.q)
-            reasons.append(f"{first.name} needs {needed} jobs in each trial; the smallest has {fewest}")
-    reasons.append(checks.refusal(pair, cancels=design.grade == "A"))
-    return "; ".join(one for one in reasons if one) or None
+            reasons.append(because(Code.TOO_FEW_JOBS, figure=first.name, needed=jobs_needed(first.q), fewest=fewest))
+    unsteady = checks.refusal(pair, cancels=design.grade == "A")
+    return [*reasons, *([unsteady] if unsteady is not None else [])]
 
 
 # -- one comparison --------------------------------------------------------------------------------------------------
 
 
-def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None, *, is_of_hosts: bool) -> ComparisonReport:
+def _compare_pair(
+    pair: Pair, evidence: Evidence, refused: Sequence[Reason], *, is_of_hosts: bool
+) -> ComparisonReport:
     looks, labels = evidence.looks, evidence.ledger.treatments[pair.b].get("labels", {})
     trials = evidence.trials if looks is None else evidence.trials.before(looks.first_uncounted_block(pair.a, pair.b))
     figure = trials.figures[pair.b]
@@ -399,8 +375,9 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None, *, is_of_
     found = compare(a, b, rules)
     by_hosts = between_hosts(trials, pair.a, pair.b, rules) if is_of_hosts and not differences else None
     if is_of_hosts and by_hosts is None:
-        refused = refused or "too few hosts have a figure of their own"
-    found = by_hosts or found
+        refused = refused or [because(Code.TOO_FEW_HOSTS)]
+    if by_hosts is not None:
+        found = replace(by_hosts, band=found.band, exact=found.exact)
     per_host = host_effects(trials, pair.a, pair.b, rules)
     titles = (evidence.title(pair.a), evidence.title(pair.b))
     flags = [
@@ -412,33 +389,18 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None, *, is_of_
     if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
         is_refused = found.word == "same"
         flags.append(_margin_flag(pair, evidence, sides.least_margin, "refusal" if is_refused else "warning"))
-        refused = refused or (flags[-1].text if is_refused else None)
-    word: Word = "refused" if refused else found.word
-    return ComparisonReport(
-        a=evidence.title(pair.a),
-        b=evidence.title(pair.b),
-        name=pair.name,
-        group=pair.group,
-        labels=dict(labels),
-        figure=figure.name,
-        unit=figure.unit,
-        direction=figure.direction,
-        verdict=word,
-        reason=refused or found.reason,
-        ratio=_finite(found.ratio),
-        low=_finite(found.low),
-        high=_finite(found.high),
-        scale="difference" if differences else "ratio",
-        confidence=found.confidence,
+        refused = refused or ([flags[-1].reason] if is_refused else [])
+    report = make_comparison(
+        Compared(*titles, pair.name, labels, figure, pair.group),
+        found,
+        refused,
         rounds=found.rounds,
         lost=0 if by_hosts else len(a.values) - found.rounds,
-        p=_finite(found.p),
-        mde=None if differences else _finite(found.smallest_effect),
-        tipping=_tipping(found),
-        more_rounds=None if refused else found.more_rounds,
-        band=_band(a, b, rules),
-        a_value=_median(a),
-        b_value=_median(b),
+        tipping=finite_or_none(found.tipping_point) if found.rounds >= MIN_ROUNDS else None,
+        values=(_median(a), _median(b)),
+    )
+    return replace(
+        report,
         jobs_per_trial=_jobs_per_trial(pair, trials),
         effective_jobs=effective_jobs(trials, pair.a, pair.b),
         per_round=_per_round(a, b, rules),
@@ -448,24 +410,10 @@ def _compare_pair(pair: Pair, evidence: Evidence, refused: str | None, *, is_of_
     )
 
 
-def _tipping(found: Verdict) -> float | None:
-    return _finite(found.tipping_point) if found.rounds >= MIN_ROUNDS else None
-
-
-def _band(a: TrialValues, b: TrialValues, rules: Rules) -> BandReport | None:
-    """Return the interval without the band, if there is a band."""
-    why = widest_band(a, b, rules)
-    if why is None:
-        return None
-    known = np.isfinite(a.values) & np.isfinite(b.values)
-    exact = compare(TrialValues.exact(a.values[known]), TrialValues.exact(b.values[known]), rules)
-    return BandReport(_finite(exact.low), _finite(exact.high), why)
-
-
 def _per_round(a: TrialValues, b: TrialValues, rules: Rules) -> list[float | None]:
     with np.errstate(divide="ignore", invalid="ignore"):
         each = b.values - a.values if rules.differences else b.values / a.values
-    return [_finite(one) for one in each.tolist()]
+    return [finite_or_none(one) for one in each.tolist()]
 
 
 def _median(side: TrialValues) -> float | None:
@@ -481,35 +429,19 @@ def _jobs_per_trial(pair: Pair, trials: TrialTable) -> float | None:
 def _margin_flag(pair: Pair, evidence: Evidence, least: float, level: FlagLevel) -> FlagReport:
     """Return what is to be said of a margin that is smaller than the figure can tell: it shows no sameness."""
     # Rounded up: what is printed must pass.
-    sensible = math.ceil(1000.0 * least) / 10.0
+    sensible = math.ceil(1000.0 * least) / 1000.0
     figure = evidence.trials.figures[pair.b].name
-    text = (
-        f"a margin of {100.0 * evidence.margin:.4g} % is less than {figure} can tell here: "
-        f"the least sensible one is {sensible:.4g} %"
-    )
-    return FlagReport(kind="margin", where=evidence.title(pair.b), level=level, p=None, size=least, text=text)
+    reason = because(Code.MARGIN_TOO_NARROW, margin=evidence.margin, figure=figure, least=sensible)
+    return FlagReport(kind="margin", where=evidence.title(pair.b), level=level, p=None, size=least, reason=reason)
 
 
 def _failure_flags(pair: Pair, evidence: Evidence) -> Iterator[FlagReport]:
     """Yield a warning for each side of which jobs failed."""
-    is_left_out = evidence.options.failures == "at-random"
-    how = "left out: those that succeeded are judged" if is_left_out else "counted as the worst both ways"
+    left_out = evidence.options.failures == "at-random"
     for index in (pair.a, pair.b):
         own = evidence.trials.rounds[index].values()
         failed, ran = sum(each.failed for each in own), sum(each.failed + each.jobs for each in own)
         if failed:
-            where = evidence.title(index)
-            text = f"{where}: {failed} of {ran} jobs failed; {how}"
-            yield FlagReport(kind="failures", where=where, level="warning", p=None, size=failed / ran, text=text)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-# -- words -----------------------------------------------------------------------------------------------------------
-
-
-def words_of(figure: Primary) -> tuple[Word, Word]:
-    """Return the words for a figure that got worse and better."""
-    return ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")
+            title = evidence.title(index)
+            reason = because(Code.JOBS_FAILED, treatment=title, failed=failed, of=ran, left_out=left_out)
+            yield FlagReport("failures", title, "warning", p=None, size=failed / ran, reason=reason)

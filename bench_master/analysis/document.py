@@ -8,7 +8,7 @@ A metric's n counts trials: a trial of several jobs gives their mean. `docs/repo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -17,24 +17,20 @@ import numpy.typing as npt
 
 from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
-from bench_common.records import OPERATION_DONE
+from bench_common.stats.block_types import Header, StoredHost
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import (
     required_percentiles,
 )
-from bench_master.analysis.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
-from bench_master.analysis.between import add_earlier_runs
-from bench_master.analysis.comparisons import build_verdicts, check_baseline_labels, why_no_verdict
+from bench_master.analysis.compare_runs import add_earlier_runs
+from bench_master.analysis.comparisons import build_verdicts, why_no_verdict
 from bench_master.analysis.gates import (
-    check_gates,
     document_gates,
     evaluate_failures,
     evaluate_thresholds,
     with_gates,
 )
-from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
-from bench_master.analysis.open_system import open_warnings
-from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
+from bench_master.analysis.option_checks import check_verdict_options
 from bench_master.analysis.published import published_section
 from bench_master.analysis.report_types import (
     ErrorReport,
@@ -49,7 +45,6 @@ from bench_master.analysis.report_types import (
     TotalsReport,
 )
 from bench_master.analysis.run_checks import series_warnings
-from bench_master.analysis.side_differences import check_accepted
 from bench_master.analysis.treatment_types import (
     JobCounts,
     MetricReport,
@@ -59,13 +54,19 @@ from bench_master.analysis.treatment_types import (
     TrialCounts,
 )
 from bench_master.analysis.trend_verdicts import add_trend
-from bench_master.analysis.trial_values import TrialCollector
 from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import plural
+from bench_master.plan import is_host_ceiling
+from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
+from bench_master.run_data.host_samples import compare_to_baseline
+from bench_master.run_data.measured import MeasuredRun, Part
+from bench_master.run_data.open_system import open_warnings
+from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again
 from bench_master.verdicts.diagnosis import MIN_DRIFT
+from bench_master.verdicts.reasons import Reason
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 2
@@ -84,123 +85,76 @@ def percentile_name(percentile: float) -> str:
     return f"p{percentile:g}"
 
 
-def read_ledger(stats: StatsFile) -> Aggregator:
-    """Read the whole file once, and return what is summed up of it."""
-    ledger = Aggregator(stats.header)
-    # All kinds, so that what cannot be read is noticed wherever it is.
-    for block in stats.blocks(by_column=True):
-        ledger.add(block)
-    ledger.open.settle()
-    return ledger
-
-
 def build_document(
-    stats: StatsFile,
+    stats: StatsFile, pctile: float = DEFAULT_PERCENTILE, options: VerdictOptions = DEFAULT_OPTIONS
+) -> ReportDocument:
+    """Read the file and return the report document, see `document_of`; raise `StatsFileError` without a header."""
+    _check_percentile(pctile)
+    return document_of(MeasuredRun(stats), pctile, options)
+
+
+def document_of(
+    run: MeasuredRun,
     pctile: float = DEFAULT_PERCENTILE,
     options: VerdictOptions = DEFAULT_OPTIONS,
-    ledger: Aggregator | None = None,
+    also: Collection[Part] = (),
 ) -> ReportDocument:
-    """Read the file twice and return the report document; `pctile` (0..100) is added to the usual ones.
+    """Return the report document of a run; `pctile` (0..100) is added to the usual ones.
 
-    With a `ledger`, which `read_ledger` returned for the same file, it is read once.
+    The parts of the run that are asked for later are in `also`: of a large file one more walk makes all parts.
 
     A damaged or unfinished file gives a report on the readable part, and `incomplete` and `damage` say so. Raises
-    `StatsFileError` if its header cannot be read, `UsageError` for an invalid percentile or baseline.
+    `UsageError` for an invalid percentile or baseline.
     """
-    if not 0 <= pctile <= 100:  # noqa: PLR2004
-        raise UsageError(f"percentile {pctile:g}: a number from 0 to 100 expected, such as 95 or 99.9")
-    header = stats.header
-    ledger = read_ledger(stats) if ledger is None else ledger
-    damage = stats.damage
+    _check_percentile(pctile)
+    header, ledger = run.header, run.sums
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.get("thresholds", ()))})
-    exact = ExactPercentiles(ledger.series, percentiles)
-    spans = ledger.spans()
-    costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
-    host_cpu = HostCpu(spans)
-    trials = TrialCollector(
-        header,
-        options.failures,
-        {worker: str(body.get("host")) for worker, body in ledger.hosts.items()},
-        alone=len(header.get("trials", ())) >= MIN_DRIFT,
-    )
-    _second_pass(stats, ledger, spans, exact, costs, host_cpu, trials)
-    ledger.disturbances.settle(ledger.hosts, spans)
-    treatments = _treatments(
-        ledger, exact, percentiles, pctile, costs, host_cpu, whole=damage is None and ledger.footer is not None
-    )
-    table = trials.table(ledger) if trials.kinds else None
+    compared = _has_values_of_interest(run)
+    wants_trials = compared or options.earlier or options.trend is not None
+    run.prepare({Part.METRICS, Part.SAMPLES, *({Part.TRIALS} if wants_trials else ()), *also}, percentiles)
+    treatments = _treatments(run, percentiles, pctile)
+    gates = document_gates(header, options)
+    labels = [each.treatment for each in treatments]
+    check_verdict_options(options, gates, labels, ledger.treatments, list(ledger.hosts.values()))
+    table = run.trials(options.failures) if compared else None
     verdicts = build_verdicts(header, ledger, table, options) if table is not None else None
     series = [] if table is None or verdicts is not None or header.get("noop") else series_warnings(ledger, table)
     if options.earlier:
-        verdicts = add_earlier_runs(verdicts, stats, options)
+        verdicts = add_earlier_runs(verdicts, run, options)
     elif options.trend is not None and options.look is None:
-        verdicts = add_trend(verdicts, stats, options)
-    gates = document_gates(header, options)
-    labels = [each.treatment for each in treatments]
-    check_gates(gates, labels)
-    # Also where nothing is compared: an option that means nothing is a mistake.
-    check_baseline_labels(options.baseline, labels)
-    if not options.earlier:
-        check_accepted(options.accept, ledger.treatments, list(ledger.hosts.values()))
+        verdicts = add_trend(verdicts, run, options)
     if verdicts is not None:
         verdicts = with_gates(verdicts, gates, treatments)
-    return _document(stats, ledger, damage, pctile, treatments, verdicts, series, options)
+    return _document(run, pctile, treatments, verdicts, series, options)
 
 
-def _second_pass(
-    stats: StatsFile,
-    ledger: Aggregator,
-    spans: TrialSpans,
-    exact: ExactPercentiles,
-    costs: EngineCosts,
-    host_cpu: HostCpu,
-    trials: TrialCollector,
-) -> None:
-    kinds = {"metrics", "jobs", "operations"} if exact.needs_second_pass else {"metrics"}
-    kinds |= trials.kinds
-    if ledger.packings or len(spans):
-        kinds.add("samples")
-    for block in stats.blocks(kinds, by_column=True):
-        if block.kind == "metrics":
-            ledger.add_metrics(block.body)
-        elif block.kind == "samples":
-            costs.add(block.body)
-            host_cpu.add(block.body)
-            ledger.disturbances.add_samples(spans, block.body)
-            ledger.packings.add(block.body)
-        elif block.kind == "event":
-            trials.add_event(block.body)
-        elif block.kind == "jobs":
-            trials.add_jobs(block.body)
-            for key, rows in ledger.measured_jobs(block.body):
-                exact.collect(key, rows["duration_ns"])
-                responses = ledger.response_times(key[0], rows)
-                if responses is not None:
-                    exact.collect((key[0], RESPONSE), responses)
-        else:
-            trials.add_operations(block.body)
-            for key, rows in ledger.measured_operations(block.body):
-                exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
+def _check_percentile(pctile: float) -> None:
+    if not 0 <= pctile <= 100:  # noqa: PLR2004
+        raise UsageError(f"percentile {pctile:g}: a number from 0 to 100 expected, such as 95 or 99.9")
+
+
+def _has_values_of_interest(run: MeasuredRun) -> bool:
+    """Return whether the trials' values say something: there are two treatments, or enough trials for a drift."""
+    measured = sum(not is_host_ceiling(one.get("labels", {})) for one in run.sums.treatments)
+    return measured >= (1 if len(run.header.get("trials", ())) >= MIN_DRIFT else 2)
 
 
 def _document(
-    stats: StatsFile,
-    ledger: Aggregator,
-    damage: str | None,
+    run: MeasuredRun,
     pctile: float,
     treatments: list[TreatmentReport],
     verdicts: VerdictsReport | None,
     series: Sequence[str],
     options: VerdictOptions,
 ) -> ReportDocument:
-    header, footer = stats.header, ledger.footer or {}
-    scenario = header.get("scenario", {})
-    totals = _totals(ledger, whole=damage is None and ledger.footer is not None)
+    header, ledger, damage = run.header, run.sums, run.damage
+    footer, scenario = ledger.footer or {}, header.get("scenario", {})
+    totals = _totals(ledger, whole=run.is_whole)
     incomplete = _incomplete_reasons(ledger, totals, damage)
     return ReportDocument(
         format=FORMAT,
         version=VERSION,
-        stats_file=str(stats.path),
+        stats_file=str(run.path),
         run=_run(header, ledger),
         scenario=ScenarioReport(
             name=scenario.get("name"),
@@ -224,7 +178,7 @@ def _document(
             *open_warnings(treatments),
             *series,
         ],
-        remarks=[*map(str, footer.get("remarks", ())), *ledger.watches.remarks(ledger.spans())],
+        remarks=[*map(str, footer.get("remarks", ())), *ledger.watches.remarks(run.spans)],
         totals=totals,
         treatments=treatments,
         errors=_errors(ledger),
@@ -235,17 +189,17 @@ def _document(
             *(() if incomplete else evaluate_failures(treatments, header, options)),
         ],
         verdicts=verdicts,
-        no_verdict=_why_no_verdict(header, treatments, options) if verdicts is None else None,
+        no_verdict_reason=_why_no_verdict(header, treatments, options) if verdicts is None else None,
     )
 
 
-def _why_no_verdict(header: Mapping[str, Any], treatments: Sequence[TreatmentReport], options: VerdictOptions) -> str:
+def _why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
     wanted = options.baseline or (header.get("verdicts") or {}).get("baseline") or {}
     baseline = {key: label_text(value) for key, value in wanted.items()}
     return why_no_verdict(treatments, baseline, noop=bool(header.get("noop")))
 
 
-def _run(header: Mapping[str, Any], ledger: Aggregator) -> RunReport:
+def _run(header: Header, ledger: Aggregator) -> RunReport:
     footer = ledger.footer or {}
     return RunReport(
         run_id=header.get("run_id"),
@@ -265,7 +219,7 @@ def _run(header: Mapping[str, Any], ledger: Aggregator) -> RunReport:
     )
 
 
-def _measurement_kind(header: Mapping[str, Any]) -> str:
+def _measurement_kind(header: Header) -> str:
     if header.get("imported"):
         return "elsewhere"
     return "harness-ceiling" if header.get("noop") else "scenario"
@@ -287,7 +241,7 @@ def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
     return ImportReport(at=origin.get("at"), workload=origin.get("workload"), files=files)
 
 
-def _host(ledger: Aggregator, worker: int, body: Mapping[str, Any]) -> HostReport:
+def _host(ledger: Aggregator, worker: int, body: StoredHost) -> HostReport:
     return HostReport(
         worker=body.get("worker"),
         worker_id=body.get("worker_id"),
@@ -324,9 +278,6 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
     planned = footer.get("counts", {}).get("planned", ledger.plan.jobs())
     ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
-    duration_s = footer.get("duration_s")
-    if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
-        duration_s = (ledger.last_ns - ledger.first_ns) / 1e9
     return TotalsReport(
         jobs=done + failed + lost + aborted,
         done=done,
@@ -339,7 +290,7 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
         warmup=count("warmup"),
         planned=planned,
         missing=max(0, planned - ran) if isinstance(planned, int) else None,
-        duration_s=duration_s,
+        duration_s=ledger.duration_s,
         busy_s=busy_s,
         jobs_per_s=done / busy_s if busy_s else None,
     )
@@ -412,16 +363,8 @@ def _warnings(ledger: Aggregator) -> list[str]:
     return found
 
 
-def _treatments(
-    ledger: Aggregator,
-    exact: ExactPercentiles,
-    percentiles: Sequence[float],
-    pctile: float,
-    costs: EngineCosts,
-    host_cpu: HostCpu,
-    *,
-    whole: bool,
-) -> list[TreatmentReport]:
+def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -> list[TreatmentReport]:
+    ledger, exact = run.sums, run.percentiles(percentiles)
     found = []
     for index, treatment in enumerate(ledger.treatments):
         if is_again(treatment.get("labels", {})):
@@ -453,7 +396,7 @@ def _treatments(
                 jobs=_jobs(
                     ledger.outcomes[index],
                     ledger.plan.jobs(index),
-                    whole=whole,
+                    whole=run.is_whole,
                     skipped=_skip_reason(ledger, index) is not None,
                 ),
                 busy_s=busy_s,
@@ -466,10 +409,11 @@ def _treatments(
                 objects=ledger.transfers.report(index, treatment, ledger.series, busy_s),
                 worker_busy_share=loops.busy_share,
                 worker_lag_max_s=loops.lag_max_s,
-                timing_warning=timing_warning(p99_s, operations, loops.busy_share, treatment.get("concurrency")),
+                host_wake_up_max_s=loops.wake_up_max_s,
+                timing_warning=timing_warning(p99_s, operations, loops, treatment.get("concurrency")),
                 disturbances=ledger.disturbances.found.get(index, []),
-                overhead=costs.report(index),
-                host_cpu=host_cpu.report(index),
+                overhead=run.engine_costs.report(index),
+                host_cpu=run.host_cpu.report(index),
                 packing=ledger.packings.report(index, ledger.hosts),
                 population=ledger.populations.report(index),
             )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from bench_common.errors import ExitCode, UsageError, did_you_mean
+from bench_common.stats.block_types import Header
 from bench_common.thresholds import (
     OPERATORS,
     Threshold,
@@ -28,7 +31,7 @@ from bench_master.analysis.report_types import ThresholdReport, as_json
 from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictOptions, VerdictsReport
 from bench_master.formatting import format_change, format_change_interval
-from bench_master.verdicts.decision import HANGS_ON_FAILURES
+from bench_master.verdicts.reasons import Code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +42,7 @@ _LEAST_CONFIDENCE: Final = 0.94
 """Below it the ends are the range of three to five rounds, and no interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """One condition and what follows from it."""
 
     name: str
@@ -74,7 +76,7 @@ def requested_gates(options: VerdictOptions, thresholds: Iterable[str]) -> list[
     return gates
 
 
-def document_gates(header: Mapping[str, Any], options: VerdictOptions) -> list[Gate]:
+def document_gates(header: Header, options: VerdictOptions) -> list[Gate]:
     """Return the gates of a report; what a no-op run measures is the harness, so its thresholds decide nothing."""
     return requested_gates(options, () if header.get("noop") else header.get("thresholds", ()))
 
@@ -170,7 +172,7 @@ def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
         return _outcome(gate, title, ExitCode.INCONCLUSIVE, f"{title} cannot be judged: the verdict is refused{why}")
     undecided = comparison.verdict == "inconclusive"
     if undecided and hangs_on_lost_rounds(comparison):
-        text = f"{title} cannot be judged: {comparison.lost} rounds are missing, and the verdict hangs on them"
+        text = f"{title} cannot be judged: {comparison.lost} rounds are missing, and the verdict depends on them"
         return _outcome(gate, title, ExitCode.INFRASTRUCTURE, text)
     condition = gate.condition
     if condition is None:
@@ -202,7 +204,7 @@ def _title(comparison: ComparisonReport) -> str:
 
 def hangs_on_lost_rounds(comparison: ComparisonReport) -> bool:
     """Return whether rounds without a value are what keeps a comparison from a word."""
-    return bool(comparison.lost) and comparison.reason == HANGS_ON_FAILURES
+    return bool(comparison.lost) and comparison.has_reason(Code.DEPENDS_ON_FAILURES)
 
 
 def _truth(condition: VerdictCondition, comparison: ComparisonReport) -> bool | None:
@@ -299,7 +301,7 @@ _ALLOW: Final = "allow_failures: true (--allow-failures) permits them, a thresho
 
 
 def evaluate_failures(
-    treatments: Sequence[TreatmentReport], header: Mapping[str, Any], options: VerdictOptions
+    treatments: Sequence[TreatmentReport], header: Header, options: VerdictOptions
 ) -> list[ThresholdReport]:
     """Return a failed threshold for each treatment with failed jobs about which nobody said anything.
 
@@ -319,7 +321,7 @@ def evaluate_failures(
     return [replace(verdict, message=f"{verdict.message}; {_ALLOW}") for verdict in verdicts]
 
 
-def failures_exceed(header: Mapping[str, Any], labels: Mapping[str, Any], failed: int) -> bool:
+def failures_exceed(header: Header, labels: Mapping[str, Any], failed: int) -> bool:
     """Return whether so many failed jobs of a treatment are an error, by its thresholds on them or without any."""
     if header.get("noop"):
         return False
@@ -329,7 +331,7 @@ def failures_exceed(header: Mapping[str, Any], labels: Mapping[str, Any], failed
     return failed > 0 and header.get("allow_failures") is False
 
 
-def _own_limits(header: Mapping[str, Any], labels: Mapping[str, Any]) -> list[Threshold]:
+def _own_limits(header: Header, labels: Mapping[str, Any]) -> list[Threshold]:
     """Return the scenario's thresholds on the failed jobs of a treatment."""
     return [
         threshold

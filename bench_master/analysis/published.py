@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.stats.block_types import Header
 from bench_master.analysis.report_types import (
     FiguresReport,
     PublishedFiguresReport,
@@ -25,7 +26,7 @@ CAUTION: Final = (
 )
 
 
-def published_section(header: Mapping[str, Any], treatments: Sequence[TreatmentReport]) -> PublishedReport | None:
+def published_section(header: Header, treatments: Sequence[TreatmentReport]) -> PublishedReport | None:
     """Return this run's figures and the published ones for each treatment and metric.
 
     None if the run's scenario names no published figures. CPU time of the hosts is found by name like a metric.

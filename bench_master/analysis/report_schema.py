@@ -5,21 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from bench_master.analysis import report_types, treatment_types, verdict_types
 from bench_master.analysis.document import FORMAT, VERSION
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.treatment_types import INLINE, OMIT_NONE
 from bench_master.analysis.verdict_types import VERDICTS_FORMAT, VERDICTS_VERSION, VerdictsReport
+from bench_master.verdicts import reasons
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-_MODULES: Final = (report_types, treatment_types, verdict_types)
+_MODULES: Final = (report_types, treatment_types, verdict_types, reasons)
 _PERCENTILE: Final = r"p\d{1,2}(\.\d+)?"
 """The names of the entries of inline fields, as a regular expression that ECMA-262 and Python read alike."""
 
@@ -40,7 +40,7 @@ def _schema(kind: type[Any], title: str) -> dict[str, Any]:
         descriptions = _field_descriptions(module)
         for name, shape in found.items():
             declared = getattr(module, name, None)
-            if isinstance(declared, type) and declared.__module__ == module.__name__:
+            if isinstance(declared, type) and issubclass(declared, Struct) and declared.__module__ == module.__name__:
                 _complete(shape, declared, descriptions.get(name, {}), finite=module is verdict_types)
     for name, constants in (
         ("ReportDocument", {"format": FORMAT, "version": VERSION}),
@@ -56,23 +56,23 @@ def _schema(kind: type[Any], title: str) -> dict[str, Any]:
     }
 
 
-def _complete(shape: dict[str, Any], kind: type[Any], descriptions: dict[str, str], *, finite: bool) -> None:
+def _complete(shape: dict[str, Any], kind: type[Struct], descriptions: dict[str, str], *, finite: bool) -> None:
     """Add to the schema of a class what `as_json` does with its fields, and what they mean."""
     properties = shape["properties"]
     # A field with a default is always written, too.
     required = list(properties)
-    for each in fields(kind):
-        value = properties[each.name]
+    for name in kind.__struct_fields__:
+        value = properties[name]
         if not finite:
-            properties[each.name] = value = _or_null(value)
-        if each.name in descriptions:
-            value["description"] = descriptions[each.name]
-        if OMIT_NONE in each.metadata:
-            required.remove(each.name)
-        form = each.metadata.get(INLINE)
+            properties[name] = value = _or_null(value)
+        if name in descriptions:
+            value["description"] = descriptions[name]
+        if name in getattr(kind, "OMIT_NONE", ()):
+            required.remove(name)
+        form = getattr(kind, "INLINE", {}).get(name)
         if form is not None:
-            required.remove(each.name)
-            del properties[each.name]
+            required.remove(name)
+            del properties[name]
             pattern = f"^{form.format(_PERCENTILE)}$"
             shape.setdefault("patternProperties", {})[pattern] = {
                 **value["additionalProperties"],

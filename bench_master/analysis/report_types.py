@@ -7,16 +7,18 @@ seconds (``_s``), sizes bytes, shares 0 to 1; None is a figure without a value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from bench_master.analysis.treatment_types import INLINE, OMIT_NONE, SampleReport, TreatmentReport
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
 from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.verdicts.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedFileReport:
+class ImportedFileReport(Struct, frozen=True):
     """One file that results were imported from."""
 
     name: str
@@ -31,8 +33,7 @@ class ImportedFileReport:
     """Readings of a monitor that it holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(Struct, frozen=True):
     """Where results that were measured elsewhere come from."""
 
     at: str | None
@@ -43,8 +44,7 @@ class ImportReport:
     """The files, in the order of the command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeReport:
+class ResumeReport(Struct, frozen=True):
     """One time that the run was resumed."""
 
     at: str | None
@@ -59,8 +59,7 @@ class ResumeReport:
     """Trials that were incomplete and are run again."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOrderReport:
+class TrialOrderReport(Struct, frozen=True):
     """How the order in which trials ran relates to the planned order."""
 
     as_planned: bool
@@ -71,8 +70,7 @@ class TrialOrderReport:
     """Blocks that ran partly before and partly after a resume."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(Struct, frozen=True):
     """The run itself."""
 
     run_id: str | None
@@ -105,8 +103,7 @@ class RunReport:
     """The order in which the trials ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioReport:
+class ScenarioReport(Struct, frozen=True):
     """The scenario that was run."""
 
     name: str | None
@@ -119,8 +116,7 @@ class ScenarioReport:
     """The resolved scenario."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopReport:
+class LoopReport(Struct, frozen=True):
     """How busy and how late a process's event loop was."""
 
     n: int
@@ -135,8 +131,7 @@ class LoopReport:
     """The longest lag."""
 
 
-@dataclass(frozen=True, slots=True)
-class MasterReport:
+class MasterReport(Struct, frozen=True):
     """What the master and its host did during the run."""
 
     samples: Mapping[str, SampleReport]
@@ -145,32 +140,29 @@ class MasterReport:
     """Its event loop; None if it was not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockDisagreementReport:
-    """A trial in which a host's clock gained or lost more against the master's than their uncertainties allow."""
+class ClockDisagreementReport(Struct, frozen=True):
+    """A change of a host's clock against the master's by more than their uncertainties allow."""
 
-    trial: int
-    """The trial."""
+    trials: Sequence[int]
+    """The trials in which it may have been: those between the two comparisons of the clocks that show it."""
     bracket_s: float
-    """How long it lasted by the master's clock."""
+    """How long that was by the master's clock."""
     own_s: float
-    """How long it lasted by the host's clock."""
+    """How long it was by the host's clock."""
     allowed_s: float
     """By how much the two may differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReport:
+class ClockReport(Struct, frozen=True):
     """How a host's clock compares to the master's."""
 
     uncertainty_max_s: float | None
     """Largest uncertainty of its offset in any trial; None if it is the master's own clock."""
     disagreements: Sequence[ClockDisagreementReport]
-    """Trials in which the clocks disagree."""
+    """The changes of the clock that no drift explains."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostFindingReport:
+class HostFindingReport(Struct, frozen=True):
     """What the doctor found on a host before the run."""
 
     check: str
@@ -181,8 +173,7 @@ class HostFindingReport:
     """What to do about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostReport:
+class HostReport(Struct, frozen=True):
     """A worker and its host."""
 
     worker: int | None
@@ -211,8 +202,7 @@ class HostReport:
     """What the doctor found on it before the run; empty for an idle host."""
 
 
-@dataclass(frozen=True, slots=True)
-class TotalsReport:
+class TotalsReport(Struct, frozen=True):
     """Jobs and time of the whole run."""
 
     jobs: int
@@ -243,8 +233,7 @@ class TotalsReport:
     """Jobs done per second of the measured trials."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReport:
+class ErrorReport(Struct, frozen=True):
     """Errors of one operation and kind."""
 
     operation: str
@@ -263,8 +252,7 @@ class ErrorReport:
     """One real message."""
 
 
-@dataclass(frozen=True, slots=True)
-class FiguresReport:
+class FiguresReport(Struct, frozen=True):
     """The figures that stand beside published ones."""
 
     n: int | None
@@ -281,8 +269,7 @@ class FiguresReport:
     """The largest value."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedFiguresReport:
+class PublishedFiguresReport(Struct, frozen=True):
     """What others measured in one place."""
 
     where: str
@@ -305,8 +292,7 @@ class PublishedFiguresReport:
     """What to know about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTableReport:
+class PublishedTableReport(Struct, frozen=True):
     """One metric of one treatment: this run's figures and the published ones."""
 
     treatment: str
@@ -325,8 +311,7 @@ class PublishedTableReport:
     """The published figures."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedReport:
+class PublishedReport(Struct, frozen=True):
     """Published figures beside this run's."""
 
     title: str
@@ -341,8 +326,7 @@ class PublishedReport:
     """A table for each treatment and metric; none if no figure matches a treatment."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdReport:
+class ThresholdReport(Struct, frozen=True):
     """The verdict on a threshold for one treatment."""
 
     threshold: str
@@ -363,8 +347,7 @@ RunState: TypeAlias = Literal["complete", "incomplete", "damaged"]
 """``incomplete``: jobs or the end of the run are missing; ``damaged``: bytes of the stats file are, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDocument:
+class ReportDocument(Struct, frozen=True):
     """A whole report."""
 
     format: str
@@ -407,6 +390,13 @@ class ReportDocument:
     """Verdicts on the differences between treatments; None where nothing can be compared."""
     no_verdict: str | None = None
     """Why nothing can be compared; None where there are verdicts."""
+    no_verdict_reason: Reason | None = None
+    """The same as a code with its data."""
+
+    def __post_init__(self) -> None:
+        """Set in words why nothing can be compared."""
+        reason = self.no_verdict_reason
+        force_setattr(self, "no_verdict", None if reason is None else reason.sentence())
 
     def threshold_state(self, threshold: ThresholdReport) -> ThresholdState:
         """Return the state of a threshold as the exit code takes it.
@@ -422,7 +412,7 @@ class ReportDocument:
 
 def as_json(value: Any) -> Any:
     """Return a part of the document as plain dicts, lists and scalars, with the keys of the JSON report."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         found: dict[str, Any] = {}
         for name, inline, omit_none in _keys(type(value)):
             item = getattr(value, name)
@@ -437,6 +427,7 @@ def as_json(value: Any) -> Any:
 
 
 @cache
-def _keys(kind: type[Any]) -> tuple[tuple[str, str | None, bool], ...]:
+def _keys(kind: type[Struct]) -> tuple[tuple[str, str | None, bool], ...]:
     """Return for each field its name, the form of its keys if it is inline, and whether None is left out."""
-    return tuple((each.name, each.metadata.get(INLINE), OMIT_NONE in each.metadata) for each in fields(kind))
+    inline, omitted = getattr(kind, "INLINE", {}), getattr(kind, "OMIT_NONE", ())
+    return tuple((name, inline.get(name), name in omitted) for name in kind.__struct_fields__)

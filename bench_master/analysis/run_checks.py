@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from bench_master.analysis.aggregate import Aggregator
-from bench_master.analysis.trial_values import TrialTable
 from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport, FlagLevel, FlagReport
-from bench_master.formatting import format_change, format_value
+from bench_master.run_data.aggregate import Aggregator
+from bench_master.run_data.trial_values import TrialTable
 from bench_master.verdicts import diagnosis, signed_rank
 from bench_master.verdicts.decision import DEFAULT_MARGIN, MIN_GAP_ROUNDS
 from bench_master.verdicts.diagnosis import Finding, Values
+from bench_master.verdicts.reasons import Code, Reason, because
 
-EFFECT_CHANGED: Final = "the effect itself changed"
 _LEVELS: Final = {"refusal": 0, "warning": 1, "note": 2}
-_CANCELLED: Final = "rounds cancel it, the values of single treatments do not hold"
 _ORDER: Final = {"regimes": 0, "step": 1, "drift": 2, "neighbours": 3}
 """Which of several findings names a series: what explains most of it."""
 
@@ -40,8 +39,7 @@ class Pair(Protocol):
         """The treatment."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
+class _Trial(Struct, frozen=True):
     """A trial with a value above 0."""
 
     trial: int
@@ -50,6 +48,17 @@ class _Trial:
     log: float
     residual: float
     """Distance of its logarithm from the median of its treatment."""
+
+
+class Spread(Struct, frozen=True):
+    """Why a series of trials has no single number, as data of a reason."""
+
+    findings: Sequence[Mapping[str, Any]]
+    """What it shows, see `findings_data`."""
+    values: Sequence[float]
+    """Two values of it that say how far it spreads."""
+    unit: str
+    """Their unit."""
 
 
 class RunChecks:
@@ -81,8 +90,10 @@ class RunChecks:
             for index, own in self._by_treatment.items()
         }
         speed_flags = list(self._speed_flags())
-        self.without_summary = {index: text for index in self._judged if (text := self._spread_text(index))}
-        """Why a treatment has no single number, in words, by index."""
+        self.without_summary = {
+            index: spread for index in self._judged if (spread := self._spread(index)) is not None
+        }
+        """Why a treatment has no single number, by index."""
         found = [*self._run_flags(), *speed_flags, *self._warm_up_flags(), *self._outlier_flags()]
         self.flags = sorted(found, key=lambda flag: _LEVELS[flag.level])
         """What was found in the whole run, the gravest first."""
@@ -106,15 +117,13 @@ class RunChecks:
 
     # -- flags of the run -------------------------------------------------------------------------------------------
 
-    @property
-    def _consequence(self) -> tuple[FlagLevel, str]:
-        return ("warning", _CANCELLED) if self._cancels else ("refusal", "no word can be said over it")
-
     def _run_flags(self) -> Iterator[FlagReport]:
-        level, consequence = self._consequence
+        level: FlagLevel = "warning" if self._cancels else "refusal"
         for hosts, findings in self._run_findings.items():
             if findings:
-                yield _flag(findings, hosts, level, f"{hosts}: the run has {described(findings)}: {consequence}")
+                shown = findings_data(findings)
+                reason = because(Code.HOST_SERIES_FLAG, place=hosts, findings=shown, cancelled=self._cancels)
+                yield _flag(findings, hosts, level, reason)
 
     def _speed_flags(self) -> Iterator[FlagReport]:
         """Yield a warning for each host whose own speed changed."""
@@ -124,10 +133,14 @@ class RunChecks:
             findings = diagnosis.find(wall, self._margin)
             if not findings:
                 continue
-            cause = "its CPUs did" if diagnosis.find(cpu, self._margin) else "others used its CPUs"
-            consequence = _CANCELLED if self._cancels else "no drawn rounds cancel it"
-            text = f"{names.get(worker, 'the machine')} changed speed ({described(findings)}; {cause}): {consequence}"
-            yield replace(_flag(findings, names.get(worker, ""), "warning", text), kind="speed")
+            reason = because(
+                Code.SPEED_CHANGED,
+                host=names.get(worker, "the machine"),
+                findings=findings_data(findings),
+                by_others=not diagnosis.find(cpu, self._margin),
+                cancelled=self._cancels,
+            )
+            yield replace(_flag(findings, names.get(worker, ""), "warning", reason), kind="speed")
 
     def _warm_up_flags(self) -> Iterator[FlagReport]:
         slowest = []
@@ -139,27 +152,20 @@ class RunChecks:
                 slowest.append(bool(logs[0] > logs[1:].max()))
         if diagnosis.warm_up_too_short(slowest):
             share = sum(slowest) / len(slowest)
-            text = (
-                f"the first measured round was the slowest of {sum(slowest)} of {len(slowest)} treatments: "
-                "the warm-up was too short; raise warmup"
-            )
-            yield FlagReport("warm-up", "the run", "warning", None, share, text)
+            reason = because(Code.WARM_UP_TOO_SHORT, slowest=sum(slowest), treatments=len(slowest))
+            yield FlagReport("warm-up", "the run", "warning", None, share, reason)
 
     def _outlier_flags(self) -> Iterator[FlagReport]:
         for index, own in self._by_treatment.items():
             places = diagnosis.outliers([one.log for one in own])
             if places:
-                rounds = ", ".join(str(own[place].block + 1) for place in places[:5])
-                more = " ..." if len(places) > 5 else ""  # noqa: PLR2004  as many as are listed
-                text = (
-                    f"{self._titles[index]}: {len(places)} of {len(own)} trials lie far from the others "
-                    f"(round {rounds}{more}); they count like the others"
-                )
-                yield FlagReport("outliers", self._titles[index], "note", None, len(places) / len(own), text)
+                title, rounds = self._titles[index], [own[place].block + 1 for place in places]
+                reason = because(Code.OUTLIERS, treatment=title, trials=len(places), of=len(own), rounds=rounds)
+                yield FlagReport("outliers", title, "note", None, len(places) / len(own), reason)
 
     # -- treatments -------------------------------------------------------------------------------------------------
 
-    def _spread_text(self, index: int) -> str | None:
+    def _spread(self, index: int) -> Spread | None:
         """Return why a treatment has no single number; None if it has one."""
         own = self._by_treatment[index]
         findings = self._own_findings[index]
@@ -167,7 +173,7 @@ class RunChecks:
             findings = self._shared_findings(own)
         if not findings:
             return None
-        return spread_text(findings, np.array([one.log for one in own]), self._trials.figures[index].unit)
+        return spread_of(findings, np.array([one.log for one in own]), self._trials.figures[index].unit)
 
     def _shared_findings(self, own: Sequence[_Trial]) -> list[Finding]:
         """Return what a host's whole series shows and a treatment's own, shorter one shows in size."""
@@ -198,31 +204,33 @@ class RunChecks:
 
     # -- one comparison ---------------------------------------------------------------------------------------------
 
-    def refusal(self, pair: Pair, *, cancels: bool) -> str | None:
+    def refusal(self, pair: Pair, *, cancels: bool) -> Reason | None:
         """Return what in the series of a pair refuses every word, without drawn rounds; None for nothing."""
         if cancels:
             return None
         for index in (pair.a, pair.b):
             if index in self.without_summary:
-                return f"{self._titles[index]} has {self.without_summary[index]}"
+                return because(
+                    Code.TREATMENT_SERIES, treatment=self._titles[index], **asdict(self.without_summary[index])
+                )
         places = {self._hosts.get(one.trial) for index in (pair.a, pair.b) for one in self._by_treatment[index]}
         for place, findings in self._run_findings.items():
             if findings and place in places:
-                return f"{place}: the run has {described(findings)}"
+                return because(Code.HOST_SERIES, place=place, findings=findings_data(findings))
         findings = diagnosis.find(self._difference(pair), self._margin, level=self._level)
-        return f"the rounds' ratios have {described(findings)}" if findings else None
+        return because(Code.RATIOS_SERIES, findings=findings_data(findings)) if findings else None
 
     def applied(self, pair: Pair, report: ComparisonReport) -> ComparisonReport:
         """Return a comparison with its flags and what follows from them."""
         flags = [*report.flags]
         for index in (pair.a, pair.b):
             if index in self.without_summary:
-                text = f"{self._titles[index]}: no single number: {self.without_summary[index]}"
-                findings = self._own_findings[index]
+                title, findings = self._titles[index], self._own_findings[index]
+                reason = because(Code.NO_SINGLE_NUMBER, treatment=title, **asdict(self.without_summary[index]))
                 flags.append(
-                    _flag(findings, self._titles[index], "warning", text)
+                    _flag(findings, title, "warning", reason)
                     if findings
-                    else FlagReport("spread", self._titles[index], "warning", None, None, text)
+                    else FlagReport("spread", title, "warning", None, None, reason)
                 )
         flags += self._carry_over_flags(pair)
         report = replace(
@@ -243,13 +251,14 @@ class RunChecks:
         """Return a comparison whose effect changed during the run: it has no one ratio, and its halves must agree."""
         differences = self._difference(pair)
         first, last = (signed_rank.estimate(half) for half in np.array_split(differences, 2))
-        text = f"{EFFECT_CHANGED}, from {format_change(math.exp(first))} to {format_change(math.exp(last))}"
-        flag = _flag(changed, report.name, "warning", f"{report.b}: {text} against {report.a}")
+        ends = {"first": math.exp(first), "last": math.exp(last)}
+        between = because(Code.EFFECT_CHANGED_BETWEEN, treatment=report.b, other=report.a, **ends)
+        flag = _flag(changed, report.name, "warning", between)
         kept = report.verdict == "refused" or (report.verdict in DIRECTED_WORDS and first * last > 0.0)
         return replace(
             report,
             verdict=report.verdict if kept else "inconclusive",
-            reason=report.reason if report.verdict == "refused" else text,
+            reasons=report.reasons if report.verdict == "refused" else [because(Code.EFFECT_CHANGED, **ends)],
             ratio=None,
             low=None,
             high=None,
@@ -272,13 +281,9 @@ class RunChecks:
         if found is None or found.p > self._level or abs(found.shift) <= self._margin:
             return
         first, second = self._titles[pair.a], self._titles[pair.b]
-        half = format_change(math.exp(abs(found.shift) / 2.0))
-        text = (
-            f"trials that follow {first} come out {format_change(math.exp(found.shift))} against those that follow "
-            f"{second}: the ratio may be off by {half}; let the host settle between trials"
-        )
-        size = math.expm1(abs(found.shift) / 2.0)
-        yield FlagReport("carry-over", f"{first}, {second}", "warning", found.p, size, text)
+        half = math.exp(abs(found.shift) / 2.0)
+        reason = because(Code.CARRY_OVER, treatment=first, other=second, ratio=math.exp(found.shift), half=half)
+        yield FlagReport("carry-over", f"{first}, {second}", "warning", found.p, half - 1.0, reason)
 
     # -- what was not found -----------------------------------------------------------------------------------------
 
@@ -292,7 +297,7 @@ class RunChecks:
         checks = {
             "drift": ("drift", longest >= diagnosis.MIN_DRIFT),
             "step": ("steps", longest > 2 * diagnosis.STEP_SIDE),
-            "neighbours": ("neighbours alike", longest >= diagnosis.MIN_NEIGHBOURS),
+            "neighbours": ("autocorrelation", longest >= diagnosis.MIN_NEIGHBOURS),
             "regimes": ("regimes", longest >= diagnosis.MIN_REGIMES),
             "carry-over": ("carry-over", rounds > 2 * diagnosis.STEP_SIDE and bool(self._hosts)),
             "speed": (
@@ -308,11 +313,13 @@ def series_flags(title: str, values: Values, margin: float) -> Iterator[FlagRepo
     known = values[np.isfinite(values) & (values > 0.0)]
     findings = diagnosis.find(np.log(known), math.log1p(margin))
     if findings:
-        yield _flag(findings, title, "refusal", f"{title}: no single number: {described(findings)}")
+        shown = findings_data(findings)
+        reason = because(Code.NO_SINGLE_NUMBER, treatment=title, findings=shown, values=[], unit="")
+        yield _flag(findings, title, "refusal", reason)
     if len(known) < len(values):
         lost = len(values) - len(known)
-        text = f"{title}: {lost} of {len(values)} trials have no value: what is left are survivors"
-        yield FlagReport("failed", title, "warning", None, lost / len(values), text)
+        reason = because(Code.SURVIVORS, treatment=title, lost=lost, of=len(values))
+        yield FlagReport("failed", title, "warning", None, lost / len(values), reason)
 
 
 def series_warnings(ledger: Aggregator, trials: TrialTable, margin: float = DEFAULT_MARGIN) -> list[str]:
@@ -337,21 +344,18 @@ def _measured(trials: TrialTable, treatment: int) -> Iterator[_Trial]:
         yield _Trial(trial, treatment, block, log, log - middle)
 
 
-def spread_text(findings: Sequence[Finding], logs: Values, unit: str) -> str:
-    """Return what a series of trials shows and which values it has, in words; `logs` are their logarithms."""
-
-    def shown(log: float) -> str:
-        return format_value(math.exp(log), unit)
-
+def spread_of(findings: Sequence[Finding], logs: Values, unit: str) -> Spread:
+    """Return what a series of trials shows and which values it has; `logs` are their logarithms."""
     main = min(findings, key=lambda one: _ORDER[one.kind])
     if main.kind == "regimes" and main.modes is not None:
-        return f"{described(findings)}: {shown(main.modes[0])} and {shown(main.modes[1])}"
-    if main.kind == "neighbours":
-        return f"{described(findings)}: between {shown(float(logs.min()))} and {shown(float(logs.max()))}"
-    third = max(1, len(logs) // 3)
-    begin, end = (main.at, main.at) if main.at is not None else (third, len(logs) - third)
-    first, last = float(np.median(logs[:begin])), float(np.median(logs[end:]))
-    return f"{described(findings)}: first {shown(first)}, last {shown(last)}"
+        ends = main.modes
+    elif main.kind == "neighbours":
+        ends = (float(logs.min()), float(logs.max()))
+    else:
+        third = max(1, len(logs) // 3)
+        begin, end = (main.at, main.at) if main.at is not None else (third, len(logs) - third)
+        ends = (float(np.median(logs[:begin])), float(np.median(logs[end:])))
+    return Spread(findings_data(findings), [math.exp(log) for log in ends], unit)
 
 
 def host_names(ledger: Aggregator) -> Mapping[int, str]:
@@ -359,33 +363,24 @@ def host_names(ledger: Aggregator) -> Mapping[int, str]:
     return {number: str(host.get("host") or host.get("environment") or "") for number, host in ledger.hosts.items()}
 
 
-def described(findings: Sequence[Finding], unit: str = "trial") -> str:
-    """Return findings in words, what explains most first, such as ``two regimes, 1.21x apart, 7 switches``.
-
-    `unit` is what the series is of.
-    """
-    return ", ".join(_described(one, unit) for one in sorted(findings, key=lambda one: _ORDER[one.kind]))
+def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return findings as data of a reason, what explains most first: each has its ``kind`` and ``ratio``."""
+    return [_finding_data(one) for one in sorted(findings, key=lambda one: _ORDER[one.kind])]
 
 
-def _described(one: Finding, unit: str) -> str:
+def _finding_data(one: Finding) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": one.kind, "ratio": math.exp(one.size)}
     match one.kind:
         case "regimes":
-            return f"two regimes, {math.exp(one.size):.2f}x apart, {one.switches} switches"
+            found["switches"] = one.switches
         case "step":
-            return f"a step of {format_change(math.exp(one.size))} after the {_ordinal(one.at or 0)} {unit}"
-        case "drift":
-            return f"a drift of {format_change(math.exp(one.size))}"
+            found["at"] = one.at or 0
         case "neighbours":
-            return f"neighbours alike, correlation {one.correlation or 0.0:.2f}"
+            found["correlation"] = one.correlation or 0.0
+    return found
 
 
-def _ordinal(number: int) -> str:
-    if number % 100 in (11, 12, 13):
-        return f"{number}th"
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
-
-
-def _flag(findings: Sequence[Finding], where: str, level: FlagLevel, text: str) -> FlagReport:
+def _flag(findings: Sequence[Finding], where: str, level: FlagLevel, reason: Reason) -> FlagReport:
     main: Any = min(findings, key=lambda one: _ORDER[one.kind])
     also = [one.kind for one in findings if one is not main]
-    return FlagReport(main.kind, where, level, main.p, math.expm1(main.size), text, also)
+    return FlagReport(main.kind, where, level, main.p, math.expm1(main.size), reason, also)

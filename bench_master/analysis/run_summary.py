@@ -1,149 +1,61 @@
-"""A run as one measurement: what identifies it, one level for each treatment; and what a series of such runs says.
+"""From files and folders to runs as one measurement each, and what a series of such runs says.
 
-The level is ln of the median of the trials' values. Memory grows with treatments and trials, never with jobs, so a
-folder of thousands of runs can be read one after the other.
+Memory grows with treatments and trials, never with jobs, so a folder of thousands of runs can be read one after the
+other.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench_common.errors import ExitCode, StatsFileError, UsageError
+from bench_common.stats.block_types import Header
 from bench_common.stats.reader import StatsFile
-from bench_common.thresholds import Primary
-from bench_master.analysis.aggregate import Aggregator
 from bench_master.analysis.gates import failures_exceed
-from bench_master.analysis.trial_values import Failures, TrialCollector
+from bench_master.analysis.parameters import parameter_differences, parameters
+from bench_master.analysis.verdict_makers import words_of
 from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
 from bench_master.formatting import plural
+from bench_master.run_data.aggregate import Aggregator
+from bench_master.run_data.measured import MeasuredRun
+from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
+from bench_master.run_data.trial_values import Failures
 from bench_master.scenario.model import is_again
 from bench_master.verdicts import between_runs
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
 from bench_master.verdicts.change_points import TREND_P, find_steps, standing_out
-from bench_master.verdicts.confounds import (
-    ABSENT,
-    Difference,
-    engine_differences,
-    host_differences,
-    parameter_differences,
-    parameters,
-    same_machine,
-)
-from bench_master.verdicts.decision import DEFAULT_MARGIN, TrialValues, Word
-from bench_master.verdicts.signed_rank import Interval, Values
+from bench_master.verdicts.confounds import ABSENT, Difference, engine_differences, host_differences, same_machine
+from bench_master.verdicts.decision import DEFAULT_MARGIN
+from bench_master.verdicts.reasons import Code, Reason, because
+from bench_master.verdicts.signed_rank import Interval
 
 SUFFIX: Final = ".stats.gz"
-_KINDS: Final = frozenset({"jobs", "operations", "samples", "host", "event", "footer"})
-
-
-@dataclass(frozen=True, slots=True)
-class TreatmentSummary:
-    """One treatment of a run."""
-
-    title: str
-    labels: Mapping[str, Any]
-    figure: Primary
-    """Its primary figure."""
-    definition: Mapping[str, Any]
-    """It as the stats file's header has it."""
-    trials: TrialValues
-    """The value of each trial."""
-    imported: bool = False
-    """Whether it was measured elsewhere: of its parameters only what the outputs state is known."""
-
-    @property
-    def engine(self) -> str:
-        """The engine's name."""
-        return str(self.definition.get("engine"))
-
-    @property
-    def levels(self) -> RunLevels:
-        """The run's level, with the band of what is not known exactly; NaN where it has none."""
-        ends = (self.trials.values, self.trials.low, self.trials.high)
-        point, low, high = (_log_of_median(each) for each in ends)
-        return RunLevels(np.array([point]), np.array([low]), np.array([high]))
-
-    @property
-    def has_level(self) -> bool:
-        """Whether there is a level: not where most trials have no value, or 0."""
-        return math.isfinite(self.levels.values[0])
-
-
-def _log_of_median(values: Values) -> float:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return math.nan
-    with np.errstate(invalid="ignore"):
-        median = float(np.median(known))
-    return math.log(median) if 0.0 < median < math.inf else -math.inf if median <= 0.0 else median
-
-
-@dataclass(frozen=True, slots=True)
-class HostSummary:
-    """What a host is."""
-
-    fingerprint: Mapping[str, Any]
-    """Its properties."""
-    engines: Mapping[str, str]
-    """The versions of its engines."""
-    speed: float
-    """ln of the median time (ns) that a fixed amount of work took on it; NaN where it was not measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One run."""
-
-    file: str
-    """The stats file, as it was named."""
-    run_id: str | None
-    created: str | None
-    """When it began (ISO 8601); None if unknown, as of imported results."""
-    began_s: float
-    """The same as seconds since 1970; NaN if unknown."""
-    scenario: str
-    """The scenario's name."""
-    hosts: Mapping[str, HostSummary]
-    """Its hosts by name."""
-    harness: str
-    """The version of Weighbridge."""
-    margin: float | None
-    """The scenario's margin; None if it has none."""
-    treatments: Mapping[str, TreatmentSummary]
-    """Its treatments by title."""
-    imported: bool = False
-    """Whether it was measured elsewhere."""
-    problem: str = ""
-    """Why it does not count among others: it is incomplete, damaged, a no-op run; empty if it does."""
-    incomplete: bool = False
-    """Whether the run or its file is incomplete."""
-    shortfall: str = ""
-    """Why a complete run is no success: treatments without a result, or jobs that failed; else empty."""
-    exit_code: ExitCode = ExitCode.OK
-    """What its report ends with, thresholds other than on failed jobs left out."""
 
 
 def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
     """Read a run; of an incomplete or damaged one what can be read. Raises `StatsFileError` without a header."""
-    header = stats.header
-    ledger = Aggregator(header)
-    collector = TrialCollector(header, failures, alone=True)
-    try:
-        _read(stats, ledger, collector)
+    _ = stats.header
+    with _naming_the_file(stats):
+        run = MeasuredRun(stats, for_comparison=True)
+    return summary_of(run, failures)
+
+
+def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
+    """Return a measured run as one measurement; raise `StatsFileError` where it cannot be compared."""
+    header, ledger = run.header, run.sums
+    with _naming_the_file(run.stats):
+        table = run.trials(failures)
         for entry in ledger.treatments:
             parameters(entry)  # what other runs are compared by must be readable, too
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise StatsFileError(f"{stats.path}: its run cannot be read: {type(error).__name__}: {error}") from error
-    damage = stats.damage
-    table = collector.table(ledger)
     treatments = {}
     for index, figure in table.figures.items():
         entry = ledger.treatments[index]
@@ -152,17 +64,17 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
         title = str(entry.get("title"))
         labels, values = dict(entry.get("labels", {})), table.values(index)
         treatments[title] = TreatmentSummary(title, labels, figure, entry, values, bool(header.get("imported")))
-    status = (ledger.footer or {}).get("status")
-    problem = _problem(header, status, damage)
+    status, scenario = (ledger.footer or {}).get("status"), (header.get("scenario") or {}).get("name")
+    problem = _problem(header, status, run.damage)
     created = header.get("created")
-    incomplete = bool(damage) or status != "complete"
+    incomplete = bool(run.damage) or status != "complete"
     exit_code, shortfall = _judged(header, ledger) if not incomplete else (ExitCode.INFRASTRUCTURE, "")
     return RunSummary(
-        file=str(stats.path),
+        file=str(run.path),
         run_id=header.get("run_id"),
         created=created,
         began_s=_seconds(created),
-        scenario=str((header.get("scenario") or {}).get("name")),
+        scenario=None if scenario is None else str(scenario),
         hosts=_hosts(ledger),
         harness=str((header.get("versions") or {}).get("weighbridge")),
         margin=(header.get("verdicts") or {}).get("margin"),
@@ -175,7 +87,7 @@ def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
     )
 
 
-def _judged(header: Mapping[str, Any], ledger: Aggregator) -> tuple[ExitCode, str]:
+def _judged(header: Header, ledger: Aggregator) -> tuple[ExitCode, str]:
     """Return the exit code of what a complete run measured, as `ReportSource` has it, and why it is not 0."""
     if header.get("noop"):
         return ExitCode.OK, ""
@@ -235,7 +147,7 @@ def _agreeing(like: TreatmentSummary, known: Iterable[TreatmentSummary]) -> Trea
 
 def _named_as(like: TreatmentSummary, own: TreatmentSummary) -> TreatmentSummary:
     """Return a treatment with the labels of its counterpart: what its own labels said counts as parameters."""
-    return replace(own, definition={**own.definition, "labels": like.definition.get("labels")})
+    return replace(own, definition={**own.definition, "labels": like.definition.get("labels", {})})
 
 
 def _labels_elsewhere(treatment: TreatmentSummary) -> tuple[tuple[str, str], ...]:
@@ -254,31 +166,25 @@ def _hosts(ledger: Aggregator) -> dict[str, HostSummary]:
     return found
 
 
-def _read(stats: StatsFile, ledger: Aggregator, collector: TrialCollector) -> None:
-    for block in stats.blocks(_KINDS, by_column=True):
-        ledger.add(block)
-        if block.kind == "jobs":
-            collector.add_jobs(block.body)
-        elif block.kind == "operations":
-            collector.add_operations(block.body)
-        elif block.kind == "event":
-            collector.add_event(block.body)
-    ledger.open.settle()
-    if any(figure.kind == "metric" for figure in collector.figures.values()):
-        for block in stats.blocks({"metrics"}):
-            ledger.add_metrics(block.body)
+@contextmanager
+def _naming_the_file(stats: StatsFile) -> Iterator[None]:
+    """Raise `StatsFileError` for a run that is odd in a way that no check finds."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise StatsFileError(f"{stats.path}: its run cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _problem(header: Mapping[str, Any], status: object, damage: str | None) -> str:
+def _problem(header: Header, status: object, damage: str | None) -> Reason | None:
     if header.get("noop"):
-        return "a no-op run measures the harness alone"
+        return because(Code.NOOP_RUN)
     if header.get("imported"):
-        return "imported results: nobody knows when and how they were measured"
+        return because(Code.IMPORTED_RUN)
     if damage:
-        return f"damaged: {damage}"
+        return because(Code.DAMAGED_RUN, damage=damage)
     if status is None:
-        return "incomplete: the run was killed or is still running"
-    return "" if status == "complete" else f"the run was {status}"
+        return because(Code.NO_FOOTER)
+    return None if status == "complete" else because(Code.ENDED_EARLY, status=str(status))
 
 
 def _seconds(created: object) -> float:
@@ -413,30 +319,27 @@ def known_of_one(own: TreatmentSummary, like: TreatmentSummary) -> list[str]:
 
 def levels_of(
     runs: Sequence[RunSummary], like: TreatmentSummary, accept: Collection[str]
-) -> tuple[RunLevels, list[str]]:
+) -> tuple[RunLevels, list[Reason]]:
     """Return the levels of the runs that have the treatment with its figure and parameters; why others do not."""
-    found, others = [], []
+    found, others = [], list[Reason]()
     for run in runs:
         own = run.treatments.get(like.title)
         if own is None:
-            others.append("the treatment is missing")
+            others.append(because(Code.TREATMENT_MISSING))
         elif own.figure.name != like.figure.name or own.figure.unit != like.figure.unit:
-            others.append(f"another figure ({own.figure.name} instead of {like.figure.name})")
-        elif changed := _changed(own, like, accept):
-            others.append(f"other parameters: {changed}")
+            others.append(because(Code.OTHER_FIGURE, figure=own.figure.name, wanted=like.figure.name))
+        elif changed := parameter_changes(own, like, accept):
+            changes = [{"name": one.name, "values": [one.a, one.b]} for one in changed]
+            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
         elif not own.has_level:
-            others.append("no value, or 0")
+            others.append(because(Code.NO_VALUE_OR_0))
         else:
             found.append(own.levels)
     if not found:
         return RunLevels.exact([]), others
-    return RunLevels(*(np.concatenate([getattr(one, name) for one in found]) for name in RunLevels.__slots__)), others
-
-
-def _changed(own: TreatmentSummary, like: TreatmentSummary, accept: Collection[str]) -> str:
-    found = parameter_changes(own, like, accept)
-    shown = [f"{each.name} {each.a} -> {each.b}" for each in found[:2]]
-    return ", ".join(shown) + (f" and {len(found) - 2} more" if len(found) > 2 else "")  # noqa: PLR2004
+    return RunLevels(
+        *(np.concatenate([getattr(one, name) for one in found]) for name in RunLevels.__struct_fields__)
+    ), others
 
 
 def current_regime(levels: RunLevels, margin: float) -> int:
@@ -495,8 +398,8 @@ def _change_report(
 ) -> ChangeReport:
     figure = treatment.figure
     difference, interval = size
-    words: tuple[Word, Word] = ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")
-    word = words[0] if (difference > 0.0) == (figure.direction == "lower") else words[1]
+    worse, better = words_of(figure)
+    word = worse if (difference > 0.0) == (figure.direction == "lower") else better
     return ChangeReport(
         name=treatment.title,
         figure=figure.name,

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct, field
 
-from bench_common.errors import UsageError, did_you_mean
-from bench_common.safe_text import shorten
-from bench_master.analysis.aggregate import Aggregator
+from bench_common.stats.block_types import StoredHost
+from bench_master.analysis.parameters import parameter_differences
 from bench_master.analysis.run_checks import Pair
 from bench_master.analysis.verdict_types import DifferenceClass, PropertyReport
+from bench_master.run_data.aggregate import Aggregator
 from bench_master.verdicts import confounds
 from bench_master.verdicts.confounds import Difference
-
-MAX_NAMED: Final = 3
-"""How many properties a refusal names."""
-MAX_VALUE_CHARS: Final = 40
+from bench_master.verdicts.reasons import Code, Reason, because
 
 
-@dataclass(slots=True)
-class SideDifferences:
+class SideDifferences(Struct):
     """Collects in what the sides of a run's comparisons differ; `accept` are names that refuse nothing."""
 
     ledger: Aggregator
@@ -38,11 +33,11 @@ class SideDifferences:
         for span in self.ledger.spans():
             self._workers.setdefault(span.treatment, set()).update(span.workers)
 
-    def refusal(self, pair: Pair) -> str | None:
+    def refusal(self, pair: Pair) -> Reason | None:
         """Note in what the sides of a pair differ; return why that refuses every word, None if it does not."""
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
         titles = (str(a.get("title")), str(b.get("title")))
-        differences = [(titles, one) for one in confounds.parameter_differences(a, b)]
+        differences = [(titles, one) for one in parameter_differences(a, b)]
         first, second = (self.hosts(index) for index in (pair.a, pair.b))
         if first and second and set(first) != set(second):
             differences += self._of_hosts(pair, first.values(), second.values())
@@ -54,7 +49,7 @@ class SideDifferences:
             )
             if level == "refusal":
                 refusing.append(one)
-        return refusal_text(refusing) if refusing else None
+        return properties_differ(refusing) if refusing else None
 
     @property
     def reports(self) -> list[PropertyReport]:
@@ -62,14 +57,14 @@ class SideDifferences:
         order = {"refusal": 0, "warning": 1, "accepted": 2, "treatment": 3}
         return sorted(self.found.values(), key=lambda one: order[one.level])
 
-    def hosts(self, treatment: int) -> dict[str, Mapping[str, Any]]:
+    def hosts(self, treatment: int) -> dict[str, StoredHost]:
         """Return the host blocks that a treatment ran on, by what tells hosts apart.
 
         One name may belong to several machines: a host is its name and its boot, or else its environment.
         """
         own = self.ledger.treatments[treatment]
         environment = str(own.get("environment") or own.get("labels", {}).get("environment") or "")
-        found: dict[str, Mapping[str, Any]] = {}
+        found: dict[str, StoredHost] = {}
         for worker in sorted(self._workers.get(treatment, ())):
             host = self.ledger.hosts.get(worker, {})
             boot = (host.get("fingerprint") or {}).get("boot_id")
@@ -77,7 +72,7 @@ class SideDifferences:
         return found or ({environment: {}} if environment else {})
 
     def _of_hosts(
-        self, pair: Pair, first: Iterable[Mapping[str, Any]], second: Iterable[Mapping[str, Any]]
+        self, pair: Pair, first: Iterable[StoredHost], second: Iterable[StoredHost]
     ) -> Iterator[tuple[tuple[str, str], Difference]]:
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
         between = a.get("labels", {}).get("environment") != b.get("labels", {}).get("environment")
@@ -94,7 +89,7 @@ class SideDifferences:
                     seen.add(difference.name)
                     yield (_name(one), _name(other)), difference
 
-    def _of_speed(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
+    def _of_speed(self, one: StoredHost, other: StoredHost) -> Iterator[Difference]:
         """Yield a difference in speed that two hosts measured: no property shows it."""
         levels = []
         for host in (one, other):
@@ -106,31 +101,11 @@ class SideDifferences:
             yield Difference("speed", a, b, "warning")
 
 
-def _name(host: Mapping[str, Any]) -> str:
+def _name(host: StoredHost) -> str:
     return f"{host.get('host') or host.get('environment') or ''}"
 
 
-def refusal_text(refusing: Sequence[Difference]) -> str:
-    """Return why differences refuse every word, with what would accept them."""
-    names = list(dict.fromkeys(one.name for one in refusing))
-    first = "; ".join(f"{one.name} is {_short(one.a)} and {_short(one.b)}" for one in refusing[:MAX_NAMED])
-    more = f"; {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    count = "a property differs" if len(names) == 1 else f"{len(names)} properties differ"
-    return f"{count} besides the treatment ({first}{more})"
-
-
-def check_accepted(
-    accept: Collection[str], treatments: Collection[Mapping[str, Any]], hosts: Collection[Mapping[str, Any]] = ()
-) -> None:
-    """Raise `UsageError` for a name that no property of these treatments or of any host has."""
-    known = confounds.known_keys(treatments, [host.get("fingerprint") or {} for host in hosts])
-    for name in sorted(accept):
-        if name not in known:
-            raise UsageError(
-                f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the "
-                "properties that differ"
-            )
-
-
-def _short(value: str) -> str:
-    return shorten(value, MAX_VALUE_CHARS)
+def properties_differ(refusing: Sequence[Difference]) -> Reason:
+    """Return why differences refuse every word."""
+    properties = [{"name": one.name, "values": [one.a, one.b]} for one in refusing]
+    return because(Code.PROPERTIES_DIFFER, properties=properties)

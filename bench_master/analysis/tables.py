@@ -8,13 +8,12 @@ column of numbers that has no value in some rows is a masked array.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from bench_common.job_rows import TRANSFER_ROW
 from bench_common.records import (
     ATTEMPT_SHIFT,
     JOB_ID,
@@ -24,14 +23,15 @@ from bench_common.records import (
     Outcome,
 )
 from bench_common.safe_text import one_line
-from bench_common.stats.reader import StatsFile, has_times
-from bench_common.stats.rows import Rows, SampleColumns
+from bench_common.stats.block_types import StoredTreatment, StoredTrial
+from bench_common.stats.reader import has_times
+from bench_common.stats.rows import Columns, SampleColumns
+from bench_master.run_data.measured import MeasuredRun
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Struct, frozen=True):
     """A column of texts: for each row the place of its text in `names`, -1 where it has none."""
 
     codes: npt.NDArray[np.int32]
@@ -52,8 +52,7 @@ Batch: TypeAlias = dict[str, Column]
 """Columns of one length by name, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """What a column contains."""
 
     unit: str
@@ -147,30 +146,25 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class Tables:
-    """Makes the tables of one stats file; each is read anew when it is asked for."""
+    """Makes the tables of one run; of a large file each is read anew when it is asked for."""
 
-    def __init__(self, stats: StatsFile) -> None:
-        header = stats.header
-        self._stats = stats
-        self._began_ns = stats.began_ns
+    def __init__(self, run: MeasuredRun) -> None:
+        header = run.header
+        self._run = run
+        self._began_ns = run.stats.began_ns
         self._timed = has_times(header)
-        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
-        self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
+        self._treatments: Sequence[StoredTreatment] = header.get("treatments", ())
+        self._trials: Sequence[StoredTrial] = header.get("trials", ())
         self._blocks = np.array([entry[1] for entry in self._trials], np.int64)
         self._warmup = np.array([bool(entry[2]) for entry in self._trials], np.bool_)
         self._treatment_of = np.array([entry[0] for entry in self._trials], np.int64)
-        self._workers: dict[int, str] = {-1: "master"}
-        self._begins: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
-        for block in stats.blocks({"host", "event"}):
-            body = block.body
-            if block.kind == "host":
-                number = int(body.get("worker", 0))
-                self._workers[number] = one_line(str(body.get("worker_id", number)))
-            elif body.get("kind") == "trial-begin":
-                self._begins[body["trial"]] = body["at_ns"]
-            elif body.get("kind") == "trial-end":
-                self._ends[body["trial"]] = body["at_ns"]
+        self._workers = {
+            -1: "master",
+            **{number: one_line(str(body.get("worker_id", number))) for number, body in run.sums.hosts.items()},
+        }
+        brackets = run.sums.trial_brackets
+        self._begins = {trial: begin for trial, (begin, _) in brackets.items() if begin is not None}
+        self._ends = {trial: end for trial, (_, end) in brackets.items() if end is not None}
         self._spans = _Spans(self._begins, self._ends)
         self.labels = self._label_columns()
         """The treatments' labels as columns, with a row for each treatment and one, the last, for none."""
@@ -192,7 +186,7 @@ class Tables:
             "metrics": self._metric_rows,
             "samples": self._sample_rows,
         }
-        for block in self._stats.blocks(KINDS[table]):
+        for block in self._run.blocks(KINDS[table]):
             batch = makers[table](block.body)
             if len(next(iter(batch.values()), ())):
                 yield batch
@@ -258,7 +252,7 @@ class Tables:
         numbers, places = np.unique(workers, return_inverse=True)
         return _shared_texts([self._workers.get(number, str(number)) for number in numbers.tolist()], places)
 
-    def _job_rows(self, rows: Rows) -> Batch:
+    def _job_rows(self, rows: Columns) -> Batch:
         ran = rows["outcome"] <= Outcome.FAILED
         started = (ran | (rows["start_ns"] != 0)) & self._timed
         ended = ran & self._timed
@@ -282,7 +276,7 @@ class Tables:
             names.append(one_line(known[operation]) if operation < len(known) else f"operation-{operation}")
         return _shared_texts(names, places.reshape(-1))
 
-    def _operation_rows(self, rows: Rows) -> Batch:
+    def _operation_rows(self, rows: Columns) -> Batch:
         return {
             **self._job_columns(rows["ticket"], rows["treatment"], rows["trial"]),
             "operation": self._operation_column(rows["treatment"], rows["operation"]),
@@ -292,8 +286,7 @@ class Tables:
             "duration_ns": _where(rows["duration_ns"], self._timed),
         }
 
-    def _transfer_rows(self, rows: Rows) -> Batch:
-        assert rows.dtype == TRANSFER_ROW
+    def _transfer_rows(self, rows: Columns) -> Batch:
         return {
             **self._job_columns(rows["ticket"], rows["treatment"], rows["trial"]),
             "operation": self._operation_column(rows["treatment"], rows["operation"]),
@@ -365,7 +358,8 @@ class Tables:
         count = len(self._trials)
         counts = np.zeros((len(Outcome), count), np.int64)
         sums = np.zeros(count, np.float64)
-        for rows in self._stats.iter_jobs():
+        for block in self._run.blocks({"jobs"}):
+            rows = block.body
             known = rows[rows["trial"] < count]
             for outcome in Outcome:
                 counts[outcome] += np.bincount(known["trial"][known["outcome"] == outcome], minlength=count)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar
 
-INLINE: Final = "inline"
-"""Metadata of a field whose entries become keys of their own in JSON; its value is the form of these keys."""
-OMIT_NONE: Final = "omit_none"
-"""Metadata of a field that JSON leaves out if it is None."""
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class SampleReport:
+class SampleReport(Struct, frozen=True):
     """Mean and extremes of readings."""
 
     unit: str
@@ -28,8 +23,7 @@ class SampleReport:
     """The largest; None if no reading covers a whole interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialCounts:
+class TrialCounts(Struct, frozen=True):
     """Measured trials of a treatment."""
 
     planned: int
@@ -38,8 +32,7 @@ class TrialCounts:
     """How many ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobCounts:
+class JobCounts(Struct, frozen=True):
     """Measured jobs of a treatment by outcome."""
 
     total: int
@@ -64,8 +57,7 @@ class JobCounts:
     """Planned jobs that are neither done nor failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LittlesLawReport:
+class LittlesLawReport(Struct, frozen=True):
     """Both sides of Little's law, L = lambda W."""
 
     in_system: float
@@ -78,8 +70,7 @@ class LittlesLawReport:
     """Their relative difference."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLoadReport:
+class OpenLoadReport(Struct, frozen=True):
     """The load of an open system: what was offered and what was achieved."""
 
     rate_per_s: float | None
@@ -100,9 +91,11 @@ class OpenLoadReport:
     """The check by Little's law; None with too few readings or jobs, or if jobs were lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationReport:
+class OperationReport(Struct, frozen=True):
     """The durations of one operation, or of the whole job."""
+
+    INLINE: ClassVar = {"percentiles_s": "{}_s"}
+    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     n: int
     """Successful operations of successful jobs."""
@@ -114,7 +107,7 @@ class OperationReport:
     """Sample standard deviation; None below two values."""
     min_s: float | None
     """Shortest duration."""
-    percentiles_s: Mapping[str, float | None] = field(metadata={INLINE: "{}_s"})
+    percentiles_s: Mapping[str, float | None]
     """Percentiles by name (``p95``); in JSON each is a key of its own, such as ``p95_s``."""
     max_s: float | None
     """Longest duration."""
@@ -126,8 +119,7 @@ class OperationReport:
     """Whether p99 comes from fewer than 1,000 values."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransferReport:
+class TransferReport(Struct, frozen=True):
     """What one operation on objects moved."""
 
     per_s: float | None
@@ -146,9 +138,11 @@ class TransferReport:
     """What the store called the request of the slowest job; None if it did not name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointReport:
+class EndpointReport(Struct, frozen=True):
     """The operations of one endpoint of an object store."""
+
+    INLINE: ClassVar = {"percentiles_s": "{}_s"}
+    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     endpoint: int
     """Its place among the endpoints, from 0."""
@@ -166,14 +160,13 @@ class EndpointReport:
     """Bytes of content per second of the measured trials, in 1,000,000 bytes."""
     mean_s: float | None
     """Mean duration."""
-    percentiles_s: Mapping[str, float | None] = field(metadata={INLINE: "{}_s"})
+    percentiles_s: Mapping[str, float | None]
     """Percentiles by name, within 0.2 %."""
     max_s: float | None
     """Longest duration."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectsReport:
+class ObjectsReport(Struct, frozen=True):
     """What the jobs of a treatment moved between worker and object store."""
 
     content_bytes: int
@@ -190,9 +183,11 @@ class ObjectsReport:
     """The endpoints that were used."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetricReport:
+class MetricReport(Struct, frozen=True):
     """A metric of a workload over the trials of a treatment."""
+
+    INLINE: ClassVar = {"percentiles": "{}"}
+    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     unit: str
     """Its unit."""
@@ -210,7 +205,7 @@ class MetricReport:
     """Sample standard deviation; None below two trials."""
     min: float | None
     """The smallest value."""
-    percentiles: Mapping[str, float | None] = field(metadata={INLINE: "{}"})
+    percentiles: Mapping[str, float | None]
     """Percentiles by name (``p95``); in JSON each is a key of its own."""
     max: float | None
     """The largest value."""
@@ -218,8 +213,7 @@ class MetricReport:
     """First job of the worst trial."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeOverheadReport:
+class RelativeOverheadReport(Struct, frozen=True):
     """An engine's overhead compared to the baseline's."""
 
     baseline: str
@@ -232,23 +226,27 @@ class RelativeOverheadReport:
     """Its CPU time per time, divided by the baseline's."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverheadReport:
+class OverheadReport(Struct, frozen=True):
     """What an engine's own processes used during a treatment's measured trials."""
 
-    rss_bytes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    OMIT_NONE: ClassVar = frozenset(
+        ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent", "cpu_s", "covered_s")
+    )
+    """Fields that JSON leaves out if they are None."""
+
+    rss_bytes: SampleReport | None
     """Resident memory of its processes; pages that they share count for each."""
-    pss_bytes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    pss_bytes: SampleReport | None
     """Proportional memory of its processes; shared pages count once."""
-    cgroup_bytes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    cgroup_bytes: SampleReport | None
     """Memory of its control group, without inactive file pages."""
-    processes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    processes: SampleReport | None
     """Number of its processes."""
-    cpu_percent: SampleReport | None = field(metadata={OMIT_NONE: True})
+    cpu_percent: SampleReport | None
     """CPU in percent of one CPU: mean over all time, extremes of whole intervals."""
-    cpu_s: float | None = field(metadata={OMIT_NONE: True})
+    cpu_s: float | None
     """CPU time."""
-    covered_s: float | None = field(metadata={OMIT_NONE: True})
+    covered_s: float | None
     """Time that the readings of CPU time cover."""
     relative: RelativeOverheadReport | None = None
     """Compared to the baseline; None without one."""
@@ -266,8 +264,7 @@ class OverheadReport:
         return {name: reading for name, reading in zip(names, found, strict=True) if reading is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class HostCpuReport:
+class HostCpuReport(Struct, frozen=True):
     """CPU time of hosts during a treatment's measured trials, in USER_HZ per second over all CPUs."""
 
     unit: str
@@ -288,8 +285,7 @@ class HostCpuReport:
     """The largest reading."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackedCountReport:
+class PackedCountReport(Struct, frozen=True):
     """Containers per packing, over the measured trials."""
 
     n: int
@@ -302,8 +298,7 @@ class PackedCountReport:
     """The most containers."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackingTrialReport:
+class PackingTrialReport(Struct, frozen=True):
     """One packing: a trial on a worker."""
 
     trial: int
@@ -330,8 +325,7 @@ class PackingTrialReport:
     """Readings of the host and the engine during the hold, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackingSummary:
+class PackingSummary(Struct, frozen=True):
     """How many containers fit on the hosts."""
 
     containers: PackedCountReport | None
@@ -340,8 +334,7 @@ class PackingSummary:
     """Each packing, warm-up included."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorePhaseReport:
+class StorePhaseReport(Struct, frozen=True):
     """What a worker made in a store before the first trial, or deleted after the last one."""
 
     phase: str
@@ -362,8 +355,7 @@ class StorePhaseReport:
     """Why the first of them failed; empty if none did."""
 
 
-@dataclass(frozen=True, slots=True)
-class DisturbanceReport:
+class DisturbanceReport(Struct, frozen=True):
     """What disturbed one of a treatment's trials."""
 
     trial: int
@@ -386,8 +378,7 @@ class DisturbanceReport:
     """All of it in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreatmentReport:
+class TreatmentReport(Struct, frozen=True):
     """One treatment: a cell of the matrix."""
 
     title: str
@@ -422,6 +413,8 @@ class TreatmentReport:
     """Share of time that the workers' event loops were busy while its jobs ran."""
     worker_lag_max_s: float | None
     """Longest lag of a worker's event loop while its jobs ran."""
+    host_wake_up_max_s: float | None
+    """How late a host may have woken a thread while its jobs ran, by its last readings; None without readings."""
     timing_warning: str | None
     """Why the durations of its shortest operation are unreliable, with advice; None if they are reliable."""
     disturbances: Sequence[DisturbanceReport]

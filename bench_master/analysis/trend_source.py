@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from bench_common.thresholds import Primary
+from msgspec import Struct
+
+from bench_master.run_data.summary import RunSummary
 from bench_master.verdicts.between_runs import RunLevels
+from bench_master.verdicts.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class NewTreatment:
-    """A treatment of the run that is judged."""
-
-    title: str
-    definition: Mapping[str, Any]
-    """It as the stats file's header has it."""
-    figure: Primary
-    """Its primary figure."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """The run that is judged."""
-
-    scenario: str | None
-    """The scenario's name."""
-    began_s: float
-    """When it began, in seconds since 1970: only runs before it count."""
-    hosts: Mapping[str, Mapping[str, Any]]
-    """The properties of its hosts by name."""
-    treatments: Sequence[NewTreatment]
-
-
-@dataclass(frozen=True, slots=True)
-class PastRun:
+class PastRun(Struct, frozen=True):
     """An earlier run."""
 
     id: str
@@ -43,15 +20,14 @@ class PastRun:
     """When it began (ISO 8601)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PastSeries:
+class PastSeries(Struct, frozen=True):
     """The earlier runs of a treatment on this machine as it is now, in the order of time."""
 
     levels: RunLevels
     runs: Sequence[PastRun]
     """One for each level."""
-    since: str = ""
-    """Why earlier ones do not count: ``since the machine changed (kernel 6.1 -> 6.8)``; empty if all do."""
+    since: Reason | None = None
+    """Why earlier ones do not count: ``since the machine changed (kernel 6.1 -> 6.8)``; None if all do."""
 
 
 class TrendSource(Protocol):
@@ -60,5 +36,5 @@ class TrendSource(Protocol):
     def check(self) -> None:
         """Raise `UsageError` or `InfrastructureError` where there are none to be had: before a run, not after it."""
 
-    def past(self, run: NewRun) -> Mapping[str, PastSeries]:
-        """Return the earlier runs of each treatment by its title."""
+    def past(self, run: RunSummary) -> Mapping[str, PastSeries]:
+        """Return the runs before this one that each of its treatments is compared with, by the treatment's title."""

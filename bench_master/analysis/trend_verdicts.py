@@ -8,58 +8,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from bench_common.stats.reader import StatsFile
-from bench_master.analysis.between import as_file, comparison_of
-from bench_master.analysis.run_checks import described
-from bench_master.analysis.run_summary import RunSummary, TreatmentSummary, noise_floor, summarize
-from bench_master.analysis.trend_source import NewRun, NewTreatment, PastSeries
+from msgspec.structs import replace
+
+from bench_master.analysis.compare_runs import as_file, compare_levels
+from bench_master.analysis.run_checks import findings_data
+from bench_master.analysis.run_summary import noise_floor, summary_of
+from bench_master.analysis.trend_source import PastSeries
+from bench_master.analysis.verdict_makers import Parts, finite_or_none, make_verdicts, words_of
 from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
-    VERDICTS_FORMAT,
-    VERDICTS_VERSION,
     ArchiveReport,
     ComparisonReport,
     DesignReport,
-    EnvironmentReport,
     FamilyReport,
     FlagReport,
-    RunChecksReport,
     RunFileReport,
     VerdictOptions,
     VerdictsReport,
-    verdict_lines,
 )
-from bench_master.formatting import format_change, format_change_interval, plural
+from bench_master.formatting import plural
+from bench_master.run_data.measured import MeasuredRun
+from bench_master.run_data.summary import RunSummary, TreatmentSummary
 from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
 from bench_master.verdicts.change_points import TREND_P, judge_newest
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict
+from bench_master.verdicts.reasons import Code, Reason, because
 
-UNCONFIRMED: Final = "unconfirmed: run it again; a second run that agrees confirms it"
 NOTHING: Final = PastSeries(RunLevels.exact([]), ())
 
 
-def add_trend(verdicts: VerdictsReport | None, stats: StatsFile, options: VerdictOptions) -> VerdictsReport:
+def add_trend(verdicts: VerdictsReport | None, measured: MeasuredRun, options: VerdictOptions) -> VerdictsReport:
     """Return the verdicts of a run with those against the trend of its series, which `options` can tell.
 
     Raises `UsageError` and `InfrastructureError` where the earlier runs cannot be read.
     """
     assert options.trend is not None
-    run = summarize(stats, options.failures)
+    run = summary_of(measured, options.failures)
     known = verdicts.family.margin if verdicts is not None else run.margin
     margin = options.margin or known or DEFAULT_MARGIN
     treatments = list(run.treatments.values())
-    scenario = (stats.header.get("scenario") or {}).get("name")
-    new = NewRun(
-        None if scenario is None else str(scenario),
-        run.began_s,
-        {name: host.fingerprint for name, host in run.hosts.items()},
-        [NewTreatment(one.title, one.definition, one.figure) for one in treatments],
-    )
-    past = options.trend.past(new) if not run.problem else {}
+    past = options.trend.past(run) if not run.problem else {}
     found = _report(run, treatments, past, margin)
     if verdicts is None:
         return found
@@ -74,68 +65,57 @@ def _report(
     comparisons = [_judge(one, past.get(one.title, NOTHING), run.problem, margin) for one in treatments]
     archive = _archive(run, treatments, past, margin)
     hosts = ", ".join(sorted(run.hosts)) or "unknown"
-    lines = verdict_lines(comparisons)
-    return VerdictsReport(
-        format=VERDICTS_FORMAT,
-        version=VERDICTS_VERSION,
-        answer=lines[0] if lines else "REFUSED nothing to compare",
-        question=f"{run.scenario}: this run against the trend of {plural(archive.runs, 'earlier run')}, "
-        f"margin {100 * margin:.3g} %",
-        family=FamilyReport(TREND_P, max(1, len(comparisons)), margin, EACH_CONFIRMED),
-        design=DesignReport(
-            grade="C",
-            reasons=["against the trend of earlier runs: the unit is the run, and a second one confirms a change"],
-            order=None,
-            seed=None,
-            rounds=0,
-            scope=f"on {'host' if len(run.hosts) == 1 else 'hosts'} {hosts}, over {plural(archive.runs + 1, 'run')}",
-            unit="run",
-            stopping=None,
+    return make_verdicts(
+        comparisons,
+        Parts(
+            question=f"{run.scenario}: this run against the trend of {plural(archive.runs, 'earlier run')}, "
+            f"margin {100 * margin:.3g} %",
+            family=FamilyReport(TREND_P, max(1, len(comparisons)), margin, EACH_CONFIRMED),
+            design=DesignReport(
+                grade="C",
+                limits=[because(Code.AGAINST_TREND)],
+                order=None,
+                seed=None,
+                rounds=0,
+                scope=f"on {'host' if len(run.hosts) == 1 else 'hosts'} {hosts}, "
+                f"over {plural(archive.runs + 1, 'run')}",
+                unit="run",
+                stopping=None,
+            ),
+            archive=archive,
         ),
-        comparisons=comparisons,
-        runs=RunChecksReport(flags=[], looked_for=[], noise_floor=None),
-        environment=EnvironmentReport(differences=[]),
-        archive=archive,
-        refused=list(dict.fromkeys(one.reason for one in comparisons if one.verdict == "refused" and one.reason)),
-        gates=[],
-        exit_code=0,
     )
 
 
-def _judge(treatment: TreatmentSummary, past: PastSeries, problem: str, margin: float) -> ComparisonReport:
+def _judge(treatment: TreatmentSummary, past: PastSeries, problem: Reason | None, margin: float) -> ComparisonReport:
     """Return the verdict on one treatment."""
     own, count = treatment.levels, len(past.levels)
+    unusable = [problem] if problem is not None else []
     if not treatment.has_level:
-        return comparison_of(
-            treatment.title, treatment, past.levels, NOTHING.levels, None, problem or "no value, or 0", 0
-        )
+        refused = unusable or [because(Code.NO_VALUE_OR_0)]
+        return compare_levels(treatment, past.levels, NOTHING.levels, None, refused)
     outlook = judge_newest(past.levels.joined(own), margin) if count else None
     if problem or outlook is None or outlook.state == "few":
-        reason = problem or _too_few(past, len(outlook.regime) if outlook is not None else 0)
-        return comparison_of(treatment.title, treatment, past.levels, own, None, reason, 0)
+        refused = unusable or [_too_few(past, len(outlook.regime) if outlook is not None else 0)]
+        return compare_levels(treatment, past.levels, own, None, refused)
     figure = treatment.figure
     rules = Rules(
         margin=margin,
         alpha=ALPHA if outlook.state == "confirmed" else TREND_P,
         lower_is_better=figure.direction == "lower",
-        words=("slower", "faster") if figure.is_time_or_rate else ("worse", "better"),
+        words=words_of(figure),
     )
     levels = past.levels.joined(own)
     regime, new = levels.taken(outlook.regime), levels.part(outlook.first)
-    verdict = between_runs.against_archive(regime, new, rules)
-    verdict = replace(verdict, more_rounds=None)
-    if outlook.state != "confirmed":
-        verdict = _undirected(verdict, alarm=outlook.state == "unconfirmed")
-    else:
+    verdict = replace(between_runs.against_archive(regime, new, rules), more_rounds=None)
+    if outlook.state == "confirmed":
         since = past.runs[outlook.first]
-        verdict = replace(
-            verdict, reason=f"confirmed by {plural(len(new), 'run')} since {since.created} ({since.id})"
-        )
-    found = comparison_of(treatment.title, treatment, regime, new, verdict, None, 0)
+        confirmed = because(Code.CONFIRMED, runs=len(new), since=since.created, run=since.id)
+        verdict = replace(verdict, reason=confirmed)
+    else:
+        verdict = _undirected(verdict, alarm=outlook.state == "unconfirmed")
     return replace(
-        found,
-        reason=verdict.reason,
-        confidence=1.0 - rules.alpha,
+        compare_levels(treatment, regime, new, verdict),
         rounds=len(regime),
         unconfirmed=outlook.state == "unconfirmed",
         flags=_flags(treatment.title, regime, margin),
@@ -147,31 +127,28 @@ def _flags(title: str, regime: RunLevels, margin: float) -> list[FlagReport]:
     found = diagnosis.neighbours(regime.values)
     if found is None or found.p is None or found.p > diagnosis.LEVEL or found.size <= math.log1p(margin):
         return []
-    text = (
-        f"{title}: runs resemble the ones before them ({described([found], 'run')}), as on a machine whose speed "
-        "changes by the hour or the day: more unchanged runs than one in 200 can stand out twice"
-    )
-    return [FlagReport("neighbours", title, "warning", found.p, math.expm1(found.size), text)]
+    reason = because(Code.RUNS_RESEMBLE, treatment=title, findings=findings_data([found]))
+    return [FlagReport("neighbours", title, "warning", found.p, math.expm1(found.size), reason)]
 
 
 def _undirected(verdict: Verdict, *, alarm: bool) -> Verdict:
     """Return a verdict on a run that nothing confirms yet: it has no direction."""
     if alarm:
-        size = f"{format_change(verdict.ratio)} {format_change_interval(verdict.low, verdict.high, verdict.ratio)}"
-        return replace(verdict, word="inconclusive", reason=f"{size}, {UNCONFIRMED}")
+        ratio, low, high = map(finite_or_none, (verdict.ratio, verdict.low, verdict.high))
+        reason = because(Code.UNCONFIRMED, ratio=ratio, low=low, high=high)
+        return replace(verdict, word="inconclusive", reason=reason)
     if verdict.word in ("same", "inconclusive"):
         return verdict
-    return replace(verdict, word="inconclusive", reason="it stands out by less than the margin")
+    return replace(verdict, word="inconclusive", reason=because(Code.STANDS_OUT_WITHIN_MARGIN))
 
 
-def _too_few(past: PastSeries, current: int) -> str:
+def _too_few(past: PastSeries, current: int) -> Reason:
     count = len(past.levels)
-    since = f" {past.since}" if past.since else ""
     if not count:
-        return f"no earlier run{since}; {MIN_ARCHIVE} are needed"
+        return because(Code.NO_EARLIER_RUN, since=past.since, needed=MIN_ARCHIVE)
     if current < count:
-        return f"the level changed {plural(current, 'run')} ago; {MIN_ARCHIVE} are needed since"
-    return f"only {plural(count, 'earlier run')}{since}; {MIN_ARCHIVE} are needed"
+        return because(Code.LEVEL_CHANGED, runs=current, needed=MIN_ARCHIVE)
+    return because(Code.TOO_FEW_IN_TREND, earlier=count, since=past.since, needed=MIN_ARCHIVE)
 
 
 def _archive(
@@ -192,7 +169,7 @@ def _archive(
         high=worst.high if worst else None,
         earlier=sorted(files.values(), key=lambda each: each.created or ""),
         new=[as_file(run)],
-        left_out=[RunFileReport(run.file, run.run_id, run.created, run.problem)] if run.problem else [],
+        left_out=[as_file(run, run.problem)] if run.problem is not None else [],
         noise=noise,
         changes=[],
     )

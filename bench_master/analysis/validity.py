@@ -8,17 +8,18 @@ that of a suspended virtual machine does, and what the host measured meanwhile i
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import numpy as np
+from msgspec import Struct
 
 from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
+from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial
 from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
-from bench_master.analysis.host_samples import TrialSpan, TrialSpans
 from bench_master.analysis.report_types import (
     ClockDisagreementReport,
     ClockReport,
@@ -28,13 +29,19 @@ from bench_master.analysis.report_types import (
 )
 from bench_master.analysis.treatment_types import DisturbanceReport, OperationReport, TreatmentReport
 from bench_master.formatting import format_seconds, plural
+from bench_master.run_data.host_samples import TrialSpan, TrialSpans
 
 MAX_ERROR_SHARE: Final = 0.1
 """A timing error above this share of the shortest operation's median gets a warning."""
+MAX_SPANS: Final = 1000
+"""So many of the last trials are known when a clock's change is dated."""
+MAX_NAMED: Final = 3
 MAX_SHOWN_RATIO: Final = 10
 """Above so many times the median the warning leaves the percentage out."""
 ADVICE: Final = "the workers are overloaded; keep fewer jobs in flight on each (concurrency), or use more workers"
 ADVICE_ONE_JOB: Final = "the workers are overloaded with one job in flight each; check what else runs on their hosts"
+WAKE_UP_SHARE: Final = 0.5
+"""Late wake-ups are the reason of a timing error of which they are a larger share than this."""
 MAX_IDLE_BUSY_SHARE: Final = 0.5
 """A loop that is busy for a smaller share of the time is not overloaded."""
 SWITCH_INTERVAL_S: Final = 500e-6
@@ -58,19 +65,23 @@ def _shortest_median_s(operations: Mapping[str, OperationReport]) -> float | Non
     return min((median for median in medians if median), default=None)
 
 
-@dataclass(slots=True)
-class LoopStats:
-    """How busy and late the workers' event loops were while a treatment's jobs ran, from batches of results (ns)."""
+class LoopStats(Struct):
+    """How busy and late the workers' event loops were, and how late their hosts woke threads, while a treatment ran.
+
+    From batches of results, in ns.
+    """
 
     span_ns: int = 0
     busy_ns: int = 0
     lag_max_ns: int = 0
+    wake_up_max_ns: int = 0
 
-    def add(self, span_ns: int, busy_ns: int, lag_max_ns: int) -> None:
-        """Add a reading of a worker."""
+    def add(self, span_ns: int, busy_ns: int, lag_max_ns: int, wake_up_ns: int = 0) -> None:
+        """Add a reading of a worker; `wake_up_ns` is how late its host may have woken a thread (0: nobody knows)."""
         self.span_ns += span_ns
         self.busy_ns += busy_ns
         self.lag_max_ns = max(self.lag_max_ns, lag_max_ns)
+        self.wake_up_max_ns = max(self.wake_up_max_ns, wake_up_ns)
 
     @property
     def busy_share(self) -> float | None:
@@ -82,13 +93,18 @@ class LoopStats:
         """Longest lag of any loop, in seconds; None without readings."""
         return self.lag_max_ns / 1e9 if self.span_ns > 0 else None
 
+    @property
+    def wake_up_max_s(self) -> float | None:
+        """How late a host may have woken a thread, in seconds; None where nobody measured it."""
+        return self.wake_up_max_ns / 1e9 if self.wake_up_max_ns else None
+
 
 def timing_warning(
-    error_s: float | None, operations: Mapping[str, OperationReport], busy: float | None, concurrency: int | None
+    error_s: float | None, operations: Mapping[str, OperationReport], loops: LoopStats, concurrency: int | None
 ) -> str | None:
     """Return why the durations of a treatment's shortest operation are unreliable, with advice; None if they are not.
 
-    `error_s` is its timing error (p99), `busy` the busy share of the workers' loops, `concurrency` how many jobs were
+    `error_s` is its timing error (p99), `loops` how busy and late its workers were, `concurrency` how many jobs were
     in flight.
     """
     shortest_s = _shortest_median_s(operations)
@@ -96,12 +112,21 @@ def timing_warning(
         return None
     return (
         f"the timing error (p99), {format_seconds(error_s, 3)}, is more than {MAX_ERROR_SHARE:.0%} of the shortest "
-        f"operation's median, {format_seconds(shortest_s, 3)}: {_advice(busy, concurrency)}"
+        f"operation's median, {format_seconds(shortest_s, 3)}: "
+        f"{_advice(error_s, loops.wake_up_max_s, loops.busy_share, concurrency)}"
     )
 
 
-def _advice(busy: float | None, concurrency: int | None) -> str:
-    """Return what to do about uncertain stamps, given the busy share of the workers' loops and the jobs in flight."""
+def _advice(error_s: float, wake_up_s: float | None, busy: float | None, concurrency: int | None) -> str:
+    """Return what to do about stamps that are uncertain by `error_s`.
+
+    `wake_up_s` is how late a host may have woken a thread, `busy` the busy share of the workers' loops.
+    """
+    if wake_up_s is not None and wake_up_s > max(WAKE_UP_SHARE * error_s, SWITCH_INTERVAL_S):
+        return (
+            f"the host woke a thread up to {format_seconds(wake_up_s, 3)} late, as a busy hypervisor does; use a "
+            "machine whose CPUs are not shared, or longer operations"
+        )
     if busy is None or busy >= MAX_IDLE_BUSY_SHARE:
         return ADVICE_ONE_JOB if concurrency == 1 else ADVICE
     return (
@@ -116,7 +141,7 @@ def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
     for entry in treatments:
         error_s, shortest_s = entry.timing_error_p99_s, _shortest_median_s(entry.operations)
         if entry.timing_warning is not None and error_s is not None and shortest_s is not None:
-            advice = _advice(entry.worker_busy_share, entry.concurrency)
+            advice = _advice(error_s, entry.host_wake_up_max_s, entry.worker_busy_share, entry.concurrency)
             doubtful.append((error_s / shortest_s, error_s, shortest_s, entry.title, advice))
     if not doubtful:
         return []
@@ -131,21 +156,20 @@ def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
     return [text]
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReading:
+class ClockReading(Struct, frozen=True):
     """How far a host's clock was ahead of the master's at an instant of the master's (ns)."""
 
     at_ns: int
+    """When the clocks were compared."""
     offset_ns: int
     uncertainty_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClockDisagreement:
-    """A trial, or the pause after it, in which a host's clock gained or lost more than it can."""
+class ClockDisagreement(Struct, frozen=True):
+    """A host's clock changed more than it can between two comparisons: in `trials`, or in the pause after them."""
 
     worker: int
-    trial: int
+    trials: Sequence[int]
     bracket_ns: int
     gained_ns: int
     max_drift_ns: int
@@ -159,7 +183,8 @@ class ClockChecker:
         self.uncertainties: dict[int, int] = {}
         """The largest uncertainty at which each worker's clock was read, in ns."""
         self._last: dict[int, ClockReading] = {}
-        self._trial: int | None = None
+        self._spans: deque[list[int]] = deque(maxlen=MAX_SPANS)
+        """Number, begin and end of each of the last trials; the end of one that goes on is not known yet."""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add an event; a malformed one is ignored."""
@@ -171,15 +196,25 @@ class ClockChecker:
             self._last.pop(event.get("worker", -1), None)
         if kind not in ("trial-begin", "trial-end") or not isinstance(at_ns, int) or not isinstance(trial, int):
             return
+        if kind == "trial-end" and self._spans and self._spans[-1][0] == trial:
+            self._spans[-1][2] = at_ns
         for reading in event.get("clocks") or ():
-            if isinstance(reading, list) and len(reading) == 3 and all(isinstance(value, int) for value in reading):  # noqa: PLR2004
-                worker, offset_ns, uncertainty_ns = reading
-                # A change seen when a trial begins happened after the previous trial.
-                of = self._trial if kind == "trial-begin" and self._trial is not None else trial
-                self._read(worker, of, ClockReading(at_ns, offset_ns, uncertainty_ns))
-        self._trial = trial
+            if (
+                isinstance(reading, list)
+                and len(reading) in {3, 4}
+                and all(isinstance(value, int) for value in reading)
+            ):
+                worker, offset_ns, uncertainty_ns, *age = reading
+                self._read(worker, ClockReading(at_ns - sum(age), offset_ns, uncertainty_ns))
+        if kind == "trial-begin":
+            self._spans.append([trial, at_ns, _MAX_INSTANT_NS])
 
-    def _read(self, worker: int, trial: int, new: ClockReading) -> None:
+    def _trials_between(self, from_ns: int, to_ns: int) -> list[int]:
+        """Return the trials that overlap with this time; in a pause, the one before it."""
+        begun = [span for span in self._spans if span[1] < to_ns]
+        return [number for number, _, end_ns in begun if end_ns > from_ns] or [span[0] for span in begun[-1:]]
+
+    def _read(self, worker: int, new: ClockReading) -> None:
         self.uncertainties[worker] = max(self.uncertainties.get(worker, 0), new.uncertainty_ns)
         old = self._last.get(worker)
         self._last[worker] = new
@@ -188,7 +223,8 @@ class ClockChecker:
         bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
         allowed_ns = old.uncertainty_ns + new.uncertainty_ns + max_drift_ns(bracket_ns)
         if abs(gained_ns) > allowed_ns:
-            self.disagreements.append(ClockDisagreement(worker, trial, bracket_ns, gained_ns, allowed_ns))
+            trials = self._trials_between(old.at_ns, new.at_ns)
+            self.disagreements.append(ClockDisagreement(worker, trials, bracket_ns, gained_ns, allowed_ns))
 
     def report(self, worker: int) -> ClockReport:
         """Return the report on one host's clock."""
@@ -197,7 +233,7 @@ class ClockChecker:
             uncertainty_max_s=None if uncertainty_ns is None else uncertainty_ns / 1e9,
             disagreements=[
                 ClockDisagreementReport(
-                    trial=found.trial,
+                    trials=found.trials,
                     bracket_s=found.bracket_ns / 1e9,
                     own_s=(found.bracket_ns + found.gained_ns) / 1e9,
                     allowed_s=found.max_drift_ns / 1e9,
@@ -214,8 +250,8 @@ class ClockChecker:
             theirs = [one for one in self.disagreements if one.worker == worker]
             worst = max(theirs, key=lambda one: abs(one.gained_ns))
             found.append(
-                f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's in "
-                f"{plural(len(theirs), 'trial')}, at worst in trial {worst.trial}: it counted "
+                f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's "
+                f"{plural(len(theirs), 'time')}, at worst {_during(worst.trials)}: it counted "
                 f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s, the master {worst.bracket_ns / 1e9:.3f} s "
                 f"(+/- {worst.max_drift_ns / 1e9:.3f} s): a virtual machine was suspended or a clock was set; times "
                 "measured then are invalid"
@@ -223,10 +259,17 @@ class ClockChecker:
         return found
 
 
+def _during(trials: Sequence[int]) -> str:
+    """Return the words for one of these trials, whichever it was."""
+    if len(trials) > MAX_NAMED:
+        return f"between trials {trials[0]} and {trials[-1]}"
+    return f"in trial {' or '.join(map(str, trials))}" if trials else "before the first trial"
+
+
 class TrialOrder:
     """Follows the events of a run whose planned trials are `trials`: [treatment, block, is warm-up] each."""
 
-    def __init__(self, trials: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, trials: Sequence[StoredTrial]) -> None:
         self._blocks = [trial[1] for trial in trials]
         self._parts: list[list[int]] = [[]]
         self.resumes: list[ResumeReport] = []
@@ -304,7 +347,7 @@ class Neighbours:
         """Return what was found on the host of a worker."""
         return [one for (number, _), one in self._found.items() if number == worker]
 
-    def warnings(self, hosts: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    def warnings(self, hosts: Mapping[int, StoredHost]) -> list[str]:
         """Return a warning for each host that was busy; other containers that run may well be idle."""
         texts = []
         for worker in dict.fromkeys(number for number, _ in self._found):
@@ -328,8 +371,7 @@ MIN_COVERED_SHARE: Final = 0.5
 """How much of a trial samples of its host must cover."""
 
 
-@dataclass(slots=True)
-class _TrialCpu:
+class _TrialCpu(Struct):
     """What samples of a host say of a trial, by the part of each sample that lies in it."""
 
     covered_ns: float = 0.0
@@ -352,7 +394,7 @@ class Disturbances:
     `treatments` are those of the header. The jobs of some are benchmarks, which may well take all of a host's CPU.
     """
 
-    def __init__(self, treatments: Sequence[Mapping[str, Any]], *, noop: bool) -> None:
+    def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
         jobs = [treatment.get("job") for treatment in treatments]
         self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
         self._outages: dict[int, dict[tuple[int, int], Mapping[str, Any]]] = {}
@@ -395,7 +437,7 @@ class Disturbances:
                 cpu.ticks += ticks * overlap_ns / interval_ns
                 cpu.idle_ticks += idle_ticks * overlap_ns / interval_ns
 
-    def settle(self, hosts: Mapping[int, Mapping[str, Any]], spans: TrialSpans) -> None:
+    def settle(self, hosts: Mapping[int, StoredHost], spans: TrialSpans) -> None:
         """Sum up, when all samples were added; `hosts` are what the file says of each worker's host."""
         names = ("begin_ns", "end_ns")
         times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
@@ -434,7 +476,7 @@ class Disturbances:
         )
 
     def _busy_host(
-        self, span: TrialSpan, worker: int, host: str, hosts: Mapping[int, Mapping[str, Any]]
+        self, span: TrialSpan, worker: int, host: str, hosts: Mapping[int, StoredHost]
     ) -> Iterator[DisturbanceReport]:
         """Yield that a host had no idle CPU in a trial, unless that is what its benchmark is for."""
         consumers: dict[tuple[str, int, int], float] = {}

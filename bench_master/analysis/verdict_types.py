@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from bench_master.analysis.trend_source import TrendSource
 from bench_master.formatting import format_change, format_change_interval, format_value
 from bench_master.verdicts.decision import Word
+from bench_master.verdicts.reasons import Code, Reason, joined
 
 VERDICTS_FORMAT: Final = "weighbridge-verdicts"
 VERDICTS_VERSION: Final = 1
@@ -29,13 +32,18 @@ DIRECTED_WORDS: Final = frozenset({"faster", "slower", "better", "worse"})
 """Words that say in which direction a figure changed."""
 
 FlagLevel: TypeAlias = Literal["note", "warning", "refusal"]
+FlagKind: TypeAlias = Literal[
+    "drift", "step", "neighbours", "regimes", "spread", "speed", "carry-over", "warm-up", "outliers", "hosts",
+    "clusters", "margin", "failures", "failure-share", "failed", "noise-floor", "early-stop", "extended",
+    "no measurement", "no counterpart", "one after the other",
+]  # fmt: skip
+"""What the diagnosis finds; the first four are in a series (`bench_master.verdicts.diagnosis`)."""
 Grade: TypeAlias = Literal["A", "B", "C", "D"]
 Unit: TypeAlias = Literal["round", "host", "run"]
 DifferenceClass: TypeAlias = Literal["refusal", "warning", "treatment", "accepted"]
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictOptions:
+class VerdictOptions(Struct, frozen=True):
     """What the command line says about verdicts; what it leaves open the scenario says."""
 
     baseline: Mapping[str, str] = field(default_factory=dict)
@@ -67,11 +75,10 @@ class VerdictOptions:
         return bool(self.fail_on or self.require or self.require_verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class FlagReport:
+class FlagReport(Struct, frozen=True):
     """Something that the diagnosis found."""
 
-    kind: str
+    kind: FlagKind
     """What it is, as ``--accept`` and other programs name it: ``drift``, ``step``, ``regimes`` ..."""
     where: str
     """The host, treatment or comparison that it was found in."""
@@ -81,14 +88,19 @@ class FlagReport:
     """How likely it is by chance; None for what is no test."""
     size: float | None
     """How large it is, mostly as a share; None for what has no size."""
-    text: str
-    """All of it in words."""
-    also: Sequence[str] = ()
+    reason: Reason
+    """The same as a code with its data."""
+    also: Sequence[FlagKind] = ()
     """The kinds of what else was found there, of which the words tell, too."""
+    text: str = ""
+    """All of it in words."""
+
+    def __post_init__(self) -> None:
+        """Set the words."""
+        force_setattr(self, "text", self.reason.sentence())
 
 
-@dataclass(frozen=True, slots=True)
-class BandReport:
+class BandReport(Struct, frozen=True):
     """The interval with what is not known exactly left out of it."""
 
     low: float | None
@@ -99,8 +111,7 @@ class BandReport:
     """What is not known exactly: ``clock``, ``quantised``, ``failed``."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantileReport:
+class QuantileReport(Struct, frozen=True):
     """The ratio at one quantile of the jobs of a trial (a point of the shift function)."""
 
     q: float
@@ -113,8 +124,7 @@ class QuantileReport:
     """Upper end."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostEffectReport:
+class HostEffectReport(Struct, frozen=True):
     """The ratio on one of several hosts."""
 
     host: str
@@ -129,8 +139,7 @@ class HostEffectReport:
     """Rounds of this host."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonReport:
+class ComparisonReport(Struct, frozen=True, kw_only=True):
     """One comparison of a treatment with its baseline."""
 
     a: str
@@ -151,8 +160,10 @@ class ComparisonReport:
     """Which direction is better."""
     verdict: Word
     """``faster``, ``slower``, ``better``, ``worse``, ``same``, ``inconclusive`` or ``refused``."""
-    reason: str | None
+    reason: str | None = None
     """Why nothing was decided, or what limits the decision; None if there is nothing to say."""
+    reasons: Sequence[Reason]
+    """The same as codes with their data."""
     ratio: float | None
     """The estimate of b / a; with `scale` ``difference`` that of b - a."""
     low: float | None
@@ -181,17 +192,17 @@ class ComparisonReport:
     """Median of the baseline's trials, in `unit`; None where it gets no single number."""
     b_value: float | None
     """Median of the treatment's trials."""
-    jobs_per_trial: float | None
+    jobs_per_trial: float | None = None
     """Median number of jobs behind a trial's value."""
-    effective_jobs: float | None
+    effective_jobs: float | None = None
     """How many independent jobs those of a trial are worth."""
-    per_round: Sequence[float | None]
+    per_round: Sequence[float | None] = ()
     """The ratio of each round in order; None for a lost one."""
-    per_host: Sequence[HostEffectReport]
+    per_host: Sequence[HostEffectReport] = ()
     """The ratio on each host; empty for a single host."""
-    quantiles: Sequence[QuantileReport]
+    quantiles: Sequence[QuantileReport] = ()
     """The shift function; empty where the figure is no quantile of jobs."""
-    flags: Sequence[FlagReport]
+    flags: Sequence[FlagReport] = ()
     """What the diagnosis found in this comparison."""
     next_low: float | None = None
     """Lower end of where the next run's ratio is expected (95 %), by earlier runs; None without them."""
@@ -200,9 +211,16 @@ class ComparisonReport:
     unconfirmed: bool = False
     """Whether this run stands out from its trend, and a second run must confirm it before a gate fails."""
 
+    def __post_init__(self) -> None:
+        """Set the reason in words."""
+        force_setattr(self, "reason", joined(self.reasons))
 
-@dataclass(frozen=True, slots=True)
-class FamilyReport:
+    def has_reason(self, code: Code) -> bool:
+        """Return whether this is among its reasons."""
+        return any(one.code is code for one in self.reasons)
+
+
+class FamilyReport(Struct, frozen=True):
     """What is the same for all comparisons."""
 
     alpha: float
@@ -215,8 +233,7 @@ class FamilyReport:
     """How the level is kept: ``bonferroni-interval``; ``second-run`` of a trend: another run confirms each."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoppingReport:
+class StoppingReport(Struct, frozen=True):
     """How a run that went on until its verdicts were settled was stopped."""
 
     last: int
@@ -229,14 +246,15 @@ class StoppingReport:
     """``settled``, ``at-most``, ``budget`` or ``interrupted``."""
 
 
-@dataclass(frozen=True, slots=True)
-class DesignReport:
+class DesignReport(Struct, frozen=True, kw_only=True):
     """What the run's design allows."""
 
     grade: Grade
     """``A`` all words, ``B`` with a remark, ``C`` words about hosts or runs, ``D`` no words."""
-    reasons: Sequence[str]
+    reasons: Sequence[str] = ()
     """Why it is not A; empty if it is."""
+    limits: Sequence[Reason]
+    """The same as codes with their data."""
     order: str | None
     """Order of the trials: ``interleaved``, ``as-written``, ``blocked``."""
     seed: int | None
@@ -250,9 +268,12 @@ class DesignReport:
     stopping: StoppingReport | None
     """None if the number of rounds was fixed."""
 
+    def __post_init__(self) -> None:
+        """Set the reasons in words."""
+        force_setattr(self, "reasons", [one.sentence() for one in self.limits])
 
-@dataclass(frozen=True, slots=True)
-class PropertyReport:
+
+class PropertyReport(Struct, frozen=True):
     """A property in which two sides of a comparison, or two runs, differ."""
 
     name: str
@@ -263,8 +284,7 @@ class PropertyReport:
     """What follows from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunChecksReport:
+class RunChecksReport(Struct, frozen=True):
     """What the diagnosis looked for in the whole run."""
 
     flags: Sequence[FlagReport]
@@ -275,16 +295,14 @@ class RunChecksReport:
     """A treatment against itself (``aa``); None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentReport:
+class EnvironmentReport(Struct, frozen=True):
     """In what the two sides' environments differ."""
 
     differences: Sequence[PropertyReport]
     """Each property that differs."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFileReport:
+class RunFileReport(Struct, frozen=True):
     """One run that was compared, or that was left out."""
 
     file: str
@@ -293,12 +311,17 @@ class RunFileReport:
     """The run's id; None if it cannot be read."""
     created: str | None
     """When it began (ISO 8601); None if unknown."""
+    reason: Reason | None = None
+    """The same as a code with its data; None if it was not."""
     why: str = ""
     """Why it was left out; empty if it was not."""
 
+    def __post_init__(self) -> None:
+        """Set the reason in words."""
+        force_setattr(self, "why", "" if self.reason is None else self.reason.sentence())
 
-@dataclass(frozen=True, slots=True)
-class NoiseFloorReport:
+
+class NoiseFloorReport(Struct, frozen=True):
     """By how much runs of one treatment differ."""
 
     name: str
@@ -319,8 +342,7 @@ class NoiseFloorReport:
     """How many runs of a new build show a difference of the margin, four times in five; None if no number does."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeReport:
+class ChangeReport(Struct, frozen=True):
     """A step in the history of a treatment, or its newest runs if they stand out."""
 
     name: str
@@ -347,8 +369,7 @@ class ChangeReport:
     """``slower``, ``faster``, ``worse`` or ``better``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveReport:
+class ArchiveReport(Struct, frozen=True):
     """Earlier runs that a run is judged by. With several treatments the figures are those of the noisiest."""
 
     runs: int
@@ -371,8 +392,7 @@ class ArchiveReport:
     """When the level of a treatment changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateReport:
+class GateReport(Struct, frozen=True):
     """One condition that the exit code depends on."""
 
     gate: str
@@ -384,11 +404,10 @@ class GateReport:
     text: str
     """The outcome in words."""
     exit_code: int
-    """What it alone makes of the exit code: 0; 1 failed; 3 it hangs on rounds that are missing; 4 undecided."""
+    """What it alone makes of the exit code: 0; 1 failed; 3 it depends on rounds that are missing; 4 undecided."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictsReport:
+class VerdictsReport(Struct, frozen=True):
     """All verdicts of a run."""
 
     format: str
@@ -396,7 +415,7 @@ class VerdictsReport:
     version: int
     """Version of the format."""
     answer: str
-    """The most important verdict on one line, such as ``SLOWER podman +21.0 %``."""
+    """All verdicts as a sentence for each word: ``Faster than docker: native (79.6 times). Same: crun.``"""
     question: str
     """What was compared: ``Engines against docker: job time (p50 of a trial), margin 3 %``."""
     family: FamilyReport
@@ -453,7 +472,7 @@ def verdict_line(comparison: ComparisonReport, *, groups: bool = False) -> str:
 
 
 def verdict_lines(comparisons: Sequence[ComparisonReport]) -> list[str]:
-    """Return a line for each comparison, the most important first; that one is the answer."""
+    """Return a line for each comparison, the most important first."""
     groups = len({each.group for each in comparisons}) > 1
     return [verdict_line(each, groups=groups) for each in sorted(comparisons, key=_importance)]
 

@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 
 from bench_common.thresholds import Primary
-from bench_master.analysis.trial_values import Band, TrialTable, TrialValue
+from bench_master.analysis.verdict_makers import finite_or_none
 from bench_master.analysis.verdict_types import FlagReport, HostEffectReport, QuantileReport
-from bench_master.formatting import format_change, plural
+from bench_master.run_data.trial_values import Band, TrialTable, TrialValue
 from bench_master.verdicts.between_runs import RunLevels, can_rank, of_groups
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict, compare
 from bench_master.verdicts.quantiles import SHIFT_QUANTILES, Clusters, enough_jobs
+from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, swap_p_value
 
 ALIKE: Final = 0.3
@@ -45,9 +46,7 @@ def shift_function(trials: TrialTable, a: int, b: int, rules: Rules) -> list[Qua
         # They hold together among themselves: they describe one comparison, and decide nothing.
         verdict = compare(sides[0], sides[1], _described(rules, len(shown)))
         found.append(
-            QuantileReport(
-                SHIFT_QUANTILES[place], *(_finite(value) for value in (verdict.ratio, verdict.low, verdict.high))
-            )
+            QuantileReport(SHIFT_QUANTILES[place], *map(finite_or_none, (verdict.ratio, verdict.low, verdict.high)))
         )
     return found
 
@@ -65,9 +64,9 @@ def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostE
         found.append(
             HostEffectReport(
                 host=name,
-                ratio=_finite(verdict.ratio),
-                low=_finite(verdict.low) if has_interval else None,
-                high=_finite(verdict.high) if has_interval else None,
+                ratio=finite_or_none(verdict.ratio),
+                low=finite_or_none(verdict.low) if has_interval else None,
+                high=finite_or_none(verdict.high) if has_interval else None,
                 rounds=verdict.rounds,
             )
         )
@@ -122,10 +121,10 @@ def hosts_disagree(effects: Sequence[HostEffectReport], where: str) -> Iterator[
     for one, other in combinations(known, 2):
         low, high = sorted((one, other), key=lambda each: each.ratio or 0.0)
         if low.high is not None and high.low is not None and low.high < high.low:
-            effect = ", ".join(f"{each.host} {format_change(each.ratio)}" for each in known)
             size = (high.ratio or 1.0) / (low.ratio or 1.0) - 1.0
-            text = f"the hosts disagree: {effect}; what holds for all of them together holds for none"
-            yield FlagReport(kind="hosts", where=where, level="warning", p=None, size=size, text=text)
+            hosts = [{"host": each.host, "ratio": each.ratio} for each in known]
+            reason = because(Code.HOSTS_DISAGREE, hosts=hosts)
+            yield FlagReport(kind="hosts", where=where, level="warning", p=None, size=size, reason=reason)
             return
 
 
@@ -152,11 +151,8 @@ def cluster_note(trials: TrialTable, a: int, b: int, where: str) -> Iterator[Fla
         clusters.add(one.logs for one in trials.rounds[index].values() if one.logs is not None)
     correlation = clusters.correlation
     if correlation is not None and correlation > ALIKE:
-        text = (
-            f"{where}: the jobs of a trial are alike (intraclass correlation {correlation:.2f}): longer trials will "
-            "not help, more rounds will"
-        )
-        yield FlagReport(kind="clusters", where=where, level="note", p=None, size=correlation, text=text)
+        reason = because(Code.JOBS_ALIKE, treatment=where, correlation=correlation)
+        yield FlagReport(kind="clusters", where=where, level="note", p=None, size=correlation, reason=reason)
 
 
 def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rules: Rules) -> Iterator[FlagReport]:
@@ -175,12 +171,17 @@ def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rul
         return
     worse = int(differences.mean() > 0.0)
     means = [float(np.nanmean(side)) for side in shares]
-    text = (
-        f"{titles[worse]} fails more often: {100.0 * means[worse]:.3g} % of the jobs of a trial, against "
-        f"{100.0 * means[1 - worse]:.3g} % of {titles[1 - worse]} ({plural(len(differences), 'round')}, p {p:.2g})"
+    reason = because(
+        Code.FAILS_MORE_OFTEN,
+        treatment=titles[worse],
+        other=titles[1 - worse],
+        share=means[worse],
+        other_share=means[1 - worse],
+        rounds=len(differences),
+        p=p,
     )
     size = means[worse] - means[1 - worse]
-    yield FlagReport(kind="failure-share", where=titles[1], level="warning", p=p, size=size, text=text)
+    yield FlagReport(kind="failure-share", where=titles[1], level="warning", p=p, size=size, reason=reason)
 
 
 def _paired(trials: TrialTable, a: int, b: int) -> tuple[list[int], list[TrialValue], list[TrialValue]]:
@@ -191,7 +192,3 @@ def _paired(trials: TrialTable, a: int, b: int) -> tuple[list[int], list[TrialVa
 
 def _described(rules: Rules, comparisons: int) -> Rules:
     return Rules(comparisons=comparisons, margin=rules.margin, lower_is_better=rules.lower_is_better)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

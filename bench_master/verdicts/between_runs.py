@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from statistics import NormalDist
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_master.verdicts import decision
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict
 from bench_master.verdicts.planning import POWER_QUANTILE
+from bench_master.verdicts.rank_sum import critical_rank_sum, rank_sum_p
+from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import Interval, Values
 from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
 
@@ -35,13 +36,10 @@ MIN_SPLITS: Final = 40
 """In so many ways at least two groups must be divisible: with fewer no rank sum reaches 5 %."""
 MAX_NEW_RUNS: Final = 50
 """More new runs are no advice: a quieter machine is."""
-_MAX_EXACT: Final = 40
-"""Above so many runs in a group the distribution of the rank sum is approximated by a normal one."""
 _ANCHOR_P: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class RunLevels:
+class RunLevels(Struct, frozen=True):
     """The level of each run, with what is not known exactly as a band."""
 
     values: Values
@@ -68,15 +66,16 @@ class RunLevels:
 
     def joined(self, newer: RunLevels) -> RunLevels:
         """Return these runs, and newer ones behind them."""
-        return RunLevels(*(np.concatenate([getattr(self, name), getattr(newer, name)]) for name in self.__slots__))
+        return RunLevels(
+            *(np.concatenate([getattr(self, name), getattr(newer, name)]) for name in self.__struct_fields__)
+        )
 
     def trials(self) -> TrialValues:
         """Return the runs as if each were a trial."""
         return TrialValues(np.exp(self.values), np.exp(self.low), np.exp(self.high))
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """Where new runs lie against what earlier ones predict. Differences of logarithms."""
 
     earlier: int
@@ -150,7 +149,7 @@ def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict
     )
     reason = verdict.reason
     if found.spread == 0.0:
-        reason = "the earlier runs do not differ at all, so they cannot say how much runs differ"
+        reason = because(Code.EARLIER_RUNS_ALIKE)
     return replace(
         verdict,
         reason=reason,
@@ -203,20 +202,12 @@ def shift_between(a: Values, b: Values, alpha: float = decision.ALPHA) -> tuple[
     return float(np.median(np.subtract.outer(b, a))), _rank_sum_interval(one, other, alpha, 1)
 
 
-def rank_sum_p(a: Values, b: Values) -> float:
-    """Return the two-sided p of "both groups are alike"; equal values count against a difference."""
-    differences = b[:, None] - a[None, :]
-    ties = int((differences == 0.0).sum())
-    fewer = min(int((differences > 0.0).sum()), int((differences < 0.0).sum())) + ties
-    return min(1.0, 2.0 * _rank_sum_cumulated(len(a), len(b), fewer))
-
-
 def _rank_sum_interval(a: RunLevels, b: RunLevels, alpha: float, comparisons: int) -> Interval:
     corrected = alpha / comparisons
-    c = _rank_sum_critical(len(a), len(b), corrected)
+    c = critical_rank_sum(len(a), len(b), corrected)
     if c < 0:
         # As within a run: which rule holds depends on the numbers of runs and comparisons alone.
-        alone = _rank_sum_critical(len(a), len(b), alpha)
+        alone = critical_rank_sum(len(a), len(b), alpha)
         return _ends(a, b, alone).hull(_student(a, b, corrected)) if alone >= 0 else Interval(-math.inf, math.inf)
     return _ends(a, b, c)
 
@@ -238,38 +229,6 @@ def _student(a: RunLevels, b: RunLevels, alpha: float) -> Interval:
     return Interval(float(b.low.mean() - a.high.mean()) - reach, float(b.high.mean() - a.low.mean()) + reach)
 
 
-@lru_cache(maxsize=1024)
-def _rank_sum_critical(a: int, b: int, alpha: float) -> int:
-    """Return the largest u with P(U <= u) <= alpha / 2; -1 where there is none."""
-    if max(a, b) > _MAX_EXACT:
-        mean, sd = a * b / 2.0, math.sqrt(a * b * (a + b + 1) / 12.0)
-        return math.floor(mean + sd * NormalDist().inv_cdf(alpha / 2.0) - 0.5)
-    return int(np.searchsorted(_rank_sum_null(a, b), alpha / 2.0 * (1.0 + 1e-12), side="right")) - 1
-
-
-def _rank_sum_cumulated(a: int, b: int, u: int) -> float:
-    if max(a, b) <= _MAX_EXACT:
-        return float(_rank_sum_null(a, b)[u])
-    mean, sd = a * b / 2.0, math.sqrt(a * b * (a + b + 1) / 12.0)
-    return NormalDist(mean, sd).cdf(u + 0.5)
-
-
-@lru_cache(maxsize=256)
-def _rank_sum_null(a: int, b: int) -> Values:
-    """Return P(U <= u) for u = 0 ... a b under "both groups are alike" (Mann and Whitney 1947)."""
-    # ways[k, s]: how many choices of k of the ranks so far, each less its smallest, sum to s.
-    ways = np.zeros((a + 1, a * b + 1))
-    ways[0, 0] = 1.0
-    for rank in range(a + b):
-        for chosen in range(min(a, rank + 1), 0, -1):
-            shift = rank - (chosen - 1)
-            if shift <= b:
-                ways[chosen, shift:] += ways[chosen - 1, : a * b + 1 - shift]
-    cumulated: Values = np.cumsum(ways[a]) / math.comb(a + b, a)
-    cumulated.setflags(write=False)
-    return cumulated
-
-
 def _verdict(
     interval: Interval, narrow: Interval, exact: Interval, estimate: float, p: float, rules: Rules
 ) -> Verdict:
@@ -278,7 +237,7 @@ def _verdict(
     reason = decision.limits_of(word, interval, rules.margin)
     if word == "inconclusive":
         hangs = exact.excludes_zero()
-        reason = "it hangs on what failed" if hangs else "neither a difference nor sameness is shown"
+        reason = because(Code.DEPENDS_ON_FAILURES if hangs else Code.NOT_ENOUGH_EVIDENCE)
     return Verdict(
         word=word,
         reason=reason,

@@ -14,11 +14,11 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, Prediction, RunLevels
@@ -56,8 +56,7 @@ _SLOPE: Final = 0.09
 """How much the critical value grows with each doubling of a series beyond the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step in a series of runs. Sizes are differences of logarithms."""
 
     first: int
@@ -146,8 +145,7 @@ def standing_out(levels: RunLevels, since: int, margin: float) -> Prediction | N
 State: TypeAlias = Literal["few", "steady", "unconfirmed", "confirmed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(Struct, frozen=True):
     """What the newest run of a series says."""
 
     state: State

@@ -7,12 +7,14 @@ the round: the difference of the logarithms of the two trials' numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_master.verdicts import planning, signed_rank
+from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, Interval, Values
 
 Word: TypeAlias = Literal["faster", "slower", "better", "worse", "same", "inconclusive", "refused"]
@@ -24,16 +26,13 @@ ALPHA: Final = 0.05
 """How often a family of comparisons may err."""
 MIN_GAP_ROUNDS: Final = 3
 """With fewer rounds nothing is decided."""
-HANGS_ON_FAILURES: Final = "it hangs on what failed"
-"""The reason for no word where failed jobs or missing rounds could turn it round."""
 MAX_UNITS: Final = 2000
 """Of more rounds the means of neighbours are judged: the work grows with the square."""
 _GAP_FACTOR: Final = {3: 3.0, 4: 1.0, 5: 1.0}
 """How many times the wider side's range the gap between the sides must be, by the number of rounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialValues:
+class TrialValues(Struct, frozen=True):
     """One treatment's number for each round, with what is not known exactly as a band."""
 
     values: Values
@@ -52,8 +51,7 @@ class TrialValues:
         return cls(array, array, array)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What is the same for all comparisons of a report."""
 
     comparisons: int = 1
@@ -70,12 +68,11 @@ class Rules:
     """Whether b - a is judged, for figures that may be 0; then nothing is ever *same*."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What may be said of b / a, as ratios and not logarithms; or of b - a, if the rules say so."""
 
     word: Word
-    reason: str | None
+    reason: Reason | None
     """Why nothing was decided, or what limits the decision; None where there is nothing to say."""
     ratio: float
     """The estimate; NaN without a round."""
@@ -93,6 +90,10 @@ class Verdict:
     """How many more rounds would most likely settle it; None if out of reach, or settled."""
     differences: bool = False
     """Whether all of it is of b - a."""
+    band: BandKind | None = None
+    """Why the values are not known exactly, of the side that is known less well; None if both are."""
+    exact: tuple[float, float] = (math.nan, math.nan)
+    """The interval's ends as if they were; NaN without a band."""
 
     @property
     def tipping_point(self) -> float:
@@ -126,11 +127,6 @@ class _Side:
         return float(np.nanmax(widths, initial=0.0))
 
 
-def widest_band(a: TrialValues, b: TrialValues, rules: Rules) -> BandKind | None:
-    """Return why the values are not known exactly, of the side that is known less well; None if both are."""
-    return _wider(_Side(a, rules), _Side(b, rules)).band
-
-
 def _wider(a: _Side, b: _Side) -> _Side:
     return max((a, b), key=lambda side: side.width if side.band else -1.0)
 
@@ -140,12 +136,13 @@ def compare(a: TrialValues, b: TrialValues, rules: Rules) -> Verdict:
     first, second = _Side(a, rules), _Side(b, rules)
     point = second.values - first.values
     known = np.isfinite(point)
+    band = _wider(first, second).band
     if int(known.sum()) < MIN_ROUNDS:
-        return _by_gap(first, second, known, rules)
+        return _by_gap(first, second, known, band, rules)
     low, high = second.low - first.high, second.high - first.low
     # A round without a number may have had any.
     low, high = np.where(known, low, -np.inf), np.where(known, high, np.inf)
-    verdict = _by_interval(*_condensed(point, low, high), _wider(first, second).band, rules)
+    verdict = _by_interval(*_condensed(point, low, high), band, rules)
     return replace(verdict, rounds=int(known.sum()))
 
 
@@ -170,7 +167,7 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
     if word == "inconclusive":
         reason = _why_inconclusive(point, low, high, band, rules)
         # More rounds make no band narrower.
-        more = None if reason in _BAND_REASONS.values() else planning.more_rounds(exact, _margin(rules))
+        more = None if reason.code in _BANDS.values() else planning.more_rounds(exact, _margin(rules))
     smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact))
     return Verdict(
         word=word,
@@ -184,7 +181,15 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
         smallest_effect=smallest if rules.differences else _shown(smallest, rules) - 1.0,
         more_rounds=more,
         differences=rules.differences,
+        band=band,
+        exact=_exact_ends(exact, rules) if band is not None else (math.nan, math.nan),
     )
+
+
+def _exact_ends(exact: Values, rules: Rules) -> tuple[float, float]:
+    """Return the ends of the interval that shows a difference, as if all values were known exactly."""
+    interval, _ = _intervals(exact, exact, rules)
+    return _shown(interval.low, rules), _shown(interval.high, rules)
 
 
 def _margin(rules: Rules) -> float:
@@ -220,12 +225,12 @@ def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
     return rules.words[0] if (interval.low > 0.0) == rules.lower_is_better else rules.words[1]
 
 
-def limits_of(word: Word, interval: Interval, margin: float) -> str | None:
+def limits_of(word: Word, interval: Interval, margin: float) -> Reason | None:
     """Return what limits a word that was found; None if nothing does."""
     if word not in ("same", "inconclusive") and _overlaps(interval, margin):
-        return "may be less than the margin"
+        return because(Code.MAYBE_BELOW_MARGIN)
     if word == "same" and interval.excludes_zero():
-        return "real, but below the margin"
+        return because(Code.BELOW_MARGIN)
     return None
 
 
@@ -238,54 +243,55 @@ def _overlaps(interval: Interval, margin: float) -> bool:
     return min(abs(interval.low), abs(interval.high)) < math.log1p(margin)
 
 
-def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> str:
+def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> Reason:
     """Return what stands between the data and a word: the first thing whose absence would give one."""
     exact = point[np.isfinite(point)]
     if word_of(*_intervals(exact, exact, rules), rules) != "inconclusive":
-        if band is not None:
-            return _BAND_REASONS[band]
-        return _BAND_REASONS["failed"]
+        return because(_BANDS[band or "failed"])
     if word_of(*_intervals(low, high, rules, 1), rules) != "inconclusive":
-        return f"not enough for {rules.comparisons} comparisons together"
-    return "neither a difference nor sameness is shown"
+        return because(Code.NOT_ENOUGH_TOGETHER, comparisons=rules.comparisons)
+    return because(Code.NOT_ENOUGH_EVIDENCE)
 
 
-_BAND_REASONS: Final[dict[BandKind, str]] = {
-    "clock": "it hangs on how exactly the clock was read",
-    "quantised": "it hangs on the steps in which the figure is given",
-    "failed": HANGS_ON_FAILURES,
+_BANDS: Final[dict[BandKind, Code]] = {
+    "clock": Code.DEPENDS_ON_CLOCK,
+    "quantised": Code.DEPENDS_ON_ROUNDING,
+    "failed": Code.DEPENDS_ON_FAILURES,
 }
+"""Why there is no word where what is not known exactly could turn it round."""
 
 
-def _by_gap(a: _Side, b: _Side, known: Any, rules: Rules) -> Verdict:
+def _by_gap(a: _Side, b: _Side, known: Any, band: BandKind | None, rules: Rules) -> Verdict:
     """Return the verdict on three to five rounds: only a gap that leaves no doubt, and never an interval."""
     rounds, point = int(known.sum()), (b.values - a.values)[known]
     word: Word = "inconclusive"
-    reason: str | None = f"{rounds} rounds are too few" if rounds != 1 else "1 round is too few"
-    if not rounds and len(known):
-        reason = "no round has a value on both sides"
+    lost = not rounds and len(known)
+    reason = because(Code.NO_COMMON_ROUND) if lost else because(Code.TOO_FEW_ROUNDS, rounds=rounds)
     exact = _gap_word(a.values[known], a.values[known], b.values[known], b.values[known], rules)
     if exact is not None:
         banded = _gap_word(a.low[known], a.high[known], b.low[known], b.high[known], rules)
         if not known.all():
             # Rounds that failed may have had any value: what is left of them are survivors.
-            reason = _BAND_REASONS["failed"]
+            reason = because(Code.DEPENDS_ON_FAILURES)
         elif banded is None:
-            reason = _BAND_REASONS[b.band or a.band or "clock"]
+            reason = because(_BANDS[b.band or a.band or "clock"])
         else:
-            word, reason = banded, f"by a clear gap; {rounds} rounds are too few for an interval"
+            word, reason = banded, because(Code.CLEAR_GAP, rounds=rounds)
+    low, high = (_shown(float(end), rules) for end in (point.min(), point.max())) if rounds else (math.nan, math.nan)
     return Verdict(
         word=word,
         reason=reason,
         ratio=_shown(signed_rank.estimate(point), rules) if rounds else math.nan,
-        low=_shown(float(point.min()), rules) if rounds else math.nan,
-        high=_shown(float(point.max()), rules) if rounds else math.nan,
+        low=low,
+        high=high,
         confidence=1.0 - 2.0 ** (1 - rounds) if rounds else 0.0,
         rounds=rounds,
         p=math.nan,
         smallest_effect=math.inf,
         more_rounds=MIN_ROUNDS - rounds if word == "inconclusive" else None,
         differences=rules.differences,
+        band=band,
+        exact=(low, high),
     )
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench_master.verdicts.rank_sum import rank_sum_p
 
 Values: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SeriesKind: TypeAlias = Literal["drift", "step", "neighbours", "regimes"]
@@ -46,8 +49,7 @@ _ROBUST_SD: Final = 1.4826
 """Standard deviation of normal noise whose median absolute deviation is 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that a test found in a series. Sizes are in logarithms."""
 
     kind: SeriesKind
@@ -290,8 +292,7 @@ def outliers(values: Any) -> list[int]:
 # -- between trials and treatments -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CarryOver:
+class CarryOver(Struct, frozen=True):
     """How much slower a trial is after one treatment than after another."""
 
     p: float
@@ -311,19 +312,6 @@ def carry_over(after_a: Any, after_b: Any) -> CarryOver | None:
     if min(m, n) < STEP_SIDE:
         return None
     return CarryOver(rank_sum_p(first, second), float(np.median(np.subtract.outer(first, second))))
-
-
-def rank_sum_p(first: Values, second: Values) -> float:
-    """Return the two-sided p of the Wilcoxon rank sum, by the normal approximation with ties and continuity."""
-    m, n = len(first), len(second)
-    both = np.concatenate([first, second])
-    total = m + n
-    _, ties = np.unique(both, return_counts=True)
-    variance = m * n / 12.0 * (total + 1 - float((ties**3 - ties).sum()) / (total * (total - 1)))
-    if variance <= 0.0:
-        return 1.0
-    away = abs(float(ranks(both)[:m].sum()) - m * (total + 1) / 2.0)
-    return min(1.0, 2.0 * _upper_tail(max(away - 0.5, 0.0) / math.sqrt(variance)))
 
 
 def warm_up_too_short(slowest_first: Sequence[bool]) -> bool:

@@ -9,12 +9,12 @@ whatever the noise. Sources: Wilcoxon 1945; Hodges and Lehmann 1963.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from bench_master.verdicts.student import t_quantile
 
@@ -30,8 +30,7 @@ NO_INTERVAL: Final = -1
 """The critical value where no interval has the level."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """An interval of the effect, a difference of logarithms; an end may be infinite."""
 
     low: float

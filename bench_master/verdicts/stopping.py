@@ -8,9 +8,10 @@ interval of a look is a repeated confidence interval (Jennison and Turnbull 1989
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+from msgspec import Struct
 
 from bench_master.verdicts.signed_rank import NO_INTERVAL, null_distribution
 
@@ -27,8 +28,7 @@ EXTENDED_ALPHA: Final = 0.025
 """The level of a run that was extended because it was inconclusive: tested twice at 5 % it would err 8 %."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What the comparisons say after a round."""
 
     rounds: int

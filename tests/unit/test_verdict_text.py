@@ -1,10 +1,9 @@
 """The first page of the text report: verdicts in words and numbers that a person reads at a glance."""
 
-from dataclasses import replace
-
 import pytest
 from builders import MS, StatsBuilder, footer, header, host, treatment_wire
-from verdict_builders import comparison, engine_verdicts, flag, refused_verdicts
+from msgspec.structs import replace
+from verdict_builders import comparison, engine_verdicts, flag, refused_verdicts, said
 
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
@@ -17,7 +16,8 @@ from bench_master.analysis.verdict_types import (
 )
 from bench_master.formatting import DEFAULT_WIDTH
 from bench_master.reports.text import PAGE, brief_lines, lines
-from bench_master.reports.verdict_text import answer_text, verdict_tables
+from bench_master.reports.verdict_text import verdict_tables
+from bench_master.verdicts.reasons import Code, because
 
 ENGINES = ("docker", "podman", "crun", "native", "runsc")
 
@@ -52,22 +52,22 @@ Engines against docker: job time (p50 of a trial), margin 3 %
   engine  verdict       job p50  difference  95 % interval   rounds
   native  FASTER        3.86 ms  79.6 times  [76.1, 83.0]        20
   runsc   INCONCLUSIVE   300 ms      -2.3 %  [-5.9, +1.3]        20
-      neither a difference nor sameness is shown; about 14 more rounds would
-      settle it
+      not enough evidence for a difference, nor for equality; about 14 more
+      rounds would settle it
   docker  the baseline   307 ms
   crun    SAME           309 ms      +0.5 %  [-0.9, +2.0]        20
   podman  SLOWER         371 ms     +21.0 %  [+18.2, +23.9]      20
 
-  On host blade-1, in this run. All 4 intervals hold together at 95 %. 20 rounds
-  in drawn order (seed 932375141); a trial has 30 jobs, worth 2.3 independent
-  ones. Differences below 1.4 % could not have been seen (80 % power). docker
-  against itself: -0.2 % [-1.5, +1.1].
+  On host blade-1, in this run. 95 % confidence for all 4 intervals together. 20
+  rounds in drawn order (seed 932375141); 30 jobs a trial (effective sample size
+  2.3). Smallest detectable difference: 1.4 %, at 80 % power. docker against
+  itself: -0.2 % [-1.5, +1.1].
   ! the machine changed speed (two regimes, 1.21x apart, 7 switches): rounds
     cancel it, the times in ms above do not hold.
   ! podman: 2 of 600 jobs failed; counted as the worst both ways, the verdict
     stands.
-  looked for and not found: drift, steps, carry-over, late clock, other kernel
-    or engine versions
+  checks passed: no drift, no steps, no carry-over, no late clock, no other
+    kernel or engine versions
 
 Side by side
 ------------
@@ -121,16 +121,30 @@ def test_a_refusal_says_why_and_what_would_explain_it(document):
     text = " ".join(page(document, refused_verdicts()).split())
     assert "REFUSED 1,728/s -13.6 % [-13.61, -13.59]" in text
     assert "besides the treatment (cpu_governor ...). A shift of 13.6 % would explain it all." in text
-    assert "hold together" not in text
+    assert "together" not in text
     assert "! 1 property differs besides the treatment: cpu_governor" in text
     assert 'UNDECIDED --fail-on "slower by 5%": refused: it cannot be judged' in text
     full = " ".join(page(document, refused_verdicts(), full=True).split())
     assert "- cpu_governor differs (refusal): bare-metal: performance; hypervisor: powersave" in full
 
 
+def test_the_smallest_detectable_difference_is_that_of_each_group(document):
+    """Few groups have one each, as a range where comparisons differ; many groups have one range together."""
+    first = [comparison("podman", "same", 1.0, 0.99, 1.01, group="job=cpu", mde=mde) for mde in (0.041, 0.05)]
+    rest = [comparison("podman", "same", 1.0, 0.99, 1.01, group=f"job={at}", mde=0.1 * at) for at in range(1, 6)]
+    for found, sentence in (
+        ([*first, rest[0]], "difference: 4.1 to 5 % (job=cpu), 10 % (job=1), at 80 % power."),
+        ([*first, *rest], "difference: 4.1 to 50 %, at 80 % power."),
+    ):
+        text = " ".join(page(document, engine_verdicts(comparisons=found)).split())
+        assert f"Smallest detectable {sentence}" in text
+
+
 def test_a_reason_that_all_share_is_said_once(document):
     """Four refusals with one reason have it under the table, not under each row."""
-    found = [replace(each, verdict="refused", reason="not interleaved") for each in engine_verdicts().comparisons]
+    found = [
+        replace(each, verdict="refused", reasons=[said("not interleaved")]) for each in engine_verdicts().comparisons
+    ]
     text = page(document, engine_verdicts(comparisons=found))
     assert text.count("not interleaved") == 1
 
@@ -162,7 +176,7 @@ def test_each_figure_has_its_table_and_each_group_its_baseline(document):
     ]  # fmt: skip
     assert second.caption == "storage=tmpfs: events_per_second, higher is better"
     assert [row.cells[0] for row in second.rows] == ["podman", "docker"], "the best is first"
-    assert answer_text(verdicts) == (
+    assert verdicts.verdicts.answer == (
         "Faster than docker: podman (storage=tmpfs, +10.0 %). Slower: podman (in 2 of 3, +10.0 %)."
     )
     assert "SLOWER podman (storage=tmpfs) +10.0 %" in brief_lines(verdicts)
@@ -178,8 +192,8 @@ def test_groups_that_are_too_wide_for_one_table_have_one_each(document):
         for size in sizes
     ]
     found = [
-        comparison(name, "slower", 1.2, 1.1, 1.3, group=size, a=f"docker {size}", reason=f"so it is{name == 'crun'}",
-                   labels={"engine": name, **own, "storage": size})
+        comparison(name, "slower", 1.2, 1.1, 1.3, group=size, a=f"docker {size}",
+                   reasons=[said(f"so it is{name == 'crun'}")], labels={"engine": name, **own, "storage": size})
         for size in sizes for name in ("podman", "crun", "containerd")
     ]  # fmt: skip
     several = replace(document, treatments=entries, verdicts=engine_verdicts(comparisons=found))
@@ -196,13 +210,11 @@ def test_what_limits_an_interval_is_said(document):
     """The range of a few rounds, lost rounds, an open end, a difference in the figure's unit."""
     found = [
         comparison("podman", "slower", 2.5, 2.2, 2.9, confidence=0.75, rounds=3, mde=None,
-                   reason="by a clear gap; 3 rounds are too few for an interval"),
+                   reasons=[because(Code.CLEAR_GAP, rounds=3)]),
         comparison("crun", "slower", 300.0, 172.0, None, lost=2),
         comparison("runsc", "slower", 0.0012, 0.001, 0.0015, scale="difference"),
     ]  # fmt: skip
-    found.append(
-        comparison("kata", "inconclusive", 1.01, 0.9, 1.1, reason="neither a difference nor sameness is shown")
-    )
+    found.append(comparison("kata", "inconclusive", 1.01, 0.9, 1.1, reasons=[because(Code.NOT_ENOUGH_EVIDENCE)]))
     verdicts = engine_verdicts(comparisons=found)
     stopping = StoppingReport(last=30, look=12, nominal=0.01, why="settled")
     verdicts = replace(verdicts, design=replace(verdicts.design, stopping=stopping))
@@ -212,13 +224,16 @@ def test_what_limits_an_interval_is_said(document):
     assert "too few for an interval; shown is the range of 3 rounds (75.0%)" in text
     assert "300 times [172, open] 20 2 rounds lost" in text
     assert "+1.20 ms [+1.00 ms, +1.50 ms]" in text
-    assert "is shown; no number of rounds within reach would settle it: lower the noise, or widen the margin" in text
+    assert (
+        "nor for equality; no number of rounds within reach would settle it: lower the noise, or widen the margin"
+        in text
+    )
     assert "Stopped after round 12 of at most 30: settled." in text
     assert "passed --require-verdict: each has a word" in text
 
 
 def test_details_of_a_comparison_follow_on_demand(document):
-    """With -v: the test, what would explain the difference, what could have been seen, quantiles, hosts, notes."""
+    """With -v: the test, what would explain the difference, what can be detected, quantiles, hosts, notes."""
     quantiles = (QuantileReport(0.5, 1.2, 1.1, 1.3), QuantileReport(0.99, None, None, None))
     hosts = (HostEffectReport("blade-1", 1.25, 1.2, None, 20),)
     one = comparison("podman", "slower", 1.21, 1.182, 1.239, tipping=0.182, quantiles=quantiles, per_host=hosts,
@@ -250,8 +265,8 @@ def test_many_comparisons_are_cut_at_a_screen(document):
 def test_hostile_names_stay_on_their_line(document):
     """What a scenario calls a treatment can neither steer a terminal nor pass for a line of the report."""
     evil = "x\x1b[2J\nSLOWER y"
-    one = comparison(evil, "faster", 0.9, 0.8, 0.95, reason=evil, labels={"engine": evil})
-    verdicts = engine_verdicts(comparisons=(one,), answer=f"FASTER {evil}", question=evil)
+    one = comparison(evil, "faster", 0.9, 0.8, 0.95, reasons=[said(evil)], labels={"engine": evil})
+    verdicts = engine_verdicts(comparisons=(one,), question=evil)
     for text in (page(document, verdicts), "\n".join(brief_lines(replace(document, verdicts=verdicts)))):
         assert "\x1b" not in text
         assert not any(line.startswith("SLOWER") for line in text.splitlines())

@@ -7,6 +7,7 @@ import pytest
 
 from bench_master.verdicts.decision import Rules, TrialValues, compare
 from bench_master.verdicts.planning import rounds_for_difference, rounds_for_same, smallest_effect
+from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import (
     critical_value,
     estimate,
@@ -100,7 +101,7 @@ def test_too_few_comparisons_are_named():
     few = slice(0, 7)
     alone, of_many = (compare(exact(A[few]), exact(B[few]), Rules(comparisons=k, margin=0.001)) for k in (1, 5000))
     assert alone.word == "slower"
-    assert (of_many.word, of_many.reason) == ("inconclusive", "not enough for 5000 comparisons together")
+    assert (of_many.word, of_many.reason) == ("inconclusive", because(Code.NOT_ENOUGH_TOGETHER, comparisons=5000))
 
 
 def test_the_same_within_the_margin():
@@ -110,18 +111,18 @@ def test_the_same_within_the_margin():
     assert verdict.word == "same"
     assert (verdict.low, verdict.high) == near(0.994987, 1.004988)
     small = compare(exact(A), exact(A * (1 + factors / 200)), Rules())
-    assert (small.word, small.reason) == ("same", "real, but below the margin")
+    assert (small.word, small.reason) == ("same", because(Code.BELOW_MARGIN))
 
 
 def test_what_is_not_known_exactly_decides():
     """A late clock, and a round without a number: the interval takes the worst ends, and the reason says so."""
     late = compare(exact(A), TrialValues(B, B - 0.06, B, "clock"), Rules())
-    assert (late.word, late.reason) == ("inconclusive", "it hangs on how exactly the clock was read")
+    assert (late.word, late.reason) == ("inconclusive", because(Code.DEPENDS_ON_CLOCK))
     assert (late.low, late.high) == near(0.980581, 1.068681)
     one_lost = B.copy()
     one_lost[3] = np.nan
     lost = compare(exact(A), exact(one_lost), Rules())
-    assert (lost.word, lost.reason, lost.rounds) == ("inconclusive", "it hangs on what failed", 9)
+    assert (lost.word, lost.reason, lost.rounds) == ("inconclusive", because(Code.DEPENDS_ON_FAILURES), 9)
 
 
 # -- few rounds ---------------------------------------------------------------------------------------------------

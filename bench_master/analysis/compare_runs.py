@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common.errors import UsageError, did_you_mean
-from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import label_equals
-from bench_master.analysis.run_checks import described, series_flags
+from bench_master.analysis.run_checks import findings_data, series_flags
 from bench_master.analysis.run_summary import (
-    RunSummary,
-    TreatmentSummary,
     changes_of,
     current_regime,
     known_of_one,
@@ -29,16 +27,14 @@ from bench_master.analysis.run_summary import (
     noise_floor,
     property_differences,
     read_paths,
-    summarize,
+    summary_of,
     with_titles_of,
 )
+from bench_master.analysis.verdict_makers import Compared, Parts, make_comparison, make_verdicts, words_of
 from bench_master.analysis.verdict_types import (
-    VERDICTS_FORMAT,
-    VERDICTS_VERSION,
     ArchiveReport,
     ComparisonReport,
     DesignReport,
-    EnvironmentReport,
     FamilyReport,
     FlagReport,
     PropertyReport,
@@ -46,23 +42,25 @@ from bench_master.analysis.verdict_types import (
     RunFileReport,
     VerdictOptions,
     VerdictsReport,
-    verdict_lines,
 )
-from bench_master.formatting import format_change, plural
+from bench_master.formatting import plural
+from bench_master.run_data.measured import MeasuredRun
+from bench_master.run_data.summary import RunSummary, TreatmentSummary
 from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, MIN_PAIRS, RunLevels
-from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict, Word
+from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict
+from bench_master.verdicts.reasons import Code, Reason, because
 
 Design: TypeAlias = Literal["single", "pairs", "groups", "archive", "few", "history"]
 
 MAX_NEW: Final = 3
 """So many new runs are held against an archive by their mean; more are a group."""
 ADVICE: Final = "make both builds treatments of one scenario: then one run decides"
-_LONG: Final = 1e-9
+_LEAST: Final = 1e-9
+"""What is not above it is 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """The runs that count, in the order of time, and the others."""
 
     earlier: Sequence[RunSummary]
@@ -102,9 +100,9 @@ class Sides:
         return (last[0].margin if last else None) or DEFAULT_MARGIN
 
 
-def as_file(run: RunSummary, why: str = "") -> RunFileReport:
+def as_file(run: RunSummary, reason: Reason | None = None) -> RunFileReport:
     """Return a run as one line of the lists of runs."""
-    return RunFileReport(run.file, run.run_id, run.created, why)
+    return RunFileReport(run.file, run.run_id, run.created, reason)
 
 
 def choose_runs(
@@ -118,7 +116,7 @@ def choose_runs(
     A run counts once, and not as its own past. Of one run against one every run counts, whatever it lacks: no word
     depends on it.
     """
-    out = [RunFileReport(file, None, None, why) for file, why in unreadable]
+    out = [RunFileReport(file, None, None, because(Code.UNREADABLE, why=why)) for file, why in unreadable]
     alone = len(earlier) == len(new) == 1
     fresh, ids = _usable(new, set(), out, alone=alone)
     past, _ = _usable(earlier, ids, out, alone=alone)
@@ -145,7 +143,7 @@ def _usable(
     found, ids = [], set(seen)
     for run in sorted(runs, key=lambda one: (math.isnan(one.began_s), one.began_s)):
         if run.run_id is not None and run.run_id in ids:
-            out.append(as_file(run, "the same run as another file, or as the new one"))
+            out.append(as_file(run, because(Code.SAME_RUN)))
         elif run.problem and not alone:
             out.append(as_file(run, run.problem))
         else:
@@ -164,21 +162,17 @@ def _alike(
         wrong = [one for one in property_differences(run, like, options.accept) if one.level == "refusal"]
         shared = run.treatments.keys() & like.treatments.keys()
         if not shared:
-            out.append(as_file(run, f"another scenario: no treatment in common with {like.file}"))
+            out.append(as_file(run, because(Code.OTHER_SCENARIO, file=like.file)))
         elif wrong:
-            out.append(as_file(run, f"differs in {_names(wrong)}"))
+            out.append(as_file(run, because(Code.LEFT_OUT_DIFFERS, properties=_properties(wrong))))
         else:
             found.append(run)
     return found, out
 
 
-def _quoted(name: str) -> str:
-    return f"'{name}'" if " " in name else name
-
-
-def _names(differences: Sequence[PropertyReport], most: int = 3) -> str:
-    shown = [f"{one.name} ({' against '.join(one.values.values())})" for one in differences[:most]]
-    return ", ".join(shown) + (f" and {len(differences) - most} more" if len(differences) > most else "")
+def _properties(differences: Sequence[PropertyReport]) -> list[dict[str, Any]]:
+    """Return properties as data of a reason."""
+    return [{"name": one.name, "values": list(one.values.values())} for one in differences]
 
 
 def _between(
@@ -197,54 +191,48 @@ def compare_runs(sides: Sides, *, anchor: Mapping[str, str] | None = None) -> Ve
     """
     design = sides.design
     comparisons = [] if design == "history" else _comparisons(sides, design, anchor or {})
-    refused = list(dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason))
-    archive = _archive(sides)
-    flags = _flags(sides, design)
-    return VerdictsReport(
-        format=VERDICTS_FORMAT,
-        version=VERDICTS_VERSION,
-        answer=_history_answer(archive) if design == "history" else _answer(comparisons),
-        question=_question(sides, design),
-        family=FamilyReport(ALPHA, max(1, len(comparisons)), sides.margin, "bonferroni-interval"),
-        design=DesignReport(
-            grade="D" if design in ("single", "few") else "C",
-            reasons=[_REASONS[design]],
-            order=None,
-            seed=None,
-            rounds=0,
-            scope=_scope(sides),
-            unit="run",
-            stopping=None,
+    return make_verdicts(
+        comparisons,
+        Parts(
+            question=_question(sides, design),
+            family=FamilyReport(ALPHA, max(1, len(comparisons)), sides.margin, "bonferroni-interval"),
+            design=DesignReport(
+                grade="D" if design in ("single", "few") else "C",
+                limits=[because(_DESIGNS[design], **({"properties": []} if design == "single" else {}))],
+                order=None,
+                seed=None,
+                rounds=0,
+                scope=_scope(sides),
+                unit="run",
+                stopping=None,
+            ),
+            checks=RunChecksReport(flags=_flags(sides, design), looked_for=[], noise_floor=None),
+            differences=sides.differences,
+            archive=_archive(sides),
         ),
-        comparisons=comparisons,
-        runs=RunChecksReport(flags=flags, looked_for=[], noise_floor=None),
-        environment=EnvironmentReport(differences=list(sides.differences)),
-        archive=archive,
-        refused=refused,
-        gates=[],
-        exit_code=0,
     )
 
 
-_REASONS: Final[Mapping[Design, str]] = {
-    "single": "one run each: how much runs differ cannot be known from one",
-    "few": "too few runs: 5 earlier ones, 4 against 4, or 6 pairs in turns can carry a word",
-    "pairs": "runs in turns: the unit is the pair of runs",
-    "groups": "two groups of runs: the unit is the run",
-    "archive": "against earlier runs: the unit is the run",
-    "history": "a series of runs: the unit is the run",
+_DESIGNS: Final[Mapping[Design, Code]] = {
+    "single": Code.ONE_RUN_EACH,
+    "few": Code.FEW_RUNS,
+    "pairs": Code.RUNS_IN_TURNS,
+    "groups": Code.GROUPS_OF_RUNS,
+    "archive": Code.AGAINST_ARCHIVE,
+    "history": Code.SERIES_OF_RUNS,
 }
 
 
 def _question(sides: Sides, design: Design) -> str:
     earlier, new = plural(len(sides.earlier), "run"), plural(len(sides.new), "run")
+    before = plural(len(sides.earlier), "earlier run")
     margin = f"margin {100 * sides.margin:.3g} %"
     name = (sides.new or sides.earlier)[-1].scenario if sides.new or sides.earlier else ""
     texts: Mapping[Design, str] = {
         "single": f"{name}: one run against another, {margin}",
         "pairs": f"{name}: {len(sides.new)} pairs of runs in turns, {margin}",
         "groups": f"{name}: {new} against {earlier}, {margin}",
-        "archive": f"{name}: {new} against {earlier.replace(' run', ' earlier run')}, {margin}",
+        "archive": f"{name}: {new} against {before}, {margin}",
         "few": f"{name}: {new} against {earlier}, {margin}",
         "history": f"{name}: the history of {earlier}, {margin}",
     }
@@ -260,37 +248,29 @@ def _scope(sides: Sides) -> str:
 def _flags(sides: Sides, design: Design) -> list[FlagReport]:
     found = []
     if design == "groups" and max(run.began_s for run in sides.earlier) < min(run.began_s for run in sides.new):
-        text = (
-            "all runs of one group came before all of the other: whatever changed on the host between them looks the "
-            "same as a difference; run them in turns"
-        )
-        found.append(FlagReport("one after the other", "runs", "warning", None, None, text))
-    found += [
-        FlagReport("no measurement", run.file, "warning", None, None, f"{run.file}: {run.problem}")
-        for run in (*sides.earlier, *sides.new)
-        if run.problem and not run.imported and design == "single"
-    ]
+        reason = because(Code.ONE_AFTER_THE_OTHER)
+        found.append(FlagReport("one after the other", "runs", "warning", None, None, reason))
+    if design == "single":
+        doubtful = [run for run in (*sides.earlier, *sides.new) if run.problem and not run.imported]
+        found += [
+            FlagReport(
+                "no measurement",
+                run.file,
+                "warning",
+                None,
+                None,
+                because(Code.NO_MEASUREMENT, file=run.file, problem=run.problem),
+            )
+            for run in doubtful
+        ]
     if sides.new and (gone := {one for run in sides.new for one in run.treatments} - _titles(sides.earlier)):
-        text = f"in no earlier run, so not compared: {', '.join(sorted(gone))}"
-        found.append(FlagReport("no counterpart", "runs", "warning", None, None, text))
+        reason = because(Code.NO_COUNTERPART, treatments=sorted(gone))
+        found.append(FlagReport("no counterpart", "runs", "warning", None, None, reason))
     return found
 
 
 def _titles(runs: Iterable[RunSummary]) -> set[str]:
     return {title for run in runs for title in run.treatments}
-
-
-def _answer(comparisons: Sequence[ComparisonReport]) -> str:
-    return verdict_lines(comparisons)[0] if comparisons else "REFUSED nothing to compare"
-
-
-def _history_answer(archive: ArchiveReport) -> str:
-    if not archive.changes:
-        return f"no change in {plural(archive.runs, 'run')}"
-    last = archive.changes[-1]
-    return (
-        f"{last.word.upper()} {last.name} {format_change(last.ratio, sided=True)} since {last.created or last.since}"
-    )
 
 
 # -- comparisons --------------------------------------------------------------------------------------------------
@@ -324,52 +304,50 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
         comparisons=comparisons,
         margin=sides.margin,
         lower_is_better=figure.direction == "lower",
-        words=("slower", "faster") if figure.is_time_or_rate else ("worse", "better"),
+        words=words_of(figure),
     )
     a, others = levels_of(sides.earlier, treatment, sides.options.accept)
     b, _ = levels_of(sides.new, treatment, sides.options.accept)
     counterparts = [run.treatments[title] for run in sides.earlier if title in run.treatments]
     unknown = [name for own in counterparts for name in known_of_one(own, treatment)]
-    reason = _why_refused(sides, design, len(a), len(b), others, unknown)
-    note = None
-    if design == "archive" and anchored is not None and reason is None:
+    refused = _why_refused(sides, design, len(a), len(b), others, unknown)
+    notes: list[Reason] = []
+    if design == "archive" and anchored is not None and not refused:
         past, fresh = (_anchored(runs, treatment, anchored) for runs in (sides.earlier, sides.new))
         if past is not None and fresh is not None and between_runs.anchor_helps(a.values, a.values - past.values):
-            a, b, note = past, fresh, f"relative to {anchored}"
+            a, b, notes = past, fresh, [because(Code.RELATIVE_TO, treatment=anchored)]
     if not len(a) or not len(b):
-        found = comparison_of(title, treatment, a, b, None, reason or "no value on one side", len(others))
+        refused = refused or [because(Code.NO_VALUE_ON_ONE_SIDE)]
+        found = compare_levels(treatment, a, b, None, refused, lost=len(others))
         return _with_series_flags(found, sides) if design == "single" else found
-    if design == "single" or (reason is not None and len(a) + len(b) == 2):  # noqa: PLR2004  one run each
+    if design == "single" or (refused and len(a) + len(b) == 2):  # noqa: PLR2004  one run each
         within = _within(sides, treatment, rules)
-        return _with_series_flags(comparison_of(title, treatment, a, b, within, reason, len(others)), sides)
+        return _with_series_flags(compare_levels(treatment, a, b, within, refused, lost=len(others)), sides)
     if design == "archive":
         first = current_regime(a, sides.margin)
         regime = a.part(first)
         if len(regime) < MIN_ARCHIVE:
-            reason = reason or f"the level changed {plural(len(regime), 'run')} ago; {MIN_ARCHIVE} are needed since"
+            refused = refused or [because(Code.LEVEL_CHANGED, runs=len(regime), needed=MIN_ARCHIVE)]
             regime = a
         a = regime
-    reason = reason or _why_unsteady(a, b, design, sides.margin)
-    verdict = _judge(a, b, design, rules) if reason is None or min(len(a), len(b)) > 1 else None
-    found = comparison_of(title, treatment, a, b, verdict, reason, len(others))
-    if note is not None and reason is None:
-        found = replace(found, reason=f"{note}; {found.reason}" if found.reason else note)
-    return found
+    refused = refused or _why_unsteady(a, b, design, sides.margin)
+    verdict = _judge(a, b, design, rules) if not refused or min(len(a), len(b)) > 1 else None
+    return compare_levels(treatment, a, b, verdict, refused, lost=len(others), notes=notes)
 
 
-def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float) -> str | None:
-    """Return why runs are no independent measurements of one level, in the order of time; None if they look so.
+def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float) -> list[Reason]:
+    """Return why runs are no independent measurements of one level, in the order of time; empty if they look so.
 
     Unlike rounds of a run they have no drawn order that would cancel a drift.
     """
     if design == "archive":
-        series, what, unit = a.values, "the levels of the earlier runs are no steady series", "run"
+        series, code = a.values, Code.UNSTABLE_RUNS
     elif design == "pairs" and len(a) == len(b):
-        series, what, unit = b.values - a.values, "the differences of the pairs are no steady series", "pair"
+        series, code = b.values - a.values, Code.UNSTABLE_PAIRS
     else:
-        return None
+        return []
     found = diagnosis.find(series, math.log1p(margin))
-    return f"{what}: {described(found, unit)}" if found else None
+    return [because(code, findings=findings_data(found))] if found else []
 
 
 def _judge(a: RunLevels, b: RunLevels, design: Design, rules: Rules) -> Verdict | None:
@@ -393,35 +371,32 @@ def _anchored(runs: Sequence[RunSummary], treatment: TreatmentSummary, anchor: s
 
 
 def _why_refused(
-    sides: Sides, design: Design, earlier: int, new: int, others: Sequence[str], unknown: Sequence[str]
-) -> str | None:
-    """Return why there can be no word; None if there can."""
+    sides: Sides, design: Design, earlier: int, new: int, others: Sequence[Reason], unknown: Sequence[str]
+) -> list[Reason]:
+    """Return why there can be no word; empty if there can."""
+    wrong = [one for one in sides.differences if one.level == "refusal"]
     if design == "single":
-        wrong = [one for one in sides.differences if one.level == "refusal"]
-        more = " ..." if len(wrong) > 2 else ""  # noqa: PLR2004  names
-        names = ", ".join(one.name for one in wrong[:2])
-        also = f"; they also differ in {names}{more}" if wrong else ""
-        origin = next((run.problem for run in (*sides.earlier, *sides.new) if run.imported), None)
-        alone = [f"only one side states {_few(unknown)}"] if unknown else []
-        return "; ".join([*others, *([origin] if origin else []), *alone, f"{_REASONS['single']}{also}"])
-    if wrong := [one for one in sides.differences if one.level == "refusal"]:
-        return f"the sides differ in {_names(wrong)}; --accept {_quoted(wrong[0].name)} if that is what you compare"
+        origin = [run.problem for run in (*sides.earlier, *sides.new) if run.imported and run.problem][:1]
+        return [
+            *others,
+            *origin,
+            *([because(Code.ONE_SIDE_STATES, names=list(unknown))] if unknown else []),
+            because(Code.ONE_RUN_EACH, properties=[one.name for one in wrong]),
+        ]
+    if wrong:
+        return [because(Code.RUNS_DIFFER, properties=_properties(wrong))]
     if not earlier or not new:
-        return others[-1] if others else "no value"
+        return [others[-1] if others else because(Code.NO_VALUE)]
     if design == "few":
-        return f"{_REASONS['few']}; here {new} against {earlier}"
+        return [because(Code.TOO_FEW_HERE, new=new, earlier=earlier)]
     if design == "archive" and earlier < MIN_ARCHIVE:
-        last = f" (the others: {others[-1]})" if others else ""
-        return f"only {plural(earlier, 'earlier run')} of this kind{last}; {MIN_ARCHIVE} are needed"
+        last = others[-1] if others else None
+        return [because(Code.TOO_FEW_EARLIER_RUNS, earlier=earlier, needed=MIN_ARCHIVE, others=last)]
     if design == "groups" and not between_runs.can_rank(earlier, new):
-        return f"only {new} against {earlier} runs have a value; 4 against 4 are needed"
+        return [because(Code.TOO_FEW_VALUES, new=new, earlier=earlier)]
     if design == "pairs" and earlier != new:
-        return "a run of a pair has no value"
-    return None
-
-
-def _few(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+        return [because(Code.PAIR_WITHOUT_VALUE)]
+    return []
 
 
 def _within(sides: Sides, treatment: TreatmentSummary, rules: Rules) -> Verdict | None:
@@ -450,67 +425,59 @@ def _with_series_flags(report: ComparisonReport, sides: Sides) -> ComparisonRepo
     )
 
 
-def comparison_of(
-    title: str,
+def compare_levels(
     treatment: TreatmentSummary,
     a: RunLevels,
     b: RunLevels,
     verdict: Verdict | None,
-    reason: str | None,
-    lost: int,
+    refused: Sequence[Reason] = (),
+    *,
+    lost: int = 0,
+    notes: Sequence[Reason] = (),
 ) -> ComparisonReport:
-    """Return a treatment's comparison: earlier runs `a`, new ones `b`; a `reason` refuses the word of the verdict."""
+    """Return a treatment's comparison: earlier runs `a`, new ones `b`; see `make_comparison` for the reasons."""
     known = bool(len(a)) and bool(len(b))
     ratio = math.exp(float(b.values.mean() - a.values.mean())) if known else None
-    if verdict is not None:
-        ratio = verdict.ratio
-    tipping = None if verdict is None else verdict.tipping_point
-    if verdict is None and ratio is not None:
-        tipping = max(ratio, 1.0 / ratio) - 1.0
-    word: Word = "refused" if reason is not None or verdict is None else verdict.word
-    figure = treatment.figure
-    return ComparisonReport(
-        a="earlier runs" if len(a) > 1 else "the earlier run",
-        b=title,
-        name=title,
-        group="",
-        labels=treatment.labels,
-        figure=figure.name,
-        unit=figure.unit,
-        direction=figure.direction,
-        verdict=word,
-        reason=reason if reason is not None else verdict.reason if verdict else "too few runs",
-        ratio=_finite(ratio),
-        low=None if verdict is None else _finite(verdict.low),
-        high=None if verdict is None else _finite(verdict.high),
-        scale="ratio",
-        confidence=1.0 - ALPHA,
+    report = make_comparison(
+        Compared(
+            "earlier runs" if len(a) > 1 else "the earlier run",
+            treatment.title,
+            treatment.title,
+            treatment.labels,
+            treatment.figure,
+        ),
+        None if verdict is None else _shown(verdict, is_refused=bool(refused)),
+        refused,
         rounds=min(len(a), len(b)) if len(b) > MAX_NEW or not known else len(a),
         lost=lost,
-        p=None if verdict is None or math.isnan(verdict.p) else verdict.p,
-        mde=None if verdict is None or word == "refused" else _finite(verdict.smallest_effect),
-        tipping=tipping,
-        more_rounds=None if verdict is None or word == "refused" else verdict.more_rounds,
-        band=None,
-        a_value=math.exp(float(np.median(a.values))) if known else None,
-        b_value=math.exp(float(np.median(b.values))) if known else None,
-        jobs_per_trial=None,
-        effective_jobs=None,
-        per_round=[],
-        per_host=[],
-        quantiles=[],
-        flags=[],
+        tipping=None if verdict is None else verdict.tipping_point,
+        values=(_median(a), _median(b)) if known else (None, None),
+        notes=notes,
     )
+    if verdict is not None or ratio is None:
+        return report
+    return replace(report, ratio=_positive(ratio), tipping=max(ratio, 1.0 / ratio) - 1.0)
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) and value > _LONG else None
+def _shown(verdict: Verdict, *, is_refused: bool) -> Verdict:
+    """Return a verdict with open ends where an end is 0, and without an effect where no word could have shown it."""
+    effect = math.nan if is_refused else _positive(verdict.smallest_effect)
+    ratio, low, high = map(_positive, (verdict.ratio, verdict.low, verdict.high))
+    return replace(verdict, ratio=ratio, low=low, high=high, smallest_effect=effect)
+
+
+def _positive(value: float) -> float:
+    return value if value > _LEAST else math.nan
+
+
+def _median(levels: RunLevels) -> float:
+    return math.exp(float(np.median(levels.values)))
 
 
 # -- a run's own report ---------------------------------------------------------------------------------------------
 
 
-def add_earlier_runs(verdicts: VerdictsReport | None, stats: StatsFile, options: VerdictOptions) -> VerdictsReport:
+def add_earlier_runs(verdicts: VerdictsReport | None, run: MeasuredRun, options: VerdictOptions) -> VerdictsReport:
     """Return the verdicts of a run with those against the earlier runs that the options name.
 
     Raises `UsageError` and `StatsFileError` for files and folders that cannot be read.
@@ -518,7 +485,7 @@ def add_earlier_runs(verdicts: VerdictsReport | None, stats: StatsFile, options:
     earlier, unreadable = read_paths(options.earlier, options.failures)
     if verdicts is not None and options.margin is None:
         options = replace(options, margin=verdicts.family.margin)
-    sides = choose_runs(earlier, [summarize(stats, options.failures)], unreadable, options)
+    sides = choose_runs(earlier, [summary_of(run, options.failures)], unreadable, options)
     found = compare_runs(sides)
     if verdicts is None:
         return found

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
+from bench_common.stats.block_types import Header, StoredTreatment
 from bench_master.analysis.verdict_types import (
     DIRECTED_WORDS,
     ComparisonReport,
@@ -20,6 +22,7 @@ from bench_master.analysis.verdict_types import (
 )
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.decision import ALPHA
+from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.stopping import (
     EXTENDED_ALPHA,
     FEWEST_ROUNDS,
@@ -30,8 +33,7 @@ from bench_master.verdicts.stopping import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
+class Looks(Struct, frozen=True):
     """The looks that were taken at one run."""
 
     last: int
@@ -75,9 +77,7 @@ class Looks:
         return int(self.taken[-1]["rounds"]) if self.taken else 0
 
 
-def find_looks(
-    header: Mapping[str, Any], events: Iterable[Mapping[str, Any]], current: int | None = None
-) -> Looks | None:
+def find_looks(header: Header, events: Iterable[Mapping[str, Any]], current: int | None = None) -> Looks | None:
     """Return the looks by the events of a file; None for a run with a fixed number of rounds."""
     rule = header.get("until_verdict")
     if not rule:
@@ -95,12 +95,12 @@ def find_looks(
     return Looks(last, warmup, tuple(taken), ended, current)
 
 
-def take_look(verdicts: VerdictsReport | None, header: Mapping[str, Any], rounds: int) -> Look:
+def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> Look:
     """Return the look after so many rounds by the verdicts that it comes to: which treatments need no more trials.
 
     A treatment is settled with all comparisons that it is part of; so is the one that runs it a second time.
     """
-    treatments: Sequence[Mapping[str, Any]] = header["treatments"]
+    treatments: Sequence[StoredTreatment] = header["treatments"]
     places = {treatment.get("title"): index for index, treatment in enumerate(treatments)}
     stopping = verdicts.design.stopping if verdicts is not None else None
     found: Sequence[ComparisonReport] = verdicts.comparisons if verdicts is not None else ()
@@ -135,7 +135,7 @@ def take_look(verdicts: VerdictsReport | None, header: Mapping[str, Any], rounds
     )
 
 
-def _plain(treatment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _plain(treatment: StoredTreatment) -> tuple[tuple[str, str], ...]:
     """Return what a treatment and the one that runs it a second time have in common: all labels but one."""
     return tuple((key, str(value)) for key, value in treatment.get("labels", {}).items() if key != AGAIN)
 
@@ -152,7 +152,7 @@ def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | N
             level="warning",
             p=one.p,
             size=None if one.ratio is None else abs(one.ratio - 1.0),
-            text=f"{one.name} differs from itself: what this run calls a difference may be none",
+            reason=because(Code.DIFFERS_FROM_ITSELF, name=one.name),
         )
         for one in found
         if one.verdict in DIRECTED_WORDS
@@ -172,12 +172,9 @@ def extended_alpha(extensions: int) -> float:
 def stopping_flags(looks: Looks | None, extensions: Sequence[int]) -> list[FlagReport]:
     """Return a note on the effects of a run that stopped early, and one on a run that was extended."""
     if extensions:
-        trials, level = sum(extensions), 100.0 * extended_alpha(len(extensions))
-        text = f"the run was extended by {trials} trials after its end, so it is judged at {level:.3g} %: "
-        text += "to judge it twice at 5 % errs more often"
-        return [FlagReport(kind="extended", where="", level="note", p=None, size=None, text=text)]
+        reason = because(Code.EXTENDED, trials=sum(extensions), level=extended_alpha(len(extensions)))
+        return [FlagReport(kind="extended", where="", level="note", p=None, size=None, reason=reason)]
     if looks is None or looks.ended != "settled":
         return []
-    text = f"the run stopped after round {looks.report().look} of at most {looks.last}: "
-    text += "effects that stop a run early are a little too high on average"
-    return [FlagReport(kind="early-stop", where="", level="note", p=None, size=None, text=text)]
+    reason = because(Code.STOPPED_EARLY, round=looks.report().look, last=looks.last)
+    return [FlagReport(kind="early-stop", where="", level="note", p=None, size=None, reason=reason)]

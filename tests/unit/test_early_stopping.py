@@ -7,7 +7,7 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
-from bench_master.analysis.looks import take_look
+from bench_master.analysis.early_stopping import take_look
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.scenario.model import AGAIN
 

@@ -1,0 +1,152 @@
+"""Makes the report on a comparison, and all verdicts: within a run, between runs and against a trend alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bench_common.thresholds import Primary
+from bench_master.analysis.answer import make_answer
+from bench_master.analysis.verdict_types import (
+    VERDICTS_FORMAT,
+    VERDICTS_VERSION,
+    ArchiveReport,
+    BandReport,
+    ComparisonReport,
+    DesignReport,
+    EnvironmentReport,
+    FamilyReport,
+    PropertyReport,
+    RunChecksReport,
+    VerdictsReport,
+)
+from bench_master.verdicts.decision import ALPHA, Verdict, Word
+from bench_master.verdicts.reasons import Code, Reason, because
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is compared with what."""
+
+    a: str
+    """Title of the baseline."""
+    b: str
+    """Title of the treatment."""
+    name: str
+    """What tells the treatment from its baseline."""
+    labels: Mapping[str, Any]
+    """Labels of the treatment."""
+    figure: Primary
+    """The figure that both are compared by."""
+    group: str = ""
+    """What both have in common, where that tells groups of comparisons apart."""
+
+
+def words_of(figure: Primary) -> tuple[Word, Word]:
+    """Return the words for a figure that got worse and better."""
+    return ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """Return a number as reports have it: None for one that is not finite."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def make_comparison(
+    compared: Compared,
+    verdict: Verdict | None,
+    refused: Sequence[Reason] = (),
+    *,
+    rounds: int,
+    lost: int,
+    tipping: float | None,
+    values: tuple[float | None, float | None],
+    notes: Sequence[Reason] = (),
+) -> ComparisonReport:
+    """Return the report on a comparison by the numbers of its verdict.
+
+    `refused` are reasons that refuse every word; without a verdict there is none either. `notes` are said before what
+    limits the verdict; `values` are the medians of both sides, and `rounds`, `lost` and `tipping` as in the report.
+    """
+    is_refused = bool(refused) or verdict is None
+    reasons = [*notes, *([verdict.reason] if verdict is not None and verdict.reason is not None else [])]
+    if is_refused:
+        reasons = [*(refused or (because(Code.TOO_FEW_RUNS),))]
+    figure = compared.figure
+    differences = verdict is not None and verdict.differences
+    return ComparisonReport(
+        a=compared.a,
+        b=compared.b,
+        name=compared.name,
+        group=compared.group,
+        labels=dict(compared.labels),
+        figure=figure.name,
+        unit=figure.unit,
+        direction=figure.direction,
+        verdict="refused" if verdict is None or is_refused else verdict.word,
+        reasons=reasons,
+        ratio=None if verdict is None else finite_or_none(verdict.ratio),
+        low=None if verdict is None else finite_or_none(verdict.low),
+        high=None if verdict is None else finite_or_none(verdict.high),
+        scale="difference" if differences else "ratio",
+        confidence=1.0 - ALPHA if verdict is None else verdict.confidence,
+        rounds=rounds,
+        lost=lost,
+        p=None if verdict is None else finite_or_none(verdict.p),
+        mde=None if verdict is None or differences else finite_or_none(verdict.smallest_effect),
+        tipping=tipping,
+        more_rounds=None if verdict is None or is_refused else verdict.more_rounds,
+        band=_band(verdict),
+        a_value=values[0],
+        b_value=values[1],
+    )
+
+
+def _band(verdict: Verdict | None) -> BandReport | None:
+    if verdict is None or verdict.band is None:
+        return None
+    low, high = map(finite_or_none, verdict.exact)
+    return BandReport(low, high, verdict.band)
+
+
+NO_CHECKS: Final = RunChecksReport(flags=[], looked_for=[], noise_floor=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What else is said of comparisons."""
+
+    question: str
+    """What was compared."""
+    family: FamilyReport
+    design: DesignReport
+    checks: RunChecksReport = NO_CHECKS
+    """What the diagnosis found in the whole run."""
+    differences: Sequence[PropertyReport] = ()
+    """In what the sides' environments differ."""
+    archive: ArchiveReport | None = None
+    """Earlier runs."""
+    labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The labels of the run's treatments by title."""
+
+
+def make_verdicts(comparisons: Sequence[ComparisonReport], parts: Parts) -> VerdictsReport:
+    """Return verdicts with their answer and why words were refused; gates judge them later."""
+    refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
+    return VerdictsReport(
+        format=VERDICTS_FORMAT,
+        version=VERDICTS_VERSION,
+        answer=make_answer(comparisons, parts.family.margin, parts.labels, parts.archive),
+        question=parts.question,
+        family=parts.family,
+        design=parts.design,
+        comparisons=comparisons,
+        runs=parts.checks,
+        environment=EnvironmentReport(differences=list(parts.differences)),
+        archive=parts.archive,
+        refused=list(refused),
+        gates=[],
+        exit_code=0,
+    )

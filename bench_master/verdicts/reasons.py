@@ -1,0 +1,640 @@
+"""The reasons of verdicts, refusals and flags as data, and the one table that turns them into sentences.
+
+A `Reason` is a code with its data, so programs and tests compare what it is, never how it reads. `SENTENCES` has the
+sentence of each code for every format. docs/when-we-refuse.rst explains each of them: a test goes through the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from bench_common.safe_text import shorten
+from bench_master.formatting import format_change, format_change_interval, format_value, plural
+
+
+class Code(StrEnum):
+    """What a reason says; the value is its name in JSON."""
+
+    # -- what decides or limits a verdict within a run
+    BELOW_MARGIN = "below-margin"
+    CLEAR_GAP = "clear-gap"
+    DEPENDS_ON_CLOCK = "depends-on-clock"
+    DEPENDS_ON_FAILURES = "depends-on-failures"
+    DEPENDS_ON_ROUNDING = "depends-on-rounding"
+    EFFECT_CHANGED = "effect-changed"
+    MAYBE_BELOW_MARGIN = "maybe-below-margin"
+    NOT_ENOUGH_EVIDENCE = "not-enough-evidence"
+    NOT_ENOUGH_TOGETHER = "not-enough-together"
+    NO_COMMON_ROUND = "no-common-round"
+    TOO_FEW_ROUNDS = "too-few-rounds"
+    # -- why nothing is compared
+    BASELINE_SKIPPED = "baseline-skipped"
+    NO_SHARED_JOB = "no-shared-job"
+    ONE_TREATMENT = "one-treatment"
+    TREATMENTS_SKIPPED = "treatments-skipped"
+    # -- the design of a run
+    DIFFERENT_HOSTS = "different-hosts"
+    MEASURED_ELSEWHERE = "measured-elsewhere"
+    NOOP = "noop"
+    NOT_INTERLEAVED = "not-interleaved"
+    ORDER_NOT_DRAWN = "order-not-drawn"
+    SPLIT_ROUNDS = "split-rounds"
+    SOME_HOSTS_SHARED = "some-hosts-shared"
+    TOO_FEW_HOSTS = "too-few-hosts"
+    UNKNOWN_ORDER = "unknown-order"
+    WORDS_ABOUT_HOSTS = "words-about-hosts"
+    # -- the two sides of a comparison
+    HOST_SERIES = "host-series"
+    MARGIN_TOO_NARROW = "margin-too-narrow"
+    PROPERTIES_DIFFER = "properties-differ"
+    RATIOS_SERIES = "ratios-series"
+    TOO_FEW_JOBS = "too-few-jobs"
+    TREATMENT_SERIES = "treatment-series"
+    UNLIKE_FIGURES = "unlike-figures"
+    # -- the designs of comparisons between runs
+    AGAINST_ARCHIVE = "against-archive"
+    AGAINST_TREND = "against-trend"
+    FEW_RUNS = "few-runs"
+    GROUPS_OF_RUNS = "groups-of-runs"
+    ONE_RUN_EACH = "one-run-each"
+    RUNS_IN_TURNS = "runs-in-turns"
+    SERIES_OF_RUNS = "series-of-runs"
+    # -- comparisons between runs
+    EARLIER_RUNS_ALIKE = "earlier-runs-alike"
+    LEVEL_CHANGED = "level-changed"
+    NO_VALUE = "no-value"
+    NO_VALUE_OR_0 = "no-value-or-0"
+    NO_VALUE_ON_ONE_SIDE = "no-value-on-one-side"
+    ONE_SIDE_STATES = "one-side-states"
+    OTHER_FIGURE = "other-figure"
+    OTHER_PARAMETERS = "other-parameters"
+    PAIR_WITHOUT_VALUE = "pair-without-value"
+    RELATIVE_TO = "relative-to"
+    RUNS_DIFFER = "runs-differ"
+    TOO_FEW_EARLIER_RUNS = "too-few-earlier-runs"
+    TOO_FEW_HERE = "too-few-here"
+    TOO_FEW_RUNS = "too-few-runs"
+    TOO_FEW_VALUES = "too-few-values"
+    TREATMENT_MISSING = "treatment-missing"
+    UNSTABLE_PAIRS = "unstable-pairs"
+    UNSTABLE_RUNS = "unstable-runs"
+    # -- why a run is left out of a comparison
+    DAMAGED_RUN = "damaged-run"
+    ENDED_EARLY = "ended-early"
+    IMPORTED_RUN = "imported-run"
+    LEFT_OUT_DIFFERS = "left-out-differs"
+    NOOP_RUN = "noop-run"
+    NO_FOOTER = "no-footer"
+    OTHER_SCENARIO = "other-scenario"
+    SAME_RUN = "same-run"
+    UNREADABLE = "unreadable"
+    # -- the trend of an archive
+    CONFIRMED = "confirmed"
+    NO_EARLIER_RUN = "no-earlier-run"
+    STANDS_OUT_WITHIN_MARGIN = "stands-out-within-margin"
+    TOO_FEW_IN_TREND = "too-few-in-trend"
+    UNCONFIRMED = "unconfirmed"
+    # -- parts of these: which earlier runs there are
+    ARCHIVED_ELSEWHERE = "archived-elsewhere"
+    ARCHIVED_IN_OTHER_SCENARIOS = "archived-in-other-scenarios"
+    ARCHIVED_WITH_OTHER_PARAMETERS = "archived-with-other-parameters"
+    NOT_ARCHIVED = "not-archived"
+    SINCE_ACKNOWLEDGED = "since-acknowledged"
+    SINCE_MACHINE_CHANGED = "since-machine-changed"
+    # -- what the diagnosis flags
+    CARRY_OVER = "carry-over"
+    DIFFERS_FROM_ITSELF = "differs-from-itself"
+    EFFECT_CHANGED_BETWEEN = "effect-changed-between"
+    EXTENDED = "extended"
+    FAILS_MORE_OFTEN = "fails-more-often"
+    HOSTS_DISAGREE = "hosts-disagree"
+    HOST_SERIES_FLAG = "host-series-flag"
+    JOBS_ALIKE = "jobs-alike"
+    JOBS_FAILED = "jobs-failed"
+    NO_COUNTERPART = "no-counterpart"
+    NO_MEASUREMENT = "no-measurement"
+    NO_SINGLE_NUMBER = "no-single-number"
+    ONE_AFTER_THE_OTHER = "one-after-the-other"
+    OUTLIERS = "outliers"
+    RUNS_RESEMBLE = "runs-resemble"
+    SPEED_CHANGED = "speed-changed"
+    STOPPED_EARLY = "stopped-early"
+    SURVIVORS = "survivors"
+    WARM_UP_TOO_SHORT = "warm-up-too-short"
+
+
+class Reason(Struct, frozen=True):
+    """A reason: what it says, and with which data."""
+
+    code: Code
+    """What it says, by name."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What it says it of: numbers, names, and further reasons; the same keys for each code."""
+
+    def __hash__(self) -> int:
+        """Return the same number for equal reasons; their data may be lists."""
+        return hash(self.code)
+
+    def sentence(self, names: Mapping[str, str] | None = None) -> str:
+        """Return it in words; `names` are shorter names of treatments by title."""
+        data = self.data
+        if names:
+            data = {key: _renamed(one, names) if key in _TREATMENTS else one for key, one in data.items()}
+        text = SENTENCES[self.code].text
+        return text.format(**data) if isinstance(text, str) else text(**data)
+
+    def names_place(self) -> bool:
+        """Return whether its sentence says where it was found."""
+        return SENTENCES[self.code].names_place
+
+
+def _renamed(titles: Any, names: Mapping[str, str]) -> Any:
+    return names.get(titles, titles) if isinstance(titles, str) else [names.get(one, one) for one in titles]
+
+
+def because(code: Code, **data: Any) -> Reason:
+    """Return a reason; raise `TypeError` unless its data have the keys that its sentence takes."""
+    if data.keys() != SENTENCES[code].example.keys():
+        raise TypeError(f"{code}: its data are {', '.join(SENTENCES[code].example) or 'none'}, not {', '.join(data)}")
+    return Reason(code, data)
+
+
+def joined(reasons: Iterable[Reason]) -> str | None:
+    """Return several reasons as one text; None without any."""
+    return "; ".join(one.sentence() for one in reasons) or None
+
+
+class Sentence(Struct, frozen=True):
+    """How a reason reads."""
+
+    text: str | Callable[..., str]
+    """A template of its data, or what makes the sentence of them."""
+    example: Mapping[str, Any] = field(default_factory=dict)
+    """Data of the kind that it takes."""
+    names_place: bool = True
+    """Whether it says where it was found: the host, treatment or comparison."""
+
+
+_TREATMENTS: Final = frozenset({"treatment", "other", "treatments"})
+"""Data that are titles of treatments, or lists of them."""
+_CANCELLED: Final = "rounds cancel it, the values of single treatments do not hold"
+MAX_NAMED: Final = 3
+"""How many properties a refusal names."""
+MAX_VALUE_CHARS: Final = 40
+
+
+# -- parts of sentences ----------------------------------------------------------------------------------------------
+
+
+def describe_findings(findings: Sequence[Mapping[str, Any]], unit: str = "trial") -> str:
+    """Return what the diagnosis found in a series, in words: ``two regimes, 1.21x apart, 7 switches``.
+
+    Each finding has its ``kind`` and ``ratio``; `unit` is what the series is of.
+    """
+    return ", ".join(_describe_finding(one, unit) for one in findings)
+
+
+def _describe_finding(one: Mapping[str, Any], unit: str) -> str:
+    match one["kind"]:
+        case "regimes":
+            return f"two regimes, {one['ratio']:.2f}x apart, {one['switches']} switches"
+        case "step":
+            return f"a step of {format_change(one['ratio'])} after the {_ordinal(one['at'])} {unit}"
+        case "drift":
+            return f"a drift of {format_change(one['ratio'])}"
+        case _:
+            return f"autocorrelation {one['correlation']:.2f}"
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def describe_spread(findings: Sequence[Mapping[str, Any]], values: Sequence[float], unit: str) -> str:
+    """Return what a series of trials shows, and two values of it that say how far it spreads; or none."""
+    text = describe_findings(findings)
+    if not values:
+        return text
+    first, second = (format_value(value, unit) for value in values)
+    match findings[0]["kind"]:
+        case "regimes":
+            return f"{text}: {first} and {second}"
+        case "neighbours":
+            return f"{text}: between {first} and {second}"
+        case _:
+            return f"{text}: first {first}, last {second}"
+
+
+def _listed(names: Sequence[str], most: int, rest: str) -> str:
+    """Return names with commas; `rest` tells how many more than `most` there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (rest.format(more=more) if more > 0 else "")
+
+
+def _against(properties: Sequence[Mapping[str, Any]]) -> str:
+    texts = [f"{one['name']} ({' against '.join(one['values'])})" for one in properties]
+    return _listed(texts, MAX_NAMED, " and {more} more")
+
+
+# -- sentences within a run ------------------------------------------------------------------------------------------
+
+
+def _too_few_rounds(rounds: int) -> str:
+    return f"{plural(rounds, 'round')} {'is' if rounds == 1 else 'are'} too few"
+
+
+def _treatments_skipped(ran: int, title: str, why: str) -> str:
+    return f"{'one treatment' if ran else 'no treatment'} ran, as {title} is optional and was skipped: {why}"
+
+
+def _split_rounds(rounds: int) -> str:
+    return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} split by an interruption and left out"
+
+
+def _different_hosts(baseline: int, treatment_hosts: int, needed: int) -> str:
+    fewest = min(baseline, treatment_hosts)
+    each = "one host each" if baseline == treatment_hosts == 1 else f"only {fewest} of them on one side"
+    return f"the sides ran on different hosts ({each}); at least {needed} on each side can be compared"
+
+
+def _effect_changed(first: float, last: float) -> str:
+    return f"the effect itself changed, from {format_change(first)} to {format_change(last)}"
+
+
+def _margin_too_narrow(margin: float, figure: str, least: float) -> str:
+    return (
+        f"a margin of {100.0 * margin:.4g} % is less than {figure} can tell here: the least sensible one is "
+        f"{100.0 * least:.4g} %"
+    )
+
+
+def _properties_differ(properties: Sequence[Mapping[str, Any]]) -> str:
+    names = {one["name"] for one in properties}
+    texts = []
+    for one in properties[:MAX_NAMED]:
+        a, b = (shorten(value, MAX_VALUE_CHARS) for value in one["values"])
+        texts.append(f"{one['name']} is {a} and {b}")
+    more = f"; {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    count = "a property differs" if len(names) == 1 else f"{len(names)} properties differ"
+    return f"{count} besides the treatment ({'; '.join(texts)}{more})"
+
+
+def _unlike_figures(a: str, a_unit: str, b: str, b_unit: str) -> str:
+    return f"unlike figures: {a} in {a_unit or '1'} and {b} in {b_unit or '1'}"
+
+
+def _treatment_series(
+    treatment: str, findings: Sequence[Mapping[str, Any]], values: Sequence[float], unit: str
+) -> str:
+    return f"{treatment} has {describe_spread(findings, values, unit)}"
+
+
+# -- sentences between runs ------------------------------------------------------------------------------------------
+
+
+_ONE_RUN_EACH: Final = "one run each: how much runs differ cannot be known from one"
+_FEW_RUNS: Final = "too few runs: 5 earlier ones, 4 against 4, or 6 pairs in turns can carry a word"
+
+
+def _one_run_each(properties: Sequence[str]) -> str:
+    if not properties:
+        return _ONE_RUN_EACH
+    more = " ..." if len(properties) > 2 else ""  # noqa: PLR2004  names
+    return f"{_ONE_RUN_EACH}; they also differ in {', '.join(properties[:2])}{more}"
+
+
+def _runs_differ(properties: Sequence[Mapping[str, Any]]) -> str:
+    name = properties[0]["name"]
+    quoted = f"'{name}'" if " " in name else name
+    return f"the sides differ in {_against(properties)}; --accept {quoted} if that is what you compare"
+
+
+def _too_few_earlier_runs(earlier: int, needed: int, others: Reason | None) -> str:
+    last = f" (the others: {others.sentence()})" if others is not None else ""
+    return f"only {plural(earlier, 'earlier run')} of this kind{last}; {needed} are needed"
+
+
+def _level_changed(runs: int, needed: int) -> str:
+    return f"the level changed {plural(runs, 'run')} ago; {needed} are needed since"
+
+
+def _other_parameters(changes: Sequence[Mapping[str, Any]]) -> str:
+    texts = [f"{one['name']} {' -> '.join(one['values'])}" for one in changes]
+    return f"other parameters: {_listed(texts, 2, ' and {more} more')}"
+
+
+def _one_side_states(names: Sequence[str]) -> str:
+    return f"only one side states {_listed(names, MAX_NAMED, ' and {more} more')}"
+
+
+def _confirmed(runs: int, since: str, run: str) -> str:
+    return f"confirmed by {plural(runs, 'run')} since {since} ({run})"
+
+
+def _unconfirmed(ratio: float, low: float | None, high: float | None) -> str:
+    size = f"{format_change(ratio)} {format_change_interval(low, high, ratio)}"
+    return f"{size}, unconfirmed: run it again; a second run that agrees confirms it"
+
+
+def _since(since: Reason | None) -> str:
+    return f" {since.sentence()}" if since is not None else ""
+
+
+def _no_earlier_run(since: Reason | None, needed: int) -> str:
+    return f"no earlier run{_since(since)}; {needed} are needed"
+
+
+def _too_few_in_trend(earlier: int, since: Reason | None, needed: int) -> str:
+    return f"only {plural(earlier, 'earlier run')}{_since(since)}; {needed} are needed"
+
+
+def _archived_elsewhere(hosts: str, known: Sequence[str]) -> str:
+    more = f" and {len(known) - 1} more" if len(known) > 1 else ""
+    return f"on {hosts} (the archive has runs of this on {known[0]}{more})"
+
+
+def _since_machine_changed(changes: str, run: str, *, includes: bool) -> str:
+    return f"since the machine changed ({changes}, {'with' if includes else 'after'} run {run})"
+
+
+# -- sentences of flags ----------------------------------------------------------------------------------------------
+
+
+def _host_series_flag(place: str, findings: Sequence[Mapping[str, Any]], *, cancelled: bool) -> str:
+    consequence = _CANCELLED if cancelled else "no word can be said over it"
+    return f"{place}: the run has {describe_findings(findings)}: {consequence}"
+
+
+def _speed_changed(host: str, findings: Sequence[Mapping[str, Any]], *, by_others: bool, cancelled: bool) -> str:
+    cause = "others used its CPUs" if by_others else "its CPUs did"
+    consequence = _CANCELLED if cancelled else "no drawn rounds cancel it"
+    return f"{host} changed speed ({describe_findings(findings)}; {cause}): {consequence}"
+
+
+def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
+    numbers = _listed([str(number) for number in rounds], 5, " ...")
+    return (
+        f"{treatment}: {trials} of {of} trials lie far from the others (round {numbers}); they count like the others"
+    )
+
+
+def _no_single_number(
+    treatment: str, findings: Sequence[Mapping[str, Any]], values: Sequence[float], unit: str
+) -> str:
+    return f"{treatment}: no single number: {describe_spread(findings, values, unit)}"
+
+
+def _effect_changed_between(treatment: str, other: str, first: float, last: float) -> str:
+    return f"{treatment}: {_effect_changed(first, last)} against {other}"
+
+
+def _carry_over(treatment: str, other: str, ratio: float, half: float) -> str:
+    return (
+        f"trials that follow {treatment} come out {format_change(ratio)} against those that follow {other}: the "
+        f"ratio may be off by {format_change(half)}; let the host settle between trials"
+    )
+
+
+def _hosts_disagree(hosts: Sequence[Mapping[str, Any]]) -> str:
+    effect = ", ".join(f"{one['host']} {format_change(one['ratio'])}" for one in hosts)
+    return f"the hosts disagree: {effect}; what holds for all of them together holds for none"
+
+
+def _fails_more_often(treatment: str, other: str, share: float, other_share: float, rounds: int, p: float) -> str:
+    return (
+        f"{treatment} fails more often: {100.0 * share:.3g} % of the jobs of a trial, against "
+        f"{100.0 * other_share:.3g} % of {other} ({plural(rounds, 'round')}, p {p:.2g})"
+    )
+
+
+def _jobs_failed(treatment: str, failed: int, of: int, *, left_out: bool) -> str:
+    how = "left out: those that succeeded are judged" if left_out else "counted as the worst both ways"
+    return f"{treatment}: {failed} of {of} jobs failed; {how}"
+
+
+def _extended(trials: int, level: float) -> str:
+    return (
+        f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.3g} %: to judge "
+        "it twice at 5 % errs more often"
+    )
+
+
+def _runs_resemble(treatment: str, findings: Sequence[Mapping[str, Any]]) -> str:
+    return (
+        f"{treatment}: runs resemble the ones before them ({describe_findings(findings, 'run')}), as on a machine "
+        "whose speed changes by the hour or the day: more unchanged runs than one in 200 can stand out twice"
+    )
+
+
+_DRIFT: Final = {"findings": [{"kind": "drift", "ratio": 1.2}]}
+_SPREAD: Final = {**_DRIFT, "values": [1.0, 1.2], "unit": "s"}
+
+SENTENCES: Final[Mapping[Code, Sentence]] = {
+    Code.BELOW_MARGIN: Sentence("real, but below the margin"),
+    Code.CLEAR_GAP: Sentence("by a clear gap; {rounds} rounds are too few for an interval", {"rounds": 3}),
+    Code.DEPENDS_ON_CLOCK: Sentence("depends on how exactly the clock was read"),
+    Code.DEPENDS_ON_FAILURES: Sentence("depends on how failed jobs are counted"),
+    Code.DEPENDS_ON_ROUNDING: Sentence("depends on how the tool rounds the figure"),
+    Code.EFFECT_CHANGED: Sentence(_effect_changed, {"first": 1.02, "last": 1.09}),
+    Code.MAYBE_BELOW_MARGIN: Sentence("may be less than the margin"),
+    Code.NOT_ENOUGH_EVIDENCE: Sentence("not enough evidence for a difference, nor for equality"),
+    Code.NOT_ENOUGH_TOGETHER: Sentence("not enough for {comparisons} comparisons together", {"comparisons": 12}),
+    Code.NO_COMMON_ROUND: Sentence("no round has a value on both sides"),
+    Code.TOO_FEW_ROUNDS: Sentence(_too_few_rounds, {"rounds": 2}),
+    Code.BASELINE_SKIPPED: Sentence(
+        "the baseline {baseline} is optional and was skipped: {why}; provide what it lacks and run again, or name "
+        "another one with --baseline",
+        {"baseline": "storage=tmpfs", "why": "..."},
+    ),
+    Code.NO_SHARED_JOB: Sentence("no two treatments share a job; name what to compare, such as --baseline job=NAME"),
+    Code.ONE_TREATMENT: Sentence(
+        "only one treatment ran: add an engine or a value, or compare runs with 'bench-master compare'"
+    ),
+    Code.TREATMENTS_SKIPPED: Sentence(_treatments_skipped, {"ran": 1, "title": "storage=tmpfs", "why": "..."}),
+    Code.DIFFERENT_HOSTS: Sentence(_different_hosts, {"baseline": 1, "treatment_hosts": 1, "needed": 4}),
+    Code.MEASURED_ELSEWHERE: Sentence("the results were measured elsewhere, one treatment after the other"),
+    Code.NOOP: Sentence("a no-op run measures the harness"),
+    Code.NOT_INTERLEAVED: Sentence("not interleaved (order: {order})", {"order": "blocked"}),
+    Code.ORDER_NOT_DRAWN: Sentence("the order of the trials was not drawn (order: {order})", {"order": "as-written"}),
+    Code.SPLIT_ROUNDS: Sentence(_split_rounds, {"rounds": 2}),
+    Code.SOME_HOSTS_SHARED: Sentence("the sides share some of their hosts and not others"),
+    Code.TOO_FEW_HOSTS: Sentence("too few hosts have a figure of their own"),
+    Code.UNKNOWN_ORDER: Sentence("nobody knows the order of the trials"),
+    Code.WORDS_ABOUT_HOSTS: Sentence("the sides ran on different hosts: the words are about hosts"),
+    Code.HOST_SERIES: Sentence(
+        lambda place, findings: f"{place}: the run has {describe_findings(findings)}", {"place": "blade-1", **_DRIFT}
+    ),
+    Code.MARGIN_TOO_NARROW: Sentence(
+        _margin_too_narrow, {"margin": 0.03, "figure": "job.p50", "least": 0.125}, names_place=False
+    ),
+    Code.PROPERTIES_DIFFER: Sentence(
+        _properties_differ, {"properties": [{"name": "cpu_model", "values": ["Xeon", "EPYC"]}]}
+    ),
+    Code.RATIOS_SERIES: Sentence(
+        lambda findings: f"the rounds' ratios have {describe_findings(findings)}",
+        {"findings": [{"kind": "step", "ratio": 1.06, "at": 12}]},
+    ),
+    Code.TOO_FEW_JOBS: Sentence(
+        "{figure} needs {needed} jobs in each trial; the smallest has {fewest}",
+        {"figure": "p99", "needed": 100, "fewest": 60},
+    ),
+    Code.TREATMENT_SERIES: Sentence(
+        _treatment_series,
+        {
+            "treatment": "storage=volume",
+            "findings": [{"kind": "regimes", "ratio": 1.21, "switches": 7}],
+            "values": [1.0, 1.21],
+            "unit": "s",
+        },
+    ),
+    Code.UNLIKE_FIGURES: Sentence(
+        _unlike_figures, {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"}
+    ),
+    Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the run"),
+    Code.AGAINST_TREND: Sentence(
+        "against the trend of earlier runs: the unit is the run, and a second one confirms a change"
+    ),
+    Code.FEW_RUNS: Sentence(_FEW_RUNS),
+    Code.GROUPS_OF_RUNS: Sentence("two groups of runs: the unit is the run"),
+    Code.ONE_RUN_EACH: Sentence(_one_run_each, {"properties": []}),
+    Code.RUNS_IN_TURNS: Sentence("runs in turns: the unit is the pair of runs"),
+    Code.SERIES_OF_RUNS: Sentence("a series of runs: the unit is the run"),
+    Code.EARLIER_RUNS_ALIKE: Sentence(
+        "the earlier runs do not differ at all, so they cannot say how much runs differ"
+    ),
+    Code.LEVEL_CHANGED: Sentence(_level_changed, {"runs": 2, "needed": 5}),
+    Code.NO_VALUE: Sentence("no value"),
+    Code.NO_VALUE_OR_0: Sentence("no value, or 0"),
+    Code.NO_VALUE_ON_ONE_SIDE: Sentence("no value on one side"),
+    Code.ONE_SIDE_STATES: Sentence(_one_side_states, {"names": ["params.version"]}),
+    Code.OTHER_FIGURE: Sentence(
+        "another figure ({figure} instead of {wanted})", {"figure": "job.p95", "wanted": "job.p50"}
+    ),
+    Code.OTHER_PARAMETERS: Sentence(
+        _other_parameters, {"changes": [{"name": "params.concurrency", "values": ["100", "4"]}]}
+    ),
+    Code.PAIR_WITHOUT_VALUE: Sentence("a run of a pair has no value"),
+    Code.RELATIVE_TO: Sentence("relative to {treatment}", {"treatment": "storage=tmpfs"}),
+    Code.RUNS_DIFFER: Sentence(_runs_differ, {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]}),
+    Code.TOO_FEW_EARLIER_RUNS: Sentence(_too_few_earlier_runs, {"earlier": 3, "needed": 5, "others": None}),
+    Code.TOO_FEW_HERE: Sentence(f"{_FEW_RUNS}; here {{new}} against {{earlier}}", {"new": 2, "earlier": 3}),
+    Code.TOO_FEW_RUNS: Sentence("too few runs"),
+    Code.TOO_FEW_VALUES: Sentence(
+        "only {new} against {earlier} runs have a value; 4 against 4 are needed", {"new": 3, "earlier": 4}
+    ),
+    Code.TREATMENT_MISSING: Sentence("the treatment is missing"),
+    Code.UNSTABLE_PAIRS: Sentence(
+        lambda findings: f"differences of the pairs are unstable ({describe_findings(findings, 'pair')})", _DRIFT
+    ),
+    Code.UNSTABLE_RUNS: Sentence(
+        lambda findings: f"earlier runs are unstable ({describe_findings(findings, 'run')})", _DRIFT
+    ),
+    Code.DAMAGED_RUN: Sentence("damaged: {damage}", {"damage": "..."}),
+    Code.ENDED_EARLY: Sentence("the run was {status}", {"status": "interrupted"}),
+    Code.IMPORTED_RUN: Sentence("imported results: nobody knows when and how they were measured"),
+    Code.LEFT_OUT_DIFFERS: Sentence(
+        lambda properties: f"differs in {_against(properties)}",
+        {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]},
+    ),
+    Code.NOOP_RUN: Sentence("a no-op run measures the harness alone"),
+    Code.NO_FOOTER: Sentence("incomplete: the run was killed or is still running"),
+    Code.OTHER_SCENARIO: Sentence("another scenario: no treatment in common with {file}", {"file": "new.stats.gz"}),
+    Code.SAME_RUN: Sentence("the same run as another file, or as the new one"),
+    Code.UNREADABLE: Sentence("{why}", {"why": "not a regular file"}),
+    Code.CONFIRMED: Sentence(_confirmed, {"runs": 2, "since": "2026-01-21", "run": "1e6b67310c2f"}),
+    Code.NO_EARLIER_RUN: Sentence(_no_earlier_run, {"since": Reason(Code.NOT_ARCHIVED), "needed": 5}),
+    Code.STANDS_OUT_WITHIN_MARGIN: Sentence("it stands out by less than the margin"),
+    Code.TOO_FEW_IN_TREND: Sentence(_too_few_in_trend, {"earlier": 3, "since": None, "needed": 5}),
+    Code.UNCONFIRMED: Sentence(_unconfirmed, {"ratio": 1.097, "low": 1.061, "high": 1.134}),
+    Code.ARCHIVED_ELSEWHERE: Sentence(_archived_elsewhere, {"hosts": "blade-2", "known": ["blade-1"]}),
+    Code.ARCHIVED_IN_OTHER_SCENARIOS: Sentence(
+        "of scenario {scenario} (the archive has the treatment in others)", {"scenario": "nightly"}
+    ),
+    Code.ARCHIVED_WITH_OTHER_PARAMETERS: Sentence(
+        "with these parameters (the archive has runs of this treatment with others)"
+    ),
+    Code.NOT_ARCHIVED: Sentence("of this treatment in the archive"),
+    Code.SINCE_ACKNOWLEDGED: Sentence("since the change that was acknowledged (run {run})", {"run": "1e6b67310c2f"}),
+    Code.SINCE_MACHINE_CHANGED: Sentence(
+        _since_machine_changed, {"changes": "kernel 6.1.0 -> 6.8.0", "run": "1e6b67310c2f", "includes": False}
+    ),
+    Code.CARRY_OVER: Sentence(
+        _carry_over, {"treatment": "storage=image", "other": "storage=volume", "ratio": 1.08, "half": 1.04}
+    ),
+    Code.DIFFERS_FROM_ITSELF: Sentence(
+        "{name} differs from itself: what this run calls a difference may be none",
+        {"name": "image"},
+        names_place=False,
+    ),
+    Code.EFFECT_CHANGED_BETWEEN: Sentence(
+        _effect_changed_between,
+        {"treatment": "storage=volume", "other": "storage=image", "first": 1.02, "last": 1.09},
+    ),
+    Code.EXTENDED: Sentence(_extended, {"trials": 20, "level": 0.025}),
+    Code.FAILS_MORE_OFTEN: Sentence(
+        _fails_more_often,
+        {
+            "treatment": "storage=volume",
+            "other": "storage=image",
+            "share": 0.1,
+            "other_share": 0.0,
+            "rounds": 10,
+            "p": 0.002,
+        },
+    ),
+    Code.HOSTS_DISAGREE: Sentence(
+        _hosts_disagree,
+        {"hosts": [{"host": "blade-1", "ratio": 1.02}, {"host": "blade-2", "ratio": 1.2}]},
+        names_place=False,
+    ),
+    Code.HOST_SERIES_FLAG: Sentence(_host_series_flag, {"place": "blade-1", **_DRIFT, "cancelled": True}),
+    Code.JOBS_ALIKE: Sentence(
+        "{treatment}: the jobs of a trial are alike (intraclass correlation {correlation:.2f}): longer trials will "
+        "not help, more rounds will",
+        {"treatment": "storage=volume", "correlation": 0.42},
+    ),
+    Code.JOBS_FAILED: Sentence(
+        _jobs_failed, {"treatment": "storage=volume", "failed": 2, "of": 600, "left_out": False}
+    ),
+    Code.NO_COUNTERPART: Sentence(
+        lambda treatments: f"in no earlier run, so not compared: {', '.join(treatments)}",
+        {"treatments": ["storage=tmpfs"]},
+    ),
+    Code.NO_MEASUREMENT: Sentence(
+        lambda file, problem: f"{file}: {problem.sentence()}",
+        {"file": "run.stats.gz", "problem": Reason(Code.NO_FOOTER)},
+    ),
+    Code.NO_SINGLE_NUMBER: Sentence(_no_single_number, {"treatment": "storage=volume", **_SPREAD}),
+    Code.ONE_AFTER_THE_OTHER: Sentence(
+        "all runs of one group came before all of the other: whatever changed on the host between them looks the "
+        "same as a difference; run them in turns"
+    ),
+    Code.OUTLIERS: Sentence(_outliers, {"treatment": "storage=volume", "trials": 1, "of": 20, "rounds": [5]}),
+    Code.RUNS_RESEMBLE: Sentence(
+        _runs_resemble,
+        {"treatment": "storage=volume", "findings": [{"kind": "neighbours", "ratio": 1.1, "correlation": 0.8}]},
+    ),
+    Code.SPEED_CHANGED: Sentence(_speed_changed, {"host": "blade-1", **_DRIFT, "by_others": True, "cancelled": True}),
+    Code.STOPPED_EARLY: Sentence(
+        "the run stopped after round {round} of at most {last}: effects that stop a run early are a little too high "
+        "on average",
+        {"round": 12, "last": 30},
+    ),
+    Code.SURVIVORS: Sentence(
+        "{treatment}: {lost} of {of} trials have no value: what is left are survivors",
+        {"treatment": "storage=volume", "lost": 2, "of": 20},
+    ),
+    Code.WARM_UP_TOO_SHORT: Sentence(
+        "the first measured round was the slowest of {slowest} of {treatments} treatments: the warm-up was too "
+        "short; raise warmup",
+        {"slowest": 6, "treatments": 8},
+        names_place=False,
+    ),
+}
+"""The sentence of each reason."""
