@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct, field
 
 from bench_common.errors import closest_match
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, ScalarNode
@@ -18,16 +19,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Located(Generic[T]):
+class Located(Struct, Generic[T], frozen=True):
     """A value and the place where it was written."""
 
     value: T
     place: SourceLocation
 
 
-@dataclass(slots=True)
-class Diagnostics:
+class Diagnostics(Struct):
     """Collects while a tree is read. A problem that two treatments share is kept once."""
 
     deep: dict[Problem, bool] = field(default_factory=dict)

@@ -6,12 +6,14 @@ The loader checks with this table, the JSON Schema is generated from it, and a t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
+from msgspec import Struct
+
+from bench_common import defaults
+from bench_common.argument_types import MAX_SEED, MAX_SLOTS, NAME_PATTERN
+from bench_common.defaults import in_seconds
 from bench_common.engine_traits import default_engine, engine_names
-from bench_common.store_access import store_names
 from bench_common.treatment import ARRIVAL_PROCESSES, SWAP_STATES
 from bench_master.scenario.guest import COMMAND_FIELDS, STEP_FIELDS, KeysOfOwnCommand, ParamShape, ParamsOfWorkload
 from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
@@ -30,8 +32,8 @@ from bench_master.scenario.keys_run import (
     job_services,
     services_record,
 )
+from bench_master.scenario.master_part import master_parts
 from bench_master.scenario.matrix import MatrixShape
-from bench_master.scenario.objects import OBJECTS, matrix_keys, objects_record
 from bench_master.scenario.operations import OperationsShape, UntilShape
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.types import (
@@ -57,9 +59,6 @@ ORDERS: Final = ("interleaved", "blocked", "as-written")
 TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
 """The size of a trial: exactly one applies, and the innermost one wins."""
 
-JOB_KINDS: Final = ("operations", "workload", OBJECTS)
-"""What a job does: exactly one of them is given."""
-
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MAX_RATE_PER_S: Final = 1e6
 OPEN_CONCURRENCY: Final = 64
@@ -69,8 +68,7 @@ MAX_MARGIN: Final = 0.5
 _DAY_S: Final = 86400.0
 
 
-@dataclass(frozen=True)
-class ScenarioFormat:
+class ScenarioFormat(Struct, frozen=True):
     """The shapes of a scenario's parts."""
 
     scenario: Record
@@ -86,9 +84,16 @@ class ScenarioFormat:
     environment: Text
 
 
+def job_keys() -> tuple[str, ...]:
+    """Return the keys that say what a job does: exactly one of them is given."""
+    return ("operations", "workload", *master_parts())
+
+
 def scenario_format() -> ScenarioFormat:
     """Return the format with the installed engines and workloads."""
-    engine = Choice("engine", (*engine_names(), *store_names()), "; list-engines shows which are usable")
+    parts = master_parts().values()
+    names = (*engine_names(), *(name for part in parts for name in part.engines()))
+    engine = Choice("engine", names, "; list-engines shows which are usable")
     environment = Text(
         "an environment: a word of letters, digits and _ . + -",
         NAME_PATTERN,
@@ -101,8 +106,9 @@ def scenario_format() -> ScenarioFormat:
     classes = workload_classes()
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
-    objects = objects_record()
-    keys = _matrix_keys(settings, container, services) | matrix_keys(objects)
+    keys = _matrix_keys(settings, container, services)
+    for part in parts:
+        keys |= part.matrix_keys()
     matrix = MatrixShape(keys, engine, environment)
     engines = Field(
         "engines",
@@ -124,7 +130,7 @@ def scenario_format() -> ScenarioFormat:
             "the parameters of the workload",
         ),
         *COMMAND_FIELDS,
-        Field(OBJECTS, objects, "a job on an object store: the operations on its objects, and how large those are"),
+        *(Field(part.name, part.record(), part.summary) for part in parts),
         Field(
             "swap",
             Choice("state of swap", SWAP_STATES),
@@ -148,7 +154,7 @@ def scenario_format() -> ScenarioFormat:
         (*own, *(with_own if one.name == "services" else one for one in settings), engines, matrix_field),
         (
             KeysOfOwnCommand(),
-            AtMostOneOf(JOB_KINDS, required=True),
+            AtMostOneOf(job_keys(), required=True),
             RequiresKey("params", "workload"),
             AtMostOneOf(TRIAL_SIZE_KEYS),
             ParamsOfWorkload(classes),
@@ -181,13 +187,13 @@ def scenario_format() -> ScenarioFormat:
                 "smaller differences between treatments count as none",
                 "3%",
             ),
-            Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
+            Field("order", Choice("order", ORDERS), "the order of the trials", defaults.ORDER),
             Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "seed of every random choice of the run"),
             Field(
                 "settle",
                 Quantity(DURATION, minimum=0, maximum=3600),
                 "the pause after each trial, in which the host settles",
-                "0s",
+                in_seconds(defaults.SETTLE_S),
             ),
             Field(
                 "aa",
@@ -198,7 +204,7 @@ def scenario_format() -> ScenarioFormat:
                 "sampling_interval",
                 Quantity(DURATION, minimum=0.1, maximum=3600),
                 "how often to read the resources of a host",
-                "1s",
+                in_seconds(defaults.SAMPLING_INTERVAL_S),
             ),
             Field(
                 "speed_probe",
@@ -276,7 +282,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             "queue_timeout",
             Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
             "how long an arrived job waits for a slot before it is dropped",
-            "10s",
+            in_seconds(defaults.QUEUE_TIMEOUT_S),
         ),
         Field("repeats", RepeatsShape(), "trials of each treatment (n), or `{until: verdict}`", 1),
         Field(
@@ -289,7 +295,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             "timeout",
             Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
             "the time limit of one operation",
-            "60s",
+            in_seconds(defaults.TIMEOUT_S),
             carried_as="timeout_s",
         ),
         Field(

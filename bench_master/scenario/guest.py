@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import closest_match, did_you_mean
+from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
 from bench_common.thresholds import CONTAINERS, JOBS_PER_S
 from bench_common.treatment import MATCH_CHOICES, OUTPUT_STREAMS, OWN_COMMAND, MetricSource, OwnCommand, OwnService
 from bench_master.scenario.diagnostics import Diagnostics
@@ -36,7 +37,6 @@ from bench_master.scenario.types import (
 )
 from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, SourceLocation
 from workloads.metric_sources import PATH_SYNTAX, check_pattern, parse_path
-from workloads.script import COMMIT_BYTES, STATS_READINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

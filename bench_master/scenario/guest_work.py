@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
-from bench_common.object_job import Objects
-from bench_common.treatment import OWN_COMMAND, ContainerSettings, Guest, Lifecycle, Operation
+from bench_common.job_kind import Job
+from bench_common.treatment import OWN_COMMAND, ContainerSettings, Guest, Operation
 from bench_master.scenario.guest import OWN_SERVICES, PARAMS, own_command
 from bench_master.scenario.keys_container import CONTAINER_FIELDS
 from bench_master.scenario.matrix import list_values
@@ -168,18 +168,16 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
     )
 
 
-@dataclass(frozen=True)
-class JobPlan:
+class JobPlan(Struct, frozen=True):
     """What the jobs of a treatment do, in which containers, and where services run that are placed elsewhere."""
 
-    job: Lifecycle | Guest | Objects
+    job: Job
     container: ContainerSettings
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
     placement: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class GuestJob:
+class GuestJob(Struct, frozen=True):
     """A workload under an engine, as a job of the scenario requests it."""
 
     workload: type[Workload]

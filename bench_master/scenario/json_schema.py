@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_master.scenario.format import JOB_KINDS, scenario_format
+from bench_master.scenario.format import job_keys, scenario_format
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _require_test(binary: str, named: list[Mapping[str, Any]]) -> dict[str, Any]
 def _rule(rule: Any, classes: Mapping[str, type[Workload]], named: list[Mapping[str, Any]]) -> Any:
     """Return a rule of a job, extended so that a test can name the workload."""
     given = [{"required": ["workload"]}, *named]
-    kinds = [{"required": [kind]} for kind in JOB_KINDS]
+    kinds = [{"required": [kind]} for kind in job_keys()]
     if rule == {"oneOf": kinds}:
         return {"oneOf": [{"anyOf": given} if kind == given[0] else kind for kind in kinds]}
     if rule == {"dependentRequired": {"params": ["workload"]}}:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench_common.cli import NAME_PATTERN
+from bench_common.argument_types import NAME_PATTERN
 from bench_common.errors import did_you_mean
 from bench_common.thresholds import label_equals
 from bench_common.treatment import INTERVAL_S, OWN_COMMAND, OverheadSampling

@@ -5,15 +5,17 @@ A threshold is checked against what the scenario measures, since one that matche
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from bench_common import defaults
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
+from bench_common.job_rules import rules_of
 from bench_common.messages import DefineTreatment, encode
-from bench_common.object_job import Objects
 from bench_common.thresholds import JOB_SERIES, RESPONSE_SERIES, Threshold, VerdictCondition, parse_condition
-from bench_common.treatment import Guest, Lifecycle, Treatment
+from bench_common.treatment import Treatment
 from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
 from bench_master.scenario.format import scenario_format
@@ -25,8 +27,8 @@ from bench_master.scenario.keys_run import (
     find_again,
     run_again,
 )
+from bench_master.scenario.master_part import master_parts
 from bench_master.scenario.model import Scenario, UntilVerdict
-from bench_master.scenario.objects import separate_bases
 from bench_master.scenario.operations import leaves_container
 from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.published import read_published
@@ -41,7 +43,6 @@ from bench_master.scenario.yaml_tree import (
     quote_node,
     read_source,
 )
-from workloads.registry import workload
 from workloads.script import job_metrics, job_script
 
 if TYPE_CHECKING:
@@ -80,12 +81,13 @@ def unmatched_reason(
         return f"threshold '{threshold}': no treatment matches its labels"
     if isinstance(threshold, VerdictCondition):
         alone = len(treatments) == 1
-        return f"threshold '{threshold}': there is one treatment, so nothing to compare" if alone else ""
+        return f"threshold '{threshold}': there is only one treatment: add an engine or a value" if alone else ""
     if threshold.path[0] == "overhead" and not watched:
         return f"threshold '{threshold}': the scenario does not measure overhead; add 'overhead: true'"
-    if threshold.path[0] == "objects":
-        if meant and not any(isinstance(treatment.job, Objects) for treatment in meant):
-            return f"threshold '{threshold}': no treatment has jobs on objects"
+    part = master_parts().get(threshold.path[0])
+    if part is not None:
+        if meant and not any(map(part.owns, meant)):
+            return f"threshold '{threshold}': no treatment has {part.many}"
         threshold = replace(threshold, path=threshold.path[1:])
     if threshold.path[0] not in {"operations", "metrics"}:
         return ""
@@ -113,7 +115,7 @@ ADVISED_TRIALS: Final = 10
 
 def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[str]:
     """Yield a note for each thing that is likely to surprise the user."""
-    lifecycles = [(one, one.job.operations) for one in treatments if isinstance(one.job, Lifecycle)]
+    lifecycles = [(one, operations) for one in treatments if (operations := one.job.engine_operations)]
     yield from _about(
         (one for one, operations in lifecycles if leaves_container(operations)),
         "no 'remove' among the operations: the worker removes the container afterwards, untimed",
@@ -136,8 +138,7 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
 
 def caveats(treatments: Iterable[Treatment]) -> tuple[str, ...]:
     """Return the caveats of the workloads that the treatments run, with their names."""
-    names = dict.fromkeys(one.job.workload for one in treatments if isinstance(one.job, Guest))
-    return tuple(f"{name}: {caveat}" for name in names if (caveat := workload(name).caveat))
+    return tuple(dict.fromkeys(caveat for one in treatments if (caveat := rules_of(one).caveat)))
 
 
 def _about(treatments: Iterable[Treatment], text: str) -> Iterator[str]:
@@ -190,9 +191,11 @@ def parse_scenario(
         findings.note(note)
     places = [treatment.index for treatment in again]
     document = plain_data(root, findings.literals)
-    treatments, apart = separate_bases((*resolved.treatments, *run_again(again, len(resolved.treatments))))
-    for note in apart:
-        findings.note(note)
+    treatments = (*resolved.treatments, *run_again(again, len(resolved.treatments)))
+    for part in master_parts().values():
+        treatments, changes = part.settle(treatments)
+        for note in changes:
+            findings.note(note)
     return Scenario(
         name=read["name"].value,
         description=read["description"].value if "description" in read else "",
@@ -203,10 +206,12 @@ def parse_scenario(
         repeats=(*repeats, *(repeats[place] for place in places)),
         warmup=(*resolved.warmup, *(resolved.warmup[place] for place in places)),
         until_verdict=until_verdict,
-        settle_s=read["settle"].value if "settle" in read else 0.0,
-        order=read["order"].value if "order" in read else "interleaved",
+        settle_s=read["settle"].value if "settle" in read else defaults.SETTLE_S,
+        order=read["order"].value if "order" in read else defaults.ORDER,
         seed=read["seed"].value if "seed" in read else None,
-        sampling_interval_s=read["sampling_interval"].value if "sampling_interval" in read else 1.0,
+        sampling_interval_s=read["sampling_interval"].value
+        if "sampling_interval" in read
+        else defaults.SAMPLING_INTERVAL_S,
         thresholds=thresholds,
         notes=tuple(findings.notes),
         primary=(*resolved.primary, *(resolved.primary[place] for place in places)),

@@ -11,11 +11,14 @@ import itertools
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.diagnostics import Diagnostics, Located
+from bench_master.scenario.master_part import master_parts
 from bench_master.scenario.types import INVALID, Shape
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, SourceLocation, quote_node
 
@@ -37,16 +40,14 @@ Settings = dict[str, Located[Any]]
 """Values by dotted key."""
 
 
-@dataclass(frozen=True)
-class MatrixEntry:
+class MatrixEntry(Struct, frozen=True):
     """An entry of `include` or `exclude`."""
 
     settings: Settings
     place: SourceLocation
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A matrix as written: values by dotted key, entries to add and entries to drop."""
 
     dimensions: Mapping[str, tuple[Located[Any], ...]] = field(default_factory=dict)
@@ -54,8 +55,7 @@ class Matrix:
     exclude: tuple[MatrixEntry, ...] = ()
 
 
-@dataclass
-class MatrixCell:
+class MatrixCell(Struct):
     """One combination: environment, engine, and the settings from the matrix."""
 
     environment: str | None
@@ -299,8 +299,9 @@ def label_names(keys: Iterable[str]) -> dict[str, str]:
 def _short_key(key: str) -> str:
     if key.startswith("services."):
         key = f"container.{key.split('.', 2)[2]}"
-    if key.startswith("objects."):
-        return key.removeprefix("objects.").removeprefix("classes.")
+    part = master_parts().get(key.partition(".")[0])
+    if part is not None:
+        return part.short_key(key)
     for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params."):
         if key.startswith(prefix):
             return key.removeprefix(prefix)

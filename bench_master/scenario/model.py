@@ -1,12 +1,13 @@
 """A loaded scenario: complete, checked, with nothing left to decide but the order of its trials.
 
-A file of another tool is a `TranslatedScenario` before it is loaded; `bench_master.dialects` knows these tools.
+A file of another tool is a `TranslatedScenario` before it is loaded; `bench_master.scenario.dialects` finds them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,7 @@ def is_again(labels: Mapping[str, Any]) -> bool:
     return AGAIN in labels
 
 
-@dataclass(frozen=True, slots=True)
-class UntilVerdict:
+class UntilVerdict(Struct, frozen=True):
     """Trials until every comparison is settled, in place of a fixed number of them."""
 
     at_most: int
@@ -35,8 +35,7 @@ class UntilVerdict:
     """How long the run may take; None for any time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """What to run, where, how often, in which order."""
 
     name: str
@@ -76,8 +75,8 @@ class Scenario:
     """Whether to measure the host ceiling before the treatments."""
     user_count: int | None = None
     """Jobs in flight over all workers together, in another tool's file; None: the treatments' own on each worker."""
-    dialect: str = ""
-    """The tool whose file format it was written in; empty: Weighbridge's own."""
+    origin: Origin | None = None
+    """The file of another tool that it was; None: a scenario file."""
     untranslated: tuple[str, ...] = ()
     """The notes about parts of such a file that were not carried over."""
     profiles: tuple[str, ...] = ()
@@ -96,8 +95,7 @@ DEFAULT_GRACE: Final = "10s"
 """The default grace period of `stop` under every driver of bucketbench, as ``docker stop`` has it."""
 
 
-@dataclass
-class TranslatedScenario:
+class TranslatedScenario(Struct):
     """The file as a scenario's tree, with comments."""
 
     root: MappingNode
@@ -113,8 +111,7 @@ class TranslatedScenario:
             self.comments[id(node), key] = comment
 
 
-@dataclass(frozen=True)
-class DefinitionFlags:
+class DefinitionFlags(Struct, frozen=True):
     """How the command line asks for another tool's file to be read; the first four are of bucketbench's."""
 
     legacy: bool = False
@@ -133,8 +130,7 @@ class DefinitionFlags:
     """A length by ``-r``, likewise."""
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """What a translated file was."""
 
     tool: str
@@ -142,3 +138,16 @@ class Origin:
     article: str
     noun: str
     """What the tool calls its file."""
+    marks: str
+    """By which keys one tells it, for people."""
+    takes_flags: bool = False
+    """Whether `DefinitionFlags` apply to it."""
+    length_wins: bool = False
+    """Whether a length by ``-r`` takes precedence over a number of jobs by ``-o``."""
+    if_refused: str = ""
+    """What to try if no worker can run it; empty for nothing of its own."""
+
+    @property
+    def plural(self) -> str:
+        """Several of its files, as ``ssbench scenarios``."""
+        return f"{self.tool} {self.noun}s"

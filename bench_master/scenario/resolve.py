@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from bench_common.engine_traits import default_engine
-from bench_common.errors import did_you_mean
-from bench_common.object_job import Objects
-from bench_common.store_access import bucket_name, store_names
 from bench_common.thresholds import parse_primary
 from bench_common.treatment import OWN_COMMAND, ContainerSettings, Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.format import JOB_KINDS, OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
+from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat, job_keys
 from bench_master.scenario.guest import (
     COMMAND_FIELDS,
     OWN_SERVICES,
@@ -24,6 +23,7 @@ from bench_master.scenario.guest import (
 )
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
 from bench_master.scenario.keys_run import PRIMARY
+from bench_master.scenario.master_part import MasterPart, master_parts
 from bench_master.scenario.matrix import (
     MAX_TREATMENTS,
     Matrix,
@@ -35,7 +35,6 @@ from bench_master.scenario.matrix import (
     label_names,
     list_values,
 )
-from bench_master.scenario.objects import CLASSES, OBJECTS, ObjectsJob
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS, check_packing, check_pull
 from bench_master.scenario.types import INVALID, Shape
 from bench_master.scenario.yaml_tree import ScalarNode, SourceLocation
@@ -52,8 +51,7 @@ if TYPE_CHECKING:
 _WITH_A_RATE = ("arrivals", "queue_timeout")
 
 
-@dataclass(frozen=True)
-class ResolvedScenario:
+class ResolvedScenario(Struct, frozen=True):
     """The treatments of a scenario, with their trials."""
 
     treatments: tuple[Treatment, ...]
@@ -65,8 +63,7 @@ class ResolvedScenario:
     """The primary figure of each treatment."""
 
 
-@dataclass(frozen=True)
-class _InheritedJob:
+class _InheritedJob(Struct, frozen=True):
     """One entry of `jobs` (or the only job), with the settings that it inherits."""
 
     label: str | None
@@ -75,7 +72,8 @@ class _InheritedJob:
     engines: tuple[str, ...]
     matrix: Matrix
     place: SourceLocation
-    on_objects: bool = False
+    part: MasterPart | None = None
+    """That of its kind, which is then none of the kernel's."""
 
 
 class Resolver:
@@ -133,14 +131,17 @@ class Resolver:
         engines = own.get("engines") or scenario.get("engines")
         if INVALID in (name, matrix.value) or (engines is not None and not list_values(engines)):
             return None
-        if sum(kind in own for kind in JOB_KINDS) != 1 or (OBJECTS in own and own[OBJECTS].value is INVALID):
+        if sum(key in own for key in job_keys()) != 1:
+            return None
+        part = next((part for name, part in master_parts().items() if name in own), None)
+        if part is not None and part.is_broken(own):
             return None
         workload = self._workloads[name] if name is not None else None
         fields = self._format.run_fields
         settings = merge_settings(flatten(scenario, fields), flatten(own, (*fields, *self._format.job_fields)))
-        if OBJECTS in own:
-            settings |= flatten(own, (self._format.job.field(OBJECTS),))
-            self._check_objects_job(own, engines)
+        if part is not None:
+            settings |= flatten(own, (self._format.job.field(part.name),))
+            part.check_job(own, engines, self._findings)
         elif workload is None:
             settings["operations"] = own["operations"]
         else:
@@ -151,21 +152,8 @@ class Resolver:
             if "params" in own:
                 settings |= _parse_own_params(workload, own["params"])
         understood = self._parse_matrix_params(matrix.value, workload)
-        measured = list_values(engines) or (default_engine(),)
-        return _InheritedJob(label, settings, workload, measured, understood, given.place, OBJECTS in own)
-
-    def _check_objects_job(self, own: Mapping[str, Located[Any]], engines: Located[Any] | None) -> None:
-        """Report keys of a job on objects that are about containers, and the lack of a store."""
-        for key in ("container", "services", "until", "swap"):
-            if key in own:
-                message = f"'{key}' has no meaning for a job on objects, which runs no container: remove it"
-                self._findings.add(own[key].place, message, deep=True)
-        if engines is None:
-            stores = ", ".join(store_names())
-            message = (
-                f"'engines' is missing: a job on objects needs the protocol of its store, one or more of: {stores}"
-            )
-            self._findings.add(own[OBJECTS].place, message, deep=True)
+        measured = list_values(engines) or ((part and part.default_engine) or default_engine(),)
+        return _InheritedJob(label, settings, workload, measured, understood, given.place, part)
 
     def _parse_matrix_params(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
         """Return the matrix with the parameters of the workload in base units."""
@@ -195,29 +183,19 @@ class Resolver:
         self._findings.merge(found, deep=True)
         return Located(value, given.place)
 
-    def _note_buckets(self, store: str, objects: Objects | None) -> None:
-        """Say what the containers are called where S3 does not take their names."""
-        base = "" if objects is None else objects.container_base
-        if store == "s3" and bucket_name(base) != base:
-            self._findings.note(
-                f"under s3 the containers {base}_000000 ... are buckets {bucket_name(base)}-000000 ...: "
-                "S3 takes neither underscores nor capitals"
-            )
-
     def _treatment(self, index: int, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> Treatment | None:
         if not self._matrix_applies(job, cell):
             return None
         container = container_settings(settings, self._findings)
-        if not job.on_objects:
+        if job.part is None:
             self._check_operations(job, cell, settings)
         broken = any(given.value is INVALID for given in settings.values())
         if container is None or broken or INVALID in (cell.engine, cell.environment):
             return None
         work: JobPlan | None
-        if job.on_objects:
-            objects = ObjectsJob(settings, cell.engine, job.place, self._findings).build()
-            work = None if objects is None else JobPlan(objects, ContainerSettings())
-            self._note_buckets(cell.engine, objects)
+        if job.part is not None:
+            own = job.part.build(settings, cell.engine, job.place, self._findings)
+            work = None if own is None else JobPlan(own, ContainerSettings())
         elif job.workload is None:
             work = JobPlan(Lifecycle(settings["operations"].value), container)
         else:
@@ -322,15 +300,16 @@ class Resolver:
 
     def _matrix_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
         """Return whether the keys that the matrix varies, and the engine, apply to this job."""
-        if not self._engine_applies(job, cell) or not self._objects_apply(job, cell):
+        if not self._engine_applies(job, cell) or not self._own_keys_apply(job, cell):
             return False
         steps = [field.name for field in STEP_FIELDS if field.name in cell.settings]
         if steps and (job.workload is None or job.workload.name != OWN_COMMAND):
             message = f"'{steps[0]}' varies here, but this job does not run the workload {OWN_COMMAND}"
             self._findings.add(cell.settings[steps[0]].place, f"{message}; give it a matrix of its own", deep=True)
             return False
-        if (job.workload is not None or job.on_objects) and "operations" in cell.settings:
-            what = "works on objects" if job.workload is None else f"runs the workload {job.workload.name}"
+        what = "" if job.workload is None else f"runs the workload {job.workload.name}"
+        what = what if job.part is None else job.part.does
+        if what and "operations" in cell.settings:
             message = f"'operations' varies here, but this job {what}"
             self._findings.add(
                 cell.settings["operations"].place, f"{message}; give it a matrix of its own", deep=True
@@ -345,30 +324,28 @@ class Resolver:
         return len(amounts) <= 1
 
     def _engine_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
-        """Return whether the cell's engine is a store for a job on objects, and none for any other job."""
-        stores = store_names()
-        if cell.engine is INVALID or (cell.engine in stores) == job.on_objects:
+        """Return whether the cell's engine is one of the job's kind."""
+        owner = next((part for part in master_parts().values() if cell.engine in part.engines()), None)
+        if cell.engine is INVALID or owner is job.part:
             return True
-        if job.on_objects:
-            message = f"engine {cell.engine} is no object store: the stores are {', '.join(stores)}"
+        if job.part is not None:
+            message = job.part.foreign_engine(cell.engine)
         else:
-            message = f"engine {cell.engine} is an object store and runs no containers: give this job 'objects'"
+            assert owner is not None
+            message = owner.misused_engine(cell.engine)
         self._findings.add(cell.place or job.place, f"{message}, or give this job 'engines' of its own", deep=True)
         return False
 
-    def _objects_apply(self, job: _InheritedJob, cell: MatrixCell) -> bool:
-        """Return whether the keys of objects that the matrix varies are those of this job."""
-        varied = [key for key in cell.settings if key.startswith(f"{OBJECTS}.")]
-        if varied and not job.on_objects:
-            message = f"'{varied[0]}' varies here, but this job has no 'objects'; give it a matrix of its own"
-            self._findings.add(cell.settings[varied[0]].place, message, deep=True)
-            return False
-        known = {key.removeprefix(CLASSES).partition(".")[0] for key in job.settings if key.startswith(CLASSES)}
-        for key in varied:
-            name = key.removeprefix(CLASSES).partition(".")[0]
-            if key.startswith(CLASSES) and name not in known:
-                hint = did_you_mean(name, known) or f"; the classes are: {', '.join(known) or 'none'}"
-                self._findings.add(cell.settings[key].place, f"'{key}': no class '{name}'{hint}", deep=True)
+    def _own_keys_apply(self, job: _InheritedJob, cell: MatrixCell) -> bool:
+        """Return whether the keys of kinds from packages that the matrix varies are those of this job."""
+        for part in master_parts().values():
+            varied = {key: given for key, given in cell.settings.items() if key.startswith(f"{part.name}.")}
+            if varied and part is not job.part:
+                key, given = next(iter(varied.items()))
+                message = f"'{key}' varies here, but this job has no '{part.name}'; give it a matrix of its own"
+                self._findings.add(given.place, message, deep=True)
+                return False
+            if not part.check_varied(varied, job.settings, self._findings):
                 return False
         return True
 

@@ -7,10 +7,10 @@ What speaks about left-out treatments alone (a threshold, a baseline) is left ou
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.thresholds import parse_condition

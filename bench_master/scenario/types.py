@@ -15,6 +15,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from bench_common.errors import closest_match, did_you_mean
 from bench_common.units import (
     DURATION_PATTERN,
@@ -166,8 +168,7 @@ class Boolean(Shape):
         return {"type": "boolean"}
 
 
-@dataclass(frozen=True)
-class NumberKind:
+class NumberKind(Struct, frozen=True):
     """A kind of number."""
 
     noun: str
@@ -477,8 +478,7 @@ class RequiresKey(Rule):
         return {"dependentRequired": {self.name: [self.other]}}
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """A key of a mapping."""
 
     name: str

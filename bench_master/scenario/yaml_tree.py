@@ -8,12 +8,12 @@ the text does, and lets ten lines of aliases grow to gigabytes.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import yaml
+from msgspec import Struct, field
 
 from bench_common.errors import Problem, ScenarioError, UsageError, did_you_mean
 from bench_common.files import STDIN, open_regular
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
+class SourceLocation(Struct, frozen=True):
     """Where something was written."""
 
     file: str
@@ -39,8 +38,7 @@ class SourceLocation:
         return Problem(self.file, self.line, self.column, message)
 
 
-@dataclass(eq=False, slots=True)
-class ScalarNode:
+class ScalarNode(Struct, eq=False):
     """A scalar."""
 
     place: SourceLocation
@@ -54,16 +52,14 @@ class ScalarNode:
         return self.plain and self.text in {"", "~", "null"}
 
 
-@dataclass(eq=False, slots=True)
-class ListNode:
+class ListNode(Struct, eq=False):
     """A list."""
 
     place: SourceLocation
     items: list[Node] = field(default_factory=list)
 
 
-@dataclass(eq=False, slots=True)
-class MappingNode:
+class MappingNode(Struct, eq=False):
     """A mapping: values by key, and the place of each key."""
 
     place: SourceLocation
@@ -296,8 +292,7 @@ MAX_BYTES: Final = 1024**2
 _SUFFIX: Final = ".yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The text of a scenario, and its path for messages."""
 
     path: str

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
+from msgspec import Struct
+
 from bench_common.errors import InfrastructureError
-from bench_common.store_access import Access
+from bench_common.objects.access import Access
 
 Body: TypeAlias = Sequence[memoryview | bytes]
 """The content of an object, in pieces."""
@@ -36,8 +37,7 @@ class StoreUnavailable(InfrastructureError):
     """A store cannot be used: its URL, its login or its settings; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
+class StoreOptions(Struct, frozen=True):
     """What a store is opened with, beside the access."""
 
     slots: int = 1
@@ -63,8 +63,7 @@ class StoreOptions:
     """Whether each operation opens a connection of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEntry:
+class StoreEntry(Struct, frozen=True):
     """One object, or one container, of a listing."""
 
     name: str
@@ -79,8 +78,7 @@ class StoreEntry:
     """Whether it was uploaded in parts that have to be deleted with it."""
 
 
-@dataclass(slots=True)
-class StoreAnswer:
+class StoreAnswer(Struct):
     """How an operation ended. Times are nanoseconds of CLOCK_MONOTONIC."""
 
     kind: str | None

@@ -24,7 +24,7 @@ from bench_worker.stores.choice import FOR_CONTAINER, FOR_REDRAW, Cell, Chooser,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench_common.object_job import Objects
+    from bench_common.objects.job import Objects
     from bench_worker.stores.names import Names
 
 EXPIRY_MARGIN_S: Final = 5.0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench_common.object_job import Objects, Sizes
+    from bench_common.objects.job import Objects, Sizes
 
 _WORD: Final = (1 << 64) - 1
 _CELL_BITS: Final = 31

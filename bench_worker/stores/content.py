@@ -17,7 +17,7 @@ from functools import cache
 from typing import Final
 from zlib import crc32
 
-from bench_common.object_job import VerifyLevel
+from bench_common.objects.job import VerifyLevel
 
 PATTERN_BYTES: Final = 1 << 20
 _MASK: Final = PATTERN_BYTES - 1

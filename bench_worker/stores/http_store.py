@@ -10,12 +10,12 @@ from __future__ import annotations
 import html
 import re
 from abc import abstractmethod
-from dataclasses import replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import gevent
+from msgspec.structs import replace
 
 from bench_common.errors import UsageError
 from bench_common.safe_text import one_line, shorten
@@ -26,7 +26,7 @@ from bench_worker.stores.wire import Answer, Connection, Request, Wire, WireErro
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bench_common.store_access import Access
+    from bench_common.objects.access import Access
 
 USER_AGENT: Final = b"User-Agent: weighbridge\r\n"
 MAX_MESSAGE_CHARS: Final = 300

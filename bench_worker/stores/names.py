@@ -18,15 +18,16 @@ Pure: no socket and no clock.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from bench_common.records import KEEP_RUN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench_common.object_job import Objects
+    from bench_common.objects.job import Objects
 
 OWN_PREFIX: Final = "weighbridge-"
 """What the containers of a run begin with that has no base of the user's."""
@@ -39,8 +40,7 @@ _CREATED: Final = re.compile(rf".+_\d{{6,}}-p\d+(?:-(?P<run_id>{_RUN_ID}))?")
 _POPULATION: Final = re.compile(r".+_\d{6,}")
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """The names of a treatment's containers, and of the objects that one process creates in them."""
 
     run_id: str
@@ -69,8 +69,7 @@ class Names:
         return f"{size_class}_{number:06d}-p{self.process}{suffix}"
 
 
-@dataclass(frozen=True, slots=True)
-class PopulationObject:
+class PopulationObject(Struct, frozen=True):
     """One object of the population."""
 
     size_class: int

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 from gevent.event import Event
-from gevent.lock import RLock
 
-from bench_common.object_job import FIRST_BYTE, Objects
-from bench_common.records import MAX_UNCERTAINTY_NS, UNCERTAINTY_GRAIN_NS, JobReport, Outcome
-from bench_common.store_access import Access, find_access
-from bench_worker.stores.base import Store, StoreAnswer, StoreOptions, StoreSlot, StoreUnavailable
+from bench_common.objects.access import Access, find_access
+from bench_common.objects.rules import objects_job
+from bench_common.records import FIRST_BYTE, MAX_UNCERTAINTY_NS, UNCERTAINTY_GRAIN_NS, JobReport, Outcome
+from bench_worker.stores.base import Store, StoreAnswer, StoreOptions, StoreSlot
 from bench_worker.stores.catalogue import Catalogue, NoObject, StoredObject, Task
 from bench_worker.stores.choice import FOR_ENDPOINT, FOR_RANGE, draw
 from bench_worker.stores.content import DIGEST_BYTES, Checker, content_md5, content_of, is_md5
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench_common.treatment import Treatment
-    from bench_worker.stores.population import RunObjects
 
 NO_OBJECT: Final = "no-object"
 """The kind of the failure of a job for which no object is left."""
@@ -45,8 +43,7 @@ def open_treatment_store(treatment: Treatment, *, noop: bool) -> Store:
 
     Raises `StoreUnavailable` and `UsageError`.
     """
-    job = treatment.job
-    assert isinstance(job, Objects)
+    job = objects_job(treatment)
     options = StoreOptions(
         slots=treatment.concurrency,
         timeout_s=treatment.timeout_s,
@@ -76,8 +73,7 @@ class ObjectPerformer:
         slots: int,
         interruptibly: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        job = treatment.job
-        assert isinstance(job, Objects)
+        job = objects_job(treatment)
         self._job = job
         self._store = store
         self._catalogue = catalogue
@@ -228,7 +224,7 @@ class ObjectPerformer:
         duration_ns = answer.last_ns - start_ns
         report = JobReport()
         report.stamps = [start_ns, duration_ns]
-        report.object_words = (
+        report.single_words = (
             position,
             answer.first_ns - start_ns if answer.first_ns else -1,
             answer.first_uncertainty_ns,
@@ -259,31 +255,3 @@ def _failed_before(kind: str, message: str) -> JobReport:
     """Return the report of a job that tried no operation."""
     now = monotonic_ns()
     return JobReport.ended(Outcome.FAILED, (now, now), error=("worker", kind, message))
-
-
-class ObjectPerformers:
-    """The performers of a run's treatments on objects; `objects` are those of the run, None where there are none."""
-
-    def __init__(self, objects: RunObjects | None, interruptibly: Callable[[Callable[[], Any]], Any]) -> None:
-        self._objects = objects
-        self._interruptibly = interruptibly
-        self._performers: dict[int, ObjectPerformer] = {}
-        self._opening = RLock()
-
-    def run(self, treatment: Treatment, seed: int, trial: int, *, users: int) -> JobReport:
-        """Run a job of a treatment, of which `users` may run at once; the first of them waits for the store.
-
-        Raises what keeps it from being used.
-        """
-        performer = self._performers.get(treatment.index)
-        if performer is None:
-            with self._opening:
-                performer = self._performers.get(treatment.index) or self._open(treatment, users)
-                self._performers[treatment.index] = performer
-        return performer.run(seed, trial)
-
-    def _open(self, treatment: Treatment, users: int) -> ObjectPerformer:
-        if self._objects is None:
-            raise StoreUnavailable("this process has no object stores")
-        store, catalogue = self._interruptibly(self._objects[treatment.index].wait)
-        return ObjectPerformer(treatment, store, catalogue, slots=users, interruptibly=self._interruptibly)

@@ -16,15 +16,17 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import gevent
 from gevent.event import Event
+from msgspec.structs import replace
 
-from bench_common.object_job import Objects
+from bench_common.objects.job import Objects
+from bench_common.objects.rules import objects_job
 from bench_worker.stores.base import StoreUnavailable
 from bench_worker.stores.catalogue import EXPIRY_MARGIN_S, Catalogue, StoredObject
 from bench_worker.stores.choice import sizes_of
@@ -368,12 +370,13 @@ class RunObjects:
         return self._treatments[treatment]
 
     def define(self, treatment: Treatment, part: int, parts: int) -> None:
-        """Begin to fill the store of a treatment, if it has one."""
-        if not isinstance(treatment.job, Objects) or treatment.index in self._treatments:
+        """Begin to fill the store of a treatment."""
+        if treatment.index in self._treatments:
             return
+        job = objects_job(treatment)
         self._treatments[treatment.index] = objects = TreatmentObjects(
-            treatment.job,
-            Names.of(treatment.job, self._run.run_id, treatment.index, self._process),
+            job,
+            Names.of(job, self._run.run_id, treatment.index, self._process),
             partial(self._open_store, treatment),
             slots=min(treatment.concurrency, self._run.slots),
             part=part,

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 from bench_common import registered
 from bench_common.cli import check_choice
-from bench_common.store_access import STORES_GROUP, Access, store_names
+from bench_common.objects.access import STORES_GROUP, Access, store_names
 from bench_worker.stores.base import Store, StoreOptions, StoreUnavailable
 
 

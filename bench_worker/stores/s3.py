@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote_plus
 
+from bench_common.objects.access import bucket_name
 from bench_common.safe_text import one_line
-from bench_common.store_access import bucket_name
 from bench_worker.stores.base import MAX_LISTED, MIN_PART_BYTES, Body, StoreAnswer, StoreEntry, StoreUnavailable
 from bench_worker.stores.http_store import (
     CONFLICT,
@@ -32,7 +32,7 @@ from bench_worker.stores.wire import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench_common.store_access import Access
+    from bench_common.objects.access import Access
     from bench_worker.stores.base import StoreOptions
 
 DEFAULT_REGION: Final = "us-east-1"

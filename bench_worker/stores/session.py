@@ -22,8 +22,9 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from bench_common.errors import did_you_mean
+from bench_common.objects.access import Access
 from bench_common.safe_text import one_line
-from bench_common.store_access import Access, Secret
+from bench_common.secret import Secret
 from bench_worker.stores.base import StoreUnavailable
 from bench_worker.stores.wire import Answer, Request, Wire, WireError
 
@@ -368,7 +369,10 @@ def describe_lack(access: Access) -> str:
         needed = "OS_AUTH_URL, OS_USERNAME, OS_PASSWORD and OS_PROJECT_NAME"
     else:
         needed = "ST_AUTH, ST_USER and ST_KEY (-A, -U, -K), or OS_AUTH_TOKEN and OS_STORAGE_URL (-T, -S)"
-    return f"nobody to log in as{given}: set {needed}, or name a profile; a store to try with: script/store start"
+    return (
+        f"no credentials for the object store{given}: set {needed}, or name a profile; "
+        "a store to try with: script/store start"
+    )
 
 
 def _keystone_root(url: str) -> str:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
-from bench_common.store_access import NO_SECRET, Secret
+from bench_common.secret import NO_SECRET, Secret
 from bench_worker.http import quoted as quoted_part
 
 UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"

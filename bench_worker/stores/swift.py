@@ -20,7 +20,7 @@ from bench_worker.stores.session import LOGIN_TIMEOUT_S, Session
 from bench_worker.stores.wire import Answer, Request, WireError
 
 if TYPE_CHECKING:
-    from bench_common.store_access import Access
+    from bench_common.objects.access import Access
     from bench_worker.stores.base import StoreOptions
 
 SEGMENTS: Final = "+segments"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.thresholds import JOBS_PER_S
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source

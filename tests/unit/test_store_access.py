@@ -14,12 +14,14 @@ import msgspec
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from deadlines import END_S
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
-from bench_common.store_access import STORES_GROUP, Access, Secret, bucket_name, find_access, store_names
+from bench_common.objects.access import STORES_GROUP, Access, bucket_name, find_access, store_names
+from bench_common.secret import Secret
 from bench_master.options.store import StoreFlags, add_store_options
 from bench_worker.stores import registry
 from bench_worker.stores.base import StoreOptions, StoreUnavailable
@@ -369,7 +371,11 @@ def test_secrets_leave_the_list_of_processes():
         "print(Path('/proc/self/cmdline').read_bytes().split(b'\\0')[3:], sys.argv[1:])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", text, "-K", "hunter2", "after"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", text, "-K", "hunter2", "after"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=END_S,
     )
     assert done.stdout.strip() == "[b'-K', b'*******', b'after', b''] ['-K', 'hunter2', 'after']"
 

@@ -5,7 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bench_common.store_access import Access, Secret
+from bench_common.objects.access import Access
+from bench_common.secret import Secret
 from bench_worker.stores.base import MIB, StoreOptions
 from bench_worker.stores.s3 import S3Store
 from bench_worker.stores.swift import SwiftStore

@@ -1,6 +1,6 @@
 """The key ``objects``: a job on an object store. Its shapes, and the job that a cell of the matrix makes of it."""
 
-# ruff: noqa: D102  `Shape` documents what each method of a shape does
+# ruff: noqa: D102  `Shape` and `MasterPart` document what each method does
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from bench_common.errors import did_you_mean
-from bench_common.object_job import (
+from bench_common.objects.access import bucket_name, store_names
+from bench_common.objects.job import (
     CONNECTION_USES,
     ENDPOINT_CHOICES,
     MAX_OBJECT_BYTES,
@@ -24,8 +26,10 @@ from bench_common.object_job import (
     SizeClass,
     Sizes,
 )
+from bench_common.objects.rules import objects_job
 from bench_common.units import SIZE_PATTERN, format_size
 from bench_master.scenario.diagnostics import Diagnostics, Located
+from bench_master.scenario.master_part import MasterPart
 from bench_master.scenario.types import (
     DURATION,
     INVALID,
@@ -233,7 +237,11 @@ def objects_record() -> Record:
             Field(
                 "endpoints",
                 ListOf(
-                    Text("a URL such as http://10.0.0.1:8080/v1/AUTH_test, without a user", _ENDPOINT_PATTERN),
+                    Text(
+                        "a URL such as http://10.0.0.1:8080/v1/AUTH_test, without a user",
+                        _ENDPOINT_PATTERN,
+                        unquoted_types=(),
+                    ),
                     min_items=1,
                     unique=True,
                 ),
@@ -359,23 +367,62 @@ def objects_record() -> Record:
 _WEIGHT_HELP: Final = "its share of all jobs, as a weight among the classes"
 
 
-def matrix_keys(record: Record) -> dict[str, Shape]:
-    """Return the shapes of the matrix's keys of ``objects``; in that of a class, ``*`` stands for its name."""
-    keys: dict[str, Shape] = {}
-    for one in record.fields:
-        name, shape = f"{record.what}.{one.name}", one.shape
-        if isinstance(shape, MapOf):
-            assert isinstance(shape.value, Record)
-            keys |= {f"{name}.*.{inner.name}": inner.shape for inner in shape.value.fields}
-        elif isinstance(shape, Record):
-            keys |= {f"{name}.{inner.name}": inner.shape for inner in shape.fields}
-        else:
-            keys[name] = shape
-    return keys
+class ObjectKeys(MasterPart):
+    """The key ``objects``."""
+
+    name = OBJECTS
+    summary = "a job on an object store: the operations on its objects, and how large those are"
+    one = "a job on objects"
+    many = "jobs on objects"
+    does = "works on objects"
+    plan_title = "Objects"
+
+    def record(self) -> Record:
+        return objects_record()
+
+    def engines(self) -> tuple[str, ...]:
+        return store_names()
+
+    def engines_expected(self) -> str:
+        return f"the protocol of its store, one or more of: {', '.join(store_names())}"
+
+    def foreign_engine(self, engine: str) -> str:
+        return f"engine {engine} is no object store: the stores are {', '.join(store_names())}"
+
+    def misused_engine(self, engine: str) -> str:
+        return f"engine {engine} is an object store and runs no containers: give this job 'objects'"
+
+    def short_key(self, key: str) -> str:
+        return super().short_key(key).removeprefix("classes.")
+
+    def check_varied(self, varied: Settings, settings: Settings, findings: Diagnostics) -> bool:
+        known = {key.removeprefix(CLASSES).partition(".")[0] for key in settings if key.startswith(CLASSES)}
+        for key in varied:
+            name = key.removeprefix(CLASSES).partition(".")[0]
+            if key.startswith(CLASSES) and name not in known:
+                hint = did_you_mean(name, known) or f"; the classes are: {', '.join(known) or 'none'}"
+                findings.add(varied[key].place, f"'{key}': no class '{name}'{hint}", deep=True)
+                return False
+        return True
+
+    def build(self, settings: Settings, engine: str, place: SourceLocation, findings: Diagnostics) -> Objects | None:
+        job = ObjectsJob(settings, engine, place, findings).build()
+        base = "" if job is None else job.container_base
+        if engine == "s3" and bucket_name(base) != base:
+            findings.note(
+                f"under s3 the containers {base}_000000 ... are buckets {bucket_name(base)}-000000 ...: "
+                "S3 takes neither underscores nor capitals"
+            )
+        return job
+
+    def settle(self, treatments: Sequence[Treatment]) -> tuple[tuple[Treatment, ...], list[str]]:
+        return separate_bases(treatments)
+
+    def plan_lines(self, treatment: Treatment) -> tuple[str, ...]:
+        return tuple(describe_classes(objects_job(treatment)))
 
 
-@dataclass(frozen=True)
-class ObjectsJob:
+class ObjectsJob(Struct, frozen=True):
     """A job on objects as one cell of the matrix has it: on `store`; `place` is where the job is written."""
 
     settings: Settings
@@ -532,9 +579,7 @@ def separate_bases(treatments: Sequence[Treatment]) -> tuple[tuple[Treatment, ..
     seen: Counter[tuple[str, ...]] = Counter()
     found, changed = [], dict[str, list[str]]()
     for one in treatments:
-        job = one.job
-        if isinstance(job, Objects) and job.container_base:
-            base = job.container_base
+        if ObjectKeys().owns(one) and (base := (job := objects_job(one)).container_base):
             place = (one.engine, job.profile, *job.endpoints, base, job.policy)
             seen[place] += 1
             if seen[place] > 1:
@@ -548,3 +593,23 @@ def separate_bases(treatments: Sequence[Treatment]) -> tuple[tuple[Treatment, ..
         for base, own in changed.items()
     ]
     return tuple(found), notes
+
+
+def describe_classes(job: Objects) -> Iterator[str]:
+    """Yield a line for each size class: its share of the jobs, what they do, its sizes and how many there are."""
+    weights = sum(one.weight for one in job.classes)
+    for one in job.classes:
+        operations = sum(weight for _, weight in one.mix)
+        mix = ", ".join(f"{operation} {100 * weight / operations:.3g} %" for operation, weight in one.mix)
+        share = "" if len(job.classes) == 1 else f", {100 * one.weight / weights:.3g} % of the jobs"
+        yield f"{one.name}{share}: {mix}; {_sizes(one.sizes)}, {one.population:,} made before the first trial"
+
+
+def _sizes(sizes: Sizes) -> str:
+    if sizes.kind == "histogram":
+        all_sizes = [size for size, _ in sizes.buckets]
+        return f"{len(all_sizes)} sizes, {format_size(min(all_sizes))} to {format_size(max(all_sizes))}"
+    if sizes.minimum == sizes.maximum:
+        return format_size(sizes.minimum)
+    how = " (uniform in the logarithm)" if sizes.kind == "log" else ""
+    return f"{format_size(sizes.minimum)} to {format_size(sizes.maximum)}{how}"

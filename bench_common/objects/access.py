@@ -1,31 +1,31 @@
-"""How an object store is reached and by whom: the names of stores, secrets, and what a login needs.
+"""How an object store is reached and by whom: the names of stores, and what a login needs.
 
-A `Secret` never shows what it holds: not in a message, a log, an error, a file or a traceback. An `Access` is made by
-the process that uses it, by `find_access`: from a profile of ``stores.yaml``, which only its owner may read, or from
-variables of the environment, those of python-swiftclient (``ST_*``, ``OS_*``) and of AWS (``AWS_*``, with the files
-that they name). It is in no treatment and in no stats file.
+An `Access` is made by the process that uses it, by `find_access`: from a profile of ``stores.yaml``, which only its
+owner may read, or from variables of the environment, those of python-swiftclient (``ST_*``, ``OS_*``) and of AWS
+(``AWS_*``, with the files that they name). It is in no treatment and in no stats file.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common import registered
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.keys import configuration_directory, read_private
+from bench_common.secret import NO_SECRET, Secret
 
 if TYPE_CHECKING:
     import yaml
 
 STORES_GROUP: Final = "weighbridge.stores"
 """The entry points of object stores."""
-MASK: Final = "***"
-"""What is shown of a secret."""
 
 
 def store_names() -> tuple[str, ...]:
@@ -38,44 +38,7 @@ def bucket_name(container: str) -> str:
     return container.lower().replace("_", "-")
 
 
-class Secret:
-    """A password, key or token. Only `reveal` returns it; it cannot be pickled or encoded."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str = "") -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return it, for the one request that needs it."""
-        return self._value
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __repr__(self) -> str:
-        return MASK if self._value else "''"
-
-    __str__ = __repr__
-
-    def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is written nowhere")
-
-
-NO_SECRET: Final = Secret()
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """What a login to a store needs. Empty fields are unknown; a store says which ones it lacks."""
 
     store: str
@@ -130,7 +93,7 @@ class Access:
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return the secrets that it holds."""
-        values = (getattr(self, each.name) for each in fields(self))
+        values = (getattr(self, name) for name in self.__struct_fields__)
         return tuple(value for value in values if isinstance(value, Secret) and value)
 
 
@@ -332,7 +295,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def profile_keys(store: str) -> tuple[str, ...]:
     """Return the keys that a profile may have for a store."""
-    own = tuple(each.name for each in fields(Access) if each.name not in ("store", "source"))
+    own = tuple(name for name in Access.__struct_fields__ if name not in ("store", "source"))
     return _KEYS.get(store, own)
 
 

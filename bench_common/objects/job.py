@@ -10,13 +10,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from bench_common.records import MAX_COUNT, Count, Integer
+from bench_common.job_kind import TAG, Job
+from bench_common.records import FIRST_BYTE, MAX_COUNT, Count, Integer
 
 OBJECT_OPERATIONS: Final = ("create", "read", "update", "delete", "head", "list")
 """What a job may do with an object, or (`list`) with the names of a container."""
-
-FIRST_BYTE: Final = ".first"
-"""What the name of a read ends in that stands for the time to its first byte, such as ``read[tiny].first``."""
 
 MAX_OBJECT_BYTES: Final = 5 << 40
 """The largest object that a class may have: what S3 takes (5 TiB)."""
@@ -66,12 +64,15 @@ class SizeClass(Struct, frozen=True, forbid_unknown_fields=True):
     """How many objects of it exist before the first trial, over all workers."""
 
 
-class Objects(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="objects"):
+class Objects(Job, Struct, frozen=True, forbid_unknown_fields=True, tag_field=TAG, tag="objects"):
     """A job on an object store: one operation of `mix`, on one object.
 
     `Treatment.engine` is the protocol of the store (``swift``, ``s3``), `Treatment.concurrency` the number of users
     on each worker, `Treatment.timeout_s` the time limit of an operation from its first byte to its last.
     """
+
+    uses_engine = False
+    does_one_operation = True
 
     classes: tuple[SizeClass, ...]
     """The size classes, in the order of reports."""
@@ -114,6 +115,11 @@ class Objects(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
     """Whether a worker uses its `own` objects, or (reads alone) the whole `population`."""
     connections: ConnectionUse = "keep"
     """Whether a slot keeps its connection, or makes a `new` one for each job."""
+
+    @property
+    def population(self) -> int:
+        """How many objects exist before the first trial."""
+        return sum(one.population for one in self.classes)
 
     def alternatives(self) -> tuple[tuple[str, str], ...]:
         """Return operation and size class of each of the alternatives, in the order of reports: by operation."""
