@@ -1,22 +1,50 @@
 #!/usr/bin/env python3
-"""Usage: python benchmarks/house.py [--arrows]
+"""Usage: python benchmarks/house.py [--write-imports]
 
-Prints how the program is cut: modules, their sizes, the fullest folders, import cycles; with --arrows which folder
-imports which. ``tests/unit/test_house.py`` holds the limits.
+Prints how the program is cut: modules, their sizes, the fullest folders, import cycles, the modules that are long
+enough to ask whether each is still one thing, accesses to the header of a stats file that no type checks, where a job
+is asked for its kind, modules that mention a feature outside of its folders, logic that compares or rewrites the
+sentence of a reason, makers of verdicts and of the answer, and how many shapes a treatment and a run have; with
+--write-imports it writes docs/imports.rst, which folder imports which. ``tests/unit/test_structure.py`` holds
+that page and most of the figures.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("bench_common", "bench_master", "bench_worker", "weighbridge", "workloads")
+ALARM_LINES = 450
+"""A module from this length on is listed: an alarm, not a limit, for a module is one thing, long or short."""
+FEATURE_PACKAGE = "bench_features"
+PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "workloads")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What can live outside of the kernel: its own folders, and what a module has that knows of it."""
+
+    folders: tuple[str, ...]
+    mention: re.Pattern[str]
+
+
+FEATURES = {
+    "objects": Feature(
+        ("bench_common/objects", "bench_master/objects", "bench_worker/stores"),
+        re.compile(
+            r"bench_(?:common|master)\.objects\b|bench_worker\.stores\b|\b[Oo]n objects\b|\b[Oo]bject stores?\b"
+            r"|\bObjects[A-Z]\w+|\bStoreNeed\b|== \"objects\""
+        ),
+    )
+}
 
 
 @dataclass
@@ -57,7 +85,7 @@ def read_module(name: str, path: Path, root: Path, known: Mapping[str, Path]) ->
     tree = ast.parse(text)
     module = Module(name, path.parent.relative_to(root).as_posix(), len(text.splitlines()))
     at_load = {id(node) for node in nodes_at_load(tree.body)}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if "import_module" in text else statements(tree):
         for target in imported_names(node):
             ours = target if target in known else target.rpartition(".")[0]
             if ours in known:
@@ -75,10 +103,24 @@ def imported_names(node: ast.AST) -> Iterator[str]:
     """Yield the dotted names that an import statement, or a call of `import_module`, may mean."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+    elif isinstance(node, ast.Call) and called_name(node).endswith("import_module"):
         yield from (text.value for text in node.args if isinstance(text, ast.Constant))
     elif isinstance(node, ast.ImportFrom) and node.module:
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the last name of what is called, as ``import_module`` of ``importlib.import_module``."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield every statement within a node, which takes a fraction of the time that `ast.walk` does."""
+    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for child in getattr(node, part, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
 
 
 def nodes_at_load(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -128,29 +170,300 @@ def find_arrows(modules: Mapping[str, Module]) -> dict[str, set[str]]:
     return dict(arrows)
 
 
-def main(arguments: list[str]) -> int:
+def imports_page(modules: Mapping[str, Module]) -> str:
+    """Return docs/imports.rst: for each folder the folders that it imports from."""
+    lines = [
+        "=======================",
+        "Imports between folders",
+        "=======================",
+        "",
+        "``python benchmarks/house.py --write-imports`` writes this page;",
+        "`architecture <architecture.rst>`_ says which imports there may be.",
+        "",
+        ".. list-table::",
+        "   :header-rows: 1",
+        "   :widths: 30 70",
+        "",
+        "   * - folder",
+        "     - imports from",
+    ]
+    for folder, targets in sorted(find_arrows(modules).items()):
+        lines += [f"   * - ``{folder}``", f"     - {', '.join(f'``{one}``' for one in sorted(targets)) or 'nothing'}"]
+    return "\n".join(lines) + "\n"
+
+
+def feature_of(name: str) -> str:
+    """Return the feature that a dotted name belongs to; empty for the kernel."""
+    package, _, rest = name.partition(".")
+    return rest.partition(".")[0] if package == FEATURE_PACKAGE else ""
+
+
+def feature_imports_of_kernel(modules: Mapping[str, Module]) -> list[tuple[str, str]]:
+    """Return which module of the kernel imports which of a feature: there should be none."""
+    return sorted(
+        (name, target)
+        for name, module in modules.items()
+        if not name.startswith(FEATURE_PACKAGE)
+        for target in module.imports
+        if target.startswith(FEATURE_PACKAGE)
+    )
+
+
+def imports_between_features(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
+    """Return the pairs of features of which the first imports the second."""
+    pairs = {(feature_of(name), feature_of(target)) for name, module in modules.items() for target in module.imports}
+    return {(one, other) for one, other in pairs if one and other and one != other}
+
+
+def untyped_header_accesses(root: Path = ROOT) -> list[str]:
+    """Return where a stats file's header has no declared type: accesses by name, and signatures, as ``path:line``."""
+    found = []
+    for path in program_files(root):
+        text = path.read_text(encoding="utf-8")
+        if "header" in text:
+            found += [f"{path.relative_to(root)}:{line}" for line in sorted(untyped_headers(ast.parse(text)))]
+    return found
+
+
+def untyped_headers(tree: ast.Module) -> set[int]:
+    """Return the lines that declare a header as a map of `Any`, or read a key of one that is no `Header`."""
+    lines = set()
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        declared = {one.arg: one.annotation for one in arguments}
+        is_typed = "header" in declared and "Header" in annotation_text(declared["header"])
+        if is_map_of_any(declared.get("header")) or (function.name == "header" and is_map_of_any(function.returns)):
+            lines.add(function.lineno)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign):
+                # A tuple may have it in any place: the property of that name is typed.
+                names = {
+                    name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
+                }
+                sources = {part.attr for part in ast.walk(node.value) if isinstance(part, ast.Attribute)}
+                is_typed |= "header" in names and "header" in sources
+        lines |= {node.lineno for node in ast.walk(function) if reads_header_key(node) and not is_typed}
+    for node in ast.walk(tree):
+        target = (
+            getattr(node.target, "attr", getattr(node.target, "id", "")) if isinstance(node, ast.AnnAssign) else ""
+        )
+        if target.strip("_") == "header" and is_map_of_any(node.annotation):
+            lines.add(node.lineno)
+    return lines
+
+
+def annotation_text(annotation: ast.expr | None) -> str:
+    """Return an annotation as it is written; empty where there is none."""
+    return "" if annotation is None else ast.unparse(annotation)
+
+
+def is_map_of_any(annotation: ast.expr | None) -> bool:
+    """Return whether an annotation is a map whose values may be anything."""
+    text = annotation_text(annotation)
+    return any(f"{kind}[str, Any]" in text for kind in ("dict", "Mapping", "MutableMapping"))
+
+
+def reads_header_key(node: ast.AST) -> bool:
+    """Return whether an expression reads a key, given as a text, of what is called ``header``."""
+    if isinstance(node, ast.Subscript):
+        owner, key = node.value, node.slice
+    elif (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args
+    ):
+        owner, key = node.func.value, node.args[0]
+    else:
+        return False
+    is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
+    return is_text and isinstance(owner, ast.Name) and owner.id == "header"
+
+
+def questions_of_kind(root: Path = ROOT) -> list[str]:
+    """Return where a job is asked for its kind, by `isinstance` or `match`, as ``path:line``."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in program_files(root)}
+    kinds = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Job" for base in node.bases)
+    }
+    return [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call | ast.MatchClass) and asked_classes(node) & kinds
+    ]
+
+
+def asked_classes(node: ast.Call | ast.MatchClass) -> set[str]:
+    """Return the names of the classes that `isinstance` or a pattern of `match` asks for."""
+    if isinstance(node, ast.MatchClass):
+        asked: ast.expr = node.cls
+    elif called_name(node) == "isinstance" and len(node.args) > 1:
+        asked = node.args[1]
+    else:
+        return set()
+    return {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(asked)}
+
+
+def mentions(feature: Feature, root: Path = ROOT) -> list[str]:
+    """Return the modules outside of a feature's folders that mention it, by path."""
+    outside = (
+        path for path in program_files(root) if path.parent.relative_to(root).as_posix() not in feature.folders
+    )
+    return [
+        path.relative_to(root).as_posix()
+        for path in outside
+        if feature.mention.search(path.read_text(encoding="utf-8"))
+    ]
+
+
+def program_files(root: Path) -> list[Path]:
+    """Return every Python file of the program."""
+    return [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+
+
+def shapes_of(thing: str, root: Path = ROOT) -> list[str]:
+    """Return the classes and tables that declare what a thing is (``Treatment``, ``Run``), as ``path:line name``.
+
+    They are named for it, and have two fields at least that tell it from others of its kind.
+    """
+    telling = _TELLING[thing]
+    found = []
+    for path in (path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if thing in text or thing.upper() in text else ():
+            if isinstance(node, ast.ClassDef):
+                name, fields = (
+                    node.name,
+                    {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)},
+                )
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
+                name = ast.unparse(node.target)
+                fields = {text.value for text in ast.walk(node.value) if isinstance(text, ast.Constant)}
+            else:
+                continue
+            words = set(re.findall(r"[A-Z][a-z]+|[A-Z]+", name))
+            if {thing, thing.upper()} & words and len(telling & fields) > 1:
+                found.append(f"{path.relative_to(root)}:{node.lineno} {name}")
+    return found
+
+
+_TELLING: Final = {
+    "Treatment": frozenset({"title", "labels", "treatment", "engine", "figure", "definition", "key"}),
+    "Run": frozenset({"run_id", "id", "created", "began_s", "hosts", "scenario", "treatments", "header"}),
+}
+"""Fields by which a shape of each thing is known."""
+
+
+SENTENCES: Final = frozenset({"reason", "why", "no_verdict", "answer"})
+"""Attributes that are the sentence of a verdict, a refusal or a run that is left out; `text` is that of a flag."""
+VERDICT_FOLDERS: Final = tuple(
+    f"bench_master/{name}" for name in ("analysis", "archive", "figures", "reports", "verdicts", "web")
+)
+MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "makers of verdicts": ("ComparisonReport", "VerdictsReport"),
+    "makers of the answer": ("make_answer",),
+}
+"""Who makes verdicts calls one of these classes; who makes the answer defines or calls this function."""
+
+
+def sentence_comparisons(root: Path = ROOT) -> list[str]:
+    """Return where logic compares, searches or rewrites the sentence of a reason, as ``path:line``."""
+    found = []
+    for path in (path for folder in VERDICT_FOLDERS for path in sorted((root / folder).glob("*.py"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        lines = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.expr) and compares_sentence(node)}
+        found += [f"{path.relative_to(root)}:{line}" for line in sorted(lines)]
+    return found
+
+
+def compares_sentence(node: ast.expr) -> bool:
+    """Return whether an expression compares the sentence of a reason with a text, or changes a part of it.
+
+    A verdict's own `reason` is a `Reason` there, whose code is compared: ``verdict.reason.code is Code.NOOP``.
+    """
+    if isinstance(node, ast.Compare):
+        texts = not any(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
+        return texts and any(is_sentence(side) for side in (node.left, *node.comparators))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _TEXT_LOGIC and is_sentence(node.func.value)
+    return False
+
+
+_TEXT_LOGIC: Final = frozenset(
+    {"replace", "startswith", "endswith", "find", "index", "split", "partition", "removeprefix", "removesuffix"}
+)
+
+
+def is_sentence(node: ast.expr) -> bool:
+    """Return whether an expression is the sentence of a reason, or of a flag."""
+    if not isinstance(node, ast.Attribute):
+        return isinstance(node, ast.Call) and called_name(node) == "sentence"
+    owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
+    return node.attr in SENTENCES or (node.attr == "text" and owner in ("flag", "note", "warning"))
+
+
+def makers(names: tuple[str, ...], root: Path = ROOT) -> dict[str, set[str]]:
+    """Return, for each of the names, the modules that call it."""
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for path in sorted((root / "bench_master").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if any(f"{name}(" in text for name in names) else ():
+            if isinstance(node, ast.Call) and called_name(node) in found:
+                found[called_name(node)].add(dotted(path.relative_to(root)))
+    return found
+
+
+def long_modules(modules: Mapping[str, Module]) -> list[Module]:
+    """Return the modules of `ALARM_LINES` lines and more, the longest first."""
+    found = [module for module in modules.values() if module.lines >= ALARM_LINES]
+    return sorted(found, key=lambda module: (-module.lines, module.name))
+
+
+def print_places(what: str, places: list[str], meaning: str = "") -> None:
+    """Print how many places there are, and each of them."""
+    print(f"{what:<15} {len(places)}{meaning}")
+    for place in places:
+        print(f"  {place}")
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
     """Print the figures."""
     if {"-h", "--help"} & set(arguments):
         print(__doc__)
         return 0
-    modules = read_modules()
+    modules = read_modules(root)
     sizes = sorted(module.lines for module in modules.values())
     folders = Counter(module.folder for module in modules.values())
     print(f"modules         {len(modules)}")
     print(f"lines           {sum(sizes)}")
     print(f"lines, median   {statistics.median(sizes):g}")
     print(f"lines, mean     {statistics.fmean(sizes):.0f}")
-    for module in sorted(modules.values(), key=lambda module: -module.lines)[:5]:
-        print(f"largest         {module.lines} {module.name}")
     for folder, count in folders.most_common(3):
         print(f"fullest folder  {count} {folder}")
     cycles = find_cycles(modules)
     print(f"import cycles   {len(cycles)}")
     for cycle in cycles:
         print(f"  {' <-> '.join(cycle)}")
-    if "--arrows" in arguments:
-        for folder, targets in sorted(find_arrows(modules).items()):
-            print(f"{folder}: {', '.join(sorted(targets))}")
+    alarms = long_modules(modules)
+    print(f"long modules    {len(alarms)} of {ALARM_LINES} lines and more: is each one thing?")
+    for module in alarms:
+        print(f"long            {module.lines} {module.name}")
+    print_places("untyped header", untyped_header_accesses())
+    inward = [f"{name} -> {target}" for name, target in feature_imports_of_kernel(modules)]
+    print_places("kernel imports", inward, " of a feature")
+    for one, other in sorted(imports_between_features(modules)):
+        print(f"feature imports {one} -> {other}")
+    print_places("isinstance", questions_of_kind(), " of a job's kind")
+    for name, feature in FEATURES.items():
+        print_places(name, mentions(feature), " modules outside mention the feature")
+    print_places("text compared", sentence_comparisons(root))
+    for what, names in MAKERS.items():
+        print(f"{what}: {', '.join(f'{len(who)} of {name}' for name, who in makers(names, root).items())}")
+    for thing in _TELLING:
+        print_places(f"{thing.lower()} shapes", shapes_of(thing, root))
+    if "--write-imports" in arguments:
+        (root / "docs" / "imports.rst").write_text(imports_page(modules), encoding="utf-8")
     return 0
 
 

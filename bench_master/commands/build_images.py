@@ -7,21 +7,21 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+
 from bench_common.errors import ExitCode, UsageError
 from bench_common.safe_text import flat_line
-from bench_master.waiting import saying
+from bench_master.progress_message import progress_message
 from bench_master.worker_query import query_worker
 
 _LIMIT_S: Final = 3600.0
 """Enough for a few images from a slow mirror; every step has its own, shorter limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `build-images`."""
 
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ def _contexts(names: Iterable[str]) -> Iterator[list[str]]:
         yield []
         return
     with tempfile.TemporaryDirectory(prefix="weighbridge-image-") as folder:
-        with saying("packing this installation"):
+        with progress_message("packing this installation"):
             write_context(Path(folder))
         yield [f"--image-context={IMAGE}={folder}"]
 

@@ -7,13 +7,15 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.cli import InvalidValue, tell
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue
 from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.safe_text import flat_line
+from bench_common.streams import tell
 from bench_master.formatting import format_span
 from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
 from bench_master.worker_query import query_worker
@@ -26,8 +28,7 @@ _SHOWN: Final = 10
 _RUN_ID: Final = re.compile(rf"(?:{KEEP_RUN_PREFIX})?[0-9a-f]{{12}}")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `cleanup-containers`."""
 
     dry_run: bool

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
 from typing import Final, Literal
 
-from bench_common.cli import file_name, tell
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, UsageError
-from bench_master.analysis.between import choose_runs, compare_runs
+from bench_common.streams import tell
+from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.analysis.run_summary import read_paths
@@ -21,9 +24,10 @@ from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import DEFAULT_WIDTH, page_of
 from bench_master.options.report import add_schema_option
 from bench_master.options.verdict import FAILURES, GATES_EPILOG, add_gate_options, baseline_labels, margin
+from bench_master.progress_message import note, progress_message
 from bench_master.reports.comparison import WRITERS, answer_lines, write_text
-from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions, text_output
-from bench_master.waiting import note, saying
+from bench_master.terminal import text_output
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 
 EPILOG = f"""\
 The last one is the new run, those before it are the earlier ones; a folder stands for all stats files in it.
@@ -46,8 +50,7 @@ PROGRESS_INTERVAL_S: Final = 2.0
 """How often a long reading says how far it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `compare`."""
 
     runs: tuple[Path, ...]
@@ -130,21 +133,22 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
         require_verdict=options.require_verdict,
     )
     progress = _progress(quiet=options.quiet)
-    with saying("reading the runs"):
+    with progress_message("reading the runs"):
         fresh, unreadable = read_paths(new, options.failures, progress)
         past, more = read_paths(earlier, options.failures, progress)
     fresh, past = ([replace(one, file=names.get(one.file, one.file)) for one in runs] for runs in (fresh, past))
     sides = choose_runs(past, fresh, [*unreadable, *more], verdicts_options)
     gates = requested_gates(verdicts_options, ())
     check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
-    with saying("comparing the runs"):
+    with progress_message("comparing the runs"):
         verdicts = with_gates(compare_runs(sides, anchor=options.anchor), gates)
     _write(verdicts, options)
     for line in unpassed_gates(verdicts.gates):
         tell(f"bench-master: {line}")
     for run_ in fresh:
         if run_.exit_code != ExitCode.OK:
-            tell(f"bench-master: {run_.file}: {run_.shortfall or run_.problem or 'the run is incomplete'}")
+            problem = "the run is incomplete" if run_.problem is None else run_.problem.sentence()
+            tell(f"bench-master: {run_.file}: {run_.shortfall or problem}")
     return int(ExitCode.gravest([*(run_.exit_code for run_ in fresh), verdicts.exit_code]))
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from bench_common.engine_traits import engine_names
 from bench_master.commands.man_page import all_sub_commands
@@ -38,8 +39,7 @@ _ENGINES: Final = ("weigh", "ENGINE")
 """The argument that names engines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `completion`."""
 
     shell: str

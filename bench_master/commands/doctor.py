@@ -8,20 +8,20 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common.cli import check_choice
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import ExitCode, InfrastructureError
-from bench_common.object_job import Objects
-from bench_common.requirements import DoctorNeeds, StoreNeed, requirements_for_worker, stores_for_worker
+from bench_common.job_rules import rules_of
+from bench_common.objects.access import store_names
+from bench_common.objects.job import Objects
+from bench_common.requirements import DoctorNeeds, KindNeed, kinds_for_worker, requirements_for_worker
 from bench_common.safe_text import flat_line, shorten
-from bench_common.store_access import store_names
-from bench_common.treatment import Guest
-from bench_master.dialects import load_scenario_or_definition
 from bench_master.fleet.fleet import Difference, Fleet, FleetHostReport, differences
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.progress import FleetProgress, report_new_host_keys
@@ -35,9 +35,10 @@ from bench_master.options.fleet import (
 from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
 from bench_master.plan import needed_disk_bytes
 from bench_master.run.endpoints import Ports
-from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions, text_output
+from bench_master.scenario.dialects import load_scenario_or_definition
+from bench_master.terminal import text_output
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.worker_query import query_worker
-from workloads.registry import workload_of
 
 QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
 SEVERE_LEVELS: Final = ("problem", "warning")
@@ -45,8 +46,7 @@ MAX_FIELD: Final = 160
 """How much of a value is printed, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioNeeds:
+class ScenarioNeeds(Struct, frozen=True):
     """What the treatments of a scenario need on the hosts that run them."""
 
     name: str
@@ -55,9 +55,9 @@ class ScenarioNeeds:
     """The engines of its treatments."""
     programs: frozenset[str]
     """The programs of its native jobs and their services, as they must be on PATH."""
-    stores: tuple[StoreNeed, ...] = ()
-    """The object stores of its jobs."""
-    on_host: DoctorNeeds = DoctorNeeds([], 0)  # noqa: RUF009  it is frozen
+    kinds: tuple[KindNeed, ...] = ()
+    """What kinds of jobs from packages need, such as stores."""
+    on_host: DoctorNeeds = DoctorNeeds([], 0)
     """What its containers need of their engines, and its jobs of the disk."""
 
     @property
@@ -73,15 +73,16 @@ def scenario_needs(file: str | None) -> ScenarioNeeds | None:
     scenario = load_scenario_or_definition(file)
     programs: set[str] = set()
     for treatment in scenario.treatments:
-        if isinstance(treatment.job, Guest) and engine_traits(treatment.engine).runs_on_host:
-            its = workload_of(treatment.job)
-            programs |= {its.binary, *(service.binary for service in its.services)}
-    engines = frozenset(one.engine for one in scenario.treatments if not isinstance(one.job, Objects))
-    stores = {need: None for one in scenario.treatments for need in stores_for_worker([one], one.environment or "")}
+        if engine_traits(treatment.engine).runs_on_host:
+            programs |= {*rules_of(treatment).host_programs().values()}
+    engines = frozenset(one.engine for one in scenario.treatments if one.job.uses_engine)
+    kinds = list[KindNeed]()
+    for one in scenario.treatments:
+        kinds += [need for need in kinds_for_worker([one], one.environment or "") if need not in kinds]
     environments = dict.fromkeys(treatment.environment or "" for treatment in scenario.treatments)
     required = [need for place in environments for need in requirements_for_worker(scenario.treatments, place)]
     on_host = DoctorNeeds(list(dict.fromkeys(required)), needed_disk_bytes(scenario))
-    return ScenarioNeeds(scenario.name, engines, frozenset(programs - {""}), tuple(stores), on_host)
+    return ScenarioNeeds(scenario.name, engines, frozenset(programs - {""}), tuple(kinds), on_host)
 
 
 def needed_findings(
@@ -212,8 +213,7 @@ LEVEL_WIDTH: Final = 8
 CHECK_WIDTH: Final = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `doctor`."""
 
     fleet: InventoryOptions
@@ -294,10 +294,14 @@ def run(options: Options) -> int:
 
 def _store_flags(options: Options, needs: ScenarioNeeds | None) -> list[str]:
     """Return the flags of the query for the stores that are named, and those of the scenario."""
-    wanted = list(needs.stores) if needs is not None else []
+    wanted = list(needs.kinds) if needs is not None else []
     for text in options.stores:
         store, _, profile = text.partition(":")
-        wanted.append(StoreNeed(check_choice(store, store_names(), what="store"), profile))
+        wanted.append(
+            KindNeed(
+                check_choice(store, store_names(), what="store"), msgspec.to_builtins(Objects((), profile=profile))
+            )
+        )
     return [word for need in wanted for word in ("--doctor-store", msgspec.json.encode(need).decode())]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from bench_common.cli import file_name, tell
+from msgspec import Struct
+
+from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, InfrastructureError
+from bench_common.streams import tell
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.progress import FleetProgress, report_new_host_keys
 from bench_master.options.fleet import (
@@ -21,8 +23,7 @@ from bench_master.options.fleet import (
 DEFAULT_DIRECTORY = Path("weighbridge-logs")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `fetch-logs`."""
 
     fleet: InventoryOptions

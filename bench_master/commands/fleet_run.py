@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
-from bench_common.cli import tell
+from msgspec.structs import replace
+
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
+from bench_common.streams import tell
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet import FleetWorkers
 from bench_master.fleet.fleet import Fleet, started_workers
@@ -91,7 +92,7 @@ def _check_outcomes(outcomes: list[WorkerOutcome], *, require_all: bool) -> None
     for outcome in failed:
         tell(f"bench-master: {outcome.host}: {outcome.detail}")
     if any(outcome.state == IN_USE for outcome in failed):
-        raise InfrastructureError("workers of the inventory work for somebody else; nothing of theirs was touched")
+        raise InfrastructureError("workers on these hosts serve another master; they were left running")
     if require_all:
         raise InfrastructureError("not every host could start its workers (--require-all)")
     if len(failed) == len(outcomes):

@@ -10,15 +10,16 @@ import argparse
 import json
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bench_common.cli import tell
+from msgspec import Struct
+
 from bench_common.engine_traits import baseline_engine, default_engine, engine_names, engine_traits
 from bench_common.errors import ExitCode, InfrastructureError, UsageError, did_you_mean
 from bench_common.files import write_new
 from bench_common.safe_text import one_line
+from bench_common.streams import tell
 from bench_master.commands.list_workloads import format_default
 from bench_master.scenario.load import ADVISED_TRIALS, FEWEST_TRIALS, parse_scenario
 from bench_master.scenario.yaml_tree import Source
@@ -39,8 +40,7 @@ MOST_TRIALS: Final = 10_000
 _IMAGE: Final = "weighbridge/base"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `init`."""
 
     file: str

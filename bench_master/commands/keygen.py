@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench_common.cli import tell
+from msgspec import Struct
+
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.keys import (
     ALLOW_LIST_FILE,
@@ -21,6 +21,7 @@ from bench_common.keys import (
     validate_name,
     worker_file,
 )
+from bench_common.streams import tell
 
 EPILOG: Final = """\
 The first call makes the master's key. Each --worker gets its own key file, which you move to that host, and a line
@@ -32,8 +33,7 @@ in the allow-list. No key is ever overwritten: a worker that is already on the l
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `keygen`."""
 
     dir: Path | None

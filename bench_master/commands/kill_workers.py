@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
 
-from bench_common.cli import tell
+from msgspec import Struct
+from msgspec.structs import replace
+
 from bench_common.errors import ExitCode, UsageError
+from bench_common.streams import tell
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.progress import FleetProgress, exit_code_for, print_outcomes, report_new_host_keys
 from bench_master.formatting import tab_separated
@@ -20,7 +22,7 @@ from bench_master.options.fleet import (
     open_discovery,
     selected_inventory,
 )
-from bench_master.waiting import saying
+from bench_master.progress_message import progress_message
 
 EPILOG = """\
 With -i it connects to each host and stops the workers that start-workers started there: a worker that does not
@@ -31,8 +33,7 @@ exit.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `kill-workers`."""
 
     fleet: InventoryOptions
@@ -60,7 +61,7 @@ def run(options: Options) -> int:
     if options.purge or options.fleet.only:
         raise UsageError(f"{'--purge' if options.purge else '--only'} needs an inventory: give -i HOSTS.yaml")
     with open_discovery(options.discovery, fleet=False) as discovery:
-        with saying(f"listening for {options.discovery.wait:g} s"):
+        with progress_message(f"listening for {options.discovery.wait:g} s"):
             present = discovery.gather(options.discovery.wait)
         discovery.send_home()
     for worker in present:

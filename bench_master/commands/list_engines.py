@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
+
+from msgspec import Struct
 
 from bench_common.safe_text import flat_line, one_line
 from bench_master.formatting import page_width, tab_separated
@@ -21,8 +22,7 @@ _BYTES = "_bytes"
 """The suffix of a setting's name that its key in a scenario lacks, because the key takes units."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `list-engines`."""
 
     format: str | None

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from bench_common.errors import UsageError
+from bench_common.objects.rules import DEFAULT_OBJECT_S
 from bench_common.units import format_duration
 from bench_master.formatting import choose_format, format_span, plural, tab_separated, wrap_last_column
-from bench_master.plan import DEFAULT_OBJECT_S, estimate_seconds, make_plan, needed_disk_bytes
+from bench_master.plan import estimate_seconds, make_plan, needed_disk_bytes
+from bench_master.progress_message import progress_message
 from bench_master.scenario import builtin_scenarios, load_scenario
 from bench_master.scenario.keys_run import SCALE
-from bench_master.waiting import saying
 
 if TYPE_CHECKING:
     from bench_master.scenario import Scenario
@@ -34,16 +37,14 @@ Times are rough and for one worker; an operation on an object counts as
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `list-scenarios`."""
 
     format: str | None
     """How to print it; None: a table on a terminal, else tab-separated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """What a scenario is and takes; None where it cannot be known."""
 
     scenario: str
@@ -74,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options) -> int:
     """Print the ready-made scenarios."""
-    with saying("reading the ready-made scenarios"):
+    with progress_message("reading the ready-made scenarios"):
         rows = [_row(name) for name in builtin_scenarios()]
     chosen = choose_format(options.format)
     if chosen == "json":

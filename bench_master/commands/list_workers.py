@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_common.cli import file_name, tell
+from msgspec import Struct
+
+from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode
+from bench_common.streams import tell
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
 from bench_master.formatting import align_table, plural, tab_separated
@@ -21,8 +23,8 @@ from bench_master.options.fleet import (
     add_discovery_options,
     open_discovery,
 )
+from bench_master.progress_message import progress_message
 from bench_master.run.discovery import DiscoveredWorker
-from bench_master.waiting import saying
 
 EPILOG = """\
 Listens on the ports of a run, so it does not work during one. CLOCK is the offset of the worker's monotonic clock
@@ -35,8 +37,7 @@ Exit codes: 0 all workers of the inventory connected (or no inventory given), 3 
 TITLES = ("WORKER", "HOST", "ENVIRONMENT", "SLOTS", "VERSION", "LOAD", "CLOCK", "HEARD", "ENGINES")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
+class WorkerRow(Struct, frozen=True):
     """One row of the table; for a worker that did not connect it holds what the inventory says."""
 
     worker: str
@@ -81,8 +82,7 @@ class WorkerRow:
         return document
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `list-workers`."""
 
     fleet: InventoryOptions
@@ -121,7 +121,7 @@ def run(options: Options) -> int:
         hosts = load_inventory(options.fleet.inventory).select(options.fleet.only).hosts
     with (
         open_discovery(options.discovery, fleet=options.fleet.inventory is not None, asks=True) as discovery,
-        saying(f"listening for {options.discovery.wait:g} s"),
+        progress_message(f"listening for {options.discovery.wait:g} s"),
     ):
         present = discovery.gather(options.discovery.wait)
     rows = build_rows(present, hosts, _local_boot_id())

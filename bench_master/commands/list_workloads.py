@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from bench_common.units import format_duration, format_size
 from bench_master.formatting import choose_format, tab_separated, wrap_last_column
@@ -23,8 +25,7 @@ PARAMETER_COLUMNS = ("PARAMETER", "TYPE", "DEFAULT", "DESCRIPTION")
 METRIC_COLUMNS = ("METRIC", "UNIT", "BETTER", "DESCRIPTION")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `list-workloads`."""
 
     workload: str | None

@@ -6,16 +6,17 @@ import argparse
 import csv
 import io
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
 import numpy as np
+from msgspec import Struct
 
-from bench_common.cli import escape_output, file_name, tell
+from bench_common.argument_types import file_name
 from bench_common.errors import UsageError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, has_times
+from bench_common.streams import escape_output, tell
 from bench_master.analysis.report_schema import report_schema
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.formatting import plural
@@ -30,10 +31,10 @@ from bench_master.options.report import (
     write_report_file,
 )
 from bench_master.options.verdict import GATES_EPILOG, add_verdict_options
-from bench_master.reports import ReportSource, report_named
+from bench_master.progress_message import progress_message
+from bench_master.reports import ReportSource, parts_of, report_named
 from bench_master.reports.ssbench import FORMATS as SSBENCH_FORMATS
-from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions
-from bench_master.waiting import saying
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 
 EPILOG = f"""\
 The text report is one page: -v shows all of it, -q only the verdicts, one on each line.
@@ -46,8 +47,7 @@ it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `report-scenario`."""
 
     stats_file: Path
@@ -111,12 +111,17 @@ def run(options: Options) -> int:
         if any(path.resolve() == options.report_file.resolve() for _, path in files):
             raise UsageError(f"{options.report_file}: two reports go to this file; name two files")
         check_writable_report(report, options.report_file, options.stats_file)
-    with saying(f"reading {options.stats_file}"):
+    with progress_message(f"reading {options.stats_file}"):
         stats = StatsFile(options.stats_file)
         # Without a header there is no report, and the file to write stays as it is.
         _ = stats.header
     source = ReportSource(
-        stats, options.report.pctile, options.verdicts, options.report.detail, options.report.choice
+        stats,
+        options.report.pctile,
+        options.verdicts,
+        options.report.detail,
+        options.report.choice,
+        parts_of([options.report.format, *(name for name, _ in options.report.files)]),
     )
     if not has_times(source.stats.header):
         needs_times = any(each.needs_times for each in (report, *(each for each, _ in files)))
@@ -166,7 +171,7 @@ def _create_file(path: Path) -> TextIO:
 
 def _write_rates(source: ReportSource, path: Path, *, as_ssbench: bool) -> None:
     text = io.StringIO()
-    with saying("counting the jobs of each second"):
+    with progress_message("counting the jobs of each second"):
         if as_ssbench:
             outside = write_ssbench_rates(source, text)
         else:
@@ -186,7 +191,8 @@ def write_ssbench_rates(source: ReportSource, out: TextIO) -> int:
     clock = stats.header.get("clock") or {}
     unix_ns = int(clock.get("unix_ns", 0)) - stats.began_ns
     seconds: Counter[int] = Counter()
-    for rows in stats.iter_jobs():
+    for block in source.run.blocks({"jobs"}):
+        rows = block.body
         at = (rows["end_ns"][rows["outcome"] == Outcome.DONE] + unix_ns) // SECOND_NS
         seconds.update(Counter(at.tolist()))
     out.write('"Seconds Since Start","Requests Completed"\n')
@@ -212,7 +218,8 @@ def write_rate_histogram(source: ReportSource, out: TextIO, *, delimiter: str = 
     began_ns = stats.began_ns
     seconds: dict[Outcome, Counter[int]] = {outcome: Counter() for outcome in Outcome}
     outside = 0
-    for rows in stats.iter_jobs():
+    for block in source.run.blocks({"jobs"}):
+        rows = block.body
         at = (rows["end_ns"] - began_ns) // SECOND_NS
         inside = (at >= 0) & (at < LONGEST_S)
         outside += int((~inside).sum())

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import secrets
@@ -17,30 +16,30 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, fields, replace
 
-from bench_common.cli import CONTROL_PORT, tell
+from bench_common.argument_types import CONTROL_PORT
 from bench_common.clock import clock_id
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.keys import KeyPair
-from bench_common.object_job import Objects
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
+from bench_common.secret import Secret
 from bench_common.stats.reader import StatsFile, StatsWriter
-from bench_common.store_access import Secret
+from bench_common.streams import tell
 from bench_master.analysis.document import build_document
-from bench_master.analysis.looks import take_look
+from bench_master.analysis.early_stopping import take_look
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
-from bench_master.coordinator.messages import StoppingRule
-from bench_master.dialects import load_scenario_or_definition
+from bench_master.coordinator.policy import StoppingRule
 from bench_master.fleet import FleetWorkers
 from bench_master.formatting import plural
 from bench_master.options.load import LoadOptions
 from bench_master.options.run import RunOptions, TimeoutOptions
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress import choose_view
+from bench_master.progress_message import progress_message
 from bench_master.run.dispatcher import Dispatcher, RunSettings
 from bench_master.run.endpoints import Endpoints, describe_master
 from bench_master.run.hosts import WorkerHosts
@@ -56,10 +55,10 @@ from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
 from bench_master.scenario import Scenario
+from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.load import caveats, parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_master.verdicts.stopping import Look
-from bench_master.waiting import saying
 from workloads.script import job_limit_s
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class PlanRunner:
         self._scenario = scenario
         self._plan = plan
         # A no-op run measures the harness, not a host.
-        self._policy = dataclasses.replace(policy, speed_probe=scenario.speed_probe and not options.load.noop)
+        self._policy = replace(policy, speed_probe=scenario.speed_probe and not options.load.noop)
         self._options = options
         self._slots = slots
         self._stats = stats
@@ -178,7 +177,7 @@ class PlanRunner:
                 install_signal_handlers(session)
                 result = session.run()
                 if profiles is not None and result.stats is not None:
-                    with saying("writing the profiles"):
+                    with progress_message("writing the profiles"):
                         result.profiles = profiles.finish()
                 return result
             finally:
@@ -193,7 +192,7 @@ class PlanRunner:
         return Coordinator(
             treatments,
             [trial for trial in plan.trials if trial.index not in state.finished_trials],
-            dataclasses.replace(self._policy, settle_s=self._scenario.settle_s, stopping=self._stopping(state)),
+            replace(self._policy, settle_s=self._scenario.settle_s, stopping=self._stopping(state)),
             job_limit_s=job_limit_s,
             first_epoch=secrets.randbits(31) << 16,
             seed=plan.seed,
@@ -221,7 +220,7 @@ class PlanRunner:
         """Judge the comparisons by a stats file that is being written, as its report would; or return why not."""
         try:
             file = StatsFile(stats)
-            verdicts = build_document(file, options=dataclasses.replace(self._options.verdicts, look=rounds)).verdicts
+            verdicts = build_document(file, options=replace(self._options.verdicts, look=rounds)).verdicts
             return take_look(verdicts, file.header, rounds)
         except WeighbridgeError as error:
             return str(error)
@@ -231,7 +230,7 @@ class PlanRunner:
             return f"{type(error).__name__}: {error}"
 
     def _store_variables(self, endpoints: Endpoints) -> dict[str, Secret]:
-        """Return what the command line says of object stores, for workers that this process does not start.
+        """Return what the command line says of credentials, for workers that this process does not start.
 
         Raises `UsageError` where others could read it on its way.
         """
@@ -323,8 +322,8 @@ class PlanRunner:
         )
 
     def _engines(self) -> set[str]:
-        """Return the engines of the plan; object stores are none."""
-        return {one.engine for one in self._plan.treatments if not isinstance(one.job, Objects)}
+        """Return the engines of the plan, which not every job has."""
+        return {one.engine for one in self._plan.treatments if one.job.uses_engine}
 
     def _environment(self) -> str:
         """Return the environment of the workers of this machine: the one that is named, or the plan's only one."""
@@ -380,7 +379,7 @@ def stored_options(options: RunOptions) -> dict[str, Any]:
     workers["local_workers"] = options.local_workers
     earlier = options.rerun_baseline
     rerun = {RERUN_BASELINE: str(earlier.resolve())} if earlier is not None else {}
-    return dataclasses.asdict(options.load) | dataclasses.asdict(options.timeouts) | workers | rerun
+    return asdict(options.load) | asdict(options.timeouts) | workers | rerun
 
 
 def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
@@ -396,30 +395,28 @@ def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
         raise UsageError(f"--stats-file {saved}: a resumed run continues in {path}: leave it out")
     workers = options.workers
     if workers.local_workers is None and workers.expect is None:
-        workers = dataclasses.replace(
-            workers, local_workers=stored.get("local_workers") or 0, expect=stored.get("expect")
-        )
+        workers = replace(workers, local_workers=stored.get("local_workers") or 0, expect=stored.get("expect"))
     if workers.environment is None:
-        workers = dataclasses.replace(workers, environment=stored.get("environment"))
+        workers = replace(workers, environment=stored.get("environment"))
     earlier = Path(stored[RERUN_BASELINE]) if RERUN_BASELINE in stored else None
     if options.rerun_baseline is not None and (earlier is None or options.rerun_baseline.resolve() != earlier):
         raise UsageError(f"--rerun-baseline: {path} started with another value and continues with it: leave it out")
-    definition = dataclasses.replace(options.definition, overhead=load.overhead)
-    restored = dataclasses.replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
-    return dataclasses.replace(restored, rerun_baseline=earlier)
+    definition = replace(options.definition, overhead=load.overhead)
+    restored = replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
+    return replace(restored, rerun_baseline=earlier)
 
 
 def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group:
     """Return a group with the values in `stored`; raise `UsageError` for a given value that differs."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(group):
+    for field in fields(group):
         value = stored.get(field.name, field.default)
         # A stats file has lists for tuples.
         values[field.name] = value = tuple(value) if isinstance(value, list) else value
         if getattr(group, field.name) not in (field.default, value):
             flag = "--only" if field.name == "only_labels" else "--" + field.name.replace("_", "-")
             raise UsageError(f"{flag}: {path} started with another value and continues with it: leave it out")
-    return dataclasses.replace(group, **values)
+    return replace(group, **values)
 
 
 def resumed_scenario(options: RunOptions, past: ResumableRun) -> Scenario:

@@ -8,15 +8,15 @@ import shlex
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gevent
 import msgspec
+from msgspec.structs import replace
 
-from bench_common.cli import MAX_SLOTS, error_lines, tell, tell_quoted
+from bench_common.argument_types import MAX_SLOTS
 from bench_common.errors import (
     ExitCode,
     InfrastructureError,
@@ -25,40 +25,45 @@ from bench_common.errors import (
     WeighbridgeError,
     did_you_mean,
 )
+from bench_common.guard import error_lines
 from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
+from bench_common.streams import tell, tell_quoted
 from bench_common.treatment import Treatment
 from bench_common.units import format_duration
+from bench_master.analysis.parameters import as_stored, parameter_differences
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.commands.run_plan import PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
-from bench_master.dialects import BUCKETBENCH, load_scenario_or_definition
 from bench_master.fleet import FleetWorkers
 from bench_master.formatting import plural
 from bench_master.options.fleet import InventoryOptions, parse_duration_option, selected_inventory
-from bench_master.options.load import SSBENCH, LoadOptions, apply_load_options, choose_seed, settle_load_options
+from bench_master.options.load import LoadOptions, apply_load_options, choose_seed, is_timed, settle_load_options
 from bench_master.options.report import check_figure, load_reports, print_report, write_report_file
 from bench_master.options.run import DEFAULT_DIRECTORY, OutputOptions, RunOptions, add_run_options
 from bench_master.options.verdict import GATES_EPILOG, apply_verdict_options
 from bench_master.plan import Plan, make_plan
 from bench_master.plan_text import ExpectedWorker, named_environments, render_plan
-from bench_master.reports import ReportSource, report_named
+from bench_master.progress_message import progress_message
+from bench_master.reports import ReportSource, parts_of, report_named
 from bench_master.run.local_workers import local_worker_id
 from bench_master.run.session import RunResult
+from bench_master.run_data.measured import ARCHIVED_PARTS, MeasuredRun
+from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import is_again
 from bench_master.scenario.selection import select_treatments
 from bench_master.scenario.yaml_tree import Source
-from bench_master.verdicts.confounds import Difference, parameter_differences
-from bench_master.waiting import saying
+from bench_master.verdicts.confounds import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench_master.run.resume import ResumableRun
     from bench_master.scenario.model import Scenario
     from bench_master.web.live_page import LivePage
 
@@ -102,14 +107,14 @@ def run_loaded(scenario: Scenario, options: RunOptions) -> int:
     options = replace(options, load=settle_load_options(scenario, options.load), verdicts=verdicts)
     scenario = apply_verdict_options(_with_options(scenario, options), options.verdicts)
     seed = choose_seed(scenario, options.load)
-    with saying("making the plan"):
+    with progress_message("making the plan"):
         plan = make_plan(scenario, seed)
     fleet_names = _expected_names(options.fleet)
-    policy, slots = worker_policy(plan, options, fleet_names)
+    _, slots = worker_policy(plan, options, fleet_names)
     if options.dry_run:
         return print_plan(scenario, _apply_user_count(plan, slots, options.load), options)
     if not options.quiet:
-        if options.load.run_seconds is not None and not (scenario.dialect == SSBENCH and len(plan.trials) == 1):
+        if options.load.run_seconds is not None and not (is_timed(scenario) and len(plan.trials) == 1):
             tell(describe_run_seconds(plan))
         for note in scenario.notes:
             tell(f"note: {note}")
@@ -117,19 +122,45 @@ def run_loaded(scenario: Scenario, options: RunOptions) -> int:
     if exists_with_content(stats):
         raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
     check_writable(stats)
+    _check_outputs(options, stats)
+    wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
+    with live_page(options.output) as page:
+        result = _run_plan(scenario, plan, options, stats, page, wanted=wanted)
+    if result.status == "refused" and scenario.origin is not None and scenario.origin.if_refused:
+        result.reasons.append(scenario.origin.if_refused)
+    return finish_run(result, options)
+
+
+def _check_outputs(options: RunOptions, stats: Path) -> None:
+    """Refuse, before anything runs, reports, figures and archives of a stats file that could not be written after."""
     check_figure(options.report)
     load_reports(options.report, stats, printed=not options.output.no_report)
     check_archive(options.output.archive)
-    wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
-    with live_page(options.output) as page, _fleet_workers(options, wanted) as fleet:
+
+
+def _run_plan(
+    scenario: Scenario,
+    plan: Plan,
+    options: RunOptions,
+    stats: Path,
+    page: LivePage | None,
+    *,
+    past: ResumableRun | None = None,
+    wanted: frozenset[str] = frozenset(),
+) -> RunResult:
+    """Run a plan, or what `past` has left of it, with the workers of the inventory, if there is one.
+
+    `wanted` are the environments that these must have.
+    """
+    with _fleet_workers(options, wanted) as fleet:
         policy, slots = worker_policy(plan, options, fleet.names)
         plan = _apply_user_count(plan, slots, options.load)
-        going_on = PlanRunner(scenario, plan, policy, options, slots=slots, stats=stats, fleet=fleet, live_page=page)
-        result = going_on.run()
+        runner = PlanRunner(
+            scenario, plan, policy, options, slots=slots, stats=stats, fleet=fleet, past=past, live_page=page
+        )
+        result = runner.run()
     restore_signal_handlers()
-    if result.status == "refused" and scenario.dialect == BUCKETBENCH:
-        result.reasons.append("to run only the other drivers of the definition: --drivers A,B")
-    return finish_run(result, options)
+    return result
 
 
 def _expected_names(options: InventoryOptions) -> frozenset[str]:
@@ -173,7 +204,7 @@ def _resume(options: RunOptions) -> int:
     options = replace(options, verdicts=with_its_trend(options.verdicts, options.output.archive))
     from bench_master.run.resume import ResumableRun
 
-    with saying(f"reading {path}"):
+    with progress_message(f"reading {path}"):
         opened = ResumableRun(path)
     with live_page(options.output) as page, closing(opened) as past, run_claim(str(past.header["run_id"])):
         if past.complete and options.more is None:
@@ -182,9 +213,7 @@ def _resume(options: RunOptions) -> int:
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
             return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
         options = restore_options(options, past)
-        check_figure(options.report)
-        load_reports(options.report, path, printed=not options.output.no_report)
-        check_archive(options.output.archive)
+        _check_outputs(options, path)
         scenario = _with_options(resumed_scenario(options, past), options)
         plan = past.with_added_trials(make_plan(scenario, choose_seed(scenario, options.load)))
         fleet_names = _expected_names(options.fleet)
@@ -201,25 +230,9 @@ def _resume(options: RunOptions) -> int:
         wait_s = past.remaining_lease_s(lease_s)
         if wait_s and not options.quiet:
             tell(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active")
-        with saying("waiting for the workers of the earlier run to end"):
+        with progress_message("waiting for the workers of the earlier run to end"):
             gevent.sleep(wait_s)
-        with _fleet_workers(options) as fleet:
-            policy, slots = worker_policy(plan, options, fleet.names)
-            plan = _apply_user_count(plan, slots, options.load)
-            going_on = PlanRunner(
-                scenario,
-                plan,
-                policy,
-                options,
-                slots=slots,
-                stats=path,
-                fleet=fleet,
-                past=past,
-                live_page=page,
-            )
-            result = going_on.run()
-        restore_signal_handlers()
-        return finish_run(result, options)
+        return finish_run(_run_plan(scenario, plan, options, path, page, past=past), options)
 
 
 def live_page(output: OutputOptions) -> AbstractContextManager[LivePage | None]:
@@ -281,8 +294,15 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
             return int(ExitCode.INTERRUPTED)
         first, *others = result.reasons or ["for no known reason"]
         raise InfrastructureError(f"the run did not start: {first}", *others)
+    report, archive = options.report, options.output.archive
     source = ReportSource(
-        StatsFile(result.stats), options.report.pctile, options.verdicts, options.report.detail, options.report.choice
+        StatsFile(result.stats),
+        report.pctile,
+        options.verdicts,
+        report.detail,
+        report.choice,
+        parts_of([report.format, *(name for name, _ in report.files)])
+        | (frozenset() if archive is None else ARCHIVED_PARTS),
     )
     # Files first: whoever reads only the first lines of standard output ends the program.
     failed = {path: _write_report(name, source, path) for name, path in options.report.files}
@@ -293,7 +313,7 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
             tell(line)
     for reason in result.reasons:
         tell_quoted(f"bench-master: {reason}")
-    kept = keep_run(result.stats, options.output.archive, quiet=options.quiet)
+    kept = keep_run(result.stats, archive, quiet=options.quiet, run=None if archive is None else source.run)
     errors = [error for error in (*failed.values(), unprinted) if error is not None]
     for error in errors:
         tell_quoted(f"bench-master: {error}")
@@ -347,7 +367,7 @@ def _write_files(
 def _save_trace(source: ReportSource, stats: Path) -> Path:
     path = stats.with_name(f"{stats.name.removesuffix('.stats.gz')}.trace.json")
     try:
-        with path.open("w", encoding="utf-8") as out, saying("writing the trace"):
+        with path.open("w", encoding="utf-8") as out, progress_message("writing the trace"):
             report_named("trace").write(source, out)
     except OSError as error:
         raise InfrastructureError(f"{path}: cannot write the trace: {error.strerror}") from error
@@ -403,7 +423,7 @@ def print_plan(scenario: Scenario, plan: Plan, options: RunOptions) -> int:
         # A no-op run starts nothing, not even services on other hosts.
         plan = replace(plan, treatments=tuple(msgspec.structs.replace(one, placement={}) for one in plan.treatments))
     workers = list(_expected_workers(plan, options)) or [ExpectedWorker()]
-    with saying("listing the plan"):
+    with progress_message("listing the plan"):
         text = render_plan(scenario, plan, workers, look_ahead=options.load.look_ahead)
     sys.stdout.write(text)
     return int(ExitCode.OK)
@@ -519,7 +539,7 @@ def _labelled(treatment: Treatment, index: int, build: str) -> Treatment:
 
 
 def _differences(old: Treatment, new: Treatment) -> list[Difference]:
-    return parameter_differences(old.to_dict(), new.to_dict())
+    return parameter_differences(as_stored(old), as_stored(new))
 
 
 def _check(path: Path, differences: Collection[Difference]) -> None:
@@ -555,15 +575,18 @@ def with_its_trend(verdicts: VerdictOptions, url: str | None) -> VerdictOptions:
     return replace(verdicts, trend=ArchiveTrend(url or None, create=True))
 
 
-def keep_run(stats: Path, url: str | None, *, quiet: bool) -> ExitCode:
-    """Add a run to the archive; where that fails, say how to do it later and return 3."""
+def keep_run(stats: Path, url: str | None, *, quiet: bool, run: MeasuredRun | None = None) -> ExitCode:
+    """Add a run to the archive; where that fails, say how to do it later and return 3.
+
+    `run` are the file's sums, where it was read before.
+    """
     if url is None:
         return ExitCode.OK
     from bench_master.archive.archive import Archive
 
     try:
-        with saying("adding the run to the archive"), Archive.open(url or None, create=True) as archive:
-            added, where = archive.add(stats), archive.address.shown
+        with progress_message("adding the run to the archive"), Archive.open(url or None, create=True) as archive:
+            added, where = archive.add(stats, run=run), archive.address.shown
     except (WeighbridgeError, OSError) as error:
         lines = error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]
         for line in lines:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from bench_common.cli import honors_sighup, tell
+from bench_common.guard import honors_sighup
+from bench_common.streams import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import dataclass
 from typing import Final
 
-from bench_common.cli import tell
+from msgspec import Struct
+
 from bench_common.errors import ExitCode
+from bench_common.streams import tell
 from bench_master.archive.archive import Archive
 from bench_master.options.archive import add_archive_option
 from bench_master.web.address import DEFAULT_HOST, Address, bound_address, listen, parse_address
@@ -30,8 +31,7 @@ Flask: pip install 'weighbridge[serve]'.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `serve`."""
 
     archive: str | None
@@ -75,11 +75,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options) -> int:
     """Serve until Ctrl-C."""
-    from bench_master.web.site import Aside, ReportCache, Site, cache_folder
+    from bench_master.web.site import BackgroundThread, ReportCache, Site, cache_folder
     from bench_master.web.site_app import create_app, serve_forever
 
     with Archive.open(options.archive) as archive:
-        site = Site(archive, ReportCache(cache_folder()), Aside())
+        site = Site(archive, ReportCache(cache_folder()), BackgroundThread())
         create_app(site)  # says what is missing before the port is taken
         listener = listen(
             options.bind or Address(DEFAULT_HOST, PORT),
@@ -96,7 +96,7 @@ def run(options: Options) -> int:
         try:
             serve_forever(site, listener, token)
         except KeyboardInterrupt:
-            if site.aside.waiting:
+            if site.background.waiting:
                 # What a page waits for is not waited for: nothing is lost by ending in the middle of it.
                 tell("bench-master: interrupted")
                 os._exit(int(ExitCode.INTERRUPTED))

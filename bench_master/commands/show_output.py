@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from bench_common.cli import file_name, int_range, tell
+from msgspec import Struct
+
+from bench_common.argument_types import file_name, int_range
 from bench_common.errors import ExitCode, StatsFileError, UsageError, did_you_mean
 from bench_common.records import OutputRecord, job_id_of
 from bench_common.stats.reader import StatsFile
+from bench_common.streams import tell
+from bench_master.progress_message import progress_message
 from bench_master.reports.outputs import OutputTitles, kept_outputs
-from bench_master.waiting import saying
 
 EPILOG = """\
 Standard output is the tool's, byte for byte where it is no terminal; stderr has the step and the tool's standard
@@ -24,8 +26,7 @@ Exit codes: 0 ok, 2 usage error, or the job has no output, 3 the stats file is d
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `show-output`."""
 
     job: int
@@ -57,7 +58,7 @@ def run(options: Options) -> int:
     """Print the outputs of the job; return the exit code."""
     numbers: set[int] = set()
     found: list[OutputRecord] = []
-    with saying(f"reading {options.stats_file}"):
+    with progress_message(f"reading {options.stats_file}"):
         stats = StatsFile(options.stats_file)
         titles = OutputTitles(stats)
         for record in kept_outputs(stats):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 
 import gevent
+from msgspec import Struct
 
-from bench_common.cli import tell
 from bench_common.errors import ExitCode
+from bench_common.streams import tell
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import FleetHost, Inventory, Login
@@ -37,8 +37,7 @@ Exit codes: 0 every worker runs; 3 a host failed (the others continue, unless --
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `start-workers`."""
 
     fleet: InventoryOptions

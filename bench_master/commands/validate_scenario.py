@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
 
-from bench_common.cli import error_lines, tell
+from msgspec import Struct
+
 from bench_common.errors import ExitCode, UsageError
-from bench_master.dialects import load_scenario_or_definition
+from bench_common.guard import error_lines
+from bench_common.streams import tell
 from bench_master.formatting import plural
 from bench_master.scenario import Scenario, scenario_schema
+from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.keys_run import SCALE
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `validate-scenario`."""
 
     file: tuple[str, ...]

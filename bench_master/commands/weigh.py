@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import yaml
+from msgspec import Struct
 
-from bench_common.cli import MAX_SLOTS, CommandParser, WordsAfterDashes, check_choice, file_name, int_range, tell
+from bench_common.argument_types import MAX_SLOTS, file_name, int_range
+from bench_common.cli import CommandParser, WordsAfterDashes, check_choice
 from bench_common.engine_traits import baseline_engine, default_engine, engine_names
 from bench_common.errors import UsageError
 from bench_common.files import write_new
 from bench_common.safe_text import one_line
+from bench_common.streams import tell
 from bench_common.treatment import OWN_COMMAND
 from bench_common.units import format_duration, format_share
 from bench_master.commands.run_scenario import run_loaded
@@ -67,8 +69,7 @@ result, or an engine or image is missing, 4 a gate could not be judged, 130 inte
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The command line of `weigh`."""
 
     engines: tuple[str, ...]

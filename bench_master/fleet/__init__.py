@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 MASTER_TIMEOUT_S: Final = 12 * 3600.0
 """How long a worker waits for a master before it exits (s)."""
@@ -12,8 +13,7 @@ RUN_MASTER_TIMEOUT_S: Final = 600.0
 """The same for a worker that is started for a single run (s)."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetWorkers:
+class FleetWorkers(Struct, frozen=True):
     """The workers of a run that were started on the hosts of an inventory."""
 
     names: frozenset[str] = frozenset()

@@ -7,8 +7,9 @@ in, differences out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Self
+
+from msgspec import Struct, field
 
 from bench_common import registered
 from bench_common.errors import InfrastructureError, ScenarioError, UsageError, did_you_mean
@@ -125,8 +126,7 @@ def started_workers(outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:
     return [outcome for outcome in outcomes if outcome.state in (STARTED, RUNNING)]
 
 
-@dataclass(frozen=True, slots=True)
-class FleetHostReport:
+class FleetHostReport(Struct, frozen=True):
     """What the doctor found out about one host."""
 
     host: str
@@ -147,8 +147,7 @@ class FleetHostReport:
     """Why the other engines cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A property that is not the same on all hosts."""
 
     name: str

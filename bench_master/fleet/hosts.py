@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from bench_common.errors import UsageError, did_you_mean
 from bench_master.scenario.yaml_tree import SourceLocation
@@ -64,8 +65,7 @@ def _numbers(inside: str) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(Struct, frozen=True):
     """How a host's SSH server is reached. Defaults mean that the inventory does not say."""
 
     address: str
@@ -87,8 +87,7 @@ class Login:
         return SSH_PORT if self.explicit_port is None else self.explicit_port
 
 
-@dataclass(frozen=True, slots=True)
-class FleetHost:
+class FleetHost(Struct, frozen=True):
     """A host of an inventory, with groups and defaults applied; None means that the inventory does not say."""
 
     name: str
@@ -138,8 +137,7 @@ class FleetHost:
         return tuple(f"{self.name}-{number}" for number in range(1, self.workers + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """The hosts of a file, in its order."""
 
     path: str

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from bench_common import registered
-from bench_common.cli import MAX_SLOTS, NAME_PATTERN, InvalidValue, host_address, host_name, strip_brackets
+from bench_common.argument_types import MAX_SLOTS, NAME_PATTERN, InvalidValue, host_address, host_name, strip_brackets
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_common.files import open_regular
 from bench_common.keys import KEY_NAME_PATTERN

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import gevent
+from msgspec import Struct
 
-from bench_common.cli import tell
 from bench_common.errors import ExitCode
+from bench_common.streams import tell
 from bench_master.fleet.launchers.base import STARTED, HostProgress, WorkerOutcome
 from bench_master.formatting import align_table, plural, tab_separated
 
@@ -31,8 +31,7 @@ MAX_HOST_LINES: Final = 4
 """How many hosts have a line of their own then; more are summed up."""
 
 
-@dataclass(slots=True)
-class HostActivity:
+class HostActivity(Struct):
     """What is being done on a host."""
 
     doing: str

@@ -19,12 +19,12 @@ import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from shlex import quote
 from time import monotonic, sleep
 from typing import Final
 
 import paramiko
+from msgspec import Struct
 from paramiko.ssh_exception import NoValidConnectionsError
 
 from bench_common.errors import InfrastructureError
@@ -119,8 +119,7 @@ class HostError(InfrastructureError):
     """An operation failed on one host; the message says what and why, without the host's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """How a command on a host ended."""
 
     status: int

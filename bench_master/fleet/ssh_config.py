@@ -12,9 +12,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
+
+from msgspec.structs import replace
 
 from bench_common.errors import UsageError
 from bench_master.fleet.hosts import Inventory, Login

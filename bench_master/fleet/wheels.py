@@ -19,20 +19,37 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
 import gevent
+from msgspec import Struct
 
 from bench_common import registered
 from bench_common.errors import InfrastructureError
 from bench_common.safe_text import shorten
 
 DISTRIBUTION: Final = "weighbridge"
-PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")
-ENTRY_POINT_GROUPS: Final = ("engines", "workloads", "reports", "launchers")
+PACKAGES: Final = (
+    "bench_common",
+    "bench_features",
+    "bench_master",
+    "bench_worker",
+    "workloads",
+    "scenarios",
+    "dockerfiles",
+)
+ENTRY_POINT_GROUPS: Final = (
+    "commands",
+    "dialects",
+    "engines",
+    "job_kinds",
+    "launchers",
+    "reports",
+    "stores",
+    "workloads",
+)
 """Entry points through which other packages extend this one; a worker may need those packages, too."""
 DOWNLOAD_TIMEOUT_S: Final = 300.0
 """Time limit for pip to download wheels for another platform (s)."""
@@ -46,8 +63,7 @@ _MANYLINUX: Final = re.compile(r"manylinux_2_([0-9]+)_")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class PythonPlatform:
+class PythonPlatform(Struct, frozen=True):
     """The properties of a Python that decide which wheels with compiled code it can use."""
 
     soabi: str
@@ -88,8 +104,7 @@ class PythonPlatform:
         return [*tags, f"manylinux2014_{self.machine}"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wheel:
+class Wheel(Struct, frozen=True):
     """A wheel on this disk."""
 
     path: Path
@@ -105,8 +120,7 @@ class Wheel:
         return self.path.name
 
 
-@dataclass(frozen=True, slots=True)
-class WheelBundle:
+class WheelBundle(Struct, frozen=True):
     """All wheels for one platform; or those of this project, and what the host's own index has to add."""
 
     identity: str

@@ -6,6 +6,7 @@ report prints, and the stats file itself, for formats that show every job.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -16,14 +17,14 @@ from bench_common.cli import check_choice
 from bench_common.errors import ExitCode, InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.aggregate import Aggregator
-from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, build_document, read_ledger
+from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, document_of
 from bench_master.analysis.gates import document_gates, judge_gates, unpassed_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
 from bench_master.analysis.verdict_types import GateReport, VerdictOptions
 from bench_master.figures import FigureChoice
 from bench_master.formatting import plural
-from bench_master.waiting import saying
+from bench_master.progress_message import progress_message
+from bench_master.run_data.measured import MeasuredRun, Part
 
 GROUP: Final = "weighbridge.reports"
 
@@ -41,6 +42,7 @@ class ReportSource:
         options: VerdictOptions = DEFAULT_OPTIONS,
         detail: Detail = "page",
         choice: FigureChoice | None = None,
+        also: Collection[Part] = (),
     ) -> None:
         self.stats = stats
         self.pctile = pctile
@@ -48,17 +50,19 @@ class ReportSource:
         self.detail = detail
         self.choice = choice or FigureChoice()
         """What to draw in a format that shows one figure."""
+        self.also = frozenset(also)
+        """Parts of the run that are needed besides its document; see `document_of`."""
 
     @cached_property
     def document(self) -> ReportDocument:
         """The report document, see `bench_master.analysis.report_types`."""
-        with saying(f"reading {self.stats.path}"):
-            return build_document(self.stats, self.pctile, self.options, self.ledger)
+        with progress_message(f"reading {self.stats.path}"):
+            return document_of(self.run, self.pctile, self.options, self.also)
 
     @cached_property
-    def ledger(self) -> Aggregator:
+    def run(self) -> MeasuredRun:
         """The sums that the document and figures are made from."""
-        return read_ledger(self.stats)
+        return MeasuredRun(self.stats)
 
     @property
     def incomplete_text(self) -> str:
@@ -130,6 +134,14 @@ class FolderReport(Protocol):
 
     def write_folder(self, source: ReportSource, folder: Path) -> None:
         """Write the files into `folder`, which is made if it is missing."""
+
+
+_DRAWN: Final = frozenset({"html", "svg"})
+
+
+def parts_of(formats: Collection[str]) -> frozenset[Part]:
+    """Return what reports of these formats need of a run besides its document."""
+    return frozenset() if _DRAWN.isdisjoint(formats) else frozenset({Part.CHARTS})
 
 
 def report_formats() -> dict[str, EntryPoint]:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Final, TextIO
 
 from bench_common.safe_text import one_line
-from bench_master.analysis.between import ADVICE
+from bench_master.analysis.compare_runs import ADVICE
 from bench_master.analysis.report_types import as_json
 from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
@@ -35,7 +35,8 @@ from bench_master.formatting import (
     table_cell,
 )
 from bench_master.formatting import escape_markdown as escape
-from bench_master.reports.verdict_text import gate_lines
+from bench_master.reports.verdict_text import confidence_together, gate_lines
+from bench_master.verdicts.reasons import Reason, joined
 
 SHOWN: Final = 5
 """Runs and properties that are named without ``-v``."""
@@ -77,16 +78,13 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     """Yield the lines of the text report."""
     yield from paragraph(one_line(verdicts.question))
     yield ""
+    yield from paragraph(one_line(verdicts.answer), indent=2, hanging=4)
+    yield ""
     if verdicts.comparisons:
         yield from _table(verdicts)
         yield ""
         yield from _remarks(verdicts, verbose=verbose)
     archive = verdicts.archive
-    if archive is not None and archive.new and not verdicts.comparisons:
-        yield from paragraph(
-            "REFUSED  no treatment of the new run is in an earlier one: there is nothing to compare.", indent=2
-        )
-        yield ""
     if archive is not None:
         if not archive.new:
             yield from _history(archive)
@@ -140,12 +138,13 @@ def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str
 
 def _limits(verdicts: VerdictsReport) -> list[str]:
     """Return what limits the words, each reason once."""
-    reasons: dict[str, list[str]] = {}
+    limited: dict[tuple[Reason, ...], list[str]] = {}
     for each in verdicts.comparisons:
-        if each.reason:
-            reasons.setdefault(each.reason, []).append(each.name)
+        if each.reasons:
+            limited.setdefault(tuple(each.reasons), []).append(each.name)
     texts = []
-    for reason, names in reasons.items():
+    for reasons, names in limited.items():
+        reason = joined(reasons) or ""
         rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         who = f"{', '.join(names[:SHOWN])}{rest}: "
         texts.append(_sentence(reason) if len(names) == len(verdicts.comparisons) else f"{who}{reason}")
@@ -180,7 +179,7 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = 
         text += f"; {'; '.join(verdicts.design.reasons)}"
     text += "."
     if together > 1 and verdicts.family.control != EACH_CONFIRMED:
-        text += f" All {together} verdicts hold together at 95 %."
+        text += f" {confidence_together(together, 'verdict', '95 %')}."
     yield from paragraph(one_line(text), indent=2, hanging=4)
     noisiest_first = sorted(archive.noise, key=lambda each: -(each.sd or 0.0))
     yield from _limited([_noise(each, archive, verdicts.family.margin) for each in noisiest_first], verbose=verbose)
@@ -206,8 +205,6 @@ def _margin(margin: float) -> str:
 
 def _history(archive: ArchiveReport) -> Iterator[str]:
     if not archive.changes:
-        yield from paragraph(f"No change in {plural(archive.runs, 'run')}.", indent=2)
-        yield ""
         return
     columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
     columns += [Column("interval", left=True, droppable=True), Column("runs"), Column("since", left=True)]
@@ -304,6 +301,8 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
     """Yield the lines of the Markdown report."""
     yield f"**{escape(verdicts.question)}**"
     yield ""
+    yield escape(one_line(verdicts.answer))
+    yield ""
     if verdicts.comparisons:
         within = "within the runs" if _is_single(verdicts) else _interval_title(verdicts)
         columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
@@ -328,8 +327,6 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
             for step in verdicts.archive.changes
         ]
         yield from markdown_table(columns, rows)
-    else:
-        yield escape(verdicts.answer)
     lines = list(remark_lines(verdicts))
     if lines:
         yield ""

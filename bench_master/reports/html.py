@@ -31,12 +31,12 @@ from bench_master.figures.picture import Picture
 from bench_master.reports import ReportSource
 from bench_master.reports.html_tables import page_tables
 from bench_master.reports.text_details import format_time, host_facts, totals_text
-from bench_master.reports.verdict_text import answer_text, doubts, trust_sentences
+from bench_master.reports.verdict_text import trust_sentences, warnings
 
 LONGEST_TEXT: Final = 2000
 """Characters of one text of a run; of a longer one the middle is left out."""
 _FOLDER: Final = "bench_master.reports:templates"
-MOST_DOUBTS: Final = 8
+MOST_WARNINGS: Final = 8
 """Of more the others, which weigh less, are folded."""
 MOST_ERRORS: Final = 10
 """Groups of errors that are shown, the largest first."""
@@ -84,16 +84,16 @@ def report_fragment(source: ReportSource) -> str:
 def _parts(source: ReportSource) -> dict[str, Any]:
     """Return what the templates show."""
     document = source.document
-    found = list(dict.fromkeys(_doubts(document)))
+    found = list(dict.fromkeys(_warnings(document)))
     return {
         "document": document,
         "title": document.scenario.name or "Results",
         "answer": _answer(document),
         "created": format_time(document.run.created) if document.run.created else "",
         "totals": totals_text(document.totals, document.treatments),
-        "doubts": found[:MOST_DOUBTS],
-        "more_doubts": found[MOST_DOUBTS:],
-        "figures": list(_figures(FigureSource(document, source.stats, ledger=source.ledger))),
+        "warnings": found[:MOST_WARNINGS],
+        "more_warnings": found[MOST_WARNINGS:],
+        "figures": list(_figures(FigureSource(document, source.run))),
         "few": len(document.treatments) > MOST_DRAWN and _FEW,
         "tables": page_tables(document),
         "machines": [host_facts(each.fingerprint or {}) for each in document.hosts],
@@ -119,7 +119,7 @@ _METHODS: Final = (
 )
 
 
-def _doubts(document: ReportDocument) -> Iterator[str]:
+def _warnings(document: ReportDocument) -> Iterator[str]:
     """Yield what limits belief in the figures, the gravest first."""
     if document.run.noop:
         yield "No-op run: nothing was executed. The figures show the harness's own maximum, not an engine."
@@ -127,7 +127,7 @@ def _doubts(document: ReportDocument) -> Iterator[str]:
         yield "Imported: measured elsewhere. Only what the files contain is known."
     yield from (f"The run is {document.run_state}: {reason}" for reason in document.incomplete)
     yield from (f"{each.title} was skipped: {each.skipped}" for each in document.treatments if each.skipped)
-    yield from doubts(document)
+    yield from warnings(document)
     yield from document.warnings
     for each in document.thresholds:
         state = document.threshold_state(each)
@@ -143,7 +143,7 @@ def _answer(document: ReportDocument) -> str:
         words = (document.no_verdict or "").rstrip(".")
         return f"{words[:1].upper()}{words[1:]}." if words else ""
     weak = timing_caveat(document.verdicts.comparisons, document.treatments)
-    return " ".join(filter(None, (answer_text(document), weak)))
+    return " ".join(filter(None, (document.verdicts.answer, weak)))
 
 
 def _figures(source: FigureSource) -> Iterator[PageFigure]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench_common.job_rows import TRANSFER_ROW
 from bench_common.records import OPERATION_FAILED, ErrorRecord, MetricRecord, Outcome, attempt_of, job_id_of
-from bench_common.stats.blocks import MAX_ROWS
+from bench_common.stats.block_types import MAX_ROWS, Header, StoredTreatment, StoredTrial
 from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Rows
 from bench_master.analysis.report_types import as_json
@@ -251,9 +251,9 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
 class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
-    def __init__(self, header: Mapping[str, Any], began_ns: int, disturbed: Collection[int]) -> None:
-        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
-        self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
+    def __init__(self, header: Header, began_ns: int, disturbed: Collection[int]) -> None:
+        self._treatments: Sequence[StoredTreatment] = header.get("treatments", ())
+        self._trials: Sequence[StoredTrial] = header.get("trials", ())
         self._open = {index for index, one in enumerate(self._treatments) if one.get("open_load")}
         self._began_ns = began_ns
         self._disturbed = disturbed

@@ -19,12 +19,11 @@ from bench_master.reports.comparison import between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables, treatment_names
 from bench_master.reports.text_details import format_time, overview_cells, totals_text
 from bench_master.reports.verdict_text import (
-    answer_text,
-    doubts,
     looked_for,
     notes,
     trust_sentences,
     verdict_tables,
+    warnings,
 )
 
 _ERRORS: Final = 5
@@ -86,7 +85,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     """Yield the answer, the tables behind it, and how far to trust it."""
     yield escape(verdicts.question)
     yield ""
-    yield f"**{escape(answer_text(document))}**"
+    yield f"**{escape(verdicts.answer)}**"
     for table in verdict_tables(document):
         yield ""
         if table.caption:
@@ -102,7 +101,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     yield ""
     yield " ".join(map(escape, trust_sentences(document)))
     yield ""
-    yield from (f"- {escape(f'! {doubt}')}" for doubt in doubts(document))
+    yield from (f"- {escape(f'! {warning}')}" for warning in warnings(document))
     if full:
         yield from (f"- {escape(note)}" for note in notes(document))
     if text := looked_for(verdicts):

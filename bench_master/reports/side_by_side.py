@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.safe_text import one_line, shorten
-from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
@@ -24,6 +23,7 @@ from bench_master.formatting import (
     page_width,
     paragraph,
 )
+from bench_master.run_data.aggregate import JOB
 
 _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""

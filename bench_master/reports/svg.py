@@ -25,7 +25,7 @@ class SvgReport:
 def report_figure(source: ReportSource) -> Picture:
     """Return the figure of a report in the colours for papers. Raises `UsageError` if the run lacks its data."""
     choice = source.choice
-    figures = FigureSource(source.document, source.stats, choice=choice, ledger=source.ledger)
+    figures = FigureSource(source.document, source.run, choice=choice)
     if choice.figure is not None:
         try:
             return draw_figure(choice.figure, figures, WIDE, "paper")

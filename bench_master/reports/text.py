@@ -27,13 +27,12 @@ from bench_master.reports.text_details import (
 from bench_master.reports.text_sections import overhead_table, packing_table, population_table, published_lines
 from bench_master.reports.verdict_text import (
     VerdictTable,
-    answer_text,
-    doubts,
     gate_lines,
     looked_for,
     notes,
     trust_sentences,
     verdict_tables,
+    warnings,
 )
 
 PAGE: Final = 40
@@ -43,7 +42,7 @@ _ROWS: Final = 20
 """Rows of verdicts on the first page at most; of more than that it shows the first `_FIRST_ROWS`."""
 _FIRST_ROWS: Final = 12
 _ITEMS: Final = 5
-"""Warnings, doubts and kinds of errors on the first page."""
+"""Warnings and kinds of errors on the first page."""
 _SHORT_MESSAGE: Final = 2
 _MESSAGE_LINES: Final = 6
 
@@ -139,7 +138,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     yield ""
     yield from paragraph(one_line(verdicts.question), hanging=2)
     yield ""
-    yield from paragraph(answer_text(document), indent=2, hanging=4)
+    yield from paragraph(verdicts.answer, indent=2, hanging=4)
     tables = verdict_tables(document)
     room = _ROWS if sum(len(table.rows) for table in tables) <= _ROWS else _FIRST_ROWS
     hidden, limit = 0, ""
@@ -160,7 +159,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         yield f"  ... and {hidden} in other tables with -v"
     yield ""
     yield from paragraph(" ".join(trust_sentences(document)), indent=2)
-    yield from _items(doubts(document), None if full else _ITEMS)
+    yield from _items(warnings(document), None if full else _ITEMS)
     if full:
         for note in notes(document):
             yield from paragraph(f"- {note}", indent=2, hanging=4)

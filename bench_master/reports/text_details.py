@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from bench_common.object_job import FIRST_BYTE
+from bench_common.records import FIRST_BYTE
 from bench_common.safe_text import one_line
-from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import (
     HostReport,
@@ -65,6 +64,7 @@ from bench_master.reports.text_sections import (
     timing_lines,
 )
 from bench_master.reports.verdict_text import comparison_lines
+from bench_master.run_data.aggregate import JOB
 
 _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench_common.safe_text import one_line
-from bench_master.analysis.host_samples import COLUMNS
 from bench_master.analysis.report_types import (
     FiguresReport,
     HostReport,
@@ -27,6 +26,7 @@ from bench_master.formatting import (
     format_span,
     paragraph,
 )
+from bench_master.run_data.host_samples import COLUMNS
 
 _DIGITS: Final = 3
 

@@ -6,15 +6,14 @@ A row is a treatment, the best first, with its baseline among them. What limits 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.safe_text import one_line
+from bench_master.analysis.answer import MAX_NAMES, badness, share_text, span
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import (
-    DIRECTED_WORDS,
     ComparisonReport,
     DesignReport,
     FlagLevel,
@@ -31,22 +30,18 @@ from bench_master.formatting import (
     format_change,
     format_change_interval,
     format_percent,
-    format_share,
     format_value,
     paragraph,
     plural,
     says_nothing,
 )
 from bench_master.reports.side_by_side import treatment_names
+from bench_master.verdicts.reasons import Code
 
 FULL_INTERVAL: Final = 0.94
 """Below this confidence an interval is the range of a few rounds."""
-_OPEN: Final = "neither a difference nor sameness is shown"
-"""The reason that rounds could settle."""
 FEWEST_ROUNDS: Final = 3
 """Fewer have no range worth showing."""
-_NAMES: Final = 4
-"""Names after one word of the answer; the table has all."""
 _PROPERTIES: Final = 6
 
 
@@ -98,75 +93,8 @@ def verdict_word(comparison: ComparisonReport) -> str:
     return comparison.verdict.upper()
 
 
-def answer_text(document: ReportDocument) -> str:
-    """Return all verdicts as a sentence for each word: ``Faster than docker: native (79.6 times). Same: crun.``."""
-    verdicts = document.verdicts
-    if verdicts is None or not verdicts.comparisons:
-        return ""
-    labels = _labels_by_title(document)
-    against = {_baseline_name(each, labels) for each in verdicts.comparisons}
-    baseline = against.pop() if len(against) == 1 else ""
-    groups = len({each.group for each in verdicts.comparisons}) > 1
-    of = Counter(each.name for each in verdicts.comparisons)
-    margin = _share(verdicts.family.margin)
-    sentences: list[str] = []
-    for word in ("faster", "slower", "better", "worse", "same", "inconclusive", "refused"):
-        found: dict[str, list[ComparisonReport]] = {}
-        for each in _best_first([each for each in verdicts.comparisons if each.verdict == word]):
-            found.setdefault(each.name, []).append(each)
-        if not found:
-            continue
-        shown = [_named(name, each, of[name], groups=groups) for name, each in list(found.items())[:_NAMES]]
-        rest = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
-        title = f"Same within {margin}" if word == "same" else word.capitalize()
-        if baseline and not sentences:
-            join = "as" if word == "same" else "than" if word in DIRECTED_WORDS else "against"
-            title = f"{title} {join} {baseline}"
-        sentences.append(f"{title}: {', '.join(shown)}{rest}.")
-    return one_line(" ".join(sentences))
-
-
-def _named(name: str, found: Sequence[ComparisonReport], of: int, *, groups: bool) -> str:
-    """Return a name with where one word holds for it, and by how much it differs."""
-    facts = []
-    if len(found) > 1:
-        facts.append("in all" if len(found) == of else f"in {len(found)} of {of}")
-    elif groups and found[0].group:
-        facts.append(found[0].group)
-    if found[0].verdict in DIRECTED_WORDS:
-        facts.append(_span([change_text(found[0]), change_text(found[-1])]))
-    return f"{name} ({', '.join(facts)})" if facts else name
-
-
-def _span(ends: Sequence[str]) -> str:
-    """Return two figures as a range with their unit once: ``6.27 to 7.43 times``."""
-    first, last = ends
-    if first == last:
-        return first
-    number, _, unit = first.rpartition(" ")
-    return f"{number if unit == last.rpartition(' ')[2] else first} to {last}"
-
-
-def _best_first(comparisons: Iterable[ComparisonReport]) -> list[ComparisonReport]:
-    return sorted(comparisons, key=_badness)
-
-
-def _badness(comparison: ComparisonReport) -> float:
-    """Return a number that is smaller the better a treatment is; what has no value comes last."""
-    if comparison.ratio is None or not math.isfinite(comparison.ratio):
-        return math.inf
-    return comparison.ratio if comparison.direction == "lower" else -comparison.ratio
-
-
 def _labels_by_title(document: ReportDocument) -> dict[str, Mapping[str, Any]]:
     return {str(entry.title): entry.treatment for entry in document.treatments}
-
-
-def _baseline_name(comparison: ComparisonReport, labels: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what tells a baseline from the treatment that is compared with it; its title if no label does."""
-    base = labels.get(comparison.a, {})
-    own = [str(value) for key, value in base.items() if comparison.labels.get(key) != value]
-    return one_line(" ".join(own) or comparison.a)
 
 
 def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
@@ -256,7 +184,7 @@ def _group_rows(
         cells = [_cell(each.labels.get(name)) for name in names] or [one_line(each.name)]
         cells += [verdict_word(each), format_value(each.b_value, each.unit), change_text(each)]
         cells += [interval_text(each, FEWEST_ROUNDS), f"{each.rounds}"]
-        ranked.append((_badness(each), VerdictRow(cells, remark_text(each))))
+        ranked.append((badness(each), VerdictRow(cells, remark_text(each))))
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -270,11 +198,11 @@ def remark_text(comparison: ComparisonReport) -> str:
     if comparison.verdict == "refused":
         text = "; ".join(parts)
         if comparison.tipping:
-            text += f"{'. ' if text else ''}A shift of {_share(comparison.tipping)} would explain it all."
+            text += f"{'. ' if text else ''}A shift of {share_text(comparison.tipping)} would explain it all."
         return one_line(text)
     if comparison.more_rounds:
         parts.append(f"about {comparison.more_rounds} more rounds would settle it")
-    elif comparison.verdict == "inconclusive" and comparison.reason == _OPEN:
+    elif comparison.verdict == "inconclusive" and comparison.has_reason(Code.NOT_ENOUGH_EVIDENCE):
         parts.append("no number of rounds within reach would settle it: lower the noise, or widen the margin")
     if comparison.confidence < FULL_INTERVAL and interval_text(comparison, FEWEST_ROUNDS) != "-":
         parts.append(f"shown is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})")
@@ -294,13 +222,13 @@ def trust_sentences(document: ReportDocument) -> list[str]:
     level = f"{100 * (1 - verdicts.family.alpha):.0f} %"
     if decided:
         together = verdicts.family.comparisons
-        sentences.append(f"All {together} intervals hold together at {level}." if together > 1 else "")
+        sentences.append(f"{confidence_together(together, 'interval', level)}." if together > 1 else "")
     sentences.append(_rounds_text(design, comparisons))
     if design.stopping is not None:
         stopping = design.stopping
         sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {stopping.why}.")
     if text := _smallest(decided):
-        sentences.append(f"Differences below {text} could not have been seen (80 % power).")
+        sentences.append(f"Smallest detectable difference: {text}, at 80 % power.")
     floor = verdicts.runs.noise_floor
     if floor is not None:
         names = dict(zip((str(one.title) for one in document.treatments), treatment_names(document), strict=True))
@@ -309,6 +237,12 @@ def trust_sentences(document: ReportDocument) -> list[str]:
         name = name if " " in name else name.rpartition("=")[2]
         sentences.append(f"{name} against itself: {change_text(floor)} {interval_text(floor, FEWEST_ROUNDS)}.")
     return [one_line(sentence) for sentence in sentences if sentence]
+
+
+def confidence_together(count: int, noun: str, level: str) -> str:
+    """Return at which level several intervals or verdicts hold at once."""
+    every = "both" if count == 2 else f"all {count}"  # noqa: PLR2004
+    return f"{level} confidence for {every} {noun}s together"
 
 
 _ORDERS: Final = {
@@ -325,9 +259,9 @@ def _rounds_text(design: DesignReport, comparisons: Sequence[ComparisonReport]) 
     text = f"{plural(design.rounds, 'round')} {order}{seed}"
     jobs = _range(each.jobs_per_trial for each in comparisons)
     if jobs and jobs != "1":
-        text += f"; a trial has {jobs} jobs"
-        worth = _range(each.effective_jobs for each in comparisons)
-        text += f", worth {worth} independent ones" if worth else ""
+        text += f"; {jobs} jobs a trial"
+        effective = _range(each.effective_jobs for each in comparisons)
+        text += f" (effective sample size {effective})" if effective else ""
     return f"{text}."
 
 
@@ -344,24 +278,32 @@ def _plain(value: float) -> str:
 
 
 def _smallest(comparisons: Sequence[ComparisonReport]) -> str:
-    known = sorted(each.mde for each in comparisons if each.mde is not None and math.isfinite(each.mde))
-    return _span([_share(known[0]), _share(known[-1])]) if known else ""
+    """Return the smallest detectable difference: of each group where they are few, else their range."""
+    groups: dict[str, list[float]] = {}
+    for each in comparisons:
+        if each.mde is not None and math.isfinite(each.mde):
+            groups.setdefault(each.group, []).append(each.mde)
+    if 1 < len(groups) <= MAX_NAMES:
+        return ", ".join(f"{_share_span(found)} ({group})" for group, found in groups.items())
+    known = [mde for found in groups.values() for mde in found]
+    return _share_span(known) if known else ""
 
 
-def _share(value: float | None) -> str:
-    return format_share(value).replace(".0 %", " %")
+def _share_span(shares: Iterable[float]) -> str:
+    known = sorted(shares)
+    return span([share_text(known[0]), share_text(known[-1])])
 
 
-def doubts(document: ReportDocument) -> Iterator[str]:
+def warnings(document: ReportDocument) -> Iterator[str]:
     """Yield what to be careful about, the gravest first: the diagnosis, the design, what else differs."""
     verdicts = document.verdicts
     if verdicts is None:
         return
     if verdicts.design.grade != "A":
-        said = " ".join(each.reason or "" for each in verdicts.comparisons)
-        for reason in verdicts.design.reasons:
+        said = [reason for each in verdicts.comparisons for reason in each.reasons]
+        for reason in verdicts.design.limits:
             if reason not in said:
-                yield one_line(f"design {verdicts.design.grade}: {reason}")
+                yield one_line(f"design {verdicts.design.grade}: {reason.sentence()}")
     for level in ("refusal", "warning"):
         yield from _flag_texts(document, verdicts, level)
     differing = [each for each in verdicts.environment.differences if each.level in ("refusal", "warning")]
@@ -374,15 +316,14 @@ def doubts(document: ReportDocument) -> Iterator[str]:
 
 def _flag_texts(document: ReportDocument, verdicts: VerdictsReport, level: FlagLevel) -> Iterator[str]:
     """Yield each finding of a level once; treatments have their short names."""
-    names = zip(document.treatments, treatment_names(document), strict=True)
-    short = sorted(((str(entry.title), name) for entry, name in names), key=lambda pair: -len(pair[0]))
+    titles = (str(entry.title) for entry in document.treatments)
+    names = dict(zip(titles, treatment_names(document), strict=True))
     texts = []
     for flag in (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags)):
         if flag.level == level:
-            text = flag.text if not flag.where or flag.where in flag.text else f"{flag.where}: {flag.text}"
-            for title, name in short:
-                text = text.replace(title, name) if title else text
-            texts.append(one_line(text))
+            text = flag.reason.sentence(names)
+            is_placed = flag.reason.names_place() or not flag.where
+            texts.append(one_line(text if is_placed else f"{names.get(flag.where, flag.where)}: {text}"))
     yield from dict.fromkeys(texts)
 
 
@@ -398,9 +339,9 @@ def notes(document: ReportDocument) -> Iterator[str]:
 
 
 def looked_for(verdicts: VerdictsReport) -> str:
-    """Return what the diagnosis looked for and did not find; empty if it found all or looked for nothing."""
-    found = verdicts.runs.looked_for
-    return one_line(f"looked for and not found: {', '.join(found)}") if found else ""
+    """Return the checks of the diagnosis that found nothing; empty if all found something or none was made."""
+    absent = verdicts.runs.looked_for
+    return one_line(f"checks passed: {', '.join(f'no {one}' for one in absent)}") if absent else ""
 
 
 def gate_lines(gates: Iterable[GateReport]) -> Iterator[str]:
@@ -410,11 +351,11 @@ def gate_lines(gates: Iterable[GateReport]) -> Iterator[str]:
         yield from paragraph(f"{word:<9}  {one_line(f'{gate.gate}: {gate.text}')}", indent=2, hanging=13)
 
 
-_EXPLAINED: Final = ("explained by", "visible from")
+_EXPLAINED: Final = ("explained by", "detectable")
 _MEANINGS: Final = {
     "explained by": "a shift between the two sides that would explain the difference",
-    "visible from": "the smallest difference that would have been seen (80 % power)",
-    "worth": "how many independent jobs those of a trial are",
+    "detectable": "the smallest detectable difference, at 80 % power",
+    "effective": "the effective sample size of the jobs of a trial",
 }
 
 
@@ -426,10 +367,10 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
     names = [f"{each.name} ({each.group})" if groups and each.group else each.name for each in verdicts.comparisons]
     known = list(zip(names, verdicts.comparisons, strict=True))
     columns = [Column("comparison", left=True)]
-    columns += [Column(title, optional=True) for title in ("p", *_EXPLAINED, "jobs", "worth", "lost")]
+    columns += [Column(title, optional=True) for title in ("p", *_EXPLAINED, "jobs", "effective", "lost")]
     rows = []
     for name, each in known:
-        shares = [_share(each.tipping or None), _share(each.mde)]
+        shares = [share_text(each.tipping or None), share_text(each.mde)]
         jobs = ["-" if value is None else _plain(value) for value in (each.jobs_per_trial, each.effective_jobs)]
         rows.append([name, "-" if each.p is None else f"{each.p:.2g}", *shares, *jobs, f"{each.lost}"])
     yield from fit_table(columns, rows)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from bench_common.cli import InvalidValue, file_name, tell
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue, file_name
 from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.safe_text import one_line
+from bench_common.streams import tell
 from bench_master.archive.archive import Archive
 from bench_master.archive.baseline import ACKNOWLEDGE, acknowledged_runs
 from bench_master.archive.queries import MIN_PREFIX
@@ -22,12 +24,12 @@ from bench_master.formatting import plural
 from bench_master.options.archive import SubCommand, add_archive_option, add_filter_options
 from bench_master.options.verdict import margin
 from bench_master.reports.trend import lines, list_lines, write_csv, write_json
-from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions, text_output
+from bench_master.terminal import text_output
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.verdicts.decision import DEFAULT_MARGIN
 
 
-@dataclass(frozen=True, slots=True)
-class TrendOptions:
+class TrendOptions(Struct, frozen=True):
     """The command line of `archive trend`."""
 
     series: str | None
@@ -152,8 +154,7 @@ def _draw(trends: Sequence[TrendReport], options: TrendOptions) -> None:
         raise UsageError(f"{options.figure}: cannot write: {error.strerror}; name another file") from error
 
 
-@dataclass(frozen=True, slots=True)
-class AcknowledgeOptions:
+class AcknowledgeOptions(Struct, frozen=True):
     """The command line of `archive acknowledge`."""
 
     series: str

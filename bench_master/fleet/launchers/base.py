@@ -13,11 +13,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
-from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from msgspec import Struct, field
+
+from bench_common.argument_types import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.keys import KeyProvisioner
 from bench_master.fleet import MASTER_TIMEOUT_S, RUN_MASTER_TIMEOUT_S
@@ -54,8 +55,7 @@ IN_USE: Final = "in use"
 FAILED: Final = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOutcome:
+class WorkerOutcome(Struct, frozen=True):
     """The result of an action on one worker."""
 
     host: str
@@ -73,8 +73,7 @@ class WorkerOutcome:
         return self.state in (FAILED, IN_USE)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
+class LaunchSpec(Struct, frozen=True):
     """How workers are started: where their master is, with which keys, from which wheels."""
 
     provisioner: KeyProvisioner

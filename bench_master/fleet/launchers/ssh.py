@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bench_common.cli import InvalidValue, host_address
+from msgspec.structs import replace
+
+from bench_common.argument_types import InvalidValue, host_address
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost

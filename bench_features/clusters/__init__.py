@@ -1,0 +1,1 @@
+"""Clusters whose schedulers start workers: Slurm, Docker Swarm and Kubernetes."""

@@ -1,0 +1,214 @@
+"""`bench-master import-results`: make a stats file of results that were measured elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench_common.argument_types import file_name, name
+from bench_common.errors import ExitCode, ParseError, UsageError
+from bench_common.streams import tell
+from bench_common.units import parse_duration
+from bench_features.compat.imports import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
+from bench_features.compat.ssbench_run import read_run
+from bench_features.compat.ssbench_stat_files import write_stat_import
+from bench_master.formatting import plural
+from bench_master.progress_message import progress_message
+from workloads.registry import workload
+
+if TYPE_CHECKING:
+    from bench_common.treatment import Scalar
+
+
+_RESERVED_LABELS = frozenset({"environment", "engine"})
+SSBENCH = "ssbench"
+"""What stands in the place of a workload for stat files of ssbench."""
+
+
+class Options(Struct, frozen=True):
+    """The command line of `import-results`."""
+
+    workload: str
+    """The workload that printed the outputs, or `SSBENCH`."""
+    file: tuple[str, ...]
+    """Outputs or monitor logs; ``-`` is standard input."""
+    environment: str
+    """The environment of the results."""
+    engine: str
+    """The engine of the results."""
+    stats_file: Path
+    """The stats file to write."""
+    metric: str | None
+    """The metric that a file of plain numbers holds, or by commas that of each column."""
+    before_each: str | None
+    """A file to prepend to each run."""
+    label: tuple[str, ...]
+    """Labels of the treatment, as ``KEY=VALUE``."""
+    interval: str | None
+    """The time between the samples of a monitor log, as a duration."""
+    quiet: bool
+    """Print no summary."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = (
+        "A file holds one run or several, with other lines between them; or numbers on each line (--metric names\n"
+        "what each column measures); or the log of a monitor of CPU, memory, disk or load average.\n"
+        "What the files do not say stays unknown; what they say is shown as labels.\n"
+        "With WORKLOAD ssbench: stat files of ssbench (.stat, .stat.gz); each is a trial, with times.\n\n"
+        "Exit codes: 0 ok, 2 usage error, or no run in the files, 3 every run in them failed."
+    )
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads), or ssbench"
+    )
+    parser.add_argument(
+        "file", metavar="FILE", nargs="+", help="output or monitor log, plain or gzip; -: standard input"
+    )
+    parser.add_argument("--environment", type=name, required=True, metavar="NAME", help="environment of the results")
+    parser.add_argument("--engine", type=name, required=True, metavar="NAME", help="engine of the results")
+    parser.add_argument(
+        "-s", "--stats-file", type=file_name, required=True, metavar="FILE", help="stats file to write"
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="metric that files of one number a line hold; of several, by commas the metric of each column (-: none)",
+    )
+    parser.add_argument(
+        "--before-each",
+        metavar="FILE",
+        help="text to prepend to each run, such as a tool's --help output if only that states the version",
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="label of the treatment, such as threads=4; repeatable",
+    )
+    parser.add_argument("--interval", metavar="TIME", help="time between two samples of a monitor log")
+
+
+def run(options: Options) -> int:
+    """Write the stats file and print a summary; return the exit code."""
+    if options.workload == SSBENCH:
+        return _import_stat_files(options)
+    what = ImportSpec(
+        workload=workload(options.workload),
+        environment=options.environment,
+        engine=options.engine,
+        run_id=f"imported-{secrets.token_hex(6)}",
+        argv=["bench-master", *sys.argv[1:]],
+        labels=dict(_label(text) for text in options.label),
+        interval_s=_interval(options.interval),
+    )
+    before = "" if options.before_each is None else decode_text(*read_bytes(options.before_each))
+    with progress_message(f"reading {plural(len(options.file), 'file')}"):
+        empty = [file for file in options.file if not _import_file(what, file, options.metric, before)]
+    if not what.runs and not what.monitors:
+        raise UsageError(f"no run of {what.workload.name} in {', '.join(options.file)}; nothing imported")
+    write_import(options.stats_file, what)
+    for file in empty:
+        tell(f"{file}: no run of {what.workload.name} in this file")
+    for place, one in what.runs:
+        if one.error:
+            tell(f"{place}: failed run: {one.error}")
+    if not options.quiet:
+        failed = f", {what.failed} of them failed" if what.failed else ""
+        logs = f"; {plural(len(what.monitors), 'monitor log')} imported" if what.monitors else ""
+        runs = plural(len(what.runs), "run")
+        tell(f"{runs} imported{failed}{logs}")
+        tell(f"stats file: {options.stats_file}")
+    if what.runs and what.failed == len(what.runs):
+        tell("bench-master: every run failed, so there is no result")
+        return int(ExitCode.INFRASTRUCTURE)
+    return int(ExitCode.OK)
+
+
+def _import_stat_files(options: Options) -> int:
+    """Import files of ssbench; return the exit code."""
+    for flag, value in (
+        ("metric", options.metric),
+        ("before-each", options.before_each),
+        ("interval", options.interval),
+    ):
+        if value is not None:
+            raise UsageError(f"--{flag} {value}: stat files of ssbench have all of their own values; leave it out")
+    runs = [read_run(file) for file in options.file]
+    told = write_stat_import(
+        options.stats_file,
+        runs,
+        labels={"environment": options.environment, "engine": options.engine, **dict(map(_label, options.label))},
+        run_id=f"imported-{secrets.token_hex(6)}",
+        argv=["bench-master", *sys.argv[1:]],
+    )
+    for line in told:
+        tell(line)
+    done, failed = sum(run.done for run in runs), sum(len(run.failures) for run in runs)
+    if not options.quiet:
+        also = f", {failed:,} of them failed" if failed else ""
+        tell(f"{plural(len(runs), 'run')} of ssbench imported: {plural(done + failed, 'job')}{also}")
+        tell(f"stats file: {options.stats_file}")
+    if not done:
+        tell("bench-master: every job failed, so there is no result")
+        return int(ExitCode.INFRASTRUCTURE)
+    return int(ExitCode.OK)
+
+
+def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -> bool:
+    """Read one file; return whether it holds runs or samples."""
+    place, data = read_bytes(file)
+    text = decode_text(place, data)
+    try:
+        monitor = read_monitor(text)
+    except ParseError as error:
+        where = f":{error.line}" if error.line else ""
+        raise UsageError(f"{place}{where}: {str(error).removeprefix(f'line {error.line}: ')}") from error
+    described = {"name": place, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    if monitor is not None:
+        what.monitors.append(replace(monitor, caveats=tuple(f"{place}: {doubt}" for doubt in monitor.caveats)))
+        readings = len(next(iter(monitor.columns.values()), ()))
+        if not readings:
+            tell(f"{place}: too few samples to report")
+        what.files.append(described | {"runs": 0, "readings": readings})
+        return True
+    try:
+        runs = split_runs(what.workload, text, metric, before)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from error
+    own, others = [one for one in runs if not one.other], [one for one in runs if one.other]
+    what.runs += [(place, one) for one in own]
+    what.files.append(described | {"runs": len(own), "readings": 0})
+    if others:
+        outputs = plural(len(others), "output")
+        tell(f"{place}: {outputs} skipped, not a run of {what.workload.name}: {others[0].error}")
+    return bool(runs)
+
+
+def _label(text: str) -> tuple[str, Scalar]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or not value:
+        raise UsageError(f"--label {text}: expected KEY=VALUE, such as threads=4")
+    if key in _RESERVED_LABELS:
+        raise UsageError(f"--label {text}: give it with --{key}")
+    return key, int(value) if value.isascii() and value.isdigit() else value
+
+
+def _interval(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        interval = parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--interval {text}: {error}") from error
+    if interval <= 0:
+        raise UsageError(f"--interval {text}: expected more than 0 seconds")
+    return interval

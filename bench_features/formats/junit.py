@@ -1,0 +1,158 @@
+"""The JUnit report: thresholds, gates and verdicts as test cases, for Jenkins, GitLab and others that read JUnit XML.
+
+A case has one of four states: passed, failed, in error (could not be judged) or skipped. Cases fail or are in error
+exactly where the exit code says so: a verdict alone, such as *slower*, is no failure; a gate on it is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar, Final, Literal, TextIO, TypeAlias
+from xml.etree import ElementTree as ET
+
+from bench_common.safe_text import one_line, shorten
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text, verdict_line
+from bench_master.reports import ReportSource
+from bench_master.reports.verdict_text import FEWEST_ROUNDS, remark_text
+
+State: TypeAlias = Literal["passed", "failure", "error", "skipped"]
+
+_NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML 1.0 document may contain, not even escaped."""
+_MAX_CHARS: Final = 4000
+"""How much of a text is shown, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One test case."""
+
+    group: str
+    """Its class: ``run``, ``thresholds``, ``gates`` or ``verdicts``."""
+    name: str
+    state: State
+    kind: str = ""
+    """What a machine may group cases by: ``incomplete``, ``threshold``, ``inconclusive`` ..."""
+    text: str = ""
+    """The outcome in words."""
+
+
+class JunitReport:
+    """Writes one suite: cases of the run itself, of each threshold, gate and comparison; text without colours."""
+
+    name: ClassVar[str] = "junit"
+    needs_times: ClassVar[bool] = False
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the XML document."""
+        document = source.document
+        cases = [*_run_cases(source), *_threshold_cases(document), *_gate_cases(source), *_verdict_cases(document)]
+        counts = {state: str(sum(case.state == state for case in cases)) for state in ("failure", "error", "skipped")}
+        totals = {"tests": str(len(cases)), "failures": counts["failure"], "errors": counts["error"]}
+        name = _text(str(document.scenario.name or "weighbridge"))
+        root = ET.Element("testsuites", {"name": name, **totals})
+        suite = ET.SubElement(root, "testsuite", {"name": name, **totals, "skipped": counts["skipped"]})
+        if document.totals.duration_s is not None:
+            suite.set("time", f"{document.totals.duration_s:.3f}")
+        if document.run.created:
+            suite.set("timestamp", _timestamp(document.run.created))
+        properties = ET.SubElement(suite, "properties")
+        for key, value in (
+            ("run_id", document.run.run_id),
+            ("run_state", document.run_state),
+            ("stats_file", document.stats_file),
+            *([("answer", document.verdicts.answer)] if document.verdicts is not None else []),
+        ):
+            ET.SubElement(properties, "property", {"name": key, "value": _text(str(value))})
+        for case in cases:
+            _add_case(suite, case)
+        ET.indent(root)
+        out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        out.write(ET.tostring(root, encoding="unicode"))
+        out.write("\n")
+
+
+def _add_case(suite: ET.Element, case: _Case) -> None:
+    element = ET.SubElement(suite, "testcase", {"classname": f"weighbridge.{case.group}", "name": _text(case.name)})
+    text = _text(case.text)
+    if case.state == "passed":
+        if text:
+            ET.SubElement(element, "system-out").text = text
+        return
+    ET.SubElement(element, case.state, {"type": case.kind, "message": text}).text = text
+
+
+def _run_cases(source: ReportSource) -> Iterator[_Case]:
+    """Yield whether the run is complete, and whether each treatment has a result."""
+    document = source.document
+    if document.incomplete:
+        yield _Case("run", "the run is complete", "error", document.run_state, source.incomplete_text)
+    else:
+        yield _Case("run", "the run is complete", "passed")
+    if source.missing_results:
+        yield _Case("run", "each treatment has a result", "error", "no-result", source.missing_results)
+    else:
+        yield _Case("run", "each treatment has a result", "passed")
+
+
+def _threshold_cases(document: ReportDocument) -> Iterator[_Case]:
+    for verdict in document.thresholds:
+        name = f"{verdict.threshold} ({verdict.treatment})" if verdict.treatment else verdict.threshold
+        state = document.threshold_state(verdict)
+        if state == "passed":
+            yield _Case("thresholds", name, "passed", text=verdict.message)
+        elif state == "failed":
+            yield _Case("thresholds", name, "failure", "threshold", verdict.message)
+        elif document.run.noop:
+            yield _Case("thresholds", name, "skipped", "noop", f"a no-op run is not judged: {verdict.message}")
+        else:
+            yield _Case("thresholds", name, "skipped", document.run_state, verdict.message)
+
+
+def _gate_cases(source: ReportSource) -> Iterator[_Case]:
+    states: dict[str, State] = {"passed": "passed", "failed": "failure", "undecided": "error"}
+    for gate in source.gates:
+        name = f"{gate.gate} ({gate.comparison})" if gate.comparison else gate.gate
+        yield _Case("gates", name, states[gate.state], gate.state, gate.text)
+
+
+def _verdict_cases(document: ReportDocument) -> Iterator[_Case]:
+    verdicts = document.verdicts
+    if verdicts is None:
+        if document.no_verdict:
+            yield _Case("verdicts", "verdict", "skipped", "no-verdict", document.no_verdict)
+        return
+    between = verdicts.between.comparisons if verdicts.between is not None else ()
+    for each in (*verdicts.comparisons, *between):
+        name = f"{each.b} against {each.a}: {each.figure}"
+        text = _outcome(each)
+        undecided = each.verdict in ("inconclusive", "refused")
+        yield _Case("verdicts", name, "skipped" if undecided else "passed", each.verdict, text)
+
+
+def _outcome(comparison: ComparisonReport) -> str:
+    """Return a verdict with its interval and what limits it."""
+    parts = [f"{verdict_line(comparison)} {interval_text(comparison, FEWEST_ROUNDS)}, {comparison.rounds} rounds"]
+    if comparison.verdict in ("inconclusive", "refused"):
+        parts = [
+            f"{comparison.verdict.upper()}: {change_text(comparison)} {interval_text(comparison, FEWEST_ROUNDS)}"
+        ]
+    return "; ".join([*parts, *filter(None, [remark_text(comparison)])])
+
+
+def _text(text: str) -> str:
+    """Return a text that XML can contain, on one line: what is not printable is an escape of JSON."""
+    return _NO_XML.sub("\ufffd", shorten(one_line(text), _MAX_CHARS))
+
+
+def _timestamp(created: str) -> str:
+    """Return an instant as JUnit has it: UTC, without a zone; a text that is no instant as it is."""
+    try:
+        instant = datetime.fromisoformat(created).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return _text(created)
+    return instant.replace(tzinfo=None).isoformat(timespec="seconds")
