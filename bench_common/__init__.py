@@ -1,30 +1,19 @@
 """The contract that master and worker share: words, messages, records, clocks, keys and the stats file.
 
-Here is what the metadata of installed packages says: our version, and what is registered as entry points (engines,
-workloads, report formats, launchers). It is read once for a process, and only when somebody asks for it: each reading
-takes milliseconds.
+Here is our release and what installed packages register as entry points (engines, workloads, report formats,
+launchers) and say of themselves. It is read only when somebody asks for it: each reading takes milliseconds.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-    __version__: str
-
-
-def __getattr__(name: str) -> str:
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("weighbridge")
-    except PackageNotFoundError:  # a source tree that was never installed
-        return "0+uninstalled"
+__version__: Final = "0.1.0"
 
 
 def registered(group: str) -> EntryPoints:
@@ -38,3 +27,19 @@ def _all_entry_points() -> Any:  # its type depends on the version of Python
     from importlib.metadata import entry_points
 
     return entry_points()
+
+
+def package_header(package: str, name: str) -> list[str]:
+    """Return the values of a header in the metadata of an installed package, such as ``Version``; none without it.
+
+    `importlib.metadata` parses the description of the package, too, which takes longer than all the rest.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution(package)
+    except PackageNotFoundError:
+        return []
+    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
+    headers = takewhile(bool, text.splitlines())
+    return [line.partition(":")[2].strip() for line in headers if line.startswith(f"{name}:")]

@@ -10,9 +10,10 @@ drift. An exchange that contradicts the earlier ones means that a clock was set 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 MAX_EXCHANGES: Final = 32
 """How many exchanges the estimator keeps."""
@@ -39,8 +40,7 @@ def max_drift_ns(elapsed_ns: int) -> int:
     return -(-max(0, elapsed_ns) * DRIFT_PPM // 1_000_000)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ClockOffset:
+class ClockOffset(Struct, frozen=True, order=True):
     """An estimate of the other clock's offset; the most certain estimate sorts first."""
 
     uncertainty_ns: int

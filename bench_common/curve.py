@@ -13,13 +13,13 @@ import contextlib
 import ipaddress
 import logging
 import time
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import gevent
 import zmq
 from gevent.event import Event
+from msgspec import Struct
 from zmq.utils import z85
 
 from bench_common.errors import InfrastructureError
@@ -54,8 +54,7 @@ class ZapVerdict(Enum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, slots=True)
-class ZapReply:
+class ZapReply(Struct, frozen=True):
     """The answer to a request."""
 
     frames: tuple[bytes, ...]

@@ -7,10 +7,11 @@ from a module that is cheap to import: the master reads it, and an engine's own 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Final
+
+from msgspec import Struct
 
 from bench_common import registered
 from bench_common.errors import UsageError
@@ -19,8 +20,7 @@ ENGINES_GROUP: Final = "weighbridge.engines"
 TRAITS_GROUP: Final = "weighbridge.engine_traits"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineTraits:
+class EngineTraits(Struct, frozen=True):
     """The nature of an engine; the defaults are those of an ordinary container engine."""
 
     inapplicable: frozenset[str] = frozenset()

@@ -16,10 +16,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bench_common.safe_text import one_line, shorten
 
@@ -66,8 +65,7 @@ class UsageError(WeighbridgeError):
     exit_code = ExitCode.USAGE
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong with a scenario, at a place: 1-based `line` and `column` of `file`.
 
     What came from the command line has no lines: `file` is then the argument itself and `line` is 0.

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 import gevent
+from msgspec import Struct
 
 HIGHEST_PRIORITY: Final = 2
 LOWEST_PRIORITY: Final = -2
@@ -28,8 +28,7 @@ GIL_HANDOVER_NS: Final = 200_000
 """This long after the loop has released the interpreter, a native thread that waited for it surely has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopReading:
+class LoopReading(Struct, frozen=True):
     """One interval of the loop."""
 
     time_ns: int
@@ -40,8 +39,7 @@ class LoopReading:
     """The longest stretch without a poll."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPoll:
+class LoopPoll(Struct, frozen=True):
     """One wait of the loop in the kernel; instants are CLOCK_MONOTONIC."""
 
     entered_ns: int

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from bench_common.cli import MAX_NAME
+from bench_common.argument_types import MAX_NAME
 from bench_common.errors import ProtocolError
+from bench_common.job_kind import read_job
 from bench_common.records import MAX_COUNT, MAX_INSTANT_NS, Count, Integer
 from bench_common.safe_text import shorten
 
@@ -101,10 +104,25 @@ class Direction(Generic[MessageT_co]):
         self.types: tuple[type[Message], ...] = get_args(union)
         self._limits = {pack(one.__struct_config__.tag): one for one in self.types}
         Direction.known |= {type_name(one): one for one in self.types}
-        self._head = re.compile(_HEAD % (bytes([VERSION]), b"|".join(map(re.escape, self._limits))), re.DOTALL).match
         self.sender: Side = self.types[0].sender
         self.lane: Lane = self.types[0].lane
-        self._decode = msgspec.msgpack.Decoder(tuple[Literal[VERSION], union]).decode  # type: ignore[valid-type]
+        self._union = union
+
+    def prepare(self) -> None:
+        """Make the decoder now, which takes milliseconds, and not with the first message."""
+        _ = self._decode
+
+    @cached_property
+    def _head(self) -> Callable[[bytes], re.Match[bytes] | None]:
+        return re.compile(_HEAD % (bytes([VERSION]), b"|".join(map(re.escape, self._limits))), re.DOTALL).match
+
+    @cached_property
+    def _decode(self) -> Callable[[bytes], tuple[int, Any]]:
+        decoder = msgspec.msgpack.Decoder(
+            tuple[Literal[VERSION], self._union],  # type: ignore[valid-type,name-defined]
+            dec_hook=read_job,
+        )
+        return decoder.decode
 
     @property
     def max_bytes(self) -> int:

@@ -65,9 +65,9 @@ TRANSFER_ROW: Final = np.dtype(
         ("first_uncertainty_ns", "<i8"),
     ]
 )
-"""What only a job on objects has: see `records.OBJECT_FIELDS`. `operation`, `ok` and `duration_ns` are those of its
-only operation, so that endpoints and bytes are counted without a look at other rows. `bytes` is -1 where unknown,
-as of imported reads."""
+"""What only a job has that does one operation: see `records.SINGLE_FIELDS`. `operation`, `ok` and `duration_ns` are
+those of its only operation, so that endpoints and bytes are counted without a look at other rows.
+`bytes` is -1 where unknown, as of imported reads."""
 
 
 def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[Any, np.dtype[Any]]:

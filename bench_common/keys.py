@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import zmq
+from msgspec import Struct
 from zmq.utils import z85
 
 from bench_common.errors import UsageError, did_you_mean
@@ -61,8 +62,7 @@ class KeyPair:
                 return cls(public, secret)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerKey:
+class WorkerKey(Struct, frozen=True):
     """The content of a worker's key file."""
 
     name: str
@@ -353,8 +353,7 @@ def _replace(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisionedWorker:
+class ProvisionedWorker(Struct, frozen=True):
     """A worker that is on the allow-list."""
 
     name: str

@@ -14,7 +14,7 @@ import msgpack
 import msgspec
 from msgspec import Meta, field
 
-from bench_common.cli import MAX_SLOTS
+from bench_common.argument_types import MAX_SLOTS
 from bench_common.errors import ProtocolError
 from bench_common.fields import (
     KIB,
@@ -48,15 +48,14 @@ from bench_common.fields import (
 )
 from bench_common.host_info import Engines, HostInfo
 from bench_common.records import (
-    LOOP_FIELDS,
-    WORD_BYTES,
+    LOOP_BYTES,
     Count,
     ErrorRecord,
     MetricRecord,
     OutputRecord,
     TransactionRecord,
 )
-from bench_common.requirements import RequestedAction, Requirement, ServiceAction, ServiceOutcome, StoreNeed
+from bench_common.requirements import KindNeed, RequestedAction, Requirement, ServiceAction, ServiceOutcome
 from bench_common.safe_text import shorten
 from bench_common.treatment import EngineSampling, Treatment
 
@@ -179,7 +178,7 @@ class EngineOutage(_Reported):
     """What the engine's client said."""
 
 
-class ObjectsProgress(_Reported):
+class PopulationReport(_Reported):
     """A worker fills a store before the first trial of a treatment, or deletes after the last trial what it made."""
 
     treatment: Count
@@ -308,12 +307,12 @@ class Preflight(_MasterControl):
     requirements: list[Requirement]
     engines: list[str]
     """Engines to probe again, as they may have changed since the worker was started."""
-    stores: list[StoreNeed] = msgspec.field(default_factory=list)
-    """Object stores to log in to."""
+    kinds: list[KindNeed] = msgspec.field(default_factory=list)
+    """What kinds of jobs from packages need, such as a store to log in to."""
 
 
 class StoreCredentials(_MasterControl):
-    """How the run's object stores are reached, as variables: before a preflight and before a welcome.
+    """How what the run's jobs use is reached, as variables: before a preflight and before a welcome.
 
     It goes only where nobody can listen: over CURVE, or to a process of the same user. It is in no log and no file.
     """
@@ -321,7 +320,7 @@ class StoreCredentials(_MasterControl):
     run_id: RunId
     """The run that they are for; a worker uses them for no other one."""
     variables: Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
-    """Names out of `store_access.ALL_VARIABLES`, and values."""
+    """Names that the kinds of its jobs allow (`HostPart.environment`), and values."""
 
     def __repr__(self) -> str:
         """Return its names alone."""
@@ -484,8 +483,8 @@ class Results(Message):
     treatment: Count
     trial: Count
     rows: bytes
-    """Rows of `records.RESULT_FIELDS` with two words for each operation; of jobs on objects with `OBJECT_FIELDS`."""
-    loop: Annotated[bytes, Meta(min_length=len(LOOP_FIELDS) * WORD_BYTES, max_length=len(LOOP_FIELDS) * WORD_BYTES)]
+    """Rows of `records.RESULT_FIELDS` with two words for each operation; of jobs that do one with `SINGLE_FIELDS`."""
+    loop: Annotated[bytes, Meta(min_length=LOOP_BYTES, max_length=LOOP_BYTES)]
     """How the load process's event loop was since the batch before: the words of `records.LOOP_FIELDS`."""
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
@@ -529,7 +528,7 @@ ReportedMessage: TypeAlias = (
     WorkerDied
     | PackingReport
     | EngineOutage
-    | ObjectsProgress
+    | PopulationReport
     | RunWarning
     | HostFinding
     | ServiceRequest

@@ -6,11 +6,11 @@ A worker sends the rendered profile to the master: a text to read at once, and a
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 import msgspec
+from msgspec import Struct
 
 from bench_common.errors import ProtocolError
 from bench_common.safe_text import shorten
@@ -30,8 +30,7 @@ MAX_PACKED_BYTES: Final = (1 << 20) - (1 << 12)
 _unpack: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """One profile, rendered."""
 
     text: str

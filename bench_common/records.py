@@ -66,7 +66,10 @@ All are signed 64-bit words, little-endian. `failed_at` is the position of the o
 `uncertainty_ns` is how late a stamp may be. An operation that was not tried has a duration of -1.
 """
 
-OBJECT_FIELDS: Final = (
+FIRST_BYTE: Final = ".first"
+"""What the name of a read ends in that stands for the time to its first byte, such as ``read[tiny].first``."""
+
+SINGLE_FIELDS: Final = (
     "operation",
     "first_ns",
     "first_uncertainty_ns",
@@ -76,7 +79,7 @@ OBJECT_FIELDS: Final = (
     "retries",
     "redrawn",
 )
-"""What follows `RESULT_FIELDS` in the row of a job on objects, which does one operation and lasts as long as it.
+"""What follows `RESULT_FIELDS` in the row of a job that does one of its operations, and lasts as long as that.
 
 `operation` is its position among the treatment's operations, -1 if none was tried. `first_ns` is the time to the
 first byte of the answer (-1: there is none), at most `first_uncertainty_ns` too long; `last_try_ns` that from the
@@ -85,11 +88,12 @@ how many tries failed before the last. `redrawn` is 1 if the job did another ope
 an object.
 """
 
-LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns")
-"""Measurements of the event loop that sends a batch of results: words as in a row.
+LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns", "wake_up_ns", "wake_ups")
+"""Measurements of the process that sends a batch of results, most of them of its event loop: words as in a row.
 
 `span_ns` is the time since the previous batch (or since the trial's first order), `busy_ns` the part of it in which
-the loop ran code, and `lag_max_ns` the longest stretch without a poll of the sockets.
+the loop ran code, and `lag_max_ns` the longest stretch without a poll of the sockets. `wake_up_ns` is how late its
+host may wake a thread, which the bound of each stamp includes: the largest of the last `wake_ups` readings.
 """
 
 SPEED_SOURCE: Final = "speed"
@@ -99,6 +103,8 @@ BATCH_SAMPLES_SOURCE: Final = "batches"
 
 WORD_BYTES: Final = 8
 """The size of a word of such rows, in bytes."""
+LOOP_BYTES: Final = len(LOOP_FIELDS) * WORD_BYTES
+"""The size of the measurements of `LOOP_FIELDS`, in bytes."""
 
 
 def result_word_count(operations: int) -> int:
@@ -106,8 +112,8 @@ def result_word_count(operations: int) -> int:
     return len(RESULT_FIELDS) + 2 * operations
 
 
-OBJECT_RESULT_WORDS: Final = len(RESULT_FIELDS) + len(OBJECT_FIELDS)
-"""The number of words in the row of a job on objects."""
+SINGLE_RESULT_WORDS: Final = len(RESULT_FIELDS) + len(SINGLE_FIELDS)
+"""The number of words in the row of such a job."""
 
 
 ARRIVAL: Final = "arrival"
@@ -203,7 +209,7 @@ NOT_REACHED: Final = (0, -1)
 
 
 NOT_TRIED: Final = (-1, -1, 0, 0, 0, 0, 0, 0)
-"""The values of `OBJECT_FIELDS` of a job that tried no operation."""
+"""The values of `SINGLE_FIELDS` of a job that tried no operation."""
 
 
 class _RareAttribute(Generic[Value]):
@@ -233,8 +239,8 @@ class JobReport(Struct, gc=False):
     """Start and duration (ns) of each operation that was tried, in order."""
     uncertainty_ns: int = 0
     """The largest of its operations' `OperationResult.end_uncertainty_ns`, `MAX_UNCERTAINTY_NS` at most."""
-    object_words: tuple[int, ...] = NOT_TRIED
-    """Of a job on objects: the values of `OBJECT_FIELDS`; its stamps are those of its only operation."""
+    single_words: tuple[int, ...] = NOT_TRIED
+    """Of a job that does one operation: the values of `SINGLE_FIELDS`; its stamps are those of its only operation."""
     extras: dict[str, Any] | None = None
     """The rare attributes by name; None if there are none."""
 
@@ -250,7 +256,7 @@ class JobReport(Struct, gc=False):
     metrics = _RareAttribute[dict[str, float] | None](None)
     """The metrics of a guest, by name."""
     transactions = _RareAttribute[Sequence[tuple[str, str]]](())
-    """(operation, transaction id) where a job on objects was the slowest of its operation so far."""
+    """(operation, transaction id) where a job that does one operation was the slowest of its operation so far."""
     outputs = _RareAttribute[list[tuple[str, bytes, bytes, int, bool]] | None](None)
     """(step, stdout, stderr, exit code, truncated)."""
 

@@ -9,18 +9,19 @@ that runs services for others takes no jobs of that treatment unless no other wo
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 
 from bench_common.errors import did_you_mean
-from bench_common.object_job import Objects
-from bench_common.records import Count
-from bench_common.treatment import ContainerSettings, Lifecycle
+from bench_common.job_kind import Job
+from bench_common.job_rules import rules_of
+from bench_common.treatment import ContainerSettings
 from bench_common.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from bench_common.treatment import Mount, Treatment
 
@@ -81,7 +82,7 @@ def ignored_settings(status: Mapping[str, Any], treatment: Treatment) -> list[st
 
 
 def _unsupported_operations(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
-    if not isinstance(treatment.job, Lifecycle):
+    if not treatment.job.engine_operations:
         return []
     able = set(status.get("operations") or ()) | _ENGINE_FREE_OPERATIONS
     step_s, interval_s, found = 0.0, 0.0, []
@@ -89,7 +90,7 @@ def _unsupported_operations(engine: str, status: Mapping[str, Any], treatment: T
         step_s, interval_s = (_detail_s(status, name) for name in (GRACE_STEP, STATS_INTERVAL))
     except ValueError as error:
         found.append(f"{engine} {error}")
-    for operation in treatment.job.operations:
+    for operation in treatment.job.engine_operations:
         if operation.kind not in able:
             reason = _details(status).get(f"operation.{operation.kind}")
             why = f": {reason}" if reason else f"; it can do {', '.join(sorted(able))}"
@@ -329,30 +330,23 @@ class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class StoreNeed(Struct, frozen=True, forbid_unknown_fields=True):
-    """An object store that jobs use, and what they ask of it."""
+class KindNeed(Struct, frozen=True, forbid_unknown_fields=True):
+    """What jobs of a kind from a package need of a host: what they run on, and of the job what that depends on."""
 
-    store: str
-    """The name of the store: its protocol."""
-    profile: str = ""
-    """The profile with its addresses and credentials; empty: the worker's environment."""
-    endpoints: tuple[str, ...] = ()
-    """The URLs to use in the place of those that the store names."""
-    policy: str = ""
-    """The storage policy that it must have; empty: any."""
-    delete_after_s: Count | None = None
-    """After how many seconds it is to delete objects by itself; None: never."""
+    engine: str
+    """`Treatment.engine`: not an engine, but what the kind knows by this name."""
+    job: Mapping[str, Any]
+    """The job in plain values: the host may not know its kind, which is then what it lacks."""
 
 
-def stores_for_worker(treatments: Iterable[Treatment], environment: str) -> list[StoreNeed]:
-    """Return the stores that jobs use on a worker of an environment, each once; optional treatments add none."""
-    found: dict[StoreNeed, None] = {}
+def kinds_for_worker(treatments: Iterable[Treatment], environment: str) -> list[KindNeed]:
+    """Return what kinds from packages need of a worker of an environment, each once; optional treatments add none."""
+    found: dict[tuple[str, Job], None] = {}
     for treatment in treatments:
-        job = treatment.job
-        if isinstance(job, Objects) and not treatment.optional and treatment.environment in (None, environment):
-            need = StoreNeed(treatment.engine, job.profile, job.endpoints, job.policy, job.delete_after_s)
-            found[need] = None
-    return list(found)
+        need = rules_of(treatment).host_need()
+        if need is not None and not treatment.optional and treatment.environment in (None, environment):
+            found[treatment.engine, need] = None
+    return [KindNeed(engine, to_builtins(job)) for engine, job in found]
 
 
 class DoctorNeeds(Struct, frozen=True, forbid_unknown_fields=True):
@@ -370,7 +364,7 @@ def engines_for_worker(treatments: Iterable[Treatment], environment: str, worker
         {
             treatment.engine
             for treatment in treatments
-            if not isinstance(treatment.job, Objects)
+            if treatment.job.uses_engine
             and (
                 treatment.environment in (None, environment) or services_hosted_by(treatment, worker_id, environment)
             )
@@ -388,7 +382,7 @@ def requirements_for_worker(
     """
     found: dict[Requirement, None] = {}
     for treatment in treatments:
-        if treatment.optional or isinstance(treatment.job, Objects):
+        if treatment.optional or not treatment.job.uses_engine:
             continue
         containers = [*services_hosted_by(treatment, worker_id, environment).values()]
         if treatment.environment in (None, environment):

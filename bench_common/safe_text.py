@@ -4,11 +4,11 @@ Names, reasons and outputs come from workers, scenarios, stats files and tools. 
 (control characters, also those of C1; directional overrides and other invisible ones; lone surrogates) are written as
 escapes of JSON. There are two layers:
 
-- `bench_common.cli.harden_streams` escapes all that the programs write to stdout and stderr, except for line ends
+- `bench_common.streams.harden_streams` escapes all that the programs write to stdout and stderr, except for line ends
   and tabs. Nothing gets around it, but it cannot tell our line ends from those of a value.
 - So what formats a message or a table makes each value `one_line`, or writes what may have several lines as
   `quoted_lines`, all but the first of which begin with a bar. Log records (`LineFormatter`), errors, notifications,
-  messages (`bench_common.cli.tell`) and table cells do so for whatever they get.
+  messages (`bench_common.streams.tell`) and table cells do so for whatever they get.
 """
 
 from __future__ import annotations
@@ -18,15 +18,22 @@ import re
 from typing import Final
 
 _BAR: Final = "  | "
-_KEPT: Final = str.maketrans("", "", "\n\t")
+_KEPT: Final = frozenset("\n\t")
+_FEW: Final = 32
 _USERINFO: Final = re.compile(r"://[^\s/@]*@")
 
 
 def escape_unprintable(text: str) -> str:
     """Return text with all that is not printable as JSON escapes, except for line feeds and tabs."""
-    if text.translate(_KEPT).isprintable():
+    if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(each if each.isprintable() or each in "\n\t" else _escape(each) for each in text)
+    # A report has megabytes of few different characters: to replace each of these is quickest.
+    odd = [each for each in set(text) - _KEPT if not each.isprintable()]
+    if len(odd) > _FEW:
+        return text.translate({ord(each): _escape(each) for each in odd})
+    for each in odd:
+        text = text.replace(each, _escape(each))
+    return text
 
 
 def _escape(letter: str) -> str:

@@ -5,24 +5,20 @@ results. The threads here mostly wait for the interpreter or the kernel, so a si
 
 A `KeyboardInterrupt` in the middle of an import prints a traceback or is lost in a callback. Nothing has begun by
 then, so the process ends at once. This module is loaded before all others, so it imports next to nothing.
-
-Most of a start is the making of classes: `dataclass` writes six methods for each and compiles them one by one. Half
-of all that a program loads is never compared, hashed or printed, so these methods are compiled when they are called.
 """
 
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import gc
 import os
 import signal
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 M_ARENA_MAX: Final = -8
 """The parameter of mallopt(3) for the largest number of heaps, in all versions of glibc."""
@@ -42,54 +38,22 @@ def limit_malloc_arenas() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def skip_gevent_plugins() -> None:
-    """Let gevent patch without asking all installed packages, at each of 25 steps, whether they want to know.
+@contextmanager
+def standard_library_only() -> Iterator[None]:
+    """Let only the standard library be on `sys.path` for a while, for gevent to patch it.
 
-    That takes half of the time that the patch takes; nothing here subscribes to it.
+    At each of 25 steps gevent asks all packages on that path whether they have a plug-in for it, which takes four
+    times as long as the patch. What gevent itself needs of other packages is loaded before.
     """
-    import gevent.events
+    import gevent.events  # noqa: F401  takes what it needs of zope along
 
-    vars(gevent.events)["notify_and_call_entry_points"] = vars(gevent.events)["notify"]
-
-
-def skip_docker_ssh() -> None:
-    """Let docker-py load without its transport over SSH, which it does without, unless ``DOCKER_HOST`` asks for it.
-
-    What that transport imports takes as long to load as all else that docker-py does.
-    """
-    if not os.environ.get("DOCKER_HOST", "").startswith("ssh:"):
-        absent: dict[str, Any] = {"docker.transport.sshconn": None}
-        sys.modules.update(absent)
-
-
-_COMPILED_AT_ONCE: Final = frozenset({"__init__"})
-"""What every object of a class needs, and whose parameters others look up."""
-
-
-def compile_on_demand() -> None:
-    """Let `dataclass` compile a method other than ``__init__`` when it is first called.
-
-    Python 3.13 compiles all methods of a class at once, which is cheap enough: there this does nothing.
-    """
-    make: Callable[..., Callable[..., Any]] | None = getattr(dataclasses, "_create_fn", None)
-    if make is None:
-        return
-
-    def create(name: str, *source: Any, **scope: Any) -> Callable[..., Any]:
-        if name in _COMPILED_AT_ONCE:
-            return make(name, *source, **scope)
-        compiled: Callable[..., Any] | None = None
-
-        def method(*arguments: Any) -> Any:
-            nonlocal compiled
-            if compiled is None:
-                compiled = make(name, *source, **scope)
-            return compiled(*arguments)
-
-        method.__name__ = name
-        return method
-
-    vars(dataclasses)["_create_fn"] = create
+    library = os.path.dirname(os.__file__)  # noqa: PTH120  pathlib is not loaded yet
+    whole = sys.path[:]
+    sys.path[:] = [library, f"{library}/lib-dynload"]
+    try:
+        yield
+    finally:
+        sys.path[:] = whole
 
 
 def _exit_on_sigint(number: int, frame: object) -> NoReturn:

@@ -35,8 +35,9 @@ from __future__ import annotations
 import math
 import operator
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct
 
 from bench_common.errors import did_you_mean
 from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
@@ -193,8 +194,7 @@ _NUMBER: Final = re.compile(r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+
 _WHERE: Final = re.compile(r"\s*(?P<key>[^\s=,]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^,]*?)\s*(?:,|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Struct, frozen=True):
     """A parsed threshold. `value` is in `unit` as written (empty: in the figure's own unit)."""
 
     text: str
@@ -229,8 +229,7 @@ _LABEL: Final = re.compile(r"\s*(?P<key>[^\s=,<>!]+)\s*=\s*(?P<value>\"[^\"]*\"|
 _SIZE: Final = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>%|times|x)")
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictCondition:
+class VerdictCondition(Struct, frozen=True):
     """A parsed condition on verdicts, such as ``engine=podman not slower by 5%``."""
 
     text: str
@@ -415,8 +414,7 @@ _TIMES: Final = frozenset({*TIME_UNITS, "us", "min"})
 _QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)(?:_s)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Primary:
+class Primary(Struct, frozen=True):
     """The primary figure of a job: one number for each trial, by which treatments are compared."""
 
     name: str

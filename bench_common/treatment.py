@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from bench_common.defaults import QUEUE_TIMEOUT_S, TIMEOUT_S
 from bench_common.errors import did_you_mean
-from bench_common.object_job import Objects
+from bench_common.job_kind import TAG, Job
 from bench_common.records import MAX_COUNT, Count, Finite, Integer
 from bench_common.units import format_size, parse_size
 
@@ -37,8 +37,7 @@ _SPLIT: Final = re.compile(r"\s*(?P<what>[a-z_]+)\s*(?P<sign>[<>=]+)\s*(?P<value
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%")
 
 
-@dataclass(frozen=True, slots=True)
-class HostState:
+class HostState(Struct, frozen=True):
     """What conditions are about: bytes, and the share (0..100) of CPU time that was idle since the last look."""
 
     memory_total: int
@@ -48,8 +47,7 @@ class HostState:
     cpu_idle_percent: float
 
 
-@dataclass(frozen=True, slots=True)
-class StopCondition:
+class StopCondition(Struct, frozen=True):
     """A condition taken apart: `what` is beyond `limit`, in percent or (not `percent`) bytes."""
 
     what: str
@@ -92,7 +90,7 @@ def parse_stop_condition(text: str) -> StopCondition:
             raise ValueError(f"{text!r}: {value} is no share between 0% and 100%")
         return StopCondition(what, limit, percent=True)
     if what == "cpu":
-        raise ValueError(f"{text!r}: {value!r} is no share of CPU time, such as 5%")
+        raise ValueError(f"{text!r}: {value!r}: expected a percentage of CPU time, such as 5%")
     try:
         return StopCondition(what, float(parse_size(value)), percent=False)
     except ValueError as error:
@@ -126,34 +124,6 @@ OPERATIONS: Final = (
 )
 """The operations of a life-cycle job. `pull` fetches the container's image; `run` is create and start in one; `sleep`
 and `hold` touch no container."""
-
-CONTAINER_SETTINGS: Final = (
-    "image",
-    "rootfs",
-    "command",
-    "memory_bytes",
-    "cpus",
-    "cpuset",
-    "network",
-    "storage",
-    "env",
-    "log_driver",
-    "log_options",
-    "init",
-    "files",
-    "runtime",
-    "pids",
-    "ulimits",
-    "blkio_weight",
-    "device_read_bps",
-    "device_write_bps",
-    "device_read_iops",
-    "device_write_iops",
-    "read_only",
-    "security_options",
-    "cap_add",
-    "cap_drop",
-)
 
 SECURITY_OPTIONS: Final = ("no-new-privileges", "seccomp=unconfined", "apparmor=unconfined")
 """What may be said about a container's confinement: what needs a file, or opens the host, may not."""
@@ -314,6 +284,10 @@ class ContainerSettings(_Declared, frozen=True):
         return frozenset(name for name in CONTAINER_SETTINGS if getattr(self, name) != getattr(blank, name))
 
 
+CONTAINER_SETTINGS: Final = ContainerSettings.__struct_fields__
+"""The names of all settings of a container."""
+
+
 class MetricSource(_Declared, frozen=True):
     """A metric of the user's own, and where a command prints it: what `regex` captures, or what is at `json`."""
 
@@ -388,13 +362,18 @@ class Operation(_Declared, frozen=True):
     metrics: tuple[MetricSource, ...] = ()
 
 
-class Lifecycle(_Declared, frozen=True, tag_field="kind", tag="lifecycle"):
+class Lifecycle(Job, _Declared, frozen=True, tag_field=TAG, tag="lifecycle"):
     """A life-cycle job: operations in order, on one container."""
 
     operations: tuple[Operation, ...]
 
+    @property
+    def engine_operations(self) -> tuple[Operation, ...]:
+        """See `Job`."""
+        return self.operations
 
-class Guest(_Declared, frozen=True, tag_field="kind", tag="guest"):
+
+class Guest(Job, _Declared, frozen=True, tag_field=TAG, tag="guest"):
     """A guest job: a registered workload with parameters within its schema (base units, see the workload).
 
     `own` is what the workload ``command`` runs.
@@ -414,7 +393,7 @@ class OpenLoad(_Declared, frozen=True):
 
     rate_per_s: Positive
     process: ArrivalProcess = "constant"
-    queue_timeout_s: Positive = 10.0
+    queue_timeout_s: Positive = QUEUE_TIMEOUT_S
 
 
 class Treatment(_Declared, frozen=True):
@@ -436,13 +415,13 @@ class Treatment(_Declared, frozen=True):
     labels: Mapping[str, Scalar]
     environment: str | None
     engine: str
-    job: Lifecycle | Guest | Objects
+    job: Job
     container: ContainerSettings = ContainerSettings()
     concurrency: Annotated[int, Meta(ge=1, le=MAX_COUNT)] = 1
     iterations: Integer | None = 1
     operation_count: Integer | None = None
     run_seconds: Finite | None = None
-    timeout_s: Positive = 60.0
+    timeout_s: Positive = TIMEOUT_S
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
     placement: Mapping[str, str] = field(default_factory=dict)
@@ -461,7 +440,7 @@ class Treatment(_Declared, frozen=True):
         return self._has_operation("pull")
 
     def _has_operation(self, kind: str) -> bool:
-        return isinstance(self.job, Lifecycle) and any(one.kind == kind for one in self.job.operations)
+        return any(one.kind == kind for one in self.job.engine_operations)
 
     def __post_init__(self) -> None:
         """Raise `ValueError` where fields contradict each other."""

@@ -4,11 +4,10 @@ import sys
 
 from bench_common.limits import require_to_load
 from bench_common.startup import (
-    compile_on_demand,
     end_on_interrupt,
     hold_collector,
     limit_malloc_arenas,
-    skip_gevent_plugins,
+    standard_library_only,
 )
 
 NAMES_A_COMMAND = any(not word.startswith("-") for word in sys.argv[1:])
@@ -16,22 +15,21 @@ NAMES_A_COMMAND = any(not word.startswith("-") for word in sys.argv[1:])
 
 end_on_interrupt()
 hold_collector()
-compile_on_demand()
 limit_malloc_arenas()
 require_to_load("bench-master")
 
 if NAMES_A_COMMAND:
-    skip_gevent_plugins()
+    with standard_library_only():
+        from gevent import monkey  # it takes a while to load
 
-    from gevent import monkey  # it takes a while to load
-
-    monkey.patch_all()
+        monkey.patch_all()
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     # The patch must come before these imports.
-    from bench_common.cli import harden_streams, silence_interrupts
+    from bench_common.guard import silence_interrupts
+    from bench_common.streams import harden_streams
     from bench_master.cli import run_command_line
 
     harden_streams()

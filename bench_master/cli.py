@@ -6,13 +6,15 @@ import argparse
 import importlib
 import logging
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bench_common.cli import CommandParser, VersionAction, add_debug_flag, read_options, run_guarded
+from bench_common.cli import CommandParser, add_debug_flag, read_options
 from bench_common.errors import ExitCode
+from bench_common.guard import run_guarded
 from bench_common.safe_text import log_to_stderr
-from bench_master import commands
-from bench_master.commands import COMMANDS
+from bench_common.version import VersionAction
+from bench_master.commands import all_commands, find_command, own_commands
 from bench_master.formatting import page_of
 from bench_master.terminal import COLOR_MODES, screen_width
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 PROGRAM = "bench-master"
+COLOR_FLAG = "--color"
+"""The one switch before a sub-command that has a value."""
 
 EPILOG = """\
 First steps:
@@ -40,7 +44,7 @@ class Command(Protocol):
     """What a module of `bench_master.commands` offers; one that is a group has ``members()`` instead."""
 
     Options: type[Any]
-    """The dataclass that holds its command line."""
+    """The Struct that holds its command line."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
@@ -57,20 +61,24 @@ class Member(Command, Protocol):
 
 
 def load_command(name: str) -> Command:
-    """Import and return the module of a sub-command."""
-    return cast("Command", importlib.import_module(f"{commands.__name__}.{name.replace('-', '_')}"))
+    """Import and return the module of a sub-command; raise `KeyError` for a name that is none."""
+    entry = find_command(name)
+    if entry is None:
+        raise KeyError(name)
+    return cast("Command", importlib.import_module(entry.module))
 
 
 def named_commands(argv: Sequence[str]) -> list[str]:
-    """Return the first word of `argv` that names a sub-command, if one does: values of options may come before it."""
-    return [word for word in argv if word in COMMANDS][:1]
+    """Return the sub-command that `argv` names: the first word that is no option, if it is the name of one."""
+    words = [word for before, word in pairwise(["", *argv]) if word[:1] != "-" and before != COLOR_FLAG]
+    return words[:1] if words and find_command(words[0]) else []
 
 
-def build_parser(loaded: Collection[str] = COMMANDS) -> CommandParser:
+def build_parser(loaded: Collection[str] | None = None) -> CommandParser:
     """Return the parser; what it returns has the module to run as `command`.
 
-    Of sub-commands that are not `loaded` it knows only what they do: to import all of them takes longer than many
-    commands.
+    Of sub-commands that are not `loaded` (None: all are) it knows only what they do: to import all of them takes
+    longer than many commands. If some are, it knows only them and those that need no other package to be asked.
     """
     parser = CommandParser(
         prog=PROGRAM,
@@ -82,7 +90,7 @@ def build_parser(loaded: Collection[str] = COMMANDS) -> CommandParser:
     parser.add_argument("-v", "--verbose", action="store_true", help="show all of a report; log more to stderr")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only verdicts, results and errors")
     parser.add_argument(
-        "--color",
+        COLOR_FLAG,
         choices=COLOR_MODES,
         default="auto",
         help="colour verdicts, failures and warnings (default: auto, on a terminal unless NO_COLOR is set)",
@@ -90,10 +98,14 @@ def build_parser(loaded: Collection[str] = COMMANDS) -> CommandParser:
     parser.add_argument("--no-pager", action="store_true", help="print long reports without a pager (see PAGER)")
     add_debug_flag(parser)
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
-    for name, what in COMMANDS.items():
-        sub = _add_parser(subparsers, name, what)
-        if name in loaded:
-            _configure(sub, load_command(name))
+    named = {name: entry for name in loaded or () if (entry := find_command(name)) is not None}
+    known = own_commands() | named if named else all_commands()
+    for name, entry in known.items():
+        if loaded is None or name in loaded:
+            _configure(_add_parser(subparsers, name, entry.help), load_command(name))
+        else:
+            # Only a line of the help: its options would cost milliseconds.
+            subparsers.add_parser(name, help=entry.help, add_help=False)
     return parser
 
 
@@ -135,7 +147,7 @@ def members_of(command: Command) -> Mapping[str, Member]:
 def single_commands() -> dict[str, Command]:
     """Return every command that runs by all the words that name it, such as ``archive add``."""
     found: dict[str, Command] = {}
-    for name in COMMANDS:
+    for name in all_commands():
         command = load_command(name)
         members = members_of(command)
         found |= {f"{name} {word}": member for word, member in members.items()} if members else {name: command}
@@ -153,9 +165,9 @@ def run_command_line(argv: Sequence[str]) -> int:
     arguments = build_parser(named_commands(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
     log_to_stderr(logging.ERROR if arguments.quiet else level)
-    from bench_master.waiting import speaking
+    from bench_master.progress_message import show_progress_messages
 
     command: Command = arguments.command
     options = read_options(command.Options, arguments)
-    with page_of(screen_width(sys.stdout)), speaking(quiet=arguments.quiet):
+    with page_of(screen_width(sys.stdout)), show_progress_messages(quiet=arguments.quiet):
         return run_guarded(lambda: command.run(options), program=PROGRAM, debug=arguments.debug)

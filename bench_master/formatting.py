@@ -17,8 +17,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench_common.safe_text import flat_line, one_line, shorten
 from bench_common.units import format_duration
@@ -217,8 +216,7 @@ _SHORTEN_BY: Final = 4
 """How many characters more are left out of a text that does not fit its lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table that `fit_table` makes."""
 
     title: str

@@ -12,21 +12,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from bench_common.engine_traits import baseline_engine
-from bench_common.object_job import Objects
-from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Operation, Scalar, Treatment
+from bench_common.job_rules import rules_of
+from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Scalar, Treatment
 from bench_common.units import format_duration
-from workloads.script import (
-    disk_bytes,
-    job_script,
-    preparation_script,
-    shares_container,
-    step_seconds,
-    usual_seconds,
-)
+from workloads.script import job_script, preparation_script, shares_container
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -52,7 +47,7 @@ def host_ceilings(
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, one in enumerate(treatments):
-        if isinstance(one.job, Objects):
+        if not one.job.uses_engine:
             continue  # it runs no processes
         key = (one.environment, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         groups.setdefault(key, []).append(place)
@@ -95,14 +90,9 @@ def is_host_ceiling(labels: Mapping[str, Any]) -> bool:
 
 DEFAULT_OPERATION_S: Final = 0.1
 """The assumed duration of an operation, in seconds: a container engine's order of magnitude."""
-DEFAULT_OBJECT_S: Final = 0.01
-"""The assumed duration of an operation on an object, in seconds: that of a store in the same building."""
-UNKNOWN_STEP_S: Final = 10.0
-"""The assumed duration of a benchmark whose duration is unknown, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One independent measurement of a treatment."""
 
     index: int
@@ -115,8 +105,7 @@ class Trial:
     """Whether its results are left out of all figures."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """All trials of a run in order. The same scenario and seed give an equal plan."""
 
     treatments: tuple[Treatment, ...]
@@ -142,7 +131,7 @@ def allows_look_ahead(treatment: Treatment) -> bool:
     They may not in four cases: a guest benchmark is a measurement by itself, a trial by time assigns jobs only while
     time is left, a job that arrives at a rate waits for its instant, and packed containers wait for each other.
     """
-    by_itself = isinstance(treatment.job, Guest) or treatment.is_packing
+    by_itself = rules_of(treatment).by_itself
     return not by_itself and treatment.run_seconds is None and treatment.open_load is None
 
 
@@ -241,9 +230,10 @@ def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, No
     rounds: float = treatment.iterations or 0
     if treatment.operation_count is not None:
         rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))
-    if isinstance(treatment.job, Objects):
-        assumptions[f"an operation on an object takes about {format_duration(DEFAULT_OBJECT_S)}"] = None
-        return rounds * DEFAULT_OBJECT_S
+    whole = rules_of(treatment).job_estimate()
+    if whole is not None:
+        assumptions |= {whole.assumption: None} if whole.assumption else {}
+        return rounds * whole.seconds
     each = sum(_operation_seconds(one, treatment, assumptions) for one in job_script(treatment) if one.kind != "hold")
     if treatment.is_packing:
         held = sum(one.seconds or 0.0 for one in job_script(treatment) if one.kind == "hold")
@@ -259,14 +249,10 @@ def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: 
     ] = None
     if operation.kind == "stop":
         assumptions["'stop' never waits for the end of its grace period"] = None
-    if isinstance(treatment.job, Guest) and operation.argv:
-        job = treatment.job
-        expected = step_seconds(operation, job)
-        if expected is None:
-            expected = usual_seconds(job)
-            expected = UNKNOWN_STEP_S if expected is None else float(f"{expected:.2g}")
-            assumptions[f"the duration of {job.workload} is unknown, assumed {format_duration(expected)}"] = None
-        return DEFAULT_OPERATION_S + expected
+    own = rules_of(treatment).estimate(operation)
+    if own is not None:
+        assumptions |= {own.assumption: None} if own.assumption else {}
+        return DEFAULT_OPERATION_S + own.seconds
     if operation.kind in {"wait", "exec"}:
         assumptions[f"the commands of '{operation.kind}' end at once"] = None
     return DEFAULT_OPERATION_S
@@ -283,8 +269,8 @@ def needed_disk_bytes(scenario: Scenario) -> int:
     for one in scenario.treatments:
         script = preparation_script(one)
         if not script:
-            passing.append(disk_bytes(one))
+            passing.append(rules_of(one).disk_bytes())
         else:
             key = (one.environment, one.engine, script) if shares_container(one) else one.index
-            kept[key] = max(disk_bytes(one), kept.get(key, 0))
+            kept[key] = max(rules_of(one).disk_bytes(), kept.get(key, 0))
     return sum(kept.values()) + max(passing)

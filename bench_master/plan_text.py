@@ -9,26 +9,25 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.object_job import Objects
+from msgspec import Struct
+
 from bench_common.requirements import matches_worker, services_hosted_by
-from bench_common.units import format_duration, format_size
+from bench_common.units import format_duration
 from bench_master.formatting import align_table, format_span, page_width, plural
 from bench_master.plan import estimate_seconds, look_ahead_note
+from bench_master.scenario.master_part import master_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_common.object_job import Sizes
     from bench_common.treatment import Treatment
     from bench_master.plan import Plan
     from bench_master.scenario.model import Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedWorker:
+class ExpectedWorker(Struct, frozen=True):
     """A worker that will join."""
 
     worker_id: str = ""
@@ -94,7 +93,7 @@ def _head(
     timed = sum(count is None for count in counts)
     trials = plural(measured, "trial") + (f" and {plural(warmup, 'warm-up trial')}" if warmup else "")
     yield from _field("Size", f"{plural(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
-    yield from _objects(plan)
+    yield from _of_kinds(plan)
     yield from _field("Workers", _workers(plan, workers, takers))
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
@@ -137,42 +136,21 @@ def _look_ahead(plan: Plan, *, allowed: bool) -> str:
     return note.removeprefix("look-ahead is ") if note else "on: if jobs are short, some more wait at each worker"
 
 
-def _objects(plan: Plan) -> Iterator[str]:
-    """Yield what jobs on an object store do, on how many objects of which sizes; equal treatments are told once."""
-    told: dict[tuple[str, ...], list[int]] = {}
-    for one in plan.treatments:
-        if isinstance(one.job, Objects):
-            told.setdefault(_size_classes(one.job), []).append(one.index)
-    name = "Objects"
-    for lines, treatments in itertools.islice(told.items(), MAX_ROUNDS_SHOWN):
-        where = "" if len(told) == 1 else f" (treatments {', '.join(map(str, treatments))})"
-        for line in lines:
-            yield from _field(name, f"{line}{where}")
-            name = ""
-    if len(told) > MAX_ROUNDS_SHOWN:
-        yield from _field("", f"... and {len(told) - MAX_ROUNDS_SHOWN} more mixes")
-
-
-def _size_classes(job: Objects) -> tuple[str, ...]:
-    """Return a line for each size class: its share of the jobs, what they do, its sizes and how many there are."""
-    weights = sum(one.weight for one in job.classes)
-    lines = []
-    for one in job.classes:
-        operations = sum(weight for _, weight in one.mix)
-        mix = ", ".join(f"{operation} {100 * weight / operations:.3g} %" for operation, weight in one.mix)
-        share = "" if len(job.classes) == 1 else f", {100 * one.weight / weights:.3g} % of the jobs"
-        lines.append(f"{one.name}{share}: {mix}; {_sizes(one.sizes)}, {one.population:,} made before the first trial")
-    return tuple(lines)
-
-
-def _sizes(sizes: Sizes) -> str:
-    if sizes.kind == "histogram":
-        all_sizes = [size for size, _ in sizes.buckets]
-        return f"{len(all_sizes)} sizes, {format_size(min(all_sizes))} to {format_size(max(all_sizes))}"
-    if sizes.minimum == sizes.maximum:
-        return format_size(sizes.minimum)
-    how = " (uniform in the logarithm)" if sizes.kind == "log" else ""
-    return f"{format_size(sizes.minimum)} to {format_size(sizes.maximum)}{how}"
+def _of_kinds(plan: Plan) -> Iterator[str]:
+    """Yield what each kind of job from a package says of its treatments; equal treatments are told once."""
+    for part in master_parts().values():
+        told: dict[tuple[str, ...], list[int]] = {}
+        for one in plan.treatments:
+            if part.owns(one):
+                told.setdefault(part.plan_lines(one), []).append(one.index)
+        name = part.plan_title
+        for lines, treatments in itertools.islice(told.items(), MAX_ROUNDS_SHOWN):
+            where = "" if len(told) == 1 else f" (treatments {', '.join(map(str, treatments))})"
+            for line in lines:
+                yield from _field(name, f"{line}{where}")
+                name = ""
+        if len(told) > MAX_ROUNDS_SHOWN:
+            yield from _field("", f"... and {len(told) - MAX_ROUNDS_SHOWN} more mixes")
 
 
 def _jobs(jobs: int, timed: int) -> str:

@@ -16,11 +16,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from bench_common.safe_text import escape_unprintable
 from bench_master.formatting import DEFAULT_WIDTH
+
+if TYPE_CHECKING:
+    from bench_master.terminal_options import TerminalOptions
 
 COLOR_MODES: Final = ("auto", "always", "never")
 """The values of ``--color``."""
@@ -31,19 +33,6 @@ _PAGER_SETTINGS: Final = {"LESS": "FRX", "LV": "-c"}
 """How pagers show colours, leave the text on the screen and end by themselves, unless the user has settings."""
 _NOT_STARTED: Final = (126, 127)
 """What a shell returns for a command that it cannot start."""
-
-
-@dataclass(frozen=True, slots=True)
-class TerminalOptions:
-    """How text for people is shown on a terminal."""
-
-    color: str = "auto"
-    """One of `COLOR_MODES`."""
-    no_pager: bool = False
-    """Never start a pager."""
-
-
-DEFAULT_TERMINAL: Final = TerminalOptions()
 
 
 def screen_width(stream: TextIO) -> int:

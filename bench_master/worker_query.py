@@ -12,7 +12,7 @@ from typing import Any, Final
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
-from bench_master.waiting import relay, saying
+from bench_master.progress_message import progress_message, relay
 
 LAST_WORDS_S: Final = 1.0
 """How long what the worker printed last may take to be printed here, in seconds."""
@@ -38,7 +38,7 @@ def query_worker(
     try:
         # A native thread: it must print also while a greenlet holds the loop.
         get_original("_thread", "start_new_thread")(_relay_all, (source, ended))
-        with saying(doing):
+        with progress_message(doing):
             done = subprocess.run(  # noqa: S603
                 command, stdout=subprocess.PIPE, stderr=sink, timeout=timeout_s, check=False
             )

@@ -7,11 +7,9 @@ longer than the lease is lost: the agent then removes the leftovers of its run f
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Final
@@ -20,8 +18,6 @@ import gevent
 import msgspec
 from gevent.event import Event
 
-from bench_common.cli import strip_brackets
-from bench_common.clock import ClockOffset, ClockOffsetEstimator
 from bench_common.errors import ExitCode, ProtocolError
 from bench_common.eventloop import LoopMeter, stall_s
 from bench_common.fields import MAX_FAILURE_CHARS, MAX_REASONS
@@ -33,7 +29,6 @@ from bench_common.messages import (
     Dismiss,
     Heartbeat,
     HeartbeatAck,
-    Hello,
     HostFinding,
     MasterControlMessage,
     MeasureSpeed,
@@ -53,6 +48,7 @@ from bench_common.messages import (
 )
 from bench_common.startup import STAGE_JOINING, STAGE_LEFTOVERS, STAGE_LOAD_PROCESS
 from bench_common.treatment import EngineSampling
+from bench_worker.admission import hello_message, start_message
 from bench_worker.cleanup import clean_up_dead_runs
 from bench_worker.cli import AgentOptions
 from bench_worker.control_channel import ControlChannel
@@ -61,158 +57,21 @@ from bench_worker.engines.registry import daemon_names, daemon_processes, open_e
 from bench_worker.host.contention import BusyPeriod
 from bench_worker.host.daemons import engine_samplers
 from bench_worker.host.sampler import SpeedReading, measure_speed
+from bench_worker.host_part import KindsOfRun
+from bench_worker.master_clock import MasterClock
 from bench_worker.pipe_channel import (
-    CurveKeys,
     LaneTaken,
     LoadStatus,
     ProfileTaken,
     Ready,
-    RunContext,
     ServicesReleased,
-    StartRun,
     ToAgent,
 )
-from bench_worker.preflight import EngineCatalog, PreflightChecker, RunStores
+from bench_worker.preflight import EngineCatalog, PreflightChecker
 from bench_worker.supervisor import LoadProcessHandle, LoadProcessSupervisor
 from bench_worker.worker_run import WorkerRun
 
 log = logging.getLogger(__name__)
-
-
-OFFSET_MAX_AGE_S: Final = 5.0
-"""How long a clock offset measured outside of a run is reported, in seconds."""
-
-
-class MasterClock:
-    """Estimates the master's clock offset from acknowledged heartbeats; instants are CLOCK_MONOTONIC, in ns."""
-
-    def __init__(self) -> None:
-        self._comparison = ClockOffsetEstimator()
-        self._compared_ns = 0
-
-    def forget(self) -> None:
-        """Discard all estimates: the next master may be another one."""
-        self._comparison = ClockOffsetEstimator()
-
-    def add(self, ack: HeartbeatAck, now_ns: int, *, admitted: bool) -> None:
-        """Add an exchange that ended at `now_ns`; after a silence outside of a run, the master may be another one."""
-        if not admitted and not self._is_fresh(now_ns):
-            self.forget()
-        self._compared_ns = now_ns
-        self._comparison.exchange(ack.echo_ns, ack.received_ns, ack.sent_ns, now_ns)
-
-    def offset_at(self, now_ns: int) -> ClockOffset | None:
-        """Return the best estimate at an instant; None before the first exchange."""
-        return self._comparison.best_offset(now_ns)
-
-    def last_offset(self, now_ns: int) -> ClockOffset | None:
-        """Return the estimate at the last exchange; None if it is so old that another master may answer now."""
-        return self.offset_at(self._compared_ns) if self._is_fresh(now_ns) else None
-
-    def _is_fresh(self, now_ns: int) -> bool:
-        return now_ns - self._compared_ns < OFFSET_MAX_AGE_S * 1e9
-
-
-_UNASSIGNED_ADDRESSES: Final = ("192.0.2.1", "2001:db8::1")
-"""Addresses reserved for documentation (RFC 5737, RFC 3849): the route to them is the default route."""
-_ANY_PORT: Final = 9
-
-
-def local_address(control: str, given: str | None) -> str:
-    """Return the IP address at which other hosts reach this one: `given`, or found by routes.
-
-    `control` is the endpoint of the master. If the connection to it does not leave the host (a local master, a
-    tunnel), the result is the source address of the default route; without such a route, the loopback address.
-    """
-    if given is not None:
-        return given
-    host = strip_brackets(_host_of(control)) if control.startswith("tcp://") else ""
-    for other in (host, *_UNASSIGNED_ADDRESSES):
-        address = _source_address(other) if other else None
-        if address is not None and _is_routable(address):
-            return address
-    return "127.0.0.1"
-
-
-def resolve_endpoint(endpoint: str, control: str) -> str:
-    """Return an endpoint as seen from this host: the port from the master, the host name from `control`."""
-    if not endpoint.startswith("tcp://"):
-        return endpoint
-    return f"tcp://{_host_of(control)}:{endpoint.rpartition(':')[2]}"
-
-
-def _host_of(control: str) -> str:
-    return control.removeprefix("tcp://").rpartition(":")[0]
-
-
-def _is_routable(text: str) -> bool:
-    """Return whether other hosts can use an address: it is neither loopback nor IPv6 link-local."""
-    address = ipaddress.ip_address(text)
-    return not address.is_loopback and not (isinstance(address, ipaddress.IPv6Address) and address.is_link_local)
-
-
-def _source_address(other: str) -> str | None:
-    """Return the source address of packets to a host; IPv4 if the host has both families.
-
-    Connecting a UDP socket sends nothing (connect(2)).
-    """
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((other, _ANY_PORT))
-                return str(probe.getsockname()[0])
-        except OSError:
-            continue
-    return None
-
-
-def hello_message(options: AgentOptions, info: HostInfo, offset: ClockOffset | None, sent_ns: int) -> Hello:
-    """Return a hello; `info` describes the host, `offset` is how far the master's clock is ahead."""
-    present: HostInfo = {"load": os.getloadavg()[0]}
-    if offset is not None:
-        present["clock"] = {"offset_ns": offset.offset_ns, "uncertainty_ns": offset.uncertainty_ns}
-    return Hello(
-        epoch=0,
-        worker_id=options.worker_id,
-        environment=options.environment,
-        slots=options.slots,
-        sent_ns=sent_ns,
-        info={
-            **info,
-            **present,
-            "labels": options.labels,
-            "allow_host_mounts": options.allow_host_mounts,
-            "allow_native": options.allow_native,
-            "allow_swapoff": options.allow_swapoff,
-        },
-    )
-
-
-def start_message(
-    options: AgentOptions, welcome: Welcome, store_variables: Mapping[str, str] | None = None
-) -> StartRun:
-    """Return the message that starts the run of a welcome in the load process."""
-    key = options.key
-    return StartRun(
-        context=RunContext(
-            run_id=welcome.run_id,
-            worker_id=options.worker_id,
-            slots=options.slots,
-            noop=welcome.noop,
-            keep=welcome.keep,
-            allow_host_mounts=options.allow_host_mounts,
-            allow_native=options.allow_native,
-            allow_swapoff=options.allow_swapoff,
-            address=local_address(options.control, options.address),
-        ),
-        epoch=welcome.epoch,
-        lane_endpoint=resolve_endpoint(welcome.lane_endpoint, options.control),
-        results_endpoint=resolve_endpoint(welcome.results_endpoint, options.control),
-        profile=welcome.profile,
-        keys=None if key is None else CurveKeys(key.keys.public, key.keys.secret, key.master_public),
-        token=welcome.token,
-        store_variables=dict(store_variables or {}),
-    )
 
 
 HELLO_INTERVAL_S: Final = 0.5
@@ -251,7 +110,7 @@ class Agent:
         self._family = os.getppid() if options.local else os.getpid()
         self._neighbours = NeighbourSample(self._family)
         self._run: WorkerRun | None = None
-        self._stores = RunStores()
+        self._kinds = KindsOfRun()
         self._running = 0
         self._over = Event()
         self._wake_up = Event()
@@ -387,7 +246,7 @@ class Agent:
             case Dismiss() if run is None or message.epoch in (0, run.epoch):
                 self._on_dismiss(message)
             case StoreCredentials() if run is None and message.epoch == 0:
-                self._stores.credentials = message
+                self._kinds.credentials = message
             case Preflight() if run is None and message.epoch == 0:
                 gevent.spawn(self._run_preflight, message)
             case Stop() if run is None and message.epoch == 0:
@@ -410,7 +269,7 @@ class Agent:
         # Skip unusable engines: their status says why.
         needs = [need for need in message.requirements if engines.get(need.engine, {}).get("usable")]
         reasons = self._preflight.find_missing(needs)
-        reasons += self._stores.find_problems(message.stores)
+        reasons += self._kinds.find_problems(message.kinds)
         clipped = [clip(reason) for reason in reasons[:MAX_REASONS]]
         self._line.send_or_log(PreflightResult(epoch=0, reasons=clipped, engines=engines))
 
@@ -434,7 +293,7 @@ class Agent:
         if message.overhead is not None:
             self._watch_engines(run, message.overhead)
         if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
-            self._load.start(start_message(self._options, message, self._stores.variables(message.run_id)))
+            self._load.start(start_message(self._options, message, self._kinds.variables(message.run_id)))
 
     def _measure_speed(self, run: WorkerRun, message: MeasureSpeed) -> None:
         """Do the fixed work, as one worker of this host only; it blocks this process while nothing else happens."""
@@ -483,7 +342,7 @@ class Agent:
         run, self._run = self._run, None
         if last:
             self._load.retire()
-        self._stores.credentials = None
+        self._kinds.credentials = None
         self._clock.forget()
         self._load.end()
         self._wake_up.set()
@@ -560,8 +419,8 @@ class Agent:
         run.watch_contention(self._family, self._measured_daemons(), report)
 
     def _measured_daemons(self) -> frozenset[str]:
-        """Return the names of the processes that are measured here: engines', and those of the run's stores."""
-        return daemon_names(self._engine_catalog.statuses) | self._stores.server_processes
+        """Return the names of the processes that are measured here: engines', and those of servers that jobs use."""
+        return daemon_names(self._engine_catalog.statuses) | self._kinds.server_processes
 
     def _check_neighbours(self, run: WorkerRun) -> None:
         """Report what else runs on this host, before anything of the run does."""

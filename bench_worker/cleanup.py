@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import gevent
 import gevent.pool
+from msgspec import Struct, field
 
 from bench_common.errors import WeighbridgeError
 from bench_common.records import KEEP_RUN_PREFIX
@@ -38,8 +38,7 @@ CleanupStatus: TypeAlias = Literal["removed", "listed", "kept", "failed"]
 """What happened to a leftover; `listed` is for dry runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class CleanupFailure:
+class CleanupFailure(Struct, frozen=True):
     """A leftover that could not be removed, or an engine that could not list its own."""
 
     engine: str
@@ -54,8 +53,7 @@ class CleanupFailure:
         return f"{self.engine}: {what}{self.reason}"
 
 
-@dataclass(slots=True)
-class CleanupResult:
+class CleanupResult(Struct):
     """What a clean-up did."""
 
     removed: list[Leftover] = field(default_factory=list)

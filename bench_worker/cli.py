@@ -17,38 +17,35 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import gevent
+from msgspec import Struct, field
 
 from bench_common import __version__, limits
-from bench_common.cli import (
+from bench_common.argument_types import (
     CONTROL_PORT,
     MAX_SLOTS,
-    CommandParser,
-    VersionAction,
-    add_debug_flag,
     authority,
-    honors_sighup,
     host_address,
     host_name,
     int_range,
     name,
     port,
-    read_options,
-    run_guarded,
     seconds,
 )
+from bench_common.cli import CommandParser, add_debug_flag, read_options
 from bench_common.clock import clock_id
 from bench_common.curve import INSECURE_WORKER_WARNING, curve_required
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.guard import honors_sighup, run_guarded
 from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.rendezvous import check_socket, control_socket
 from bench_common.safe_text import log_to_stderr
 from bench_common.startup import STAGE_ENGINES, STAGE_LOADING
+from bench_common.version import VersionAction
 from bench_worker import queries
 from bench_worker.host.fingerprint import fingerprint, guess_environment
 from bench_worker.supervisor import LoadProcessHandle, fork_load_process
@@ -69,7 +66,7 @@ class Query(Protocol):
     HELP: str
     """What it answers, for ``--help``."""
     Options: type[Any]
-    """The dataclass that holds its arguments."""
+    """The Struct that holds its arguments."""
 
     def configure(self, group: argparse._ArgumentGroup) -> None:
         """Add the arguments of this query alone."""
@@ -86,8 +83,8 @@ def all_queries() -> list[Query]:
     return sorted((cast("Query", module) for module in modules if hasattr(module, "FLAG")), key=lambda q: q.FLAG)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of both uses."""
+def build_parser(argv: Sequence[str] = ("--help",)) -> argparse.ArgumentParser:
+    """Return the parser of both uses; without queries, which take milliseconds to load, where `argv` asks none."""
     parser = CommandParser(
         prog=PROGRAM,
         description="Weighbridge's agent on a host: runs the jobs that a master assigns.",
@@ -97,6 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
     add_debug_flag(parser)
     _add_serve_arguments(parser)
+    parser.set_defaults(query=None)
+    if not {"-h", "--help"}.intersection(argv) and parser.has_options(argv):
+        return parser
     group = parser.add_argument_group("queries about this machine, answered as JSON lines")
     for query in all_queries():
         group.add_argument(query.FLAG, dest="query", action="store_const", const=query, help=query.HELP)
@@ -185,7 +185,7 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command_line(argv: Sequence[str]) -> int:
     """Parse `argv` (without the program's name), serve or run a query, return the exit code."""
-    parser = build_parser()
+    parser = build_parser(argv)
     arguments = parser.parse_args(argv)
     log_to_stderr(logging.INFO if arguments.verbose else logging.WARNING)
 
@@ -205,8 +205,7 @@ def run_command_line(argv: Sequence[str]) -> int:
     return run_guarded(command, program=PROGRAM, debug=arguments.debug)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(Struct, frozen=True):
     """The command line of a worker that serves a master."""
 
     zmq_host: str | None
@@ -247,8 +246,7 @@ class ServeOptions:
     """Says whom this worker serves while it takes part in a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
+class AgentOptions(Struct, frozen=True):
     """How the agent serves its master."""
 
     control: str

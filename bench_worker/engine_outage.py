@@ -1,18 +1,25 @@
 """Pauses the jobs of an engine that does not answer, so that its restart costs the jobs under way and no others.
 
-`OutageRules` decides, and sees neither engine nor clock; `EngineOutage` asks the engine and lets the slots wait.
+`OutageRules` decides, and sees neither engine nor clock; `EngineOutage` asks the engine and lets the slots wait;
+`Outages` are those of a worker's engines, with what jobs left behind in them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import gevent
 from gevent.event import Event
+from msgspec import Struct
+
+from workloads.script import job_limit_s
+
+if TYPE_CHECKING:
+    from bench_common.treatment import Treatment
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +35,7 @@ MAX_ANSWERS: Final = 16
 OutageState: TypeAlias = Literal["began", "ended", "abandoned"]
 
 
-@dataclass(frozen=True, slots=True)
-class OutageNews:
+class OutageNews(Struct, frozen=True):
     """What there is to report of an outage; instants are ns of CLOCK_MONOTONIC."""
 
     engine: str
@@ -46,8 +52,7 @@ class OutageNews:
     """What the engine's client said."""
 
 
-@dataclass(slots=True)
-class OutageRules:
+class OutageRules(Struct):
     """When an outage ends. All times are in nanoseconds."""
 
     limit_ns: int = 0
@@ -184,3 +189,67 @@ class EngineOutage:
     def _send(self, state: OutageState) -> None:
         now_ns = monotonic_ns()
         self._report(OutageNews(self._engine, self._trial, state, self._began_ns, now_ns, self._failed, self._reason))
+
+
+class Outages:
+    """The outages of a worker's engines, and what jobs left behind in them.
+
+    `answers` says whether a treatment's engine answers, and may block; `report` gets the news; `interruptibly` calls
+    a function that waits so that the end of the run interrupts it.
+    """
+
+    def __init__(
+        self,
+        answers: Callable[[Treatment], bool],
+        report: Callable[[OutageNews], None],
+        interruptibly: Callable[[Callable[[], Any]], Any],
+    ) -> None:
+        self._answers = answers
+        self._report = report
+        self._interruptibly = interruptibly
+        self._by_engine: dict[str, EngineOutage] = {}
+        self._unremoved: list[Callable[[], object]] = []
+        """Removes what jobs left behind when their engine did not answer."""
+        self.present: EngineOutage | None = None
+        """The outage of the present treatment's engine, until one of its jobs is done."""
+
+    def switch_treatment(self, treatment: Treatment) -> None:
+        """Let the engine of a treatment be the present one."""
+        self.present = self._by_engine.get(treatment.engine)
+
+    def begin(self, treatment: Treatment, trial: int, reason: str) -> EngineOutage:
+        """Let further jobs of a treatment, the present one, wait until its engine answers."""
+        engine = treatment.engine
+        if engine not in self._by_engine:
+            self._by_engine[engine] = EngineOutage(engine, partial(self._answers, treatment), self._report)
+        self.present = outage = self._by_engine[engine]
+        outage.begin(reason, trial, job_limit_s(treatment))
+        return outage
+
+    def await_end(self, outage: EngineOutage) -> None:
+        """Wait for the end of an outage; before that, the first job removes what those left that failed by it.
+
+        Raises `JobAborted`.
+        """
+        while outage.under_way:
+            self._interruptibly(outage.wait)
+            if self._remove_leftovers():
+                return
+        if self._unremoved and not outage.abandoned:
+            self._remove_leftovers()
+
+    def remove_later(self, remove: Callable[[], object]) -> None:
+        """Keep a call that removes what a job left behind; it keeps itself again where that fails."""
+        self._unremoved.append(remove)
+
+    def job_done(self) -> None:
+        """Note that a job of the present engine is done: what follows is another outage."""
+        self._by_engine.clear()
+        self.present = None
+
+    def _remove_leftovers(self) -> bool:
+        """Remove what jobs left when their engine was away; return whether it answered."""
+        waiting, self._unremoved = self._unremoved, []
+        for remove in waiting:
+            remove()
+        return not self._unremoved

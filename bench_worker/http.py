@@ -1,6 +1,6 @@
 """HTTP/1.1 as bytes: heads of answers, how long their bodies are, chunks. Pure: connections are elsewhere.
 
-Sources: RFC 9112 (messages), RFC 9110 (fields). Servers of object stores are various, so this accepts what RFC 9112
+Sources: RFC 9112 (messages), RFC 9110 (fields). Servers are various, so this accepts what RFC 9112
 allows a recipient to accept: names in any case, white space around values and before colons, folded lines, lines
 that end with LF alone, HTTP/1.0. It refuses what would make the length of an answer ambiguous.
 """

@@ -14,8 +14,9 @@ because a no-op run comes by here some hundred thousand times a second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from bench_common.errors import ProtocolError
 from bench_common.records import MAX_UNCERTAINTY_NS, UNCERTAINTY_GRAIN_NS, JobReport, Outcome
@@ -25,8 +26,7 @@ CommandOutputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
 """(step, stdout, stderr, exit code, truncated) of each command whose output is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why an operation is no success: a short stable `kind`, and what the engine or tool really said.
 
     With `operation_ok` the operation itself was done, and what it gave cannot be used.

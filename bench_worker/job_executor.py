@@ -14,15 +14,15 @@ from greenlet import greenlet
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import EngineUnavailable, UsageError, WeighbridgeError
+from bench_common.job_rules import rules_of
 from bench_common.messages import ServiceCommand
-from bench_common.object_job import Objects
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.requirements import RequestedAction, ServiceOutcome
 from bench_common.safe_text import shorten
-from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_stop_condition
+from bench_common.treatment import ContainerSettings, Treatment, parse_stop_condition
 from bench_common.units import format_duration
 from bench_worker import job
-from bench_worker.engine_outage import EngineOutage, OutageNews
+from bench_worker.engine_outage import EngineOutage, OutageNews, Outages
 from bench_worker.engines.base import (
     Container,
     Engine,
@@ -34,6 +34,7 @@ from bench_worker.engines.base import (
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.host.swap import SwapError, SwapSwitch, has_swap
 from bench_worker.job import Failure, Script
+from bench_worker.job_runner import JobRunner, JobRunners, OpenRunner
 from bench_worker.operation_runner import (
     MAX_MESSAGE_CHARS,
     OperationRunner,
@@ -47,9 +48,8 @@ from bench_worker.pipe_channel import RunContext
 from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests, SendOutcome, SendRequest
 from bench_worker.service_pool import PreparedContainers, ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
-from bench_worker.stores import ObjectJobs, OpenObjects
-from workloads.registry import workload_classes, workload_of
-from workloads.script import job_limit_s, job_script, preparation_script, shares_container
+from workloads.guest import guest_rules
+from workloads.script import job_script, preparation_script, shares_container
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,8 @@ class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
     `report_progress` gets short progress texts of a running step, and an empty text when the step ends;
-    `report_outage` gets the news of an engine that does not answer. `open_objects` makes those on object stores.
+    `report_outage` gets the news of an engine that does not answer. `opened_runner` makes what
+    runs jobs of kinds that need no engine.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class JobExecutor:
         request: SendRequest | None = None,
         reply: SendOutcome | None = None,
         report_outage: Callable[[OutageNews], None] | None = None,
-        open_objects: OpenObjects | None = None,
+        opened_runner: OpenRunner | None = None,
     ) -> None:
-        self._objects = ObjectJobs(open_objects, self._interruptibly)
+        self._runners = JobRunners(opened_runner, self._interruptibly)
         self._report_progress = report_progress
         self._run_context = assignment
         self._outbox = outbox
@@ -104,19 +105,14 @@ class JobExecutor:
         self._loop = gevent.get_hub().loop
         self._treatment, self._script = -1, Script(())
         self._trial = -1
-        self._report_outage = report_outage or _report_nothing
-        self._outages: dict[str, EngineOutage] = {}
-        self._outage: EngineOutage | None = None
-        """The outage of the present treatment's engine, until one of its jobs is done."""
+        self._outages = Outages(self._engine_answers, report_outage or _report_nothing, self._interruptibly)
         self._refused: set[int] = set()
         """The jobs whose first operation their engine did not begin, as it was away."""
-        self._unremoved: list[Callable[[], object]] = []
-        """Removes what jobs left behind when their engine did not answer."""
         self._is_packing = False
         self._runs: dict[int, Callable[[int], JobReport]] = {}
         self._run: Callable[[int], JobReport] | None = None
-        self._on_objects = False
-        """Whether the present treatment's jobs are on objects."""
+        self._runner: JobRunner | None = None
+        """What runs the present treatment's jobs where no engine's containers do."""
         self._batch = 1
         self._aborts = 0
         self._swap = SwapSwitch()
@@ -149,11 +145,12 @@ class JobExecutor:
         return not self._slots.running and not self._slots.waiting and not self._arrival_queue
 
     def define(self, treatment: Treatment, part: int = 0, parts: int = 1) -> None:
-        """Add a treatment, before its first job; fill its store with this worker's part of its population."""
+        """Add a treatment, before its first job; begin to make this worker's part of what its jobs need."""
         self._treatments[treatment.index] = treatment
-        if isinstance(treatment.job, Guest):
-            workload_classes()  # loads them: no job has to wait for that
-        self._objects.define(treatment, part, parts)
+        rules_of(treatment)  # loads what they need: no job has to wait for that
+        if treatment.engine in self._engines and treatment.pulls_image:
+            self._engines[treatment.engine].prepare_pulls()
+        self._runners.define(treatment, part, parts)
 
     def take(
         self, treatment: int, trial: int, jobs: Sequence[AssignmentRow], *, concurrency: int, batch: int
@@ -168,7 +165,7 @@ class JobExecutor:
             self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in jobs])
         else:
             self._packing = None
-        self._outbox.start_trial(treatment, trial, self._script, on_objects=self._on_objects)
+        self._outbox.start_trial(treatment, trial, self._script, one_operation=self._one_operation)
         self._trial = trial
         self._slots.limit, self._batch = concurrency, batch
         if self._queue_timeout_ns:
@@ -178,10 +175,10 @@ class JobExecutor:
 
     def _switch_treatment(self, treatment: Treatment) -> None:
         self._treatment, self._script = treatment.index, Script(job_script(treatment))
-        self._outage = self._outages.get(treatment.engine)
+        self._outages.switch_treatment(treatment)
         self._is_packing = treatment.is_packing and not self._run_context.noop
         self._run = self._runs.get(treatment.index)
-        self._on_objects = isinstance(treatment.job, Objects)
+        self._runner, self._one_operation = self._runners.of(treatment), treatment.job.does_one_operation
         load = treatment.open_load
         self._queue_timeout_ns = 0 if load is None else round(load.queue_timeout_s * 1e9)
 
@@ -202,7 +199,8 @@ class JobExecutor:
         an engine still creates a container after its client has disconnected, and nobody would remove it.
         """
         self._aborts += 1
-        self._objects.end()
+        for runner in self._runners:
+            runner.end()
         now = monotonic_ns()
         for ticket, _, _ in (*self._slots.cancel_queued(), *self._arrival_queue.cancel_queued()):
             self._outbox.add(ticket, JobReport.ended(Outcome.ABORTED, (now, now)))
@@ -211,8 +209,9 @@ class JobExecutor:
             self._loop.run_callback(self._interrupt, slot)
 
     def release(self) -> None:
-        """Remove what is kept for further jobs: services, containers, objects; call this after the run's last job."""
-        self._objects.clear()
+        """Remove what is kept for further jobs, and what runners made; call this after the run's last job."""
+        for runner in self._runners:
+            runner.clear()
         self._release_containers()
 
     def _release_containers(self) -> None:
@@ -226,7 +225,8 @@ class JobExecutor:
     def close(self) -> None:
         """Remove the remaining services and close the engines; call this when nothing runs here."""
         self._arrival_queue.close()
-        self._objects.leave()
+        for runner in self._runners:
+            runner.leave()
         self._release_containers()
         for engine in self._engines.values():
             engine.close()
@@ -244,14 +244,14 @@ class JobExecutor:
         while self._outbox.full:
             gevent.sleep(SPOOL_POLL_S)
         try:
-            outage = self._outage
+            outage = self._outages.present
             if outage is not None:
-                self._await_engine(outage)
+                self._outages.await_end(outage)
             if intended_ns and monotonic_ns() - intended_ns > self._queue_timeout_ns:
                 report = self._dropped()
-            elif self._on_objects:
+            elif self._runner is not None:
                 treatment = self._treatments[self._treatment]
-                report = self._objects.run(treatment, seed, self._trial, users=self._slots.limit)
+                report = self._runner.run(treatment, seed, self._trial, users=self._slots.limit)
             else:
                 report = (self._run or self._prepare())(ticket)
         except JobReturned:
@@ -271,7 +271,7 @@ class JobExecutor:
         if extras is not None and ticket in self._refused:
             # Nothing was made for it either.
             self._refused.discard(ticket)
-            if self._outage is not None and not self._outage.abandoned:
+            if self._outages.present is not None and not self._outages.present.abandoned:
                 self._slots.put_back(order)
                 return
         # Send results when a batch is full, else after a pass of the loop: see `Slots`.
@@ -283,25 +283,15 @@ class JobExecutor:
             self._after_job(report)
 
     def _after_job(self, report: JobReport) -> None:
-        outage = self._outage
+        outage = self._outages.present
         if report.error is not None and report.error[1] == UNREACHABLE and (outage is None or outage.abandoned):
             gevent.sleep(UNREACHABLE_PAUSE_S)
         elif outage is not None and not outage.under_way and report.outcome == Outcome.DONE:
-            # What follows is another outage.
-            self._outages.clear()
-            self._outage = None
-
-    # -- an engine that does not answer -------------------------------------------------------------------------
+            self._outages.job_done()
 
     def _begin_outage(self, reason: str) -> EngineOutage:
         """Let further jobs of the present engine wait until it answers."""
-        treatment = self._treatments[self._treatment]
-        if treatment.engine not in self._outages:
-            ask = partial(self._engine_answers, treatment)
-            self._outages[treatment.engine] = EngineOutage(treatment.engine, ask, self._report_outage)
-        self._outage = outage = self._outages[treatment.engine]
-        outage.begin(reason, self._trial, job_limit_s(treatment))
-        return outage
+        return self._outages.begin(self._treatments[self._treatment], self._trial, reason)
 
     def _on_unreachable(self, error: EngineUnreachable) -> None:
         """Note that a job under way failed because its engine is away."""
@@ -313,29 +303,10 @@ class JobExecutor:
         except WeighbridgeError:  # it could not be opened yet
             return False
 
-    def _await_engine(self, outage: EngineOutage) -> None:
-        """Wait for the end of an outage; before that, the first job removes what those left that failed by it.
-
-        Raises `JobAborted`.
-        """
-        while outage.under_way:
-            self._interruptibly(outage.wait)
-            if self._remove_leftovers():
-                return
-        if self._unremoved and not outage.abandoned:
-            self._remove_leftovers()
-
-    def _remove_leftovers(self) -> bool:
-        """Remove what jobs left when their engine was away; return whether it answered."""
-        waiting, self._unremoved = self._unremoved, []
-        for remove in waiting:
-            remove()
-        return not self._unremoved
-
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
         text = f"no slot was free within {format_duration(self._queue_timeout_ns / 1e9)} of its arrival"
-        if self._outage is not None:
+        if self._outages.present is not None:
             text += ": the engine did not answer, and jobs waited for it"
         return JobReport.ended(Outcome.FAILED, (now, now), error=(ARRIVAL, DROPPED, text))
 
@@ -482,7 +453,7 @@ class JobExecutor:
         except EngineUnreachable as error:
             # It may still run, beside the jobs that follow.
             self._begin_outage(str(error))
-            self._unremoved.append(partial(self._clean_up, runner, container))
+            self._outages.remove_later(partial(self._clean_up, runner, container))
             return shorten(str(error), MAX_MESSAGE_CHARS)
         except Exception as error:  # the clean-up at the end of the run tries again
             log.exception("container %s could not be removed", container.name)
@@ -499,8 +470,9 @@ class JobExecutor:
 
     def _runner_for(self, treatment: Treatment) -> Callable[[int], JobReport]:
         """Return a function that runs a job of a treatment; work common to all of its jobs is done here."""
-        work, noop = treatment.job, self._run_context.noop
-        guest = workload_of(work) if isinstance(work, Guest) else None
+        noop = self._run_context.noop
+        rules = guest_rules(treatment)
+        guest = None if rules is None else rules.workload
         with self._preparations.during(f"preparing engine {treatment.engine} and its image"):
             engine = self._engine(treatment)
             runner = OperationRunner(engine, treatment, guest, free=noop, report_progress=self._report_progress)
@@ -552,7 +524,10 @@ class JobExecutor:
                 timeout_s=treatment.timeout_s,
                 allow_host_mounts=self._run_context.allow_host_mounts,
             )
-            self._engines[name] = NoopEngine(options) if self._run_context.noop else self._open_engine(name, options)
+            engine = NoopEngine(options) if self._run_context.noop else self._open_engine(name, options)
+            if any(one.engine == name and one.pulls_image for one in self._treatments.values()):
+                engine.prepare_pulls()
+            self._engines[name] = engine
         return self._engines[name]
 
 

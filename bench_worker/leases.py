@@ -21,10 +21,11 @@ import os
 import secrets
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from bench_common.directories import (
     opened,
@@ -152,8 +153,7 @@ def _read_run_id(fd: int) -> str | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineUse:
+class EngineUse(Struct, frozen=True):
     """A record that a run has used an engine on this host."""
 
     run_id: str

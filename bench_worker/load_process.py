@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gevent
 import zmq
@@ -31,6 +31,7 @@ from bench_common.errors import ProtocolError
 from bench_common.eventloop import LoopMeter
 from bench_common.keys import KeyPair
 from bench_common.messages import (
+    RESULTS,
     WORK,
     Acknowledge,
     CancelJobs,
@@ -38,7 +39,6 @@ from bench_common.messages import (
     EngineOutage,
     Jobs,
     MasterWorkMessage,
-    ObjectsProgress,
     PackingReport,
     Progress,
     ServiceCommand,
@@ -53,6 +53,7 @@ from bench_common.records import ASSIGNMENT_FIELDS
 from bench_worker.engine_outage import OutageNews
 from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.job_executor import JobExecutor
+from bench_worker.job_runner import RunnerContext, open_runner
 from bench_worker.outbox import Outbox
 from bench_worker.packing import PackingResult
 from bench_worker.pipe_channel import (
@@ -69,9 +70,8 @@ from bench_worker.pipe_channel import (
     TakeProfile,
     ToLoadProcess,
 )
-
-if TYPE_CHECKING:
-    from bench_worker.stores.population import Phase, RunObjects
+from bench_worker.timing.wake_up_witness import WakeUpWitness
+from bench_worker.timing.wake_ups import WAKE_UPS
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,7 @@ class LoadProcess:
         self._orders = OrderedReceiver()
         self._confirm_soon: gevent.Greenlet[[], None] | None = None
         self._meter = LoopMeter()
+        self._wake_up_witness = WakeUpWitness()
         self._profiler: Profiler | None = None
         self._counter: gevent.Greenlet[[], None] | None = None
         """Counts the jobs of an open system, for Little's law; 100 counts a second cost CPU, so only there."""
@@ -126,6 +127,8 @@ class LoadProcess:
         self._meter.start()
         # Load them now: in the first trial this would block the loop for a tenth of a second.
         engine_classes(self._engines)
+        for direction in (WORK, RESULTS):
+            direction.prepare()
         # Exclude these permanent objects from garbage collection: a pass takes 20 ms, in which no job starts and no
         # stamp is taken.
         gc.collect()
@@ -179,7 +182,8 @@ class LoadProcess:
             self._profiler = Profiler(f"load process of worker {run.context.worker_id}")
             self._profiler.start()
         self._results = ZmqChannel(self._connect(zmq.PUSH, run.results_endpoint, run))
-        self._outbox = Outbox(epoch, self._send_results, self._meter.lap)
+        self._wake_up_witness.start()
+        self._outbox = Outbox(epoch, self._send_results, self._lap)
         self._executor = JobExecutor(
             run.context,
             self._outbox,
@@ -200,17 +204,14 @@ class LoadProcess:
                 )
             ),
             report_outage=self._report_outage,
-            open_objects=partial(self._open_objects, run),
+            opened_runner=partial(open_runner, RunnerContext(run.context, epoch, self._pipe.send)),
         )
         self._meter.read()  # discard the start-up (loading engines and workloads): not part of the run
         self._lane = ZmqChannel(self._connect(zmq.PULL, run.lane_endpoint, run), self._on_lane)
 
-    def _open_objects(self, run: StartRun) -> RunObjects:
-        from bench_worker.stores.performer import open_treatment_store
-        from bench_worker.stores.population import RunObjects
-
-        opened = partial(open_treatment_store, noop=run.context.noop)
-        return RunObjects(run.context, run.epoch, opened, self._report_objects)
+    def _lap(self) -> tuple[int, ...]:
+        """Return the values of `records.LOOP_FIELDS` since the last call."""
+        return *self._meter.lap(), WAKE_UPS.allowance_ns, WAKE_UPS.count
 
     def _send_results(self, message: bytes) -> bool:
         assert self._results is not None
@@ -241,22 +242,6 @@ class LoadProcess:
                 ended_ns=news.ended_ns,
                 failed=news.failed,
                 reason=clip(news.reason),
-            )
-        )
-
-    def _report_objects(self, treatment: int, phase: Phase) -> None:
-        self._pipe.send(
-            ObjectsProgress(
-                epoch=self._epoch,
-                treatment=treatment,
-                phase=phase.name,
-                over=phase.over,
-                objects=phase.objects,
-                found=phase.found,
-                content_bytes=phase.content_bytes,
-                failed=phase.failed,
-                seconds=phase.seconds,
-                reason=clip(phase.reason),
             )
         )
 
@@ -383,6 +368,7 @@ class LoadProcess:
             executor.close()
         self._context.term()
         self._meter.stop()
+        self._wake_up_witness.stop()
         self._pipe.close()
 
 

@@ -21,18 +21,17 @@ from gevent.lock import BoundedSemaphore
 from msgspec.structs import replace
 
 from bench_common.errors import ParseError, WeighbridgeError
+from bench_common.job_rules import CLEANUP_S, rules_of
+from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
 from bench_common.records import JobReport
 from bench_common.safe_text import shorten
-from bench_common.treatment import ContainerSettings, Guest, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Operation, Treatment
 from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.job import Failure, Script
 from workloads.base import Workload
 from workloads.metric_sources import compile_patterns, read_metrics
 from workloads.script import (
-    CLEANUP_S,
-    COMMIT_BYTES,
     IDLE_COMMAND,
-    STATS_READINGS,
     fill_placeholders,
     job_script,
     native_argv,
@@ -258,9 +257,8 @@ class OperationRunner:
         """Whether swap must be off on the host while a job runs."""
         self._workload = workload
         self.settings = self._settings()
-        job = treatment.job
-        self._params = job.params if isinstance(job, Guest) else {}
-        steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
+        self._params = rules_of(treatment).params
+        steps = workload.steps(self._params) if workload is not None else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
         self._stopped_before = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from bench_common.fields import MAX_FRAME, MAX_PART_BYTES, PART_CONTENT_BYTES
 from bench_common.messages import Results, ResultsPart, clip, encode
@@ -15,7 +16,7 @@ from bench_common.records import (
     LOOP_FIELDS,
     MAX_TEXT_CHARS,
     NOT_REACHED,
-    OBJECT_RESULT_WORDS,
+    SINGLE_RESULT_WORDS,
     ErrorRecord,
     JobReport,
     MetricRecord,
@@ -51,8 +52,7 @@ JOB_BYTES: Final = 8 << 20
 _LOOP: Final = struct.Struct(f"<{len(LOOP_FIELDS)}q").pack
 
 
-@dataclass(slots=True)
-class _SpooledBatch:
+class _SpooledBatch(Struct):
     """A batch that is not acknowledged."""
 
     frame: bytes
@@ -71,7 +71,7 @@ class Outbox:
         self,
         epoch: int,
         send: Callable[[bytes], bool],
-        lap: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0),
+        lap: Callable[[], tuple[int, ...]] = lambda: (0,) * len(LOOP_FIELDS),
     ) -> None:
         self._epoch = epoch
         self._send = send
@@ -82,8 +82,8 @@ class Outbox:
         self._first, self._last = 0, -2
         """The positions of the first and of the last operation in the stamps of a successful job."""
         self._pack: Callable[..., bytes] = struct.Struct("").pack
-        self._on_objects = False
-        """Whether the trial's jobs are on objects: each has one operation of many, and `JobReport.object_words`."""
+        self._one_operation = False
+        """Whether each job of the trial does one operation of many, and has `JobReport.single_words`."""
         self._rows: list[bytes] = []
         self._metrics: list[MetricRecord] = []
         self._errors: list[ErrorRecord] = []
@@ -108,21 +108,21 @@ class Outbox:
         """How many batches the master has not acknowledged."""
         return len(self._spool)
 
-    def start_trial(self, treatment: int, trial: int, script: Script, *, on_objects: bool = False) -> None:
+    def start_trial(self, treatment: int, trial: int, script: Script, *, one_operation: bool = False) -> None:
         """Switch to the reports of another trial; `script` is the script of its treatment."""
         if (treatment, trial) != self._trial:
             self.flush()
             self._lap()  # discard the time between two trials: it belongs to neither
             self._trial = (treatment, trial)
             self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
-            self._on_objects = on_objects
-            words = OBJECT_RESULT_WORDS if on_objects else result_word_count(script.length)
+            self._one_operation = one_operation
+            words = SINGLE_RESULT_WORDS if one_operation else result_word_count(script.length)
             self._pack = struct.Struct(f"<{words}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
         """Add the report of a job of the current trial; return how many reports wait to be sent."""
-        if self._on_objects:
-            return self._add_object(ticket, report)
+        if self._one_operation:
+            return self._add_single(ticket, report)
         stamps = report.stamps
         if report.extras is None and stamps:
             # Same as `_row` and `Script.span`, but inlined: a no-op run takes only this path.
@@ -135,14 +135,14 @@ class Outbox:
             self._rows.append(self._row(ticket, report))
         return len(self._rows)
 
-    def _add_object(self, ticket: int, report: JobReport) -> int:
-        """Add the report of a job on objects."""
+    def _add_single(self, ticket: int, report: JobReport) -> int:
+        """Add the report of a job that does one operation."""
         stamps, outcome = report.stamps, DONE
         if report.extras is not None:
             self._add_extras(ticket, report)
             outcome = report.outcome
         start_ns, end_ns = report.span or (stamps[0], stamps[0] + stamps[1])
-        words = report.object_words
+        words = report.single_words
         failed_at = words[0] if outcome == Outcome.FAILED else -1
         self._rows.append(self._pack(ticket, outcome, failed_at, report.uncertainty_ns, start_ns, end_ns, *words))
         return len(self._rows)

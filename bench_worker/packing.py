@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Final
 
 import gevent
 from gevent.event import Event
+from msgspec import Struct
 
 from bench_common.treatment import HostState, Operation, StopCondition
 from bench_worker.engines.base import OperationResult
@@ -22,8 +22,7 @@ from bench_worker.host.procfs import CpuTicks, HostFiles, LiveHostFiles, parse_m
 ALL_PACKED: Final = "as many as asked for"
 
 
-@dataclass(frozen=True, slots=True)
-class PackingResult:
+class PackingResult(Struct, frozen=True):
     """How a packing ended."""
 
     trial: int

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from bench_common.messages import (
     EngineOutage,
-    ObjectsProgress,
     PackingReport,
+    PopulationReport,
     Progress,
     ServiceRequest,
     ServiceResult,
@@ -87,7 +87,7 @@ class StartRun(_PipeMessage):
     token: str = ""
     """The secret of this admission, which opens lane and results where there are no keys."""
     store_variables: dict[str, str] = {}
-    """Variables of the environment that say how object stores are reached, beside those of this host."""
+    """Variables of the environment that say how what the jobs use is reached, beside those of this host."""
 
     def __repr__(self) -> str:
         """Return what is no secret."""
@@ -153,7 +153,7 @@ class ServicesReleased(_PipeMessage):
 
 
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
-Forwarded: TypeAlias = PackingReport | EngineOutage | ObjectsProgress | Progress | ServiceRequest | ServiceResult
+Forwarded: TypeAlias = PackingReport | EngineOutage | PopulationReport | Progress | ServiceRequest | ServiceResult
 """Messages to the master; the agent, which owns the control socket, forwards them."""
 ToAgent: TypeAlias = Ready | LoadStatus | LaneTaken | ProfileTaken | ServicesReleased | Forwarded
 

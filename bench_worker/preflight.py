@@ -8,26 +8,22 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import asdict
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_common.host_info import EngineInfo
-from bench_common.store_access import ALL_VARIABLES, find_access
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import engine_classes, probe_all
-from bench_worker.stores.base import StoreOptions
-from bench_worker.stores.registry import open_store, server_processes
 from workloads.registry import debian_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
-    from bench_common.messages import StoreCredentials
-    from bench_common.requirements import Requirement, StoreNeed
+    from bench_common.requirements import Requirement
     from bench_worker.engines.base import Engine, EngineStatus
 
 log = logging.getLogger(__name__)
@@ -93,56 +89,6 @@ def _find_program(program: str) -> str | None:
 def _missing_program(engine: str, program: str) -> str:
     package = debian_packages().get(program, program)
     return f"engine {engine}: the service's program {program} is not installed here: apt-get install {package}"
-
-
-def find_store_problems(needs: Iterable[StoreNeed], variables: Mapping[str, str]) -> list[str]:
-    """Return why object stores cannot be used, one reason each: their URL, the login, a storage policy.
-
-    `variables` are those of the environment. Each store is logged in to once.
-    """
-    found: dict[str, None] = {}
-    for need in needs:
-        options = StoreOptions(timeout_s=TIMEOUT_S, policy=need.policy, delete_after_s=need.delete_after_s)
-        where = f"store {need.store}" + (f" (profile {need.profile})" if need.profile else "")
-        try:
-            store = open_store(find_access(need.store, need.profile, variables).at(need.endpoints), options)
-            try:
-                found |= dict.fromkeys(f"{where}: {problem}" for problem in store.check())
-            finally:
-                store.close()
-        except WeighbridgeError as error:
-            found[f"{where}: {error}"] = None
-        except Exception as error:  # a third party's store may raise anything; the master gets a reply
-            log.exception("store %s cannot be checked", need.store)
-            found[f"{where}: {type(error).__name__}"] = None
-    return list(found)
-
-
-class RunStores:
-    """What an agent knows of the object stores of its run, or of the next one."""
-
-    def __init__(self) -> None:
-        self.credentials: StoreCredentials | None = None
-        """How they are reached, where the master says so."""
-        self._names: list[str] = []
-
-    def variables(self, run_id: str | None) -> dict[str, str]:
-        """Return the variables of a run's stores (None: of the next run's) as its master sent them."""
-        given = self.credentials
-        if given is None or run_id not in (None, given.run_id):
-            return {}
-        # A master says how stores are reached, and nothing else of a process's environment.
-        return {name: value for name, value in given.variables.items() if name in ALL_VARIABLES}
-
-    def find_problems(self, needs: Sequence[StoreNeed]) -> list[str]:
-        """Return why the stores of the next run cannot be used, as `find_store_problems` does."""
-        self._names = [need.store for need in needs]
-        return find_store_problems(needs, {**os.environ, **self.variables(None)})
-
-    @property
-    def server_processes(self) -> frozenset[str]:
-        """What the processes of their servers are called, which may run on this host."""
-        return server_processes(self._names)
 
 
 class PreflightChecker:

@@ -19,8 +19,9 @@ from gevent.event import AsyncResult
 from gevent.lock import RLock
 from greenlet import greenlet
 
-from bench_common.cli import authority
+from bench_common.argument_types import authority
 from bench_common.errors import ProtocolError, WeighbridgeError
+from bench_common.job_rules import CLEANUP_S
 from bench_common.messages import ServiceCommand, clip
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport
 from bench_common.requirements import (
@@ -37,7 +38,7 @@ from bench_common.requirements import (
     ServiceOutcome,
 )
 from bench_common.safe_text import shorten
-from bench_common.treatment import Guest, Treatment
+from bench_common.treatment import Treatment
 from bench_worker.engines.base import Engine
 from bench_worker.operation_runner import MAX_MESSAGE_CHARS
 from bench_worker.services import (
@@ -50,8 +51,7 @@ from bench_worker.services import (
 )
 from bench_worker.slots import JobAborted
 from workloads.base import Service
-from workloads.registry import workload_of
-from workloads.script import CLEANUP_S, remote_service_limit_s
+from workloads.guest import guest_rules, remote_service_limit_s
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class RemoteServiceHost:
         """Start an action; `reply` gets its outcome. Raises `ProtocolError` for a service that is not placed here."""
         known = self._treatments.get(command.treatment)
         service, ticket = command.service, command.ticket
-        if known is None or service not in known.placement or not isinstance(known.job, Guest):
+        if known is None or service not in known.placement or guest_rules(known) is None:
             raise ProtocolError(
                 f"{command.action!r} of the service {service!r} of treatment {command.treatment}, which is not placed"
             )
@@ -334,8 +334,9 @@ class RemoteServiceHost:
             return ServiceOutcome(kind="internal", error=clip(f"{type(error).__name__}: {error}", MAX_MESSAGE_CHARS))
 
     def _make(self, treatment: Treatment, name: str, ticket: int) -> ServiceSet:
-        assert isinstance(treatment.job, Guest)
-        guest = workload_of(treatment.job)
+        rules = guest_rules(treatment)
+        assert rules is not None
+        guest = rules.workload
         return ServiceSet(
             self._engine_for(treatment),
             treatment,

@@ -15,15 +15,16 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import gevent
 from msgspec.structs import replace
 
-from bench_common.cli import authority
+from bench_common.argument_types import authority
+from bench_common.job_rules import CLEANUP_S, rules_of
 from bench_common.records import JobReport
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.safe_text import shorten
-from bench_common.treatment import ContainerSettings, Guest, Mount, Treatment
+from bench_common.treatment import ContainerSettings, Mount, Treatment
 from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
 from bench_worker.operation_runner import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
 from workloads.base import Service, Workload
-from workloads.script import CLEANUP_S, native_argv
+from workloads.script import native_argv
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -86,8 +87,7 @@ class ServiceSet:
         self._engine = engine
         self._timeout_s = treatment.timeout_s
         self._services = services
-        job = treatment.job
-        self._uses_sockets = isinstance(job, Guest) and workload.uses_sockets(job.params)
+        self._uses_sockets = workload.uses_sockets(rules_of(treatment).params)
         self._outside = outside
         self._programs = workload.programs if has_no_images(engine) else {}
         self._containers = {

@@ -18,7 +18,7 @@ from gevent.event import AsyncResult, Event
 from gevent.monkey import get_original
 
 from bench_common.activity import ActivityWatch
-from bench_common.messages import ObjectsProgress
+from bench_common.messages import PopulationReport
 from bench_worker.pipe_channel import (
     EndProcess,
     PipeChannel,
@@ -78,7 +78,9 @@ def fork_load_process(ours: socket.socket, theirs: socket.socket, engines: Seque
     if pid == 0:
         gevent.reinit()
         ours.close()
-        sys.exit(run_load_process(theirs.detach(), engines))
+        status = run_load_process(theirs.detach(), engines)
+        sys.stderr.flush()
+        os._exit(status)  # a copy does not take down what the agent has loaded
     return pid
 
 
@@ -180,7 +182,7 @@ class LoadProcessHandle:
                 self._profile.set(message.content)
             case ServicesReleased():
                 self._released.set()
-            case ObjectsProgress():
+            case PopulationReport():
                 self._progress_at = self._last_heard_at
         if self.on_message is not None:
             self.on_message(message)

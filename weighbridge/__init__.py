@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from functools import cached_property
 from html import escape
 from importlib.util import find_spec
@@ -35,7 +34,7 @@ from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.figures import draw_figure
 from bench_master.figures.layout import FigureSource, NoFigureError
 from bench_master.reports import ReportSource
-from bench_master.reports.verdict_text import answer_text, trust_sentences, verdict_tables
+from bench_master.reports.verdict_text import trust_sentences, verdict_tables
 
 __all__ = ["Library", "Results", "WeighbridgeError", "load"]
 
@@ -88,7 +87,7 @@ class Results:
 
     @cached_property
     def _tables(self) -> Tables:
-        return Tables(self._source.stats)
+        return Tables(self._source.run)
 
     def trials(self, library: Library | None = None) -> Any:
         """Return a row for each planned trial, in the order of the plan.
@@ -211,20 +210,20 @@ def _in_seconds(columns: Batch) -> Batch:
 def _comparison_columns(comparisons: Sequence[ComparisonReport]) -> Batch:
     """Return the plain fields of comparisons as columns; labels and lists are left out."""
     found: Batch = {}
-    for field in fields(ComparisonReport):
-        values = [getattr(each, field.name) for each in comparisons]
-        kinds = set(str(field.type).split(" | ")) & {"str", "int", "float", "Word"}
-        literal = str(field.type).startswith("Literal")
+    for name, kind in ComparisonReport.__annotations__.items():
+        values = [getattr(each, name) for each in comparisons]
+        kinds = set(str(kind).split(" | ")) & {"str", "int", "float", "Word"}
+        literal = str(kind).startswith("Literal")
         if not all(type(value) in _SCALARS for value in values) or not (kinds or literal):
             continue
-        if "float" in kinds or (kinds == {"int"} and "None" in str(field.type)):
-            found[field.name] = np.array([np.nan if value is None else value for value in values], np.float64)
+        if "float" in kinds or (kinds == {"int"} and "None" in str(kind)):
+            found[name] = np.array([np.nan if value is None else value for value in values], np.float64)
         elif "int" in kinds:
-            found[field.name] = np.array(values, np.int64)
+            found[name] = np.array(values, np.int64)
         else:
             names = list(dict.fromkeys(value for value in values if value is not None))
             codes = [-1 if value is None else names.index(value) for value in values]
-            found[field.name] = Texts(np.array(codes, np.int32), names)
+            found[name] = Texts(np.array(codes, np.int32), names)
     return found
 
 
@@ -296,9 +295,8 @@ def _html_lines(document: ReportDocument) -> Iterator[str]:
         yield "<p>NO-OP: nothing was executed.</p>"
     if document.incomplete:
         yield f"<p>{_html(document.run_state.upper())}: {_html('; '.join(document.incomplete))}</p>"
-    answer = answer_text(document)
-    if answer:
-        yield f"<p>{_html(answer)}</p>"
+    if document.verdicts is not None:
+        yield f"<p>{_html(document.verdicts.answer)}</p>"
     elif document.no_verdict:
         yield f"<p>No verdict: {_html(document.no_verdict)}.</p>"
     yield from _forest(document)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import abc
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
+
+from msgspec import Struct
 
 from workloads.line_reader import clean_line
 
@@ -23,8 +24,7 @@ Direction = Literal["higher", "lower", ""]
 ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "text"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A typed parameter of a workload. Values are in base units: sizes in bytes, durations in seconds."""
 
     name: str
@@ -45,8 +45,7 @@ class Parameter:
     """Allowed values of a ``choice``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A number that a run yields."""
 
     name: str
@@ -59,8 +58,7 @@ class Metric:
     """One line for ``list-workloads``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One command of a guest job."""
 
     name: str
@@ -79,8 +77,7 @@ class Step:
     """What to find in its output in place of what `parse` of the workload returns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """A server that a workload needs next to its own container.
 
     The steps of the workload reach it at ``{NAME.host}`` and ``{NAME.port}``, and as part of a URL at

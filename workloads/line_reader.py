@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
+
+from msgspec import Struct
 
 from bench_common.errors import ParseError
 from bench_common.treatment import Scalar
@@ -22,8 +23,7 @@ Explanations: TypeAlias = Sequence[tuple[str | re.Pattern[str], str]]
 """Patterns of whole lines, and what such a line means where another one is expected; the first match counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLine:
+class OutputLine(Struct, frozen=True):
     """One line that is not blank."""
 
     number: int

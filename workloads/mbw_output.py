@@ -16,8 +16,9 @@ in their order, so as many of each method as there were processes are one run.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from bench_common.errors import ParseError
 from workloads.line_reader import LineReader, OutputLine, clean_line, read_lines
@@ -57,16 +58,14 @@ _HALF_A_STEP_S: Final = 0.5e-5 * 1.01
 """How far an elapsed time printed with five decimals may be from the one the rate was made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class MethodRates:
+class MethodRates(Struct, frozen=True):
     """What one method printed, in MiB/s: the rate of each run, and their mean as mbw takes it (by time)."""
 
     runs: tuple[float, ...]
     average: float
 
 
-@dataclass(frozen=True, slots=True)
-class MbwResult:
+class MbwResult(Struct, frozen=True):
     """One run of mbw: which `labels` it prints, the size of each array, and a table for each method as printed."""
 
     labels: Labels
@@ -214,8 +213,7 @@ WAITING: Final = "Waiting for tests to finish"
 """What the script of the study vm-docker-bench prints before the figures of all of its mbw."""
 
 
-@dataclass(frozen=True, slots=True)
-class Averages:
+class Averages(Struct, frozen=True):
     """The averages of several mbw that ran side by side, or of one: `labels`, the array, MiB/s by method."""
 
     labels: Labels

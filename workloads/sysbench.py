@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
+
+from msgspec import Struct
 
 from bench_common.errors import NotARunOutput, UsageError
 from workloads.base import Metric, Parameter
@@ -101,8 +102,7 @@ _EXPLANATIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SysbenchLatencies:
+class SysbenchLatencies(Struct, frozen=True, kw_only=True):
     """The latencies that every test of sysbench prints."""
 
     version: str
@@ -121,8 +121,7 @@ class SysbenchLatencies:
     """Rank and value (ms); None if it is switched off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SysbenchSummary(SysbenchLatencies):
+class SysbenchSummary(SysbenchLatencies, frozen=True, kw_only=True):
     """The totals and the fairness at the end of a run."""
 
     total_time_s: float

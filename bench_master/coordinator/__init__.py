@@ -6,6 +6,6 @@ thread or disk: the shell in `bench_master.run` feeds events with the time, and 
 """
 
 from bench_master.coordinator.machine import Coordinator
-from bench_master.coordinator.messages import Policy
+from bench_master.coordinator.policy import Policy
 
 __all__ = ["Coordinator", "Policy"]

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+from msgspec import Struct
 
 from bench_common.records import Outcome
 from bench_common.requirements import unplaced_services
 from bench_common.treatment import Treatment
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
-from bench_master.coordinator.messages import Policy
+from bench_master.coordinator.policy import Policy
 from bench_master.coordinator.roster import Member, Presence, Roster
 from bench_master.coordinator.rounds import Rounds
 from bench_master.coordinator.trial_scheduler import TrialScheduler
@@ -37,8 +38,7 @@ class Phase(Enum):
     FINISHED = "finished"
 
 
-@dataclass(slots=True)
-class _SpeedProbe:
+class _SpeedProbe(Struct):
     """The measurement of the hosts' speed that a trial waits for."""
 
     trial: int
@@ -140,8 +140,8 @@ class Coordinator:
                 return self._on_packing_reported(event, now)
             case ev.EngineOutage():
                 return self._on_engine_outage(event, now)
-            case ev.ObjectsProgress():
-                return self._on_objects_progress(event, now)
+            case ev.PopulationReport():
+                return self._on_population_report(event, now)
             case ev.SpeedMeasured():
                 return self._on_speed_measured(event, now)
             case ev.Hello():
@@ -364,7 +364,7 @@ class Coordinator:
         probe.asked.pop(member.number, None)
         return self._advance(now)
 
-    def _on_objects_progress(self, event: ev.ObjectsProgress, now: float) -> list[act.Action]:
+    def _on_population_report(self, event: ev.PopulationReport, now: float) -> list[act.Action]:
         """Give a member more time that fills or clears a store; go on when it was the last one."""
         member = self.roster.by_epoch(event.epoch)
         if member is None:

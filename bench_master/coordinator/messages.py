@@ -1,17 +1,17 @@
-"""The coordinator's vocabulary: events that happen, actions that the shell carries out in order, the policy."""
+"""The coordinator's vocabulary: events that happen, and actions that the shell carries out in order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from bench_common.host_info import HostInfo
 from bench_common.records import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """A worker asks to join."""
 
     peer: bytes
@@ -28,8 +28,7 @@ class Hello:
     """False where its clock must be compared with ours first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """A member sent a heartbeat."""
 
     peer: bytes
@@ -39,8 +38,7 @@ class Heartbeat:
     """Whether it proved the epoch, so that it may come from another address than before."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerDied:
+class WorkerDied(Struct, frozen=True):
     """A member is dead: its agent reported the end of the load process, or its own process ended."""
 
     worker_id: str
@@ -51,15 +49,13 @@ class WorkerDied:
     """Whether it may not join again."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStarved:
+class WorkerStarved(Struct, frozen=True):
     """A member that is silent is alive, and waits for a CPU."""
 
     worker_id: str
 
 
-@dataclass(slots=True)
-class ResultsReceived:
+class ResultsReceived(Struct):
     """A batch of results."""
 
     epoch: int
@@ -73,8 +69,7 @@ class ResultsReceived:
     """How many of the jobs were aborted, by us or by the worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackingReported:
+class PackingReported(Struct, frozen=True):
     """A member holds the containers of a trial, and gives back the jobs that it has no room for.
 
     `fields` (containers, reason, full, hold_s, memory_before) go to the journal as they are.
@@ -86,8 +81,7 @@ class PackingReported:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOutage:
+class EngineOutage(Struct, frozen=True):
     """The engine of a member's jobs does not answer, so those that have not begun wait there; or the end of that.
 
     `fields` (engine, began_ns, ended_ns, failed, reason) go to the journal as they are.
@@ -99,8 +93,7 @@ class EngineOutage:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectsProgress:
+class PopulationReport(Struct, frozen=True):
     """A member fills the store for a treatment, or deletes what the run made there.
 
     `fields` (objects, found, content_bytes, failed, seconds, reason) go to the journal as they are when it is `over`.
@@ -113,16 +106,14 @@ class ObjectsProgress:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedMeasured:
+class SpeedMeasured(Struct, frozen=True):
     """A member has measured its host's speed before a trial."""
 
     epoch: int
     trial: int
 
 
-@dataclass(frozen=True, slots=True)
-class CleanupDone:
+class CleanupDone(Struct, frozen=True):
     """A member has removed what the run left on its host."""
 
     peer: bytes
@@ -131,27 +122,23 @@ class CleanupDone:
     failed: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunRefused:
+class RunRefused(Struct, frozen=True):
     """A worker cannot do what the plan asks: the run ends before it has begun."""
 
     reasons: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Struct, frozen=True):
     """Ctrl-C: after the first no more jobs are assigned, the second aborts running ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class MasterStalled:
+class MasterStalled(Struct, frozen=True):
     """The master did not run for so long, and received no message meanwhile."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class LookTaken:
+class LookTaken(Struct, frozen=True):
     """The comparisons were judged after a round; `settled` treatments need no more trials."""
 
     rounds: int
@@ -160,8 +147,7 @@ class LookTaken:
     """Indices of the treatments of which every comparison has its word."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed; deadlines are checked."""
 
 
@@ -173,7 +159,7 @@ Event: TypeAlias = (
     | ResultsReceived
     | PackingReported
     | EngineOutage
-    | ObjectsProgress
+    | PopulationReport
     | SpeedMeasured
     | CleanupDone
     | RunRefused
@@ -187,8 +173,7 @@ Event: TypeAlias = (
 RunStatus = Literal["complete", "incomplete", "interrupted", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
-class WelcomeWorker:
+class WelcomeWorker(Struct, frozen=True):
     """Admit a worker as roster member `number` under `epoch`."""
 
     peer: bytes
@@ -197,8 +182,7 @@ class WelcomeWorker:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class DismissWorker:
+class DismissWorker(Struct, frozen=True):
     """Tell a peer that its work no longer counts; with `final` it must not ask again."""
 
     peer: bytes
@@ -206,8 +190,7 @@ class DismissWorker:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DefineTreatment:
+class DefineTreatment(Struct, frozen=True):
     """Tell a member what a treatment is, before its first job of it, and which part of its population is its own."""
 
     number: int
@@ -216,8 +199,7 @@ class DefineTreatment:
     parts: int = 1
 
 
-@dataclass(slots=True)
-class AssignJobs:
+class AssignJobs(Struct):
     """Assign jobs to a member."""
 
     number: int
@@ -233,8 +215,7 @@ class AssignJobs:
     """When fresh tickets arrive, in an open system: ns of the coordinator's clock."""
 
 
-@dataclass(slots=True)
-class RecordResults:
+class RecordResults(Struct):
     """Write a batch of results; `keep` are the rows of it that count (None: all of them)."""
 
     number: int
@@ -243,16 +224,14 @@ class RecordResults:
     keep: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AcknowledgeResults:
+class AcknowledgeResults(Struct, frozen=True):
     """Acknowledge a batch again, that is in the journal already."""
 
     number: int
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class FailJobs:
+class FailJobs(Struct, frozen=True):
     """Write the end of jobs that no worker will report: lost or aborted."""
 
     number: int
@@ -263,16 +242,14 @@ class FailJobs:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(Struct, frozen=True):
     """Write an event to the journal: `kind` and its fields."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TakeLook:
+class TakeLook(Struct, frozen=True):
     """Judge the comparisons by the trials so far, and report a `LookTaken`; no trial begins before it."""
 
     rounds: int
@@ -281,37 +258,32 @@ class TakeLook:
     """The round of the last look, fixed before the first one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelJobs:
+class CancelJobs(Struct, frozen=True):
     """Tell a member to abort what it runs."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureSpeed:
+class MeasureSpeed(Struct, frozen=True):
     """Ask a member how fast its host is, before a trial."""
 
     number: int
     trial: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartCleanup:
+class StartCleanup(Struct, frozen=True):
     """Tell a member to remove everything on its host that carries the run's label."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndRun:
+class EndRun(Struct, frozen=True):
     """The run is over for a member."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Struct, frozen=True):
     """The run has ended; nothing follows."""
 
     status: RunStatus
@@ -334,61 +306,3 @@ Action: TypeAlias = (
     | EndRun
     | RunFinished
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoppingRule:
-    """How a run goes on until its verdicts are settled."""
-
-    at_most: int
-    """Measured rounds at most."""
-    budget_s: float | None = None
-    """How long the run may take in all; it ends after the round in which this is over."""
-    spent_s: float = 0.0
-    """How much of the budget earlier parts of the run took."""
-    last: int | None = None
-    """The last look, where an earlier part of the run has fixed it."""
-    warmup: int = 0
-    """Warm-up rounds, which are numbered with the others."""
-    treatments: int = 0
-    """How many treatments are compared; those that follow are host ceilings."""
-    settled: frozenset[int] = frozenset()
-    """Treatments that earlier parts of the run have settled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The deadlines (seconds) and limits of a run."""
-
-    expected: int = 1
-    """How many workers must join."""
-    join_timeout_s: float = 30.0
-    """How long the run waits for them."""
-    heartbeat_timeout_s: float = 5.0
-    """How long a worker may be silent before it is missing."""
-    starved_timeout_s: float = 60.0
-    """How long it may be silent where it is known to be alive and to get no CPU."""
-    reconnect_timeout_s: float = 10.0
-    """How long a missing worker may take to reconnect before its jobs are lost."""
-    max_attempts: int = 3
-    """How many times a job is tried."""
-    abort_timeout_s: float = 15.0
-    """How long aborted jobs may take to end, after the second Ctrl-C."""
-    cleanup_timeout_s: float = 60.0
-    """How long the workers may take to clean up, since they last reported progress."""
-    population_timeout_s: float = 120.0
-    """How long a worker that fills a store may report no progress."""
-    user_count: int | None = None
-    """How many jobs are in flight over all workers; None: each treatment's own concurrency."""
-    look_ahead: bool = True
-    """Whether independent jobs may wait at a worker for a free slot."""
-    batch_size: int | None = None
-    """How many jobs and results travel together; None: tuned to the pace."""
-    speed_probe: bool = False
-    """Whether each host measures its speed before each trial."""
-    speed_probe_timeout_s: float = 2.0
-    """How long a trial waits for that."""
-    settle_s: float = 0.0
-    """The pause after each trial, before the next begins."""
-    stopping: StoppingRule | None = None
-    """None for a run with a fixed number of rounds."""

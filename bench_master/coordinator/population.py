@@ -8,10 +8,10 @@ trial goes into this. A worker that comes back fills its part again before its n
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bench_common.object_job import Objects
+from msgspec import Struct, field
+
 from bench_master.coordinator.roster import Presence
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ MAX_ASKED: Final = 3
 """How often a worker that is lost while it fills a store is asked again before a trial begins without that."""
 
 
-@dataclass(slots=True)
-class _Filling:
+class _Filling(Struct):
     """A store that is being filled for a treatment."""
 
     treatment: int
@@ -42,11 +41,7 @@ class Populations:
     """The parts of each treatment's population, and the store that is being filled."""
 
     def __init__(self, treatments: Sequence[Treatment], timeout_s: float) -> None:
-        self._has_objects = [isinstance(treatment.job, Objects) for treatment in treatments]
-        self._planned = [
-            sum(one.population for one in treatment.job.classes) if isinstance(treatment.job, Objects) else 0
-            for treatment in treatments
-        ]
+        self._planned = [treatment.job.population for treatment in treatments]
         self._timeout_s = timeout_s
         self._members: dict[int, list[int]] = {}
         self._filling: _Filling | None = None
@@ -77,7 +72,7 @@ class Populations:
 
     def begin(self, treatment: int, numbers: Sequence[int], roster: Roster, now: float) -> list[int]:
         """Return the members that have to fill the store before a trial: those that do not know its treatment."""
-        if not self._has_objects[treatment]:
+        if self._planned[treatment] is None:
             return []
         self._members.setdefault(treatment, list(numbers))
         new = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
 
 from bench_common.ordered import OrderedReceiver
 
@@ -25,8 +26,7 @@ class Presence(Enum):
     LOST = "lost"
 
 
-@dataclass(slots=True)
-class SequenceLog:
+class SequenceLog(Struct):
     """Which batches of an epoch were received: all below `contiguous`, and some after a gap."""
 
     contiguous: int = 0
@@ -43,8 +43,7 @@ class SequenceLog:
         return True
 
 
-@dataclass(slots=True)
-class Member:
+class Member(Struct):
     """One worker of the roster; times are seconds."""
 
     number: int

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
-from bench_master.coordinator.messages import StoppingRule
+from bench_master.coordinator.policy import StoppingRule
 from bench_master.plan import Trial
 from bench_master.verdicts.stopping import GAP_ROUNDS, last_look
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from bench_common.treatment import OpenLoad, Treatment
 
@@ -106,8 +106,7 @@ MAX_OPEN_JOBS: Final = 65_536
 own arrival all the same."""
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(Struct):
     """How many jobs end in a second, measured over one window of time after the other."""
 
     _start: float = 0.0
@@ -124,8 +123,7 @@ class Pace:
         return pace
 
 
-@dataclass(slots=True)
-class Share:
+class Share(Struct):
     """One member's part of a trial."""
 
     number: int

@@ -16,7 +16,7 @@ from bench_common.requirements import job_workers
 from bench_common.treatment import Treatment
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
-from bench_master.coordinator.messages import Policy
+from bench_master.coordinator.policy import Policy
 from bench_master.coordinator.population import Populations
 from bench_master.coordinator.roster import Member, Presence, Roster
 from bench_master.coordinator.share import (

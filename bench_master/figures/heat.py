@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_master.analysis.figure_data import LATENCY_STEP, LEAST_LATENCY_S
 from bench_master.figures.layout import (
     MOST_PANELS,
     FigureSource,
@@ -24,6 +23,7 @@ from bench_master.figures.palette import Theme
 from bench_master.figures.picture import Frame, Picture, text_width
 from bench_master.figures.scales import Scale
 from bench_master.formatting import format_value
+from bench_master.run_data.chart_sums import LATENCY_STEP, LEAST_LATENCY_S
 
 LEAST_HEAT: Final = 2000
 """Jobs that a heat map needs."""

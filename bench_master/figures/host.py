@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bench_master.analysis.figure_data import CPU_STATES, TIME_BINS, FigureData, HostSeries
+from bench_master.analysis.figure_data import FigureData
 from bench_master.figures.labels import draw_key
 from bench_master.figures.layout import (
     FigureSource,
@@ -22,6 +22,7 @@ from bench_master.figures.palette import Theme
 from bench_master.figures.picture import Frame, Picture, Point, text_width
 from bench_master.figures.scales import Scale, linear
 from bench_master.formatting import format_value
+from bench_master.run_data.chart_sums import CPU_STATES, TIME_BINS, HostSeries
 
 Values: TypeAlias = npt.NDArray[np.float64]
 

@@ -8,9 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from bench_common.safe_text import one_line
-from bench_common.stats.reader import StatsFile
-from bench_master.analysis.aggregate import Aggregator
-from bench_master.analysis.figure_data import FigureData, read_figure_data
+from bench_master.analysis.figure_data import FigureData, figure_data
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.figures import FigureChoice
@@ -18,6 +16,7 @@ from bench_master.figures.palette import engine_hue
 from bench_master.figures.picture import DASHES, SHAPES, Frame, Picture, text_width
 from bench_master.figures.scales import Scale
 from bench_master.plan import is_host_ceiling
+from bench_master.run_data.measured import MeasuredRun
 
 MOST_PANELS: Final = 24
 _SMALL: Final = 11.0
@@ -28,33 +27,29 @@ class NoFigureError(Exception):
 
 
 class FigureSource:
-    """A run to draw: its report document, and what figures need beyond that, read when first asked for."""
+    """A run to draw: its report document, and what figures need beyond that, made when first asked for."""
 
     def __init__(
         self,
         document: ReportDocument,
-        stats: StatsFile | None = None,
+        run: MeasuredRun | None = None,
         data: FigureData | None = None,
         choice: FigureChoice | None = None,
-        ledger: Aggregator | None = None,
     ) -> None:
         self.document = document
         self.metric = None if choice is None else choice.metric
         """The metric to draw in place of the primary one."""
         self.by = None if choice is None else choice.by
         """The label that is the axis of a figure of metrics."""
-        self._stats = stats
+        self._run = run
         self._data = data
-        self._ledger = ledger
 
     @cached_property
     def data(self) -> FigureData:
         """Quantiles, trials, readings of hosts."""
         if self._data is not None:
             return self._data
-        if self._stats is None:
-            return FigureData(0.0)
-        return read_figure_data(self._stats, self.document, self._ledger)
+        return FigureData(0.0) if self._run is None else figure_data(self._run, self.document)
 
     @cached_property
     def styles(self) -> Styles:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_master.analysis.figure_data import TIME_BINS, FigureData
+from bench_master.analysis.figure_data import FigureData
 from bench_master.figures.labels import draw_key, grey_first, grey_words, panel_styles
 from bench_master.figures.layout import (
     MOST_PANELS,
@@ -25,6 +25,7 @@ from bench_master.figures.palette import Theme
 from bench_master.figures.picture import Picture
 from bench_master.figures.scales import Scale, linear
 from bench_master.formatting import format_value, plural
+from bench_master.run_data.chart_sums import TIME_BINS
 
 LEAST_JOBS: Final = 10
 """Jobs of a step on average: with fewer the rate is that of chance."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from bench_common.cli import check_choice
 from bench_master.analysis.figure_data import TrialMark

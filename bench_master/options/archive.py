@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from bench_common.cli import InvalidValue
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue
 from bench_common.units import parse_duration
 from bench_master.archive.address import VARIABLE
 
 
-@dataclass(frozen=True)
-class SubCommand:
+class SubCommand(Struct, frozen=True):
     """One sub-command of ``archive``, in the form that modules of `bench_master.commands` have."""
 
     name: str
@@ -22,7 +22,7 @@ class SubCommand:
     help: str
     """What it does, for ``--help``."""
     Options: type[Any]
-    """The dataclass that holds its command line."""
+    """The Struct that holds its command line."""
     configure: Callable[[argparse.ArgumentParser], None]
     """Adds its arguments."""
     run: Callable[[Any], int]

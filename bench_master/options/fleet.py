@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_common.cli import (
+from msgspec import Struct, field
+
+from bench_common.argument_types import (
     CONTROL_PORT,
     RESULTS_PORT,
     WORK_PORT,
@@ -21,9 +22,9 @@ from bench_common.cli import (
     port,
     seconds,
     strip_brackets,
-    tell,
 )
 from bench_common.errors import UsageError
+from bench_common.streams import tell
 from bench_common.units import parse_duration
 from bench_master.fleet import MASTER_TIMEOUT_S, RUN_MASTER_TIMEOUT_S
 from bench_master.run.endpoints import Endpoints, Ports
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from bench_master.run.discovery import WorkerDiscovery
 
 
-@dataclass(frozen=True, slots=True)
-class InventoryOptions:
+class InventoryOptions(Struct, frozen=True):
     """The hosts of a fleet, and how SSH reaches them."""
 
     inventory: Path | None = None
@@ -82,8 +82,7 @@ def add_inventory_options(parser: argparse._ActionsContainer, *, required: bool,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StartOptions:
+class StartOptions(Struct, frozen=True):
     """How workers are started on the hosts of an inventory."""
 
     require_all: bool = False
@@ -129,8 +128,7 @@ def add_start_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkOptions:
+class NetworkOptions(Struct, frozen=True):
     """Where the master listens, and with which keys."""
 
     bind_ip: str | None = None
@@ -266,8 +264,7 @@ def launch_spec(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryOptions:
+class DiscoveryOptions(Struct, frozen=True):
     """How to look for workers that wait for this master."""
 
     wait: float = 5.0

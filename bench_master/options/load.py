@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from dataclasses import dataclass, replace
-from typing import Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from bench_common.cli import MAX_SEED, InvalidValue, int_range
+from bench_common.argument_types import MAX_SEED, int_range
 from bench_common.errors import UsageError
-from bench_common.object_job import Objects
 from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
-from bench_common.units import parse_rate, parse_size
+from bench_common.units import parse_rate
 from bench_master.coordinator.share import MAX_LOOK_AHEAD
+from bench_master.objects.options import apply_object_options
 from bench_master.options.fleet import parse_duration_option
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
 from bench_master.scenario.model import UntilVerdict
 from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS
 
-MAX_CONTAINERS: Final = 10**6
-MAX_BLOCK_BYTES: Final = 1 << 30
-MAX_DELETE_AFTER_S: Final = 10 * 365 * 86_400
-SSBENCH: Final = "ssbench"
-"""The dialect in which -r takes precedence over -o."""
 
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(Struct, frozen=True):
     """What is run and how it is dispatched; None leaves a value to the scenario."""
 
     noop: bool = False
@@ -132,41 +125,6 @@ def add_load_options(group: argparse._ActionsContainer) -> None:
     )
 
 
-def add_object_options(group: argparse._ActionsContainer) -> None:
-    """Add what overrides a scenario's jobs on object stores."""
-    group.add_argument(
-        "-c",
-        "--container-count",
-        type=int_range(1, MAX_CONTAINERS),
-        metavar="N",
-        help="containers (buckets) that the objects are spread over",
-    )
-    group.add_argument(
-        "-b",
-        "--block-size",
-        type=_size,
-        metavar="BYTES",
-        help="how much of an object is sent or received at once, such as 64KiB",
-    )
-    group.add_argument("-p", "--policy", metavar="NAME", help="storage policy of new containers")
-    group.add_argument(
-        "--delete-after",
-        type=int_range(0, MAX_DELETE_AFTER_S),
-        metavar="SECONDS",
-        help="after how many seconds the store deletes an object by itself; 0: never",
-    )
-
-
-def _size(text: str) -> int:
-    try:
-        size = int(text) if text.isascii() and text.isdigit() else parse_size(text)
-    except ValueError as error:
-        raise InvalidValue(str(error)) from error
-    if not 1 <= size <= MAX_BLOCK_BYTES:
-        raise InvalidValue(f"{text!r}: expected 1 to {MAX_BLOCK_BYTES} bytes")
-    return size
-
-
 def add_dispatch_options(group: argparse._ActionsContainer) -> None:
     """Add how jobs reach the workers."""
     group.add_argument(
@@ -183,18 +141,23 @@ def add_dispatch_options(group: argparse._ActionsContainer) -> None:
     )
 
 
+def is_timed(scenario: Scenario) -> bool:
+    """Return whether a length on the command line takes precedence over a number of jobs, as another tool has it."""
+    return scenario.origin is not None and scenario.origin.length_wins
+
+
 def settle_load_options(scenario: Scenario, options: LoadOptions) -> LoadOptions:
     """Return the options as another tool's file means them: with its number of users, and its precedence."""
     if scenario.user_count is not None and options.user_count is None:
         options = replace(options, user_count=scenario.user_count)
-    if scenario.dialect == SSBENCH and options.run_seconds is not None:
+    if is_timed(scenario) and options.run_seconds is not None:
         options = replace(options, operation_count=None)
     return options
 
 
 def apply_load_options(scenario: Scenario, options: LoadOptions) -> Scenario:
     """Return the scenario with the values that the command line overrides."""
-    scenario = _apply_object_options(_apply_rate(_apply_size(scenario, options), options), options)
+    scenario = apply_object_options(_apply_rate(_apply_size(scenario, options), options), options)
     scenario = _apply_until(scenario, options)
     if options.overhead and scenario.overhead is None:
         scenario = replace(scenario, overhead=OverheadSampling())
@@ -218,32 +181,6 @@ def _apply_size(scenario: Scenario, options: LoadOptions) -> Scenario:
         return msgspec.structs.replace(treatment, iterations=None, operation_count=count, run_seconds=length)
 
     return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
-
-
-def _apply_object_options(scenario: Scenario, options: LoadOptions) -> Scenario:
-    """Return the scenario with `-c`, `-b`, `-p` and `--delete-after` in its jobs on objects."""
-    given = {
-        "--container-count": ("containers", options.container_count),
-        "--block-size": ("block_bytes", options.block_size),
-        "--policy": ("policy", options.policy),
-        "--delete-after": ("delete_after_s", options.delete_after),
-    }
-    wanted = {flag: pair for flag, pair in given.items() if pair[1] is not None}
-    if not wanted:
-        return scenario
-    if not any(isinstance(one.job, Objects) for one in scenario.treatments):
-        flag, (_, value) = next(iter(wanted.items()))
-        raise UsageError(f"{flag} {value}: the scenario has no jobs on objects")
-    changes: dict[str, object] = dict(wanted.values())
-    if options.delete_after == 0:
-        changes["delete_after_s"] = None
-
-    def change(treatment: Treatment) -> Treatment:
-        if not isinstance(treatment.job, Objects):
-            return treatment
-        return msgspec.structs.replace(treatment, job=msgspec.structs.replace(treatment.job, **changes))
-
-    return replace(scenario, treatments=tuple(change(treatment) for treatment in scenario.treatments))
 
 
 def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:

@@ -8,18 +8,21 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from bench_common.cli import InvalidValue, discard_output, escape_output, file_name
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue, file_name
 from bench_common.errors import InfrastructureError, UsageError
+from bench_common.streams import discard_output, escape_output
 from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.figures import FIGURES, FigureChoice
 from bench_master.formatting import DEFAULT_WIDTH, page_of
+from bench_master.progress_message import progress_message
 from bench_master.reports import Detail, FolderReport, Report, ReportSource, report_formats, report_named
-from bench_master.terminal import TerminalOptions, text_output
-from bench_master.waiting import saying
+from bench_master.terminal import text_output
+from bench_master.terminal_options import TerminalOptions
 
 DEFAULT_FORMAT: Final = "text"
 
@@ -47,8 +50,7 @@ def report_target(text: str) -> ReportTarget:
     return ReportTarget(name, file_name(path) if equals and path != "-" else None)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
+class ReportOptions(Struct, frozen=True):
     """How reports are shown."""
 
     formats: tuple[ReportTarget, ...] = ()
@@ -200,7 +202,7 @@ def print_report(report: Report, source: ReportSource, terminal: TerminalOptions
                 report.write(source, out)
         else:
             # What is printed line by line on the terminal itself is no silence.
-            waits = nullcontext() if sys.stdout.isatty() else saying("writing the report")
+            waits = nullcontext() if sys.stdout.isatty() else progress_message("writing the report")
             with page_of(DEFAULT_WIDTH), waits:
                 report.write(source, sys.stdout)
         sys.stdout.flush()
@@ -219,8 +221,8 @@ def load_reports(options: ReportOptions, stats_file: Path, *, printed: bool = Tr
     """
     if printed and isinstance(report_named(options.format), FolderReport):
         raise UsageError(
-            f"--format {options.format}: writes a folder of files, which do not go to standard output; "
-            f"name the folder: --format {options.format}=FOLDER"
+            f"--format {options.format}: writes several files, which do not go to standard output; "
+            f"name a directory: --format {options.format}=FOLDER"
         )
     found = []
     for name, path in options.files:
@@ -240,7 +242,7 @@ def check_writable_report(report: Report, path: Path, stats_file: Path) -> None:
         )
     if isinstance(report, FolderReport):
         if path.exists() and not path.is_dir():
-            raise UsageError(f"{path}: cannot write: {report.name} writes a folder of files, and this is none")
+            raise UsageError(f"{path}: cannot write: {report.name} writes several files: expected a directory")
         writable = os.access(path if path.exists() else path.parent, os.W_OK)
     elif path.is_dir():
         raise UsageError(f"{path}: cannot write: it is a folder; name another file")
@@ -256,7 +258,7 @@ def write_report_file(report: Report, source: ReportSource, path: Path) -> None:
     GitHub's summary file, which ``GITHUB_STEP_SUMMARY`` names, may have lines of other commands: they stay.
     """
     try:
-        with page_of(DEFAULT_WIDTH), saying(f"writing {path}"):
+        with page_of(DEFAULT_WIDTH), progress_message(f"writing {path}"):
             if isinstance(report, FolderReport):
                 report.write_folder(source, path)
             elif _is_replaceable(path):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_common.cli import CommandParser, InvalidValue, StoreOnce, file_name, int_range, name
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue, file_name, int_range, name
+from bench_common.cli import CommandParser, StoreOnce
 from bench_common.errors import UsageError
 from bench_common.units import format_duration, parse_duration
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.coordinator import Policy
-from bench_master.dialects.bucketbench import GRACE
+from bench_master.coordinator.policy import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
+from bench_master.objects.options import add_object_options
 from bench_master.options.fleet import (
     InventoryOptions,
     NetworkOptions,
@@ -26,16 +29,14 @@ from bench_master.options.load import (
     LoadOptions,
     add_dispatch_options,
     add_load_options,
-    add_object_options,
     add_plan_options,
 )
 from bench_master.options.report import ReportOptions, add_report_options
 from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
 from bench_master.options.verdict import add_verdict_options
 from bench_master.progress import MODES
-from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
-from bench_master.scenario.model import DefinitionFlags
-from bench_master.terminal import DEFAULT_TERMINAL, TerminalOptions
+from bench_master.scenario.model import DEFAULT_GRACE, DefinitionFlags
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.web.address import DEFAULT_HOST, Address, parse_address
 
 DEFAULT_DIRECTORY: Final = Path("weighbridge-results")
@@ -49,8 +50,7 @@ HEARTBEATS_PER_TIMEOUT: Final = 6
 """The least number of heartbeats within the timeout after which a silent worker counts as missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerTimeouts:
+class WorkerTimeouts(Struct, frozen=True):
     """How long master and workers wait for each other, in seconds."""
 
     heartbeat_timeout_s: float
@@ -66,8 +66,7 @@ class WorkerTimeouts:
         return min(HEARTBEAT_INTERVAL_S, self.heartbeat_timeout_s / HEARTBEATS_PER_TIMEOUT)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutOptions:
+class TimeoutOptions(Struct, frozen=True):
     """The timeouts between master and workers, as durations; a resumed run keeps them."""
 
     heartbeat_timeout: str | None = None
@@ -122,8 +121,7 @@ def add_timeout_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
+class WorkerOptions(Struct, frozen=True):
     """Which workers run the jobs, apart from those of an inventory."""
 
     local_workers: int | None = None
@@ -172,8 +170,7 @@ def add_worker_options(group: argparse._ActionsContainer) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
+class OutputOptions(Struct, frozen=True):
     """What a run shows and saves."""
 
     stats_file: Path | None = None
@@ -279,7 +276,7 @@ def add_definition_options(parser: argparse.ArgumentParser) -> None:
         "--stop-grace",
         dest="grace",
         type=_grace_period,
-        default=GRACE,
+        default=DEFAULT_GRACE,
         metavar="TIME",
         help="how long `stop` waits before it kills, under every driver (default: %(default)s)",
     )
@@ -299,8 +296,7 @@ def _driver_names(text: str) -> tuple[str, ...]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """The command line of `run-scenario`."""
 
     file: str | None

@@ -12,21 +12,16 @@ import os
 import sys
 from collections.abc import MutableMapping, MutableSequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_common.cli import tell
+from msgspec import Struct
+
 from bench_common.errors import UsageError
+from bench_common.objects.access import INSECURE_VARIABLE, SWIFT_VARIABLES, VERSION_VARIABLES, refuse_userinfo
 from bench_common.safe_text import without_userinfo
-from bench_common.store_access import (
-    INSECURE_VARIABLE,
-    MASK,
-    SWIFT_VARIABLES,
-    VERSION_VARIABLES,
-    Secret,
-    refuse_userinfo,
-)
+from bench_common.secret import MASK, Secret
+from bench_common.streams import tell
 
 STORE_OPTIONS: Final = "object stores (else: variables ST_*, OS_* and AWS_*, or a profile)"
 """The heading of the options."""
@@ -66,8 +61,7 @@ _OUTDONE: Final = {
 _LOGIN: Final = frozenset({"ST_AUTH", "ST_USER", "ST_KEY", "OS_AUTH_URL", "OS_USERNAME", "OS_PASSWORD"})
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFlags:
+class StoreFlags(Struct, frozen=True):
     """What the command line says of the store, by the names of variables."""
 
     store_values: tuple[tuple[str, Secret], ...] = ()

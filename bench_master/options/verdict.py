@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench_common.cli import InvalidValue
+from msgspec.structs import replace
+
+from bench_common.argument_types import InvalidValue
 from bench_common.thresholds import parse_verdict_condition
 from bench_common.units import format_share, parse_percent
-from bench_master.analysis.comparisons import check_baseline_labels
-from bench_master.analysis.gates import check_gates, requested_gates
+from bench_master.analysis.gates import requested_gates
+from bench_master.analysis.option_checks import check_verdict_options
+from bench_master.analysis.parameters import as_stored
 from bench_master.analysis.run_summary import SUFFIX, check_earlier_runs
-from bench_master.analysis.side_differences import check_accepted
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_MARGIN
@@ -110,13 +111,11 @@ def apply_verdict_options(scenario: Scenario, options: VerdictOptions) -> Scenar
     earlier run cannot be read.
     """
     labels = [treatment.labels for treatment in scenario.treatments]
-    check_baseline_labels(options.baseline, labels)
+    treatments = [as_stored(treatment) for treatment in scenario.treatments]
+    check_verdict_options(options, requested_gates(options, scenario.thresholds), labels, treatments)
     check_earlier_runs(options.earlier)
     if options.trend is not None:
         options.trend.check()
-    if not options.earlier:
-        check_accepted(options.accept, [treatment.to_dict() for treatment in scenario.treatments])
-    check_gates(requested_gates(options, scenario.thresholds), labels)
     return replace(
         scenario,
         baseline=options.baseline or scenario.baseline,

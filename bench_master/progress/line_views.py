@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from bench_common.object_job import FIRST_BYTE, is_alternative
-from bench_common.records import Outcome
+from bench_common.objects.job import is_alternative
+from bench_common.records import FIRST_BYTE, Outcome
 from bench_common.safe_text import one_line
 from bench_master.formatting import format_elapsed, format_number
 from bench_master.progress.view import NotificationsView, failure_counts, final_line

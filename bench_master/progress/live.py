@@ -11,9 +11,9 @@ from __future__ import annotations
 import atexit
 import sys
 import textwrap
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
+from msgspec import Struct
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -37,8 +37,7 @@ _DROP_ORDER: Final = ("max", "errors", "p95")
 """The columns that a narrow screen drops, in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A section of the picture."""
 
     heading: Text

@@ -6,10 +6,10 @@ so that a report on stdout can be piped or redirected while the run is watched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from bench_common.safe_text import escape_lines, quoted_lines
 from bench_master.formatting import format_elapsed, format_number
@@ -102,8 +102,7 @@ def final_line(snapshot: Snapshot) -> str:
     return f"{snapshot.finished:,} {noun} in {format_elapsed(snapshot.elapsed_s)} ({rate}): {outcomes}"
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRow:
+class TrialRow(Struct, frozen=True):
     """The current trial."""
 
     number: int
@@ -118,8 +117,7 @@ class TrialRow:
     """Whether its latencies are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundRow:
+class RoundRow(Struct, frozen=True):
     """A round of a run that goes on until its verdicts are settled."""
 
     number: int
@@ -138,8 +136,7 @@ class RoundRow:
         return f"round {self.number} of at most {self.last}{settled}"
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyRow:
+class LatencyRow(Struct, frozen=True):
     """The latency of one operation of one treatment so far, without warm-up trials."""
 
     treatment: int
@@ -160,8 +157,7 @@ class LatencyRow:
     """The maximum, likewise."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostRow:
+class HostRow(Struct, frozen=True):
     """A worker and its host, as last reported."""
 
     worker_id: str
@@ -182,8 +178,7 @@ class HostRow:
     """The progress of a benchmark that reports while it runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
+class ErrorRow(Struct, frozen=True):
     """The failures of one kind in one operation."""
 
     count: int
@@ -197,8 +192,7 @@ class ErrorRow:
     """Whether they are of optional treatments that are left out for it, and are no failures."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A run at one instant."""
 
     scenario: str

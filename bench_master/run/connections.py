@@ -26,7 +26,6 @@ import termios
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, cast
 
@@ -34,9 +33,10 @@ import gevent
 import zmq
 from gevent.event import Event
 from gevent.monkey import get_original
+from msgspec import Struct, field
 
+from bench_common.argument_types import authority
 from bench_common.channel import ZmqChannel
-from bench_common.cli import authority
 from bench_common.fields import KIB, MIB, Lane
 
 log = logging.getLogger(__name__)
@@ -89,8 +89,7 @@ _DROP_ALL = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
 _DROP_ALL_PROGRAM: Final = struct.pack("@HP", 1, ctypes.addressof(_DROP_ALL))
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A connection that was cut off."""
 
     lane: Lane
@@ -101,8 +100,7 @@ class Cut:
     reason: str
 
 
-@dataclass(slots=True)
-class Traffic:
+class Traffic(Struct):
     """What the loop consumed of the connections of one socket, by the number of the descriptor in libzmq."""
 
     consumed: dict[int, int] = field(default_factory=dict)
@@ -115,8 +113,7 @@ class Traffic:
     """Connections that were cut off: what is left of them is not read."""
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(Struct):
     """One accepted TCP connection."""
 
     fd: int

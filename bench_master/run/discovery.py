@@ -6,10 +6,10 @@ shows up within about a second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns
 
 import gevent
+from msgspec import Struct, field
 
 from bench_common.host_info import HostInfo
 from bench_common.messages import HeartbeatAck, Hello, Preflight, Results, Stop, WorkerControlMessage
@@ -17,8 +17,7 @@ from bench_master.run.incoming import EpochState
 from bench_master.run.sockets import Sockets
 
 
-@dataclass(slots=True)
-class DiscoveredWorker:
+class DiscoveredWorker(Struct):
     """A worker that asked to join."""
 
     peer: bytes

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from time import monotonic
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from bench_common.messages import (
     Acknowledge,
@@ -33,7 +33,7 @@ from bench_common.messages import (
 )
 from bench_common.ordered import OrderedSender
 from bench_common.records import ASSIGNMENT_FIELDS, WORD_BYTES, job_id_of
-from bench_common.store_access import Secret
+from bench_common.secret import Secret
 from bench_common.treatment import EngineSampling
 from bench_master.coordinator import messages as act
 from bench_master.coordinator.roster import Member, Roster
@@ -108,12 +108,8 @@ def _with_arrivals(rows: bytes, intended_ns: Sequence[int], offset_ns: int) -> b
     return table.tobytes()
 
 
-HEARTBEAT_INTERVAL_S: Final = 0.5
-"""How often a worker sends a heartbeat, and gets one back."""
 ACK_SEQUENCES: Final = 4096
 """How many batches one message acknowledges, so that it never grows too large to be sent."""
-DEFAULT_LEASE_S: Final = 15.0
-"""How long a worker goes on without a message from its master."""
 
 WorkerAction = (
     act.AssignJobs
@@ -128,8 +124,7 @@ WorkerAction = (
 """The actions that are carried out by a message to a worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
+class RunSettings(Struct, frozen=True):
     """The welcome's fields that are the same for all workers of a run; see `messages.Welcome`."""
 
     run_id: str
@@ -141,11 +136,10 @@ class RunSettings:
     sampling_s: float
     overhead: EngineSampling | None
     store_variables: Mapping[str, Secret] = field(default_factory=dict)
-    """How object stores are reached, for the workers that do not inherit it; see `messages.StoreCredentials`."""
+    """How what the jobs use is reached, for the workers that do not inherit it; see `messages.StoreCredentials`."""
 
 
-@dataclass(slots=True)
-class _Lane:
+class _Lane(Struct):
     """The lane of a member in one epoch."""
 
     epoch: int

@@ -12,13 +12,13 @@ import shutil
 import socket as system
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 import zmq
+from msgspec import Struct
 
-from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, authority
+from bench_common.argument_types import CONTROL_PORT, RESULTS_PORT, WORK_PORT, authority
 from bench_common.curve import curve_required
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.rendezvous import Claim, control_socket, private_directory
@@ -27,8 +27,7 @@ _PREFIX: Final = "master-"
 _LOCK: Final = "master.lock"
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """The TCP ports of a master. Lanes take `work` and the ports after it, one a worker."""
 
     control: int = CONTROL_PORT

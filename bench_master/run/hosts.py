@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
@@ -68,8 +68,7 @@ UNKNOWN_UNCERTAINTY_NS = -1
 """The uncertainty of a clock offset that is only estimated from one-way messages."""
 
 
-@dataclass(slots=True)
-class WorkerHost:
+class WorkerHost(Struct):
     """One worker's host."""
 
     worker_id: str
@@ -121,14 +120,16 @@ class WorkerHost:
         """Whether its clock is ours, or was compared with it."""
         return self.uncertainty_ns != UNKNOWN_UNCERTAINTY_NS
 
-    def clock_reading(self, now_ns: int) -> tuple[int, int] | None:
-        """Return offset and uncertainty at an instant of our clock; None where it is the same clock, or unknown.
+    def clock_reading(self, now_ns: int) -> tuple[int, int, int] | None:
+        """Return offset, uncertainty and age of the last comparison at an instant of our clock, in ns.
 
-        The clocks may have drifted since the comparison, so the uncertainty has grown.
+        None where it is the same clock, or unknown. The clocks may have drifted since the comparison, so the
+        uncertainty has grown.
         """
         if self.same_clock or not self.clock_known:
             return None
-        return self.offset_ns, self.uncertainty_ns + max_drift_ns(now_ns - self.last_compared_ns)
+        age_ns = max(0, now_ns - self.last_compared_ns)
+        return self.offset_ns, self.uncertainty_ns + max_drift_ns(age_ns), age_ns
 
     def convert_samples(self, message: Samples) -> dict[str, Column]:
         """Return the columns of a samples message on our clock; raise `ProtocolError` on invalid ones."""
@@ -174,8 +175,8 @@ class WorkerHosts:
     def __iter__(self) -> Iterator[tuple[int, WorkerHost]]:
         return iter(self._hosts.items())
 
-    def readings(self, now_ns: int) -> list[tuple[int, int, int]]:
-        """Return number, offset and uncertainty of each clock that is not ours."""
+    def readings(self, now_ns: int) -> list[tuple[int, int, int, int]]:
+        """Return number, offset, uncertainty and age of the last comparison of each clock that is not ours."""
         found = ((number, host.clock_reading(now_ns)) for number, host in self)
         return [(number, *reading) for number, reading in found if reading is not None]
 

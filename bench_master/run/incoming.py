@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Final, Literal, Protocol, TypeAlias
 
 import zmq
+from msgspec import Struct
 
 from bench_common.channel import Frames
 from bench_common.errors import ProtocolError
@@ -66,8 +66,7 @@ MAX_WINDOW_BYTES: Final = 32 << 20
 TOO_MUCH: Final = f"{MAX_WINDOW_MESSAGES:,} messages or {MAX_WINDOW_BYTES >> 20} MiB in {RATE_WINDOW_S:g} s"
 
 
-@dataclass(slots=True)
-class _Rate:
+class _Rate(Struct):
     """What a connection sent lately."""
 
     since: float

@@ -11,7 +11,6 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any, Final
@@ -19,6 +18,7 @@ from typing import Any, Final
 import gevent
 import numpy as np
 from gevent.event import Event
+from msgspec.structs import asdict
 
 from bench_common import __version__
 from bench_common.clock import clock_id
@@ -83,7 +83,7 @@ class Journal:
     def rows(self, jobs: Any, operations: Any, firsts: Any, transfers: Any) -> None:
         """Write finished jobs (`JOB_ROW`) and operations (`OPERATION_ROW`).
 
-        Of jobs on objects, also their first bytes (`OPERATION_ROW`) and transfers (`TRANSFER_ROW`).
+        Of jobs that do one operation, also their first bytes (`OPERATION_ROW`) and transfers (`TRANSFER_ROW`).
         """
         self._writer.jobs(self._shift_times(jobs, "start_ns", "end_ns"))
         if len(operations):

@@ -8,10 +8,11 @@ in some nanoseconds a job.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common.histogram import Histogram
 from bench_common.job_rows import join_rows
@@ -295,8 +296,7 @@ class LiveStats:
             self._cells[keys[start]].add(durations_ns[start:end])
 
 
-@dataclass(slots=True)
-class _OptionalTreatment:
+class _OptionalTreatment(Struct):
     """The jobs of a treatment that is left out where its image or tool is missing, as the report decides it."""
 
     done: int = 0

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 import gevent
+from msgspec import Struct, field
 
 from bench_common.activity import ActivityWatch, child_pids, cpu_time_ns, describe_load, process_state
 from bench_common.keys import KeyPair, WorkerKey, write_worker_key
@@ -46,8 +46,7 @@ def local_worker_id(place: int) -> str:
     return f"local-{place}"
 
 
-@dataclass(slots=True)
-class LocalWorker:
+class LocalWorker(Struct):
     """One local worker."""
 
     worker_id: str
@@ -84,8 +83,7 @@ class LocalWorker:
         return self.log.with_suffix(".stage")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerDeath:
+class WorkerDeath(Struct, frozen=True):
     """The end of a local worker's process."""
 
     worker_id: str
@@ -97,8 +95,7 @@ class WorkerDeath:
     """Whether it was restarted."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStart:
+class WorkerStart(Struct, frozen=True):
     """How far a local worker is that has not joined, and why it may not get on."""
 
     worker_id: str

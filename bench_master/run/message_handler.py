@@ -7,9 +7,10 @@ what the plan needs on its host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Protocol, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import (
@@ -21,8 +22,8 @@ from bench_common.messages import (
     HeartbeatAck,
     Hello,
     HostFinding,
-    ObjectsProgress,
     PackingReport,
+    PopulationReport,
     PreflightResult,
     ProfileReport,
     Progress,
@@ -38,7 +39,6 @@ from bench_common.messages import (
     WorkerDied,
     clip,
 )
-from bench_common.object_job import Objects
 from bench_common.safe_text import one_line
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
@@ -57,8 +57,7 @@ from bench_master.run.results import first_positions, unpack_results
 from bench_master.run.sockets import Sockets
 
 
-@dataclass(frozen=True, slots=True)
-class RunParts:
+class RunParts(Struct, frozen=True):
     """The parts of one run, which its session and message handler share; `run_plan` puts them together."""
 
     plan: Plan
@@ -107,7 +106,7 @@ MemberMessage: TypeAlias = (
     | RunWarning
     | HostFinding
     | EngineOutage
-    | ObjectsProgress
+    | PopulationReport
     | CpuContention
     | SpeedMeasured
     | Progress
@@ -133,7 +132,7 @@ class MessageHandler:
         self._first_positions = {
             treatment.index: first_positions(operation_names(treatment))
             for treatment in parts.plan.treatments
-            if isinstance(treatment.job, Objects)
+            if treatment.job.does_one_operation
         }
         self._treatment_of = [trial.treatment for trial in parts.plan.trials]
 
@@ -230,8 +229,8 @@ class MessageHandler:
                 self._on_engine_outage(member, host, message)
             case CpuContention():
                 self._recorder.contention(member.number, message)
-            case ObjectsProgress():
-                self._on_objects_progress(member, host, message)
+            case PopulationReport():
+                self._on_population_report(member, host, message)
             case SpeedMeasured():
                 self._recorder.speed(member.number, message)
                 self._run.handle(ev.SpeedMeasured(message.epoch, message.trial))
@@ -289,7 +288,7 @@ class MessageHandler:
         }
         self._run.handle(ev.EngineOutage(member.epoch, message.trial, message.state, fields))
 
-    def _on_objects_progress(self, member: Member, host: WorkerHost, message: ObjectsProgress) -> None:
+    def _on_population_report(self, member: Member, host: WorkerHost, message: PopulationReport) -> None:
         treatments = self._parts.plan.treatments
         if message.treatment >= len(treatments):
             raise ProtocolError(f"objects of treatment {message.treatment}, which the plan does not have")
@@ -302,7 +301,7 @@ class MessageHandler:
             "reason": message.reason,
         }
         host.status_text = "" if message.over else _objects_text(message)
-        event = ev.ObjectsProgress(member.epoch, message.treatment, message.phase, message.over, fields)
+        event = ev.PopulationReport(member.epoch, message.treatment, message.phase, message.over, fields)
         self._run.handle(event)
 
     # -- workers that ask to join --------------------------------------------------------------------------------
@@ -375,7 +374,7 @@ class MessageHandler:
         self._dispatcher.send(peer, Dismiss(epoch=0, reason=clip(reason), final=True))
 
 
-def _objects_text(message: ObjectsProgress) -> str:
+def _objects_text(message: PopulationReport) -> str:
     doing = "fills the store" if message.phase == "populate" else "deletes what the run stored"
     failed = f", {message.failed} failed" if message.failed else ""
     return f"{doing}: {message.objects + message.found} objects{failed}"

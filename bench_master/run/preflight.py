@@ -8,33 +8,31 @@ the question is sent by a callback, and the clock is passed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.engine_traits import engine_traits
 from bench_common.host_info import EngineInfo, HostInfo
+from bench_common.job_rules import rules_of
 from bench_common.messages import Hello
 from bench_common.messages import Preflight as PreflightMessage
-from bench_common.object_job import Objects
 from bench_common.requirements import (
     Requirement,
     engines_for_worker,
     ignored_settings,
+    kinds_for_worker,
     local_services,
     requirements_for_worker,
     services_hosted_by,
-    stores_for_worker,
     unsupported_features,
 )
-from bench_common.treatment import ContainerSettings, Guest, Treatment
+from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.formatting import plural
-from workloads.registry import workload_of
 
 
-@dataclass(frozen=True, slots=True)
-class Compatibility:
+class Compatibility(Struct, frozen=True):
     """Whether a worker can do what the plan asks of it."""
 
     reasons: tuple[str, ...] = ()
@@ -70,7 +68,7 @@ def check_compatibility(
         if takes and treatment.concurrency > slots:
             wanted, available = plural(treatment.concurrency, "job"), plural(slots, "slot")
             reasons[f"{wanted} in flight, but it has {available} (-c)"] = None
-        if noop or isinstance(treatment.job, Objects):
+        if noop or not treatment.job.uses_engine:
             continue
         status = engines.get(treatment.engine)
         if status is None:
@@ -121,15 +119,14 @@ def service_programs(treatments: Sequence[Treatment], environment: str, worker_i
     """
     found: dict[Requirement, None] = {}
     for treatment in treatments:
-        job = treatment.job
-        if treatment.optional or not isinstance(job, Guest) or not engine_traits(treatment.engine).runs_on_host:
+        if treatment.optional or not engine_traits(treatment.engine).runs_on_host:
             continue
         here = {*services_hosted_by(treatment, worker_id, environment)}
         if treatment.environment in (None, environment):
             here |= {*local_services(treatment)}
-        for service in workload_of(job).services:
-            if service.name in here and service.binary:
-                found[Requirement(treatment.engine, program=service.binary)] = None
+        for service, program in rules_of(treatment).host_programs().items():
+            if service in here and program:
+                found[Requirement(treatment.engine, program=program)] = None
     return list(found)
 
 
@@ -146,8 +143,7 @@ HELLO_TIMEOUT_S: Final = 5.0
 """A worker that waits repeats its hello twice a second; one that is silent for so long has left."""
 
 
-@dataclass(slots=True)
-class _PendingHello:
+class _PendingHello(Struct):
     """The latest hello of a worker that was asked and has not answered."""
 
     sent_s: float
@@ -186,15 +182,15 @@ class PreflightCheck:
         """
         who = (self._treatments, hello.environment, identity or hello.worker_id)
         needs = [*requirements_for_worker(*who), *service_programs(*who)]
-        stores = stores_for_worker(self._treatments, hello.environment)
+        kinds = kinds_for_worker(self._treatments, hello.environment)
         engines = engines_for_worker(*who)
-        if peer in self._cleared or not (needs or stores or (doubtful and engines)):
+        if peer in self._cleared or not (needs or kinds or (doubtful and engines)):
             return True
         now = self._clock()
         self._forget(now)
         kept = self._waiting.get(peer)
         if kept is None:
-            self._send(peer, PreflightMessage(epoch=0, requirements=needs, engines=engines, stores=stores))
+            self._send(peer, PreflightMessage(epoch=0, requirements=needs, engines=engines, kinds=kinds))
         asked_s = now if kept is None else kept.sent_s
         self._waiting[peer] = _PendingHello(asked_s, now, identity, hello, received_ns)
         return False

@@ -26,11 +26,11 @@ from bench_master.progress.view import View
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.results import ObjectRows, ResultBatch, loop_columns, object_rows, to_rows
+from bench_master.run.results import ResultBatch, SingleRows, loop_columns, single_rows, to_rows
 
 log = logging.getLogger(__name__)
 
-LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
+LOOP_UNITS: Final = {**dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns"), "wake_ups": "1"}
 SPEED_UNITS: Final = {"time_ns": "ns", "trial": "1", "wall_ns": "ns", "cpu_ns": "ns"}
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
 """How often readings of the workers' loops are written during a trial."""
@@ -47,12 +47,12 @@ MemberBatch: TypeAlias = tuple[int, int, ResultBatch]
 """The number of a member, how far its clock is ahead of ours, and a batch of its results."""
 
 
-def _rows_of(batches: Sequence[MemberBatch]) -> ObjectRows:
+def _rows_of(batches: Sequence[MemberBatch]) -> SingleRows:
     """Return the rows of batches of one trial."""
     numbers, offsets, contents = zip(*batches, strict=True)
     if contents[0].first_positions is None:
-        return ObjectRows(*to_rows(contents, numbers, offsets), _NO_OPERATIONS, _NO_TRANSFERS)
-    return object_rows(contents, numbers, offsets)
+        return SingleRows(*to_rows(contents, numbers, offsets), _NO_OPERATIONS, _NO_TRANSFERS)
+    return single_rows(contents, numbers, offsets)
 
 
 def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
@@ -225,7 +225,7 @@ class Recorder:
             else:
                 self._record(rows)
 
-    def _record(self, rows: ObjectRows) -> None:
+    def _record(self, rows: SingleRows) -> None:
         assert self.journal is not None
         self.journal.rows(rows.jobs, rows.operations, rows.firsts, rows.transfers)
         self.live_stats.jobs(rows.jobs)
@@ -272,7 +272,7 @@ class Recorder:
         errors = [ErrorRecord(ticket, treatment, trial, "worker", kind, clip(reason)) for ticket in tickets]
         self.journal.records([], errors, [], [])
         self.live_stats.errors(errors)
-        self._record(ObjectRows(rows, _NO_OPERATIONS, _NO_OPERATIONS, _NO_TRANSFERS))
+        self._record(SingleRows(rows, _NO_OPERATIONS, _NO_OPERATIONS, _NO_TRANSFERS))
 
     def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912  one case for each kind
         """Write an event, and notify the user if it matters."""

@@ -8,9 +8,9 @@ removal of the service.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import ProtocolError
@@ -42,8 +42,7 @@ ServiceKey: TypeAlias = tuple[int, str]
 """The ticket of the job that a service was started for, and the service's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneMessage:
+class LaneMessage(Struct, frozen=True):
     """A message to send on a member's lane."""
 
     number: int
@@ -51,8 +50,7 @@ class LaneMessage:
     message: MasterWorkMessage
 
 
-@dataclass(slots=True)
-class _RemoteService:
+class _RemoteService(Struct):
     """A service that one member runs for a job of another."""
 
     client: int

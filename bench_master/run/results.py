@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bench_common.errors import ProtocolError
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.messages import Results
-from bench_common.object_job import FIRST_BYTE
 from bench_common.records import (
+    FIRST_BYTE,
     LOOP_FIELDS,
     MAX_INSTANT_NS,
     MAX_UNCERTAINTY_NS,
-    OBJECT_FIELDS,
-    OBJECT_RESULT_WORDS,
     OPERATION_DONE,
     OPERATION_EXCLUDED,
     OPERATION_FAILED,
     RESULT_FIELDS,
+    SINGLE_FIELDS,
+    SINGLE_RESULT_WORDS,
     WORD_BYTES,
     ErrorRecord,
     MetricRecord,
@@ -42,8 +43,7 @@ FEW_WORDS: Final = 128
 WORKER_OUTCOMES: Final = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.ABORTED})
 
 
-@dataclass(slots=True)
-class ResultBatch:
+class ResultBatch(Struct):
     """The content of one results message, of one trial: packed rows, and the rare rest as records."""
 
     treatment: int
@@ -61,7 +61,7 @@ class ResultBatch:
     """How many of the jobs were aborted."""
     transactions: list[TransactionRecord] = field(default_factory=list)
     first_positions: Rows | None = None
-    """Of jobs on objects: where the row of each operation's first byte is among the operations; -1 for none."""
+    """Of jobs that do one operation: where the row of each one's first byte is among the operations; -1 for none."""
     intended_ns: list[int] | None = None
     """When each job arrived, on the master's clock (0: not known); None in the closed model."""
 
@@ -82,7 +82,7 @@ class ResultBatch:
 
 
 def first_positions(names: Sequence[str]) -> Rows:
-    """Return, for each operation of a job on objects, the position of the row of its first byte; -1 for none."""
+    """Return, for each operation of which a job does one, the position of the row of its first byte; -1 for none."""
     places = {name: place for place, name in enumerate(names)}
     return np.array([places.get(f"{name}{FIRST_BYTE}", -1) for name in names], np.int64)
 
@@ -91,19 +91,19 @@ def unpack_results(
     message: Results,
     operation_counts: Sequence[int],
     trials: Sequence[int],
-    on_objects: Mapping[int, Rows] | None = None,
+    single: Mapping[int, Rows] | None = None,
 ) -> ResultBatch:
     """Return the batch in a results message.
 
-    `operation_counts` are those of each treatment, `trials` the treatment of each trial; `on_objects` has the
-    `first_positions` of each treatment of jobs on objects. Raises `ProtocolError` for results of others. Work that is
-    cheaper for many batches together is left to `to_rows` and `object_rows`.
+    `operation_counts` are those of each treatment, `trials` the treatment of each trial; `single` has the
+    `first_positions` of each treatment whose jobs do one operation. Raises `ProtocolError` for results of others.
+    Work that is cheaper for many batches together is left to `to_rows` and `single_rows`.
     """
     treatment, trial, rows = message.treatment, message.trial, message.rows
     if trial >= len(trials) or treatment != trials[trial]:
         raise ProtocolError("results of a treatment or trial that is not in the plan")
-    firsts = None if on_objects is None else on_objects.get(treatment)
-    words = result_word_count(operation_counts[treatment]) if firsts is None else OBJECT_RESULT_WORDS
+    firsts = None if single is None else single.get(treatment)
+    words = result_word_count(operation_counts[treatment]) if firsts is None else SINGLE_RESULT_WORDS
     if not rows or len(rows) % (words * WORD_BYTES):
         raise ProtocolError(f"{len(rows)} bytes are not a whole number of rows")
     table = memoryview(rows).cast("q")
@@ -167,9 +167,8 @@ def to_rows(batches: Sequence[ResultBatch], numbers: Sequence[int], offsets_ns: 
     return jobs, operations.reshape(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRows:
-    """The rows of jobs on objects."""
+class SingleRows(Struct, frozen=True):
+    """The rows of jobs that do one operation."""
 
     jobs: Rows
     """`JOB_ROW` of each job."""
@@ -181,15 +180,15 @@ class ObjectRows:
     """`TRANSFER_ROW` of each job that tried an operation."""
 
 
-def object_rows(batches: Sequence[ResultBatch], numbers: Sequence[int], offsets_ns: Sequence[int]) -> ObjectRows:
-    """Return the rows of any number of batches of jobs on objects of one trial, as `to_rows` does.
+def single_rows(batches: Sequence[ResultBatch], numbers: Sequence[int], offsets_ns: Sequence[int]) -> SingleRows:
+    """Return the rows of batches of such jobs of one trial, as `to_rows` does.
 
     Raises `ProtocolError` for an operation that the treatment does not have.
     """
     firsts = batches[0].first_positions
     assert firsts is not None
     table, head, jobs, offset_ns = _job_rows(batches, numbers, offsets_ns)
-    tail = dict(zip(OBJECT_FIELDS, table.T[len(RESULT_FIELDS) :], strict=True))
+    tail = dict(zip(SINGLE_FIELDS, table.T[len(RESULT_FIELDS) :], strict=True))
     if int(tail["operation"].max()) >= len(firsts):
         raise ProtocolError("results with an operation that the treatment does not have")
     tried = tail["operation"] >= 0
@@ -219,7 +218,7 @@ def object_rows(batches: Sequence[ResultBatch], numbers: Sequence[int], offsets_
     first["operation"], first["duration_ns"] = positions[answered], tail["first_ns"][answered]
     # That the operation failed says its own row.
     first["ok"][first["ok"] == OPERATION_FAILED] = OPERATION_EXCLUDED
-    return ObjectRows(jobs, operations, first, transfers)
+    return SingleRows(jobs, operations, first, transfers)
 
 
 _UINT16: Final = (1 << 16) - 1
@@ -250,7 +249,7 @@ def _job_rows(
 def loop_columns(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int) -> dict[str, list[int]]:
     """Return, as columns of samples, how a worker's loop was during batches of a trial: one reading, at `at_ns`."""
     table = np.frombuffer(b"".join(loops), "<i8").reshape(-1, len(LOOP_FIELDS))
-    span, busy, lag = table.clip(0, MAX_DURATION_NS).T
+    span, busy, lag, wake_up, wake_ups = table.clip(0, MAX_DURATION_NS).T
     return {
         "time_ns": [at_ns],
         "treatment": [treatment],
@@ -259,4 +258,6 @@ def loop_columns(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int)
         "span_ns": [int(span.sum())],
         "busy_ns": [int(np.minimum(busy, span).sum())],
         "lag_max_ns": [int(lag.max())],
+        "wake_up_ns": [int(wake_up.max())],
+        "wake_ups": [int(wake_ups.max())],
     }

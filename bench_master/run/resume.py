@@ -10,18 +10,19 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError, StatsFileError, UsageError
 from bench_common.files import STDIN
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, StatsFile, StatsWriter, SupersededTrials
+from bench_master.coordinator.policy import DEFAULT_LEASE_S
 from bench_master.formatting import plural
 from bench_master.plan import Plan, Trial, more_rounds
-from bench_master.run.dispatcher import DEFAULT_LEASE_S
 from bench_master.run.journal import operation_names, read_clock, versions
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.recorder import describe_loss
@@ -104,7 +105,7 @@ class ResumableRun:
 
     def _is_same_boot(self, now: Mapping[str, Any]) -> bool:
         """Return whether the machine, whose clock is `now`, is the one on which the run began, and still runs."""
-        return bool(now["boot_id"]) and self.header["clock"].get("boot_id") == now["boot_id"]
+        return bool(now["boot_id"]) and (self.header["clock"] or {}).get("boot_id") == now["boot_id"]
 
     def summary(self) -> str:
         """Return one line on what is complete and what is left to do."""
@@ -145,7 +146,7 @@ class ResumableRun:
     def check_plan(self, plan: Plan) -> None:
         """Raise `UsageError` unless this is the plan of the run."""
         header = self.header
-        trials = [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials]
+        trials = [(trial.treatment, trial.block, trial.warmup) for trial in plan.trials]
         stored = [_comparable(treatment) for treatment in header["treatments"]]
         ours = [
             _comparable({**treatment.to_dict(), "operation_names": operation_names(treatment)})
@@ -228,7 +229,7 @@ class ResumableRun:
         Within one boot of the machine the clock of the file is ours. After another boot the calendar says how far it
         would be by now; it never goes back.
         """
-        state, began, now = self.state, self.header["clock"], read_clock()
+        state, began, now = self.state, self.header["clock"] or {}, read_clock()
         shift_ns = 0
         if not self._is_same_boot(now) or now["monotonic_ns"] < state.last_ns:
             due_ns = began["monotonic_ns"] + now["unix_ns"] - began["unix_ns"]
@@ -258,7 +259,7 @@ class ResumableRun:
         return self._writer, shift_ns
 
 
-def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable(wire: Mapping[str, object]) -> dict[str, Any]:
     """Return a treatment as plain data, without what does not belong to the plan, such as the title and metrics."""
     plain = json.loads(json.dumps(wire))
     kept = {

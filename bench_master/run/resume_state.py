@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from bench_common.records import JOB_ID, job_id_of
+from bench_common.stats.block_types import Header, StoredFooter, StoredHost, StoredTrial
 from bench_common.stats.reader import RESUMED, Block
 
 REPLAYED_KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
 """The blocks that `replay` needs."""
 
 
-@dataclass(slots=True)
-class ResumeState:
+class ResumeState(Struct):
     """The state of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
 
     complete_trials: set[int] = field(default_factory=set)
@@ -44,7 +44,7 @@ class ResumeState:
     """The numbers of the workers that the run began with."""
     parts: int = 1
     """How many times the run was begun or resumed."""
-    footer: Mapping[str, Any] | None = None
+    footer: StoredFooter | None = None
     """How the last part ended; None where it was killed."""
     warnings: list[str] = field(default_factory=list)
     """The warnings of the last footer."""
@@ -77,13 +77,13 @@ class ResumeState:
         return Counter(self.environments.get(number, "?") for number in self.roster)
 
 
-def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> ResumeState:
+def replay(header: Header, blocks: Iterable[Block]) -> ResumeState:
     """Return the state of the run in these blocks, which are all those of `REPLAYED_KINDS`.
 
     Only the last begin of a trial counts, and a footer only if no later part follows it. Events with a trial that is
     not in the plan are ignored.
     """
-    began_ns = int(header["clock"]["monotonic_ns"])
+    began_ns = int((header["clock"] or {})["monotonic_ns"])
     found = ResumeState(began_ns=began_ns, last_ns=began_ns)
     planned = len(header["trials"])
     begun: dict[int, None] = {}
@@ -120,7 +120,7 @@ def _note_trials(begun: dict[int, None], trials: Iterable[int], planned: int) ->
     begun.update(dict.fromkeys(trial for trial in trials if trial < planned))
 
 
-def _note_host(found: ResumeState, body: Mapping[str, Any]) -> None:
+def _note_host(found: ResumeState, body: StoredHost) -> None:
     number, worker_id = body.get("worker"), body.get("worker_id")
     if isinstance(number, int) and isinstance(worker_id, str):
         found.numbers[worker_id] = number
@@ -128,7 +128,7 @@ def _note_host(found: ResumeState, body: Mapping[str, Any]) -> None:
 
 
 def _note_event(
-    found: ResumeState, event: Mapping[str, Any], begun: dict[int, None], trials: Sequence[Sequence[Any]]
+    found: ResumeState, event: Mapping[str, Any], begun: dict[int, None], trials: Sequence[StoredTrial]
 ) -> None:
     kind, at_ns = event.get("kind"), event.get("at_ns")
     if kind == "worker-lost":
@@ -159,7 +159,7 @@ def _note_trial(
     trial: int,
     event: Mapping[str, Any],
     begun: dict[int, None],
-    trials: Sequence[Sequence[Any]],
+    trials: Sequence[StoredTrial],
 ) -> None:
     kind = event.get("kind")
     if kind == "trial-skipped" and "reason" in event:

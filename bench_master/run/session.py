@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -16,10 +15,11 @@ from typing import Final, Protocol
 
 import gevent
 from gevent.event import Event
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.eventloop import LoopMeter, stall_s
-from bench_common.object_job import Objects
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
@@ -39,8 +39,7 @@ MAX_NAMED: Final = 3
 """How many of the workers that are waited for are named on the screen."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(Struct, frozen=True):
     """The options of a session."""
 
     sampling_interval_s: float
@@ -57,8 +56,7 @@ class SessionOptions:
     """How many of the expected workers somebody else starts."""
 
 
-@dataclass(slots=True)
-class RunResult:
+class RunResult(Struct):
     """How a run ended."""
 
     status: act.RunStatus
@@ -120,7 +118,7 @@ class Session:
         self._dispatcher = parts.dispatcher
         self._recorder = parts.recorder
         self._view = parts.recorder.view
-        self._engines = frozenset(one.engine for one in parts.plan.treatments if not isinstance(one.job, Objects))
+        self._engines = frozenset(one.engine for one in parts.plan.treatments if one.job.uses_engine)
         self._over = Event()
         self._broken = False
         self._lost: set[str] = set()

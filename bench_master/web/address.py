@@ -9,10 +9,11 @@ import errno
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass
 from typing import Final
 
-from bench_common.cli import InvalidValue, authority, strip_brackets
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue, authority, strip_brackets
 from bench_common.errors import UsageError
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -21,8 +22,7 @@ BACKLOG: Final = 16
 _ADDRESS: Final = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]*):(?P<port>[0-9]{1,5})")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where to listen."""
 
     host: str

@@ -21,10 +21,11 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -60,8 +61,7 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1
 Headers: TypeAlias = list[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """Who may see the pages of one server."""
 
     hosts: frozenset[str]
@@ -80,8 +80,7 @@ class Rules:
     """Returns headers and text of the page for a request that is refused; None: one line of text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """A browser that has shown the token."""
 
     number: int

@@ -7,16 +7,16 @@ neighbours can become one without an average of percentiles. Where nobody looked
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 MAX_POINTS: Final = 300
 """With more, neighbours are joined, so that there are at most half as many."""
 QUANTILES: Final = (0.5, 0.95)
 
 
-@dataclass(slots=True)
-class Point:
+class Point(Struct):
     """A stretch of time."""
 
     begin_s: float

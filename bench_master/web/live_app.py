@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bench_master.web import guard
-from bench_master.web.audience import MAX_LOOKERS, Audience
 from bench_master.web.guard import Refused, Session
 from bench_master.web.messages import Welcome
+from bench_master.web.viewers import MAX_VIEWERS, Viewers
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -31,8 +31,8 @@ CONFIRM_WITHIN_S: Final = 60.0
 class LiveApp:
     """Answers what the guard lets through; `stop(who)` stops the run, None if readers may not."""
 
-    def __init__(self, audience: Audience, welcome: Welcome, stop: Callable[[str], None] | None) -> None:
-        self._audience = audience
+    def __init__(self, viewers: Viewers, welcome: Welcome, stop: Callable[[str], None] | None) -> None:
+        self._viewers = viewers
         self._welcome = welcome
         self._stop = stop
         self._asked: dict[int, tuple[str, float]] = {}
@@ -49,7 +49,7 @@ class LiveApp:
                 case ("GET", "/events"):
                     return self._events(session, start_response)
                 case ("GET", "/status"):
-                    found = {"lookers": len(self._audience), "most": MAX_LOOKERS, "control": self._stop is not None}
+                    found = {"viewers": len(self._viewers), "most": MAX_VIEWERS, "control": self._stop is not None}
                     return _send_json(start_response, found)
                 case ("POST", "/stop"):
                     return _send_json(start_response, self._on_stop(environ))
@@ -68,12 +68,12 @@ class LiveApp:
     def _events(self, session: Session, start_response: StartResponse) -> Iterable[bytes]:
         control = self._stop is not None
         greeting = {"version": self._welcome.version, "control": control, "secret": session.csrf if control else ""}
-        looker = self._audience.join(greeting)
-        if looker is None:
-            raise Refused("503 Service Unavailable", f"{MAX_LOOKERS} readers look already: close one of their pages")
+        viewer = self._viewers.join(greeting)
+        if viewer is None:
+            raise Refused("503 Service Unavailable", f"{MAX_VIEWERS} viewers are the most: close one of their pages")
         headers = [("Content-Type", "text/event-stream"), ("X-Accel-Buffering", "no"), ("Connection", "close")]
         start_response("200 OK", headers)
-        return looker
+        return viewer
 
     def _on_stop(self, environ: WSGIEnvironment) -> dict[str, Any]:
         if self._stop is None:

@@ -22,8 +22,8 @@ import msgspec
 from gevent.socket import wait_read
 
 from bench_common import __version__
-from bench_common.cli import tell
 from bench_common.safe_text import one_line
+from bench_common.streams import tell
 from bench_master.figures.palette import css_variables, engine_hue
 from bench_master.progress.view import final_line
 from bench_master.web.address import Address, bound_address, listen
@@ -33,11 +33,11 @@ from bench_master.web.messages import (
     MAX_MESSAGE,
     NICENESS,
     Ask,
-    Audience,
     Ended,
     Plan,
     State,
     StopRun,
+    ViewerCount,
     Welcome,
     encode,
     to_master,
@@ -68,7 +68,7 @@ class LivePage:
         self._window = DurationWindow()
         self._sent_at = 0.0
         self._stopped = False
-        self._lookers = 0
+        self._viewers = 0
         self._most = 0
         self._snapshots = self._dropped = self._cost_ns = 0
 
@@ -115,7 +115,7 @@ class LivePage:
         """Note in the stats file that nobody looks any more, and say to readers how the run ended."""
         if self._reader is None or self._run is None:
             return
-        self._set_lookers(0)
+        self._set_viewers(0)
         with contextlib.suppress(OSError):
             line = clean(final_line(self._run.snapshot()))
             self._socket.send(encode(Ended(status, line, [clean(reason) for reason in reasons[:20]])))
@@ -162,17 +162,17 @@ class LivePage:
         except Exception as error:
             log.exception("the live page failed")
             why = f"{type(error).__name__}: {error}"
-        self._set_lookers(0)
+        self._set_viewers(0)
         self._reader = None
         self._socket.close()
         self._run.notify(f"the live page is gone ({one_line(why)}); the run goes on without it")
 
-    def _handle(self, message: Ask | Audience | StopRun) -> None:
+    def _handle(self, message: Ask | ViewerCount | StopRun) -> None:
         match message:
             case Ask():
                 self._answer(message)
-            case Audience():
-                self._set_lookers(message.lookers)
+            case ViewerCount():
+                self._set_viewers(message.viewers)
             case StopRun():
                 self._stop(message.who)
 
@@ -199,16 +199,16 @@ class LivePage:
         except BlockingIOError:
             self._dropped += 1  # it has not taken the last one: this one would be old, too
 
-    def _set_lookers(self, lookers: int) -> None:
+    def _set_viewers(self, viewers: int) -> None:
         """Note when somebody begins to look, and when nobody does any more."""
-        run, before, self._lookers = self._run, self._lookers, lookers
+        run, before, self._viewers = self._run, self._viewers, viewers
         assert run is not None
-        self._most = max(self._most, lookers)
-        if lookers and not before:
-            self._most, self._snapshots, self._dropped, self._cost_ns = lookers, 0, 0, 0
+        self._most = max(self._most, viewers)
+        if viewers and not before:
+            self._most, self._snapshots, self._dropped, self._cost_ns = viewers, 0, 0, 0
             self._window.reset(run.durations())
             run.note("watched", {"state": "began", "shares_host": run.shares_host()})
-        elif before and not lookers:
+        elif before and not viewers:
             counts = {"lookers": self._most, "snapshots": self._snapshots, "dropped": self._dropped}
             run.note(
                 "watched", {"state": "ended", "shares_host": run.shares_host(), **counts, "cost_ns": self._cost_ns}

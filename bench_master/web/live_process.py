@@ -19,11 +19,11 @@ from gevent import socket as cooperative
 from gevent.event import Event
 
 from bench_master.web import guard
-from bench_master.web.audience import Audience
 from bench_master.web.guard import Guard, Rules
 from bench_master.web.http_server import make_server
 from bench_master.web.live_app import PAGES, LiveApp
 from bench_master.web.messages import MAX_MESSAGE, NICENESS, Ended, Plan, State, StopRun, Welcome, encode, to_page
+from bench_master.web.viewers import Viewers
 
 SEND_TIMEOUT_S: Final = 1.0
 FAREWELL_S: Final = 1.5
@@ -36,7 +36,7 @@ class LiveProcess:
     def __init__(self, listener: Any, master: Any, welcome: Welcome) -> None:
         self._master = master
         self._over = Event()
-        self._audience = Audience(self._tell)
+        self._viewers = Viewers(self._tell)
         stop = (lambda who: self._tell(StopRun(who))) if welcome.control else None
         rules = Rules(
             guard.hosts_of(welcome.host),
@@ -45,17 +45,17 @@ class LiveProcess:
             cookie=welcome.cookie,
             open_paths=frozenset(PAGES),
         )
-        self._server = make_server(listener, Guard(LiveApp(self._audience, welcome, stop), rules))
+        self._server = make_server(listener, Guard(LiveApp(self._viewers, welcome, stop), rules))
 
     def run(self) -> None:
         """Serve until the master is gone."""
         self._server.start()
         gevent.spawn(self._listen)
         self._over.wait()
-        self._audience.end("lost", "The master is gone, and has not said how the run ended.", [])
+        self._viewers.end("lost", "The master is gone, and has not said how the run ended.", [])
         self._server.stop_accepting()
         with gevent.Timeout(FAREWELL_S, False):  # type: ignore[arg-type]
-            while len(self._audience):
+            while len(self._viewers):
                 gevent.sleep(0.02)
 
     def _listen(self) -> None:
@@ -63,7 +63,7 @@ class LiveProcess:
             while data := self._receive():
                 message = to_page(data)
                 if isinstance(message, (Plan, State, Ended)):
-                    self._audience.take(message)
+                    self._viewers.take(message)
         except (OSError, msgspec.DecodeError):
             pass  # as if it were gone
         finally:

@@ -67,10 +67,10 @@ class Ask(msgspec.Struct, frozen=True, tag=True):
     """Send the plan first."""
 
 
-class Audience(msgspec.Struct, frozen=True, tag=True):
-    """The number of readers has changed."""
+class ViewerCount(msgspec.Struct, frozen=True, tag=True):
+    """The number of viewers has changed."""
 
-    lookers: int
+    viewers: int
     """How many there are now."""
 
 
@@ -82,7 +82,7 @@ class StopRun(msgspec.Struct, frozen=True, tag=True):
 
 
 ToPage: TypeAlias = Welcome | Plan | State | Ended
-ToMaster: TypeAlias = Ask | Audience | StopRun
+ToMaster: TypeAlias = Ask | ViewerCount | StopRun
 
 encode: Final = msgspec.msgpack.Encoder().encode
 to_page: Final = msgspec.msgpack.Decoder(ToPage).decode

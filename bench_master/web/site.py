@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 
 import gevent
 from gevent.threadpool import ThreadPool
+from msgspec import Struct
 
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
 from bench_common.safe_text import one_line, shorten
@@ -102,7 +103,7 @@ class Busy(InfrastructureError):
     """There is more to do than the server can do at once, or it takes too long for a page."""
 
 
-class Aside:
+class BackgroundThread:
     """One thread, which does one work after the other."""
 
     def __init__(self) -> None:
@@ -243,13 +244,12 @@ class Site:
 
     archive: Archive
     reports: ReportCache
-    aside: Aside
+    background: BackgroundThread
     compared: OrderedDict[tuple[str, str], VerdictsReport] = field(default_factory=OrderedDict)
     """The last comparisons, by the hashes of both runs, which never change."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What one address shows."""
 
     title: str
@@ -259,8 +259,7 @@ class View:
     """Returns what the template needs besides: tables, figures, links."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A kind of page: where it is, and what makes it."""
 
     path: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, cast
 
 from markupsafe import Markup
+from msgspec.structs import replace
 
-from bench_common.cli import InvalidValue
+from bench_common.argument_types import InvalidValue
 from bench_common.errors import InfrastructureError, StatsFileError
-from bench_master.analysis.between import choose_runs, compare_runs
+from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.report_types import as_json
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport, change_text, interval_text
@@ -143,7 +143,7 @@ def _more(site: Site, details: RunDetails) -> dict[str, Any]:
         try:
             report = site.reports.get(row.sha256)
             if report is None:
-                report = site.aside.run(lambda: site.reports.make(row.sha256, file))
+                report = site.background.run(lambda: site.reports.make(row.sha256, file))
         except StatsFileError as error:
             problem = f"There is no report: {error.message}"
     facts = [
@@ -256,7 +256,7 @@ def _compare(site: Site, a: RunDetails, b: RunDetails) -> VerdictsReport:
     found = site.compared.get(key)
     if found is None:
         files = {str(_file(one)): one.row.name or one.row.id for one in (a, b)}
-        found = site.aside.run(lambda: _verdicts_of(a, b, files))
+        found = site.background.run(lambda: _verdicts_of(a, b, files))
         site.compared[key] = found
     site.compared.move_to_end(key)
     while len(site.compared) > MOST_KEPT:

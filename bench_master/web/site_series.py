@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from bench_common.cli import InvalidValue
+from bench_common.argument_types import InvalidValue
 from bench_common.errors import UsageError
 from bench_master.archive.baseline import acknowledged_runs
 from bench_master.archive.facts import HostState, compare_hosts
@@ -84,7 +84,7 @@ def show_series(site: Site, given: dict[str, str], key: str) -> View:
     figure = figure_of(known, values, given.get("figure"))
     acknowledged = acknowledged_runs(site.archive, key)
     build = partial(build_trend, known, points, margin=margin, acknowledged=acknowledged, figure=figure)
-    trend = site.aside.run(build)
+    trend = site.background.run(build)
     title = f"{known.title} over runs"
     data = {"trend": trend, "all_runs": known.runs}
     return View(title, data, lambda: _more(trend, known, values, across, known.runs, given))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from bench_master.coordinator.messages import LogEvent
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from bench_master.run.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedRun:
+class WatchedRun(Struct, frozen=True):
     """What the page needs of a run."""
 
     scenario: str

@@ -11,10 +11,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import HostFiles, ProcessStat, ProcStat, parse_stat, read_processes
@@ -23,8 +25,7 @@ SAMPLE_S = 0.7
 """How long CPUs and processes are sampled, in seconds: a share of 2 % is then more than one tick."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostSnapshot:
+class HostSnapshot(Struct, frozen=True):
     """The state of a host."""
 
     files: HostFiles
@@ -164,8 +165,7 @@ class Level(StrEnum):
     """This machine cannot measure until it is repaired."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One result of a check."""
 
     check: str
@@ -187,8 +187,7 @@ class Finding:
 CheckFunction = Callable[[HostSnapshot], Iterator[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A check of the doctor."""
 
     name: str

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import abc
 from abc import abstractmethod
-from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_worker.engines.output import Capture
@@ -42,8 +41,7 @@ PRINTED_LIMIT_BYTES = 1 << 20
 """How much of the output of a running command is read, in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
+class EngineStatus(Struct, frozen=True):
     """Whether an engine can be used on this host, and what it can do."""
 
     name: str
@@ -77,8 +75,7 @@ def unavailable_advice(reason: str, otherwise: str) -> str:
     return otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineOptions(Struct, frozen=True):
     """What an engine is opened with."""
 
     run_id: str
@@ -209,8 +206,7 @@ def is_connection_refused(error: BaseException) -> bool:
     return isinstance(seen, ConnectionRefusedError | FileNotFoundError)
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(Struct, frozen=True):
     """Something that a run left behind and that carries its label."""
 
     engine: str
@@ -227,8 +223,7 @@ class Leftover:
     """Its age; None where that is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompanionDaemon:
+class CompanionDaemon(Struct, frozen=True):
     """Another daemon that a root works with, called `name`.
 
     It is among the root's descendants, or else listens on the socket that `option` of the root's command line
@@ -240,8 +235,7 @@ class CompanionDaemon:
     socket: str
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonProcesses:
+class DaemonProcesses(Struct, frozen=True):
     """Which processes of a host an engine costs beside the containers' own; empty for an engine that has no daemon.
 
     A root listens on one of `sockets`, or has its number in one of `pid_files`; where neither finds one, every
@@ -308,6 +302,9 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Disconnect. Containers are not touched."""
+
+    def prepare_pulls(self) -> None:  # noqa: B027  most engines need nothing
+        """Load what `pull` needs: jobs that have it are to come."""
 
     def answers(self) -> bool:
         """Return whether the engine answers now, within 5 s; asked again and again while it is unreachable."""

@@ -25,6 +25,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
 from bench_worker.engines.results import spawn_failure_kind
@@ -39,8 +41,7 @@ _KILL_TIMEOUT_S: Final = 5.0
 _SIGNALLED: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
+class ProgramResult(Struct, frozen=True):
     """How a command ended, and what it printed."""
 
     arguments: tuple[str, ...]
@@ -73,8 +74,7 @@ class ProgramResult:
         return self.stderr.decode("utf-8", "replace").strip() or self.text
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(Struct, frozen=True):
     """A program and the options that come before every command."""
 
     program: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common import registered
 from bench_common.cli import check_choice
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenEngine:
+class BrokenEngine(Struct, frozen=True):
     """An engine that is registered and cannot be loaded."""
 
     name: str

@@ -11,9 +11,10 @@ import socket
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from bench_worker.host.procfs import HostFiles, LiveHostFiles, ProcessStat, read_processes
 
@@ -38,8 +39,7 @@ _CODE_OPTION: Final = "-c"
 _INTERPRETERS: Final = ("python", "perl", "ruby", "node", "java", "bash", "sh", "dash")
 
 
-@dataclass(frozen=True, slots=True)
-class BusyPeriod:
+class BusyPeriod(Struct, frozen=True):
     """A time in which a host had no idle CPU; instants are ns of CLOCK_MONOTONIC."""
 
     begin_ns: int

@@ -12,13 +12,12 @@ import platform
 import re
 import shlex
 import sys
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import zmq
+from msgspec import Struct
 
-from bench_common import __version__
+from bench_common import __version__, package_header
 from bench_worker.host.procfs import MemoryUse, parse_meminfo
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 Value: TypeAlias = str | int | float
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A named property of a host that can change what is measured on it.
 
     `read` returns None where the host does not show it. `unit` is ``B``, ``Hz``, ``ns`` or empty. `identity` facts
@@ -196,20 +194,14 @@ REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 def _libraries() -> list[str]:
     """Return the names of the packages that Weighbridge itself stands on, as its metadata says."""
-    try:
-        required = requires("weighbridge") or []
-    except PackageNotFoundError:  # a source tree that was never installed
-        return []
+    required = package_header("weighbridge", "Requires-Dist")
     names = (REQUIREMENT.match(text) for text in required if "extra ==" not in text)
     return sorted(match[0] for match in names if match)
 
 
 def _library(name: str) -> Fact:
     def read(_files: HostFiles) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
+        return next(iter(package_header(name, "Version")), None)
 
     return Fact(f"package_{name}", f"release of the Python package {name}", read)
 
@@ -227,8 +219,7 @@ SOFTWARE_FACTS: Final = (
 ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True)
-class MountPoint:
+class MountPoint(Struct, frozen=True):
     """Where a file system is mounted: its directory, kind, options, source and device number (``major:minor``)."""
 
     directory: str

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gevent.monkey import get_original
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +30,7 @@ CPU_FIELDS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq
 """The columns that add up to all time. guest and guest_nice follow and are part of user and nice already."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuTicks:
+class CpuTicks(Struct, frozen=True):
     """Time of all CPUs together since boot, in USER_HZ ticks; fields that an old kernel lacks are 0."""
 
     user: int
@@ -46,8 +45,7 @@ class CpuTicks:
     """Idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcStat:
+class ProcStat(Struct, frozen=True):
     """The content of /proc/stat."""
 
     cpu: CpuTicks
@@ -58,8 +56,7 @@ class ProcStat:
     """Processes that run at this moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """Memory in bytes."""
 
     total: int
@@ -77,8 +74,7 @@ class MemoryUse:
         return self.total - self.available
 
 
-@dataclass(frozen=True, slots=True)
-class DiskCounters:
+class DiskCounters(Struct, frozen=True):
     """Counters of a block device since boot."""
 
     read_operations: int
@@ -91,8 +87,7 @@ class DiskCounters:
     """Bytes written."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetCounters:
+class NetCounters(Struct, frozen=True):
     """Counters of a network interface since its creation."""
 
     received_bytes: int
@@ -101,8 +96,7 @@ class NetCounters:
     """Bytes sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(Struct, frozen=True):
     """One process; times are USER_HZ ticks."""
 
     pid: int
@@ -249,8 +243,7 @@ def parse_loadavg(text: str) -> float:
         raise ValueError(f"/proc/loadavg: {text[:80]!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSpace:
+class DiskSpace(Struct, frozen=True):
     """Room of a file system for an ordinary user."""
 
     total_bytes: int

@@ -16,12 +16,12 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from time import monotonic, monotonic_ns, thread_time_ns
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
 from gevent.event import Event
+from msgspec import Struct
 
 from bench_common.errors import InfrastructureError
 from bench_worker.host.procfs import (
@@ -104,8 +104,7 @@ def cpu_row(before: CpuTicks, after: CpuTicks) -> Row:
     return row
 
 
-@dataclass(frozen=True, slots=True)
-class _HostCounters:
+class _HostCounters(Struct, frozen=True):
     """The values of one moment's files; None where the host has no such file, devices only those that are counted."""
 
     time_ns: int
@@ -209,7 +208,7 @@ def _counter_growth(
     grown: dict[str, int] = {}
     resets = 0
     for device in before.keys() & after.keys():
-        for counter in type(after[device]).__slots__:
+        for counter in type(after[device]).__struct_fields__:
             delta = getattr(after[device], counter) - getattr(before[device], counter)
             resets += delta < 0
             grown[counter] = grown.get(counter, 0) + max(0, delta)
@@ -407,8 +406,7 @@ _CHUNKS: Final = 950
 """Never to be changed: figures of other releases would no longer compare."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedReading:
+class SpeedReading(Struct, frozen=True):
     """How long the fixed work took."""
 
     time_ns: int

@@ -10,10 +10,12 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
 from bench_worker.images.base_image import SCRIPT, BaseSource, base_tarball, build_lock, choose_source
@@ -36,8 +38,7 @@ _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "no_proxy
 """Arguments that every Dockerfile takes (Dockerfile reference, "Predefined ARGs")."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """A folder with a Dockerfile."""
 
     name: str
@@ -181,8 +182,7 @@ class ImageStore(Protocol):
         """Close the connections."""
 
 
-@dataclass(frozen=True, slots=True)
-class BuildResult:
+class BuildResult(Struct, frozen=True):
     """The result for one image."""
 
     image: str
@@ -203,8 +203,7 @@ class BuildResult:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Builder:
+class Builder(Struct, frozen=True):
     """Builds recipes in a store."""
 
     store: ImageStore

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 if TYPE_CHECKING:
     from bench_worker.cleanup import CleanupStatus
@@ -15,8 +17,7 @@ FLAG = "--cleanup-containers"
 HELP = "remove what finished runs left behind on this machine"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The arguments of this query."""
 
     cleanup_dry_run: bool

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
-    from bench_common.store_access import Access
+    from bench_common.objects.access import Access
     from bench_worker.stores.leftovers import LeftContainer
     from bench_worker.stores.population import Phase
 
@@ -16,8 +17,7 @@ FLAG = "--cleanup-store"
 HELP = "delete what runs left in the object store of --store"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The arguments of this query."""
 
     cleanup_dry_run: bool
@@ -43,14 +43,14 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def run(options: Options) -> Iterable[dict[str, Any]]:
     """Yield each container with its number of objects, `verdict` and, if it is still there, `why`."""
-    from bench_common.store_access import find_accesses
+    from bench_common.objects.access import find_accesses
 
     for access in find_accesses(options.cleanup_store or ""):
         yield from _clean_up(access, options)
 
 
 def _clean_up(access: Access, options: Options) -> Iterator[dict[str, Any]]:
-    from bench_common.cli import tell
+    from bench_common.streams import tell
     from bench_worker.leases import live_runs
     from bench_worker.stores.base import StoreOptions
     from bench_worker.stores.leftovers import SLOTS, find_containers, remove_containers

@@ -6,12 +6,14 @@ import argparse
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
+from bench_common.errors import WeighbridgeError
 from bench_common.requirements import DoctorNeeds, Requirement
 
 if TYPE_CHECKING:
@@ -21,8 +23,7 @@ FLAG = "--doctor"
 HELP = "check whether this machine is fit to measure"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The arguments of this query."""
 
     doctor_directory: tuple[str, ...]
@@ -30,7 +31,7 @@ class Options:
     doctor_port: tuple[int, ...]
     """TCP ports that a master on this host will bind."""
     doctor_store: tuple[str, ...] = ()
-    """Object stores to log in to, each a `StoreNeed` in JSON."""
+    """What is to be logged in to, each a `KindNeed` in JSON."""
     doctor_needs: str | None = None
     """What a scenario needs, as JSON of `DoctorNeeds`; None without one."""
 
@@ -76,7 +77,7 @@ def run(options: Options) -> Iterable[dict[str, Any]]:
             missing=partial(_find_missing, needs.requirements),
             needed_bytes=needs.disk_bytes,
         )
-    for finding in (*run_checks(host), *_store_findings(options.doctor_store)):
+    for finding in (*run_checks(host), *_kind_findings(options.doctor_store)):
         yield finding.to_json()
 
 
@@ -92,19 +93,26 @@ def _find_missing(requirements: Sequence[Requirement], usable: Sequence[str]) ->
         checker.close()
 
 
-def _store_findings(stores: Iterable[str]) -> Iterable[Finding]:
-    if not stores:
+def _kind_findings(needs: Iterable[str]) -> Iterable[Finding]:
+    if not needs:
         return
-    from bench_common.requirements import StoreNeed
+    from bench_common.requirements import KindNeed
     from bench_worker.doctor.base import Finding, Level
-    from bench_worker.preflight import find_store_problems
+    from bench_worker.host_part import find_problems, host_part, read_need
 
-    for text in stores:
-        need = msgspec.json.decode(text, type=StoreNeed)
-        what = f"{need.store}:{need.profile}" if need.profile else need.store
-        problems = find_store_problems([need], os.environ)
-        advice = "docs/objects.rst explains credentials; a store to try with: script/store start"
+    for text in needs:
+        need = msgspec.json.decode(text, type=KindNeed)
+        problems = find_problems([need], os.environ)
+        try:
+            job = read_need(need)
+            part = host_part(job)
+        except WeighbridgeError:  # it is among the problems
+            part = None
+        if part is None:
+            yield from (Finding("jobs", Level.PROBLEM, problem, value=need.engine) for problem in problems)
+            continue
+        what = part.short(need.engine, job)
         for problem in problems:
-            yield Finding("store", Level.PROBLEM, problem, advice, what)
+            yield Finding(part.check, Level.PROBLEM, problem, part.advice, what)
         if not problems:
-            yield Finding("store", Level.OK, f"store {what} answers, and accepts the credentials", value=what)
+            yield Finding(part.check, Level.OK, f"{part.check} {what} {part.fine}", value=what)

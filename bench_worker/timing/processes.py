@@ -14,12 +14,12 @@ import math
 import os
 import signal
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
 from gevent.monkey import get_original
+from msgspec import Struct
 
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_worker.timing import posix_spawn
@@ -57,8 +57,7 @@ class WaitTimeout(WeighbridgeError):
     """A process had not ended in time; it goes on running."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """How a process ended: `code` is its exit code, or minus the signal that ended it.
 
     `end_ns` is CLOCK_MONOTONIC at the reaping; `user_s` and `system_s` the CPU time that it and the children that

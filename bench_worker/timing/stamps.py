@@ -2,7 +2,8 @@
 
 Such a stamp is the latest instant at which the event can have been; here the earliest one is worked out. A thread
 that waits in the kernel hears of an event late when it has to wait for a CPU, then for the interpreter; and what
-happened while it was not waiting at all it hears of in its next round.
+happened while it was not waiting at all it hears of in its next round. What a hypervisor takes is in no account of
+the thread: `bench_worker.timing.wake_ups` has what was measured of that.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from functools import cache
 from typing import Final
 
 from bench_common import eventloop
+from bench_worker.timing.wake_ups import WAKE_UPS, WakeUps
 
-WAKE_UP_NS: Final = 100_000
-"""What waking up and stamping take by themselves, on an idle machine too; every bound includes it."""
 _SCHEDSTAT_BYTES: Final = 97
 
 
@@ -33,18 +33,6 @@ def earliest_ns(entered_ns: int, stamped_ns: int, late_ns: int, before_ns: int) 
     return woken_ns if woken_ns - entered_ns > eventloop.MIN_WAIT_NS else before_ns
 
 
-def earliest_of_timed_wait(entered_ns: int, waited_ns: int, delay_ns: int, before_ns: int) -> int:
-    """Return the earliest instant of an event that a wait brought which lasted `waited_ns` by the kernel's own clock.
-
-    It was begun after `entered_ns`; since then the thread waited for a CPU for `delay_ns`, before the wait or at its
-    end. At `before_ns` the event was not there yet.
-    """
-    # A wait that may have ended at once brought something that may have happened before it.
-    if waited_ns - delay_ns <= eventloop.MIN_WAIT_NS:
-        return before_ns
-    return max(entered_ns, entered_ns + waited_ns - delay_ns - WAKE_UP_NS)
-
-
 class WaitTimer:
     """The waits of one native thread, one after the other: `enter` before each, `stamp` after it.
 
@@ -56,10 +44,12 @@ class WaitTimer:
         run_delay: Callable[[], int] | None = None,
         held: Callable[[int], int] = eventloop.gil_wait_ns,
         clock: Callable[[], int] = time.monotonic_ns,
+        wake_ups: WakeUps = WAKE_UPS,
     ) -> None:
         self._run_delay = run_delay
         self._held = held
         self._clock = clock
+        self._wake_ups = wake_ups
         self._entered_ns = self._ended_ns = clock()
 
     def enter(self) -> None:
@@ -72,7 +62,7 @@ class WaitTimer:
         """Return the latest and the earliest possible instant of what the wait brought."""
         assert self._run_delay is not None
         stamped_ns = self._clock()
-        late_ns = WAKE_UP_NS + self._held(stamped_ns) + self._run_delay()
+        late_ns = self._wake_ups.allowance_ns + self._held(stamped_ns) + self._run_delay()
         earliest = earliest_ns(self._entered_ns, stamped_ns, late_ns, self._ended_ns)
         self._ended_ns = max(self._entered_ns, stamped_ns - late_ns)
         return stamped_ns, earliest
@@ -95,7 +85,7 @@ class LoopTimer:
         if poll.ended_ns != self._seen_ns:
             self._seen_ns = poll.ended_ns
             self._delay = self._delay or SchedDelay()
-            late_ns = WAKE_UP_NS + eventloop.switch_interval_ns() + self._delay.read()
+            late_ns = WAKE_UPS.allowance_ns + eventloop.switch_interval_ns() + self._delay.read()
             before_ns = poll.previous_ended_ns - late_ns
             self._earliest_ns = earliest_ns(poll.entered_ns, poll.ended_ns, late_ns, before_ns)
         return self._earliest_ns

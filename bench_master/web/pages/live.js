@@ -93,7 +93,7 @@ async function failed() {
     const answer = await fetch("status");
     const found = answer.ok ? await answer.json() : null;
     if (!found) notice(await answer.text());
-    else if (found.lookers >= found.most) notice(`${found.most} pages show this run already, which is the most: close one, and reload this page.`);
+    else if (found.viewers >= found.most) notice(`${found.most} pages show this run already, which is the most: close one, and reload this page.`);
     else notice("The connection failed; reload this page.");
   } catch {
     notice("The run's master does not answer any more.");

@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import docker
-import docker.errors
 from gevent.lock import RLock
 
 from bench_worker.engines.base import ImageUnavailable
@@ -29,6 +27,8 @@ from bench_worker.engines.oci.spec import DEFAULT_PATH, ImageConfig, User, read_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import docker
 
     from bench_worker.engines.base import Container, OperationResult
     from bench_worker.engines.containerd.api import ContainerdApi
@@ -154,6 +154,8 @@ class ContainerdImages:
 
     def _prune(self, client: docker.APIClient, present: Sequence[str]) -> None:
         """Remove what the Docker Engine no longer has, unless there are containers."""
+        import docker.errors
+
         calls = self._api.calls(_IMPORT_S)
         for name in present:
             if not name.startswith(IMPORTED):

@@ -180,7 +180,7 @@ class Registry:
 def check_digest(digest: str, content: bytes) -> None:
     """Raise `RegistryError` unless content has this digest."""
     if _checked(digest) != f"sha256:{hashlib.sha256(content).hexdigest()}":
-        raise RegistryError("engine", f"what the registry sent as {digest} is something else")
+        raise RegistryError("engine", f"digest mismatch for {digest}")
 
 
 def _checked(digest: str) -> str:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
+
+from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
 from bench_common.requirements import ENGINE_MANAGED_STORAGE, STATS_INTERVAL
 from bench_worker.engines.base import Container, Engine, EngineStatus, OperationFailed, OperationResult
 from bench_worker.engines.command_line import CommandLine, CommandSequence
-from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker.errors import (
@@ -174,6 +175,8 @@ class DockerCliEngine(DockerEngine):
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""
+        from bench_worker.engines.docker import images as docker_images
+
         with self._operation(timeout_s) as before:
             image = docker_images.require_image(container.settings, before)
             if fresh:
@@ -356,10 +359,10 @@ class DockerCliEngine(DockerEngine):
     def _find(self, container: Container) -> str | None:
         """Return the id of the container if it is there and carries our labels, not only the name."""
         labels = [f"{key}={value}" for key, value in container.labels.items()]
-        wanted = {"name": f"^/{re.escape(container.name)}$", "label": labels}
+        wanted = json.dumps({"name": [f"^/{re.escape(container.name)}$"], "label": labels})
         try:
-            with self._operation(_LOOKUP_TIMEOUT_S):
-                rows = self._client.containers(all=True, filters=wanted)
+            with self._operation(_LOOKUP_TIMEOUT_S) as asked:
+                rows = asked.get("containers", "json", all="1", filters=wanted)
         except OperationFailed:
             return None
         return str(rows[0]["Id"]) if rows else None

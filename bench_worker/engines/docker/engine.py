@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import gevent
 
 from bench_common.errors import EngineUnavailable
+from bench_common.treatment import CONTAINER_SETTINGS
 from bench_worker.engines.base import (
     Container,
     DaemonProcesses,
@@ -25,14 +27,12 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.daemon_processes import docker_daemon
 from bench_worker.engines.docker import http as docker_http
-from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import leftovers as docker_leftovers
 from bench_worker.engines.docker import probe as docker_probe
-from bench_worker.engines.docker import settings as docker_settings
 from bench_worker.engines.docker.errors import (
-    CALL_ERRORS,
     EVENT_TIMEOUT_S,
     KILLED_CODE,
+    call_errors,
     container_id,
     count_oom_kills,
     docker_operation,
@@ -42,13 +42,15 @@ from bench_worker.engines.docker.errors import (
     was_oom_killed,
 )
 from bench_worker.engines.docker.http import capture
-from bench_worker.engines.docker.settings import create_arguments, tar_archive
+from bench_worker.engines.docker.settings import create_body, tar_archive
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, parse_signal
 from bench_worker.engines.settings import MountRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
+
+    import docker
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.docker.http import TimedRequest
@@ -75,23 +77,7 @@ class DockerEngine(Engine):
         {"pull", "create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
         | {"stats", "logs", "checkpoint", "restore"}
     )
-    settings: ClassVar[frozenset[str]] = frozenset(
-        {
-            "image",
-            "command",
-            "memory_bytes",
-            "cpus",
-            "cpuset",
-            "network",
-            "storage",
-            "env",
-            "log_driver",
-            "log_options",
-            "init",
-            "files",
-            *docker_settings.SETTINGS,
-        }
-    )
+    settings: ClassVar[frozenset[str]] = frozenset(CONTAINER_SETTINGS) - {"rootfs"}
 
     output_ends_last: ClassVar[bool] = False
     """Whether the output of an exec ends with its command, even where the command closed it before."""
@@ -109,37 +95,52 @@ class DockerEngine(Engine):
     @classmethod
     def image_store(cls) -> ImageStore | None:
         """Return the images of the engine that the environment names."""
-        return docker_images.DockerImages()
+        from bench_worker.engines.docker.images import DockerImages
+
+        return DockerImages()
 
     def open(self) -> None:
         """Connect; idle connections are kept for the next operation."""
         timeout_s = self.options.timeout_s
         try:
             self._http = docker_http.connect(min(10.0, timeout_s), self._address())
-            self._client = docker_http.docker_client(self._http, timeout_s, self.options.slots)
         except EngineUnavailable:
             raise
-        except CALL_ERRORS as error:
+        except call_errors() as error:
             status = self._failed(docker_probe.failed_status(self.name, self._address(), error))
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
         self._warned: set[str] = set()
         self._bodies: dict[int, tuple[ContainerSettings, str]] = {}
 
+    def prepare_pulls(self) -> None:
+        """Load docker-py, which knows where the credentials of a registry are."""
+        from bench_worker.engines.docker import images  # noqa: F401  no job has to wait for it
+
+        _ = self._client
+
     def answers(self) -> bool:
         """Return whether the engine answers a ping."""
         try:
             docker_http.connect(ANSWER_TIMEOUT_S, self._address()).close()
-        except (EngineUnavailable, *CALL_ERRORS):
+        except call_errors(EngineUnavailable):
             return False
         return True
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
-        self._client.close()
+        if "_client" in vars(self):
+            self._client.close()
+
+    @cached_property
+    def _client(self) -> docker.APIClient:
+        """docker-py's client of the engine, for what few runs need."""
+        return docker_http.docker_client(self._http, self.options.timeout_s, self.options.slots)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Fetch the image; done when the engine's account of it has ended."""
+        from bench_worker.engines.docker import images as docker_images
+
         if fresh:
             with self._operation(timeout_s) as before:
                 docker_images.remove_image(
@@ -369,11 +370,11 @@ class DockerEngine(Engine):
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Look for the image, the network, the log driver and the volumes' driver."""
-        return docker_probe.missing_resources(self._client, settings)
+        return docker_probe.missing_resources(self._lookup(), settings)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""
-        return docker_leftovers.find_leftovers(self._client, self.name, run_id, worker_id)
+        return docker_leftovers.find_leftovers(self._lookup(), self.name, run_id, worker_id)
 
     def discard(self, leftover: Leftover) -> None:
         """Remove one of them."""
@@ -382,32 +383,32 @@ class DockerEngine(Engine):
     def _create_body(self, container: Container, timed: TimedRequest) -> bytes:
         """Return the body of the request that makes a container.
 
-        Where its settings alone decide, all but the labels is made once for each treatment: docker-py takes longer
-        for it than all requests of a life cycle.
+        Where its settings alone decide, all but the labels is made once for each treatment.
         """
         settings = container.settings
         _, shared = self._bodies.get(id(settings), (None, ""))
         if not shared:
-            arguments = self._arguments(container, timed)
-            del arguments["name"], arguments["labels"]
-            config = self._client.create_container_config(**arguments)  # type: ignore[no-untyped-call]
-            shared = json.dumps({name: value for name, value in config.items() if name != "Labels"})
+            body = self._body(container, timed)
+            shared = json.dumps({name: value for name, value in body.items() if name != "Labels"})
             if not (settings.storage or container.shares or container.publish):
                 self._bodies[id(settings)] = settings, shared
         return f'{shared[:-1]}, "Labels": {json.dumps(container.labels)}}}'.encode()
 
-    def _arguments(self, container: Container, timed: TimedRequest) -> dict[str, Any]:
+    def _body(self, container: Container, timed: TimedRequest) -> dict[str, Any]:
         if not container.settings.image:
             raise operation_failed("refused", "a container needs an image", timed)
         try:
-            return create_arguments(
-                self._client,
+            return create_body(
                 container,
                 allow_host_mounts=self.options.allow_host_mounts,
                 own_socket=docker_http.socket_path(self._address()),
             )
         except MountRefused as error:
             raise operation_failed("refused", str(error), timed) from error
+
+    def _lookup(self) -> TimedRequest:
+        """Return requests that look something up; nobody times them."""
+        return docker_http.TimedRequest(self._http, self.options.timeout_s)
 
     def _logs(self, timed: TimedRequest, identity: str, limit_bytes: int, **streams: Any) -> tuple[Capture, Capture]:
         with timed.stream("GET", "containers", identity, "logs", **streams) as answer:

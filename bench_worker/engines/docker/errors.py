@@ -10,13 +10,12 @@ import http.client
 import json
 import os
 import re
+import sys
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
-import requests
-from docker.errors import APIError, DockerException
 
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, is_connection_refused
 from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest
@@ -75,8 +74,17 @@ IMAGE_ADVICE = "`bench-master build-images` makes Weighbridge's own; any other h
 _RUNTIME_REFUSED = re.compile(rb"\A(OCI runtime exec failed: |Error: .*: OCI (permission denied|runtime ))")
 """How Docker's and Podman's words begin when the runtime failed an `exec`."""
 
-CALL_ERRORS: Final = (DockerException, requests.RequestException, http.client.HTTPException, ProtocolError, OSError)
-"""What a call of an engine raises when it gets no proper answer, through docker-py or not."""
+
+def _loaded(module: str, name: str) -> tuple[type[Exception], ...]:
+    """Return an exception of docker-py or of what it loads; none where it is not loaded, so that nobody raises it."""
+    found = sys.modules.get(module)
+    return () if found is None else (getattr(found, name),)
+
+
+def call_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return what a call of an engine raises when it gets no proper answer, through docker-py or not; and `more`."""
+    return (*_loaded("docker.errors", "DockerException"), http.client.HTTPException, ProtocolError, OSError, *more)
+
 
 KILLED_CODE: Final = 137
 EVENT_TIMEOUT_S: Final = 1.5
@@ -116,15 +124,15 @@ def docker_operation(engine: DockerHttp, timeout_s: float) -> Iterator[TimedRequ
     timed = TimedRequest(engine, timeout_s)
     try:
         yield timed
-    except (TimeoutError, requests.Timeout) as error:
-        raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
-    except APIError as error:
-        raise _refusal(error.status_code, str(error.explanation or error), timed) from error
     except DockerApiError as error:
         raise _refusal(error.status, str(error), timed) from error
-    except CALL_ERRORS as error:
-        if timed.expired():
-            # Some layers report a read that ran out of time as a broken connection.
+    except call_errors() as error:
+        if isinstance(error, _loaded("docker.errors", "APIError")):
+            explanation: Any = getattr(error, "explanation", None)
+            raise _refusal(getattr(error, "status_code", None), str(explanation or error), timed) from error
+        # Some layers report a read that ran out of time as a broken connection.
+        late = isinstance(error, (TimeoutError, *_loaded("requests", "Timeout"))) or timed.expired()
+        if late:
             raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
         text, refused = f"{engine.address}: {root_cause(error)}", is_connection_refused(error)
         raise _engine_unreachable(text, timed, refused=refused) from error
@@ -154,7 +162,11 @@ def root_cause(error: BaseException) -> str:
     """Return the words of the operating system within an error of the HTTP layers, or the error's own."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror and not isinstance(seen, requests.RequestException):
+        if (
+            isinstance(seen, OSError)
+            and seen.strerror
+            and not isinstance(seen, _loaded("requests", "RequestException"))
+        ):
             return seen.strerror
         inner = [item for item in seen.args if isinstance(item, BaseException)]
         seen = seen.__cause__ or getattr(seen, "reason", None) or (inner[0] if inner else seen.__context__)

@@ -3,8 +3,8 @@
 docker-py spends about a millisecond of Python on each call, which is none of the engine's. So whatever a verb does
 goes this way: its start is stamped just before the first byte of a request goes out, its end when the last bytes of
 the answer came in, be they read at once or later (see `bench_worker.timing.socket_stamps`), and one deadline holds
-for connecting, sending and every read. Looking up images, networks and volumes, building, importing and finding
-leftovers is docker-py's (`docker_client`): nobody times it.
+for connecting, sending and every read. What nobody times and few runs need (building, importing,
+copying and removing) is docker-py's (`docker_client`), which takes longer to load than all else of an engine.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-import docker
-from docker.utils import kwargs_from_env
-
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationResult
 from bench_worker.engines.docker.connection import Answer, Connection, open_tcp, open_unix
@@ -33,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    import docker
+
     from bench_worker.timing.socket_stamps import SocketArrival
 
 DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
@@ -40,6 +39,7 @@ DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 _HEADERS: Final = "Host: localhost\r\nUser-Agent: weighbridge\r\n"
 _OK: Final = 400
 """Answers with this status, or a higher one, are refusals."""
+_NOT_FOUND: Final = 404
 _TLS_PORT: Final = 2376
 _PORT: Final = 2375
 _SPARE_CONNECTIONS: Final = 4
@@ -143,6 +143,15 @@ class TimedRequest:
     def get(self, *path: str, **query: Any) -> Any:
         """GET an API path; return the JSON of the answer."""
         return json.loads(self.read("GET", *path, **query))
+
+    def find(self, *path: str) -> Any:
+        """GET an API path; return the JSON of the answer, None where there is no such thing."""
+        try:
+            return self.get(*path)
+        except DockerApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return None
 
     def delete(self, *path: str, **query: Any) -> None:
         """DELETE an API path."""
@@ -331,6 +340,8 @@ def docker_client(engine: DockerHttp, timeout_s: float, connections: int = 1) ->
 
     `connections` is how many requests may be under way. Raises `DockerException` where its settings are wrong.
     """
+    import docker  # see above
+
     settings: dict[str, Any] = {**_client_settings(engine.address), "base_url": engine.address}
     settings |= {"version": engine.version, "timeout": timeout_s}
     client = docker.APIClient(**settings, max_pool_size=connections + _SPARE_CONNECTIONS)
@@ -388,6 +399,8 @@ def capture(
 
 def _client_settings(address: str) -> dict[str, Any]:
     """Return docker-py's settings from the environment, which are for the engine that the environment names."""
+    from docker.utils import kwargs_from_env
+
     return dict(kwargs_from_env()) if address == endpoint() else {}
 
 

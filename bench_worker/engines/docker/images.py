@@ -21,7 +21,7 @@ import docker.errors
 import docker.utils
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines.docker.errors import CALL_ERRORS, failure_kind, operation_failed
+from bench_worker.engines.docker.errors import call_errors, failure_kind, operation_failed
 from bench_worker.engines.docker.http import DEFAULT_ENDPOINT, DockerApiError
 from bench_worker.engines.docker.probe import failed_status
 from bench_worker.engines.results import PULL_KIND_PATTERNS
@@ -84,7 +84,7 @@ class DockerImages:
         try:
             self._client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
             self.version = str(self._client.version()["Version"])
-        except CALL_ERRORS as error:
+        except call_errors() as error:
             status = failed_status("docker", os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT, error)
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
 
@@ -110,7 +110,7 @@ class DockerImages:
         )
         try:
             quick.inspect_distribution(image)  # type: ignore[no-untyped-call]
-        except CALL_ERRORS:
+        except call_errors():
             return None
         finally:
             quick.close()
@@ -178,7 +178,7 @@ class DockerImages:
                 if "error" in message:
                     reason = "\n".join([build_failure_reason(str(message["error"]), last), "last lines:", *last])
                     raise InfrastructureError(f"{image} cannot be built: {reason}")
-        except CALL_ERRORS as error:
+        except call_errors() as error:
             raise InfrastructureError(f"{image} cannot be built: {error}") from error
 
 

@@ -7,18 +7,15 @@ private directories and carry the same labels, so that the same clean-up finds t
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import docker
-import docker.errors
-
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover
-from bench_worker.engines.docker.errors import CALL_ERRORS, docker_operation, root_cause
+from bench_worker.engines.docker.errors import call_errors, docker_operation, root_cause
 from bench_worker.engines.docker.http import DockerApiError
-from bench_worker.engines.docker.images import list_images
 from bench_worker.engines.docker.settings import data_container_name, has_data_container, private_directory
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.results import delete_directory, disk_errors_as_failures
@@ -26,15 +23,20 @@ from bench_worker.engines.results import delete_directory, disk_errors_as_failur
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    import docker
+
     from bench_worker.engines.base import Container
-    from bench_worker.engines.docker.http import DockerHttp
+    from bench_worker.engines.docker.http import DockerHttp, TimedRequest
 
 _NOT_FOUND: Final = 404
 
 
-def find_leftovers(
-    client: docker.APIClient, engine: str, run_id: str | None, worker_id: str | None
-) -> list[Leftover]:
+_IMAGE_VANISHED: Final = "image not known"
+"""What Podman says, with HTTP status 500, when somebody removes an image while it lists them."""
+_ATTEMPTS: Final = 10
+
+
+def find_leftovers(asked: TimedRequest, engine: str, run_id: str | None, worker_id: str | None) -> list[Leftover]:
     """Return containers, images, networks and volumes that carry the label, in the order in which they have to go.
 
     `engine` is what lists them. Raises `InfrastructureError` when the engine does not answer.
@@ -42,21 +44,33 @@ def find_leftovers(
     labels = [RUN_LABEL if run_id is None else f"{RUN_LABEL}={run_id}"]
     if worker_id is not None:
         labels.append(f"{WORKER_LABEL}={worker_id}")
-    wanted: dict[str, Any] = {"label": labels}
+    filters = json.dumps({"label": labels})
     try:
-        found = [
-            *_containers(engine, client.containers(all=True, filters=wanted)),
-            *_images(engine, list_images(client, filters=wanted)),
-            *_networks(engine, client.networks(filters=wanted)),
-            *_volumes(engine, client.volumes(filters=wanted).get("Volumes") or ()),
+        return [
+            *_containers(engine, asked.get("containers", "json", all="1", filters=filters)),
+            *_images(engine, _list_images(asked, filters)),
+            *_networks(engine, asked.get("networks", filters=filters)),
+            *_volumes(engine, asked.get("volumes", filters=filters).get("Volumes") or ()),
         ]
-    except CALL_ERRORS as error:
+    except call_errors(DockerApiError) as error:
         raise InfrastructureError(f"{engine} cannot list what runs left behind: {_error_text(error)}") from error
-    return found
+
+
+def _list_images(asked: TimedRequest, filters: str) -> list[dict[str, Any]]:
+    """Return the images; an engine that fails because an image has just been removed is asked again."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return list(asked.get("images", "json", filters=filters))
+        except DockerApiError as error:
+            if _IMAGE_VANISHED not in str(error):
+                raise
+    return list(asked.get("images", "json", filters=filters))
 
 
 def remove_leftover(client: docker.APIClient, leftover: Leftover) -> None:
     """Remove one; one that is missing, or that another is removing, is no error. Raises `InfrastructureError`."""
+    import docker.errors
+
     try:
         _remove_by_kind(client, leftover)
     except docker.errors.NotFound:
@@ -66,7 +80,7 @@ def remove_leftover(client: docker.APIClient, leftover: Leftover) -> None:
             _await_removal(client, leftover.identity)
         elif _exists(client, leftover):
             raise InfrastructureError(_error_text(error)) from error
-    except CALL_ERRORS as error:
+    except call_errors() as error:
         raise InfrastructureError(_error_text(error)) from error
 
 
@@ -85,6 +99,8 @@ def _remove_by_kind(client: docker.APIClient, leftover: Leftover) -> None:
 
 def _exists(client: docker.APIClient, leftover: Leftover) -> bool:
     """Say whether it still exists: two removals at once can fail in more ways than by "not found"."""
+    import docker.errors
+
     inspect = {
         "container": client.inspect_container,
         "image": client.inspect_image,
@@ -95,17 +111,19 @@ def _exists(client: docker.APIClient, leftover: Leftover) -> bool:
         inspect(leftover.identity)
     except docker.errors.NotFound:
         return False
-    except CALL_ERRORS:
+    except call_errors():
         return True
     return True
 
 
 def _await_removal(client: docker.APIClient, identity: str) -> None:
+    import docker.errors
+
     try:
         client.wait(identity, condition="removed", timeout=client.timeout)
     except docker.errors.NotFound:
         return
-    except CALL_ERRORS as error:
+    except call_errors() as error:
         raise InfrastructureError(
             f"somebody else began to remove it and did not finish: {_error_text(error)}"
         ) from error

@@ -18,15 +18,13 @@ import sys
 import tempfile
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import docker
-import docker.errors
 import gevent
-from docker.types import Ulimit
 from gevent.lock import RLock
+from msgspec.structs import replace
 
 from bench_common.directories import runtime_directories, runtime_directory
 from bench_common.errors import EngineUnavailable, InfrastructureError
@@ -43,8 +41,8 @@ from bench_worker.engines.base import (
 from bench_worker.engines.daemon_processes import podman_daemon
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import DockerEngine
-from bench_worker.engines.docker.errors import CALL_ERRORS, IMAGE_ADVICE, container_id, root_cause
-from bench_worker.engines.docker.http import connect, docker_client
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, container_id, root_cause
+from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest, connect, docker_client
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
-    from bench_worker.engines.docker.http import TimedRequest
     from bench_worker.timing.processes import Process
 
 COPY_LIMIT_S: Final = 300.0
@@ -63,7 +60,7 @@ _OWN_IMAGE_PREFIX: Final = "weighbridge/"
 """Images that Weighbridge builds: Docker's store has the current one, and a rebuilt one is copied again."""
 
 
-def ensure_image(podman: docker.APIClient, image: str) -> str:
+def ensure_image(podman: DockerHttp, image: str) -> str:
     """See to it that Podman has an image; return why it has not, or nothing. Raises `InfrastructureError`.
 
     Copies images that Podman does not have and those that Weighbridge has rebuilt since; an image keeps its id (the
@@ -73,16 +70,13 @@ def ensure_image(podman: docker.APIClient, image: str) -> str:
     if present and not image.startswith(_OWN_IMAGE_PREFIX):
         return ""
     try:
-        with closing(connect(_LOOKUP_TIMEOUT_S)) as engine:
-            source = docker_client(engine, COPY_LIMIT_S)
-    except (EngineUnavailable, *CALL_ERRORS):
+        source = connect(_LOOKUP_TIMEOUT_S)
+    except call_errors(EngineUnavailable):
         return "" if present else _not_found_reason(image, "and no Docker Engine answers to copy it from")
-    try:
+    with closing(source):
         wanted = _identity(source, image)
         if wanted and wanted != present:
             _copy(source, podman, image)
-    finally:
-        source.close()
     return "" if wanted or present else _not_found_reason(image, "nor in Docker's, from which it would be copied")
 
 
@@ -90,28 +84,27 @@ def _not_found_reason(image: str, elsewhere: str) -> str:
     return f"image {image!r} is not in Podman's store, {elsewhere} ({IMAGE_ADVICE})"
 
 
-def _identity(client: docker.APIClient, image: str) -> str | None:
+def _identity(engine: DockerHttp, image: str) -> str | None:
     try:
-        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
-    except docker.errors.NotFound:
-        return None
-    except CALL_ERRORS as error:
+        facts = TimedRequest(engine, _LOOKUP_TIMEOUT_S).find("images", image, "json")
+    except call_errors(DockerApiError) as error:
         raise InfrastructureError(f"image {image!r} cannot be inspected: {root_cause(error)}") from error
-    return str(facts["Id"]).removeprefix("sha256:")
+    return None if facts is None else str(facts["Id"]).removeprefix("sha256:")
 
 
-def _copy(source: docker.APIClient, podman: docker.APIClient, image: str) -> None:
-    usual_s, podman.timeout = podman.timeout, int(COPY_LIMIT_S)
+def _copy(source: DockerHttp, podman: DockerHttp, image: str) -> None:
     try:
-        # What it prints while it loads is of no interest, but it has loaded only once that has ended.
-        for _ in podman.load_image(source.get_image(image)):  # type: ignore[no-untyped-call]
-            pass
-    except CALL_ERRORS as error:
+        with (
+            closing(docker_client(source, COPY_LIMIT_S)) as giver,
+            closing(docker_client(podman, COPY_LIMIT_S)) as taker,
+        ):
+            # What it prints while it loads is of no interest, but it has loaded only once that has ended.
+            for _ in taker.load_image(giver.get_image(image)):  # type: ignore[no-untyped-call]
+                pass
+    except call_errors() as error:
         raise InfrastructureError(
             f"image {image!r} cannot be copied into Podman's store: {root_cause(error)}"
         ) from error
-    finally:
-        podman.timeout = usual_s
     if _identity(podman, image) is None:
         raise InfrastructureError(f"image {image!r} was copied into Podman's store but is missing there")
 
@@ -456,7 +449,7 @@ class PodmanEngine(DockerEngine):
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Copy the image from Docker's store where it is not in Podman's, then return what is missing."""
-        reason = ensure_image(self._client, settings.image) if settings.image else ""
+        reason = ensure_image(self._http, settings.image) if settings.image else ""
         return [reason] if reason else super().missing(settings)
 
     @classmethod
@@ -470,19 +463,16 @@ class PodmanEngine(DockerEngine):
     def _address(self) -> str:
         return self._service_address
 
-    def _arguments(self, container: Container, timed: TimedRequest) -> dict[str, Any]:
-        arguments = super()._arguments(container, timed)
-        host = arguments["host_config"]
-        given = {limit["Name"] for limit in host.get("Ulimits") or ()}
-        host["Ulimits"] = [
-            *(host.get("Ulimits") or ()),
-            *(
-                Ulimit(name=name, soft=most, hard=most)
-                for name, most in self._limits.ulimits.items()
-                if name not in given
-            ),
+    def _body(self, container: Container, timed: TimedRequest) -> dict[str, Any]:
+        body = super()._body(container, timed)
+        given = body["HostConfig"].get("Ulimits", [])
+        known = {limit["Name"] for limit in given}
+        body["HostConfig"]["Ulimits"] = given + [
+            {"Name": name, "Soft": most, "Hard": most}
+            for name, most in self._limits.ulimits.items()
+            if name not in known
         ]
-        return arguments
+        return body
 
 
 def _start(service: PrivateService, timeout_s: float) -> str:

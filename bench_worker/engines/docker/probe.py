@@ -6,16 +6,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import docker
-import docker.errors
-
 from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import settings as docker_settings
-from bench_worker.engines.docker.errors import CALL_ERRORS, IMAGE_ADVICE, root_cause
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, root_cause
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 
@@ -162,7 +159,7 @@ def probe_docker(
             info = timed.get("info")
         finally:
             engine.close()
-    except (EngineUnavailable, docker_http.DockerApiError, *CALL_ERRORS) as error:
+    except call_errors(EngineUnavailable, docker_http.DockerApiError) as error:
         return failed_status(name, address, error)
     here = docker_http.socket_path(address) is not None
     swap_bytes, sys = (_swap_bytes(), Path("/sys")) if here else (0, None)
@@ -185,45 +182,41 @@ _BUILTIN_LOG_DRIVERS: Final = frozenset({"json-file", "local", "none", "k8s-file
 """Log drivers that an engine has without a plugin, be they listed or not."""
 
 
-def missing_resources(client: docker.APIClient, settings: ContainerSettings) -> list[str]:
+def missing_resources(engine: docker_http.TimedRequest, settings: ContainerSettings) -> list[str]:
     """Return what containers with these settings would lack, one reason each; raise `InfrastructureError`."""
     try:
         return [
-            *_missing_image(client, settings.image),
-            *_missing_network(client, settings.network),
-            *_missing_log_driver(client, settings.log_driver),
-            *_missing_runtime(client, settings.runtime),
+            *_missing_image(engine, settings.image),
+            *_missing_network(engine, settings.network),
+            *_missing_log_driver(engine, settings.log_driver),
+            *_missing_runtime(engine, settings.runtime),
         ]
-    except CALL_ERRORS as error:
+    except call_errors(docker_http.DockerApiError) as error:
         raise InfrastructureError(f"the engine did not list what it has: {root_cause(error)}") from error
 
 
-def _missing_image(client: docker.APIClient, image: str | None) -> list[str]:
+def _missing_image(engine: docker_http.TimedRequest, image: str | None) -> list[str]:
     if image is None:
         return []
-    try:
-        client.inspect_image(image)  # type: ignore[no-untyped-call]
-    except docker.errors.NotFound:
+    if engine.find("images", image, "json") is None:
         return [f"image {image!r} is not on this host ({IMAGE_ADVICE})"]
     return []
 
 
-def _missing_network(client: docker.APIClient, network: str | None) -> list[str]:
+def _missing_network(engine: docker_http.TimedRequest, network: str | None) -> list[str]:
     if network is None or network in _NETWORK_MODES or network.startswith(("container:", "ns:")):
         return []
     # Requested by name, too, not only searched in the list: a network may be named by its id.
-    try:
-        client.inspect_network(network)
-    except docker.errors.NotFound:
-        names = sorted(str(item["Name"]) for item in client.networks())
+    if engine.find("networks", network) is None:
+        names = sorted(str(item["Name"]) for item in engine.get("networks"))
         return [f"there is no network {network!r}{did_you_mean(network, names)}; there are {', '.join(names)}"]
     return []
 
 
-def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[str]:
+def _missing_log_driver(engine: docker_http.TimedRequest, driver: str | None) -> list[str]:
     if driver is None or driver in _BUILTIN_LOG_DRIVERS:
         return []
-    plugins: dict[str, Any] = client.info().get("Plugins") or {}
+    plugins: dict[str, Any] = engine.get("info").get("Plugins") or {}
     known = sorted(map(str, plugins.get("Log") or ()))
     # A plugin for logs that was installed is listed by its own command only; its name has a tag.
     if not known or driver in known or ":" in driver:
@@ -231,11 +224,11 @@ def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[st
     return [f"there is no log driver {driver!r}{did_you_mean(driver, known)}; there are {', '.join(known)}"]
 
 
-def _missing_runtime(client: docker.APIClient, runtime: str | None) -> list[str]:
+def _missing_runtime(engine: docker_http.TimedRequest, runtime: str | None) -> list[str]:
     # A shim of containerd's may be named without being registered.
     if runtime is None or runtime.startswith("io.containerd."):
         return []
-    known = sorted(map(str, client.info().get("Runtimes") or ()))
+    known = sorted(map(str, engine.get("info").get("Runtimes") or ()))
     if runtime in known:
         return []
     advice = (

@@ -1,4 +1,4 @@
-"""Turns a container's settings into Docker's arguments and flags, and refuses mounts that are never allowed.
+"""Turns a container's settings into what Docker's API takes and into flags, and refuses mounts never allowed.
 
 Also says which limits this host would ignore: Docker accepts a weight for disks on every host and most kernels ignore
 it, so the kernel itself is asked.
@@ -10,9 +10,6 @@ import io
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from docker.types import LogConfig, Ulimit
-from docker.types import Mount as DockerMount
 
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.settings import (
@@ -28,28 +25,8 @@ from bench_worker.engines.settings import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import docker
-
     from bench_common.treatment import ContainerSettings, Mount
     from bench_worker.engines.base import Container
-
-SETTINGS: Final = frozenset(
-    {
-        "runtime",
-        "pids",
-        "ulimits",
-        "blkio_weight",
-        "device_read_bps",
-        "device_write_bps",
-        "device_read_iops",
-        "device_write_iops",
-        "read_only",
-        "security_options",
-        "cap_add",
-        "cap_drop",
-    }
-)
-
 
 _WARNED: Final = {
     "device_read_bps": "throttle.read_bps_device",
@@ -60,26 +37,41 @@ _WARNED: Final = {
 """How `docker info` calls what the kernel lacks: ``WARNING: No blkio throttle.read_bps_device support``."""
 
 
-def limit_arguments(settings: ContainerSettings) -> dict[str, Any]:
-    """Return the arguments of docker-py's `create_host_config` for what is given; raise `ValueError`."""
+_DEVICE_LIMIT_NAMES: Final = {
+    "device_read_bps": "BlkioDeviceReadBps",
+    "device_write_bps": "BlkioDeviceWriteBps",
+    "device_read_iops": "BlkioDeviceReadIOps",
+    "device_write_iops": "BlkioDeviceWriteIOps",
+}
+"""What the API calls the limits of devices."""
+
+
+def confinement(settings: ContainerSettings) -> dict[str, Any]:
+    """Return the part of the API's ``HostConfig`` for what confines a container; raise `ValueError`."""
     given: dict[str, Any] = {
-        name: [{"Path": device, "Rate": rate} for device, rate in getattr(settings, name).items()]
+        _DEVICE_LIMIT_NAMES[name]: [
+            {"Path": device, "Rate": rate} for device, rate in getattr(settings, name).items()
+        ]
         for name in DEVICE_LIMITS
         if getattr(settings, name)
     }
     if settings.ulimits:
         limits = ((name, *parse_ulimit(text)) for name, text in settings.ulimits.items())
-        given["ulimits"] = [Ulimit(name=name, soft=soft, hard=hard) for name, soft, hard in limits]
+        given["Ulimits"] = [{"Name": name, "Soft": soft, "Hard": hard} for name, soft, hard in limits]
     plain = {
-        "runtime": settings.runtime,
-        "pids_limit": settings.pids,
-        "blkio_weight": settings.blkio_weight,
-        "read_only": settings.read_only,
-        "security_opt": list(settings.security_options) or None,
-        "cap_add": list(settings.cap_add) or None,
-        "cap_drop": list(settings.cap_drop) or None,
+        "Runtime": settings.runtime,
+        "PidsLimit": settings.pids,
+        "BlkioWeight": settings.blkio_weight,
+        "ReadonlyRootfs": settings.read_only,
+        "SecurityOpt": list(settings.security_options) or None,
+        "CapAdd": list(settings.cap_add) or None,
+        "CapDrop": list(settings.cap_drop) or None,
     }
-    return given | {name: value for name, value in plain.items() if value is not None}
+    return given | _known(plain)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def limit_flags(settings: ContainerSettings) -> list[str]:
@@ -101,7 +93,7 @@ def limit_flags(settings: ContainerSettings) -> list[str]:
 
 
 def unenforced(info: Mapping[str, Any], *, sys: Path | None) -> dict[str, str]:
-    """Return which of `SETTINGS` this host would ignore, and why, from `docker info` and the host's ``/sys``.
+    """Return which settings this host would ignore, and why, from `docker info` and the host's ``/sys``.
 
     `sys` is None where the engine is on another host, which cannot be inspected from here.
     """
@@ -117,60 +109,54 @@ def unenforced(info: Mapping[str, Any], *, sys: Path | None) -> dict[str, str]:
     return found
 
 
-def create_arguments(
-    client: docker.APIClient, container: Container, *, allow_host_mounts: bool, own_socket: str | None
-) -> dict[str, Any]:
-    """Return the arguments of docker-py's `create_container`; raise `MountRefused`. Never privileged, never a tty."""
+def create_body(container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> dict[str, Any]:
+    """Return what the API takes to make a container; raise `MountRefused`. Never privileged, never a tty."""
     settings = container.settings
-    host_config = client.create_host_config(
+    mounts = [
+        _mount(mount, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+        for mount in settings.storage
+        if mount.kind != "data_container"
+    ]
+    shared = [*([data_container_name(container)] if has_data_container(container) else ()), *container.shares]
+    host = {
+        "NetworkMode": settings.network or "default",
         **_limits(settings),
-        **limit_arguments(settings),
-        init=settings.init,
-        network_mode=settings.network,
-        log_config=_log_config(settings, allow_host_mounts=allow_host_mounts),
-        mounts=[
-            _mount(mount, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
-            for mount in settings.storage
-            if mount.kind != "data_container"
-        ],
-        volumes_from=[
-            *([data_container_name(container)] if has_data_container(container) else ()),
-            *container.shares,
-        ]
-        or None,
-        port_bindings=None if container.publish is None else {container.publish[1]: (container.publish[0], None)},
-    )
-    return {
-        "image": settings.image,
-        "command": None if settings.command is None else list(settings.command),
-        "name": container.name,
-        "labels": dict(container.labels),
-        "environment": dict(settings.env),
-        "host_config": host_config,
-        "ports": None if container.publish is None else [container.publish[1]],
-        "tty": False,
-        "stdin_open": False,
-        "detach": True,
+        **confinement(settings),
+        "Init": settings.init,
+        "LogConfig": _log_config(settings, allow_host_mounts=allow_host_mounts),
+        "Mounts": mounts or None,
+        "VolumesFrom": shared or None,
     }
+    body: dict[str, Any] = {
+        "Image": settings.image,
+        "Cmd": None if settings.command is None else list(settings.command),
+        "Env": [f"{name}={value}" for name, value in settings.env.items()],
+        "Labels": dict(container.labels),
+    }
+    if container.publish is not None:
+        address, number = container.publish
+        body["ExposedPorts"] = {f"{number}/tcp": {}}
+        host["PortBindings"] = {f"{number}/tcp": [{"HostIp": address, "HostPort": ""}]}
+    return _known({**body, "HostConfig": _known(host)})
 
 
 def _limits(settings: ContainerSettings) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     if settings.memory_bytes is not None:
         # Memory and swap together limited to the same number: no swap. Docker's default would be twice as much.
-        limits |= {"mem_limit": settings.memory_bytes, "memswap_limit": settings.memory_bytes}
+        limits |= {"Memory": settings.memory_bytes, "MemorySwap": settings.memory_bytes}
     if settings.cpus is not None:
-        limits["nano_cpus"] = round(settings.cpus * 1e9)
+        limits["NanoCpus"] = round(settings.cpus * 1e9)
     if settings.cpuset is not None:
-        limits["cpuset_cpus"] = settings.cpuset
+        limits["CpusetCpus"] = settings.cpuset
     return limits
 
 
-def _log_config(settings: ContainerSettings, *, allow_host_mounts: bool) -> LogConfig | None:
+def _log_config(settings: ContainerSettings, *, allow_host_mounts: bool) -> dict[str, Any] | None:
     if settings.log_driver is None and not settings.log_options:
         return None
     options = allowed_log_options(settings.log_options, allow_host_mounts=allow_host_mounts)
-    return LogConfig(type=settings.log_driver or "", config=options)
+    return {"Type": settings.log_driver or "", "Config": options}
 
 
 def allowed_log_options(options: Mapping[str, str], *, allow_host_mounts: bool) -> dict[str, str]:
@@ -208,26 +194,23 @@ def tar_archive(files: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
-def _mount(mount: Mount, container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> DockerMount:
+def _mount(mount: Mount, container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> dict[str, Any]:
+    made: dict[str, Any] = {"Target": mount.target, "ReadOnly": mount.read_only}
     if mount.kind == "tmpfs":
-        return DockerMount(
-            mount.target, None, type="tmpfs", read_only=mount.read_only, tmpfs_size=mount.size_bytes or None
+        return (
+            made | {"Type": "tmpfs"} | ({"TmpfsOptions": {"SizeBytes": mount.size_bytes}} if mount.size_bytes else {})
         )
     if mount.kind == "volume":
         # A volume that Docker has to make for this carries our labels; one that is there already keeps its own.
-        return DockerMount(
-            mount.target,
-            mount.source or None,
-            type="volume",
-            read_only=mount.read_only,
-            labels=dict(container.labels),
-        )
+        named = {"Source": mount.source} if mount.source else {}
+        labels = {"VolumeOptions": {"Labels": dict(container.labels)}} if container.labels else {}
+        return made | {"Type": "volume"} | named | labels
     if not mount.source:
         # The worker's own directory, made for this container: nothing of the host is in it.
-        own = private_directory(container, mount)
-        return DockerMount(mount.target, str(own), type="bind", read_only=mount.read_only)
-    source = allowed_source(mount, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
-    return DockerMount(mount.target, source, type="bind", read_only=mount.read_only)
+        source = str(private_directory(container, mount))
+    else:
+        source = allowed_source(mount, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return made | {"Type": "bind", "Source": source}
 
 
 def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | None) -> str:

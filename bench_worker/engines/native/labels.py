@@ -12,12 +12,12 @@ import signal
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 import psutil
+from msgspec import Struct
 
 from bench_common.directories import own_directories, own_directory
 from bench_common.errors import EngineUnavailable, InfrastructureError
@@ -44,8 +44,7 @@ _STAT_START_TICKS = 19
 """Positions in /proc/PID/stat after the command's name (proc(5): fields 3, 5 and 22)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledProcess:
+class LabelledProcess(Struct, frozen=True):
     """A live process that carries our labels; `start_ticks` tells it from a later one with the same number."""
 
     pid: int
@@ -55,8 +54,7 @@ class LabelledProcess:
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledDirectory:
+class LabelledDirectory(Struct, frozen=True):
     """A private directory that carries our labels."""
 
     path: Path
@@ -209,7 +207,7 @@ def kill_labelled(process: LabelledProcess) -> None:
         deadline = time.monotonic() + _DEATH_TIMEOUT_S
         while state_of(process.pid) not in "ZX" and _start_ticks(process.pid) == process.start_ticks:
             if time.monotonic() > deadline:
-                raise InfrastructureError(f"process {process.pid} ({process.command}) does not die of SIGKILL")
+                raise InfrastructureError(f"process {process.pid} ({process.command}) did not exit after SIGKILL")
             gevent.sleep(0.002)
     except ProcessLookupError:
         return

@@ -7,9 +7,10 @@ where the kernel killed a child of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from bench_worker.engines.settings import DEVICE_LIMITS, NO_IO_WEIGHT, supports_io_weight
 from bench_worker.host.procfs import LiveHostFiles
@@ -37,8 +38,7 @@ _NEEDED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroups:
+class Cgroups(Struct, frozen=True):
     """What this host's cgroups are: version 1 or 2, whether swap can be limited, and what cannot be, with reasons."""
 
     version: int

@@ -15,11 +15,11 @@ import secrets
 import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent.lock import RLock
+from msgspec import Struct
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import RUN_LABEL, ImageUnavailable, OperationFailed
@@ -38,8 +38,7 @@ STATE_ROOT: Final = Path("/run/weighbridge/oci")
 """Below it each runtime has its private ``--root``; on memory, as the runtimes' own defaults are."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledContainer:
+class LabelledContainer(Struct, frozen=True):
     """A container's directory that carries our labels; `age_s` in seconds."""
 
     path: Path
@@ -100,8 +99,7 @@ _ANSWER_S: Final = 60
 _UNPACK_S: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackedImage:
+class UnpackedImage(Struct, frozen=True):
     """A root file system to start containers from; `base` is a config.json that came with it, or nothing."""
 
     rootfs: Path

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL
 from bench_worker.engines.oci.bundle import ANNOTATION, CONFIGURATION, bind_mounts, files_with_hosts
@@ -37,8 +38,7 @@ _TICKET: Final = secrets.token_hex(16)
 """Marks that no setting has by chance."""
 
 
-@dataclass(slots=True)
-class Recipe:
+class Recipe(Struct):
     """How to make a bundle for containers with these settings."""
 
     settings: ContainerSettings

@@ -15,9 +15,12 @@ import re
 import shutil
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
@@ -95,8 +98,7 @@ class RuntimeCommandSequence(CommandSequence):
         return str(errors[-1]).partition(_BACKTRACE)[0] if errors else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """A runtime's program, and how to call it."""
 
     program: str

@@ -11,8 +11,9 @@ import copy
 import os
 import stat
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from msgspec import Struct, field
 
 from bench_common.errors import did_you_mean
 from bench_common.treatment import CAPABILITIES
@@ -170,8 +171,7 @@ _MASKED: Final = [
 _READ_ONLY: Final = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 
 
-@dataclass(frozen=True, slots=True)
-class ImageConfig:
+class ImageConfig(Struct, frozen=True):
     """What an image says of the containers made of it, as in the OCI image format's ``config`` object."""
 
     env: tuple[str, ...] = ()
@@ -198,8 +198,7 @@ class ImageConfig:
         return (*self.entrypoint, *(self.command if command is None else command))
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """Whom a container's command runs as."""
 
     uid: int = 0
@@ -208,8 +207,7 @@ class User:
     home: str = "/root"
 
 
-@dataclass(frozen=True, slots=True)
-class HostContext:
+class HostContext(Struct, frozen=True):
     """What of a config.json depends on the host: paths, the version of its cgroups, and whether swap can be limited.
 
     `binds` are mounts in the form of the config.json, `annotations` the labels.

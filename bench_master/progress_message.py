@@ -1,8 +1,9 @@
 """Says what a command is at while it prints nothing, so that it never seems to hang.
 
-Work that may take longer than two seconds is done within `saying`. On a terminal one line on stderr is redrawn each
-second and removed at the end; elsewhere the line gets a dot every two seconds. This needs a native thread, since the
-work may hold the event loop. Nothing is said outside of `speaking`, in which the command line runs every command.
+Work that may take longer than two seconds is done within `progress_message`. On a terminal one line on stderr is
+redrawn each second and removed at the end; elsewhere the line gets a dot every two seconds. This needs a native
+thread, since the work may hold the event loop. Nothing is printed outside of `show_progress_messages`, in which the
+command line runs every command.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Final, TextIO
 
 from gevent.monkey import get_original
 
-from bench_common.cli import tell
 from bench_common.safe_text import flat_line, one_line
+from bench_common.streams import tell
 from bench_master.terminal import screen_width
 
 SILENCE_S: Final = 1.75
@@ -71,7 +72,7 @@ class WaitLine:
         return text
 
 
-class _Speaker:
+class _Printer:
     """Says on a stream what goes on, from a native thread, while there is something to wait for."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -79,7 +80,7 @@ class _Speaker:
         self._redraws = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._lock = _new_native_lock()
         self._lines: list[WaitLine] = []
-        """One in the other; the last one speaks. The thread of the first ends when they are over."""
+        """One in the other; the last one is shown. The thread of the first ends when they are over."""
 
     def push(self, text: str) -> None:
         width = screen_width(self._stream)
@@ -92,7 +93,7 @@ class _Speaker:
             self._lines = [line]
         # Where no thread can be started, nothing is said.
         with suppress(RuntimeError):
-            _start_native_thread(self._speak, (self._lines,))
+            _start_native_thread(self._print, (self._lines,))
 
     def pop(self) -> None:
         with self._lock:
@@ -107,7 +108,7 @@ class _Speaker:
                 self._write(self._lines[-1].interrupt(monotonic()))
             self._write(printed)
 
-    def _speak(self, lines: list[WaitLine]) -> None:
+    def _print(self, lines: list[WaitLine]) -> None:
         while True:
             _native_sleep(POLL_S)
             with self._lock:
@@ -121,40 +122,40 @@ class _Speaker:
                 os.write(self._stream.fileno(), text if isinstance(text, bytes) else text.encode())
 
 
-_speaker: _Speaker | None = None
+_printer: _Printer | None = None
 
 
 @contextmanager
-def speaking(*, quiet: bool) -> Iterator[None]:
-    """Let waits be told on stderr in this context, unless `quiet`."""
-    global _speaker  # noqa: PLW0603  there is one stderr
-    before, _speaker = _speaker, None if quiet else _Speaker(sys.stderr)
+def show_progress_messages(*, quiet: bool) -> Iterator[None]:
+    """Print progress messages on stderr in this context, unless `quiet`."""
+    global _printer  # noqa: PLW0603  there is one stderr
+    before, _printer = _printer, None if quiet else _Printer(sys.stderr)
     try:
         yield
     finally:
-        _speaker = before
+        _printer = before
 
 
 @contextmanager
-def saying(text: str) -> Iterator[None]:
+def progress_message(text: str) -> Iterator[None]:
     """Say `text` if what is done in the context lasts longer than two seconds, and that it goes on."""
-    speaker = _speaker
-    if speaker is None:
+    printer = _printer
+    if printer is None:
         yield
         return
-    speaker.push(text)
+    printer.push(text)
     try:
         yield
     finally:
-        speaker.pop()
+        printer.pop()
 
 
 def note(text: str) -> None:
     """Write a line to stderr, between the lines of a wait."""
-    if _speaker is None:
+    if _printer is None:
         tell(text)
     else:
-        _speaker.relay(f"{flat_line(text)}\n".encode())
+        _printer.relay(f"{flat_line(text)}\n".encode())
 
 
 class Steps:
@@ -181,9 +182,9 @@ def put(line: str) -> None:
 
 def relay(printed: bytes) -> None:
     """Print on stderr what another program prints, between the lines of a wait."""
-    speaker = _speaker
-    if speaker is not None:
-        speaker.relay(printed)
+    printer = _printer
+    if printer is not None:
+        printer.relay(printed)
         return
     with suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), printed)

@@ -1,6 +1,6 @@
-"""Who looks at the live page, and what each reader still has to get.
+"""The viewers of the live page, and what each still has to get.
 
-Every reader has only the newest state: one that reads slowly skips states, and nothing is kept for it.
+Every viewer has only the newest state: one that reads slowly skips states, and nothing is kept for it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import msgspec
 from gevent.event import Event
 
 from bench_master.web.history import History
-from bench_master.web.messages import ASK_INTERVAL_S, Ask, Ended, Plan, State
-from bench_master.web.messages import Audience as AudienceChanged
+from bench_master.web.messages import ASK_INTERVAL_S, Ask, Ended, Plan, State, ViewerCount
 
-MAX_LOOKERS: Final = 4
-"""How many may look at once."""
+MAX_VIEWERS: Final = 4
+"""How many there may be at once."""
 HEARTBEAT_S: Final = 10.0
-"""After so long without news a reader gets an empty message: a connection that is gone is noticed."""
+"""After so long without news a viewer gets an empty message: a connection that is gone is noticed."""
 
 
-class Looker:
-    """One reader: its stream of server-sent events, as a WSGI server takes it."""
+class Viewer:
+    """One viewer: its stream of server-sent events, as a WSGI server takes it."""
 
-    def __init__(self, audience: Audience, greeting: Mapping[str, Any]) -> None:
-        self._audience = audience
+    def __init__(self, viewers: Viewers, greeting: Mapping[str, Any]) -> None:
+        self._viewers = viewers
         self._greeting = greeting
         self._news = Event()
         self._plan_sent = False
@@ -40,27 +39,27 @@ class Looker:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the stream until the run ends."""
-        audience = self._audience
+        viewers = self._viewers
         yield frame("hello", self._greeting)
         while True:
             if not self._news.wait(HEARTBEAT_S):
                 yield b":\n\n"
                 continue
             self._news.clear()
-            if audience.plan is not None and not self._plan_sent:
+            if viewers.plan is not None and not self._plan_sent:
                 self._plan_sent = True
-                yield frame("plan", audience.plan)
-            if audience.state is not None:
-                begin, self._missing_from = self._missing_from, audience.history.size
-                points = audience.history.rows(begin)
-                yield frame("state", {**audience.state, "from": begin, "points": points})
-            if audience.ending is not None:
-                yield frame("end", audience.ending)
+                yield frame("plan", viewers.plan)
+            if viewers.state is not None:
+                begin, self._missing_from = self._missing_from, viewers.history.size
+                points = viewers.history.rows(begin)
+                yield frame("state", {**viewers.state, "from": begin, "points": points})
+            if viewers.ending is not None:
+                yield frame("end", viewers.ending)
                 return
 
     def close(self) -> None:
         """Leave: the server calls this however the connection ended, even before the first frame."""
-        self._audience.leave(self)
+        self._viewers.leave(self)
 
 
 def frame(event: str, data: Any) -> bytes:
@@ -68,12 +67,12 @@ def frame(event: str, data: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(data))
 
 
-class Audience:
-    """All readers. `tell` sends a message to the master, which is asked only while there is one."""
+class Viewers:
+    """All viewers. `tell` sends a message to the master, which is asked only while there is one."""
 
     def __init__(self, tell: Callable[[Any], None]) -> None:
         self._tell = tell
-        self._lookers: list[Looker] = []
+        self._viewers: list[Viewer] = []
         self._asking: gevent.Greenlet[..., Any] | None = None
         self.history = History()
         self.plan: dict[str, Any] | None = None
@@ -83,29 +82,29 @@ class Audience:
         """How the run ended; None while it goes on."""
 
     def __len__(self) -> int:
-        return len(self._lookers)
+        return len(self._viewers)
 
-    def join(self, greeting: Mapping[str, Any]) -> Looker | None:
-        """Return a new reader, or None if there are enough."""
-        if len(self._lookers) >= MAX_LOOKERS:
+    def join(self, greeting: Mapping[str, Any]) -> Viewer | None:
+        """Return a new viewer, or None if there are enough."""
+        if len(self._viewers) >= MAX_VIEWERS:
             return None
-        looker = Looker(self, greeting)
-        self._lookers.append(looker)
+        viewer = Viewer(self, greeting)
+        self._viewers.append(viewer)
         self._changed()
         if self.ending is not None:
-            looker.notify(0)
+            viewer.notify(0)
         elif self._asking is None:
             # What was seen before somebody looked again is old.
             self.state = None
             self._asking = gevent.spawn(self._ask)
         elif self.state is not None:
-            looker.notify(0)
-        return looker
+            viewer.notify(0)
+        return viewer
 
-    def leave(self, looker: Looker) -> None:
-        """Forget a reader that has gone."""
-        if looker in self._lookers:
-            self._lookers.remove(looker)
+    def leave(self, viewer: Viewer) -> None:
+        """Forget a viewer that has gone."""
+        if viewer in self._viewers:
+            self._viewers.remove(viewer)
             self._changed()
 
     def take(self, message: Plan | State | Ended) -> None:
@@ -120,21 +119,21 @@ class Audience:
                 self.state = {name: value for name, value in message.body.items() if name != "window"}
             case Ended():
                 self.end(message.status, message.line, message.reasons)
-        for looker in self._lookers:
-            looker.notify(changed)
+        for viewer in self._viewers:
+            viewer.notify(changed)
 
     def end(self, status: str, line: str, reasons: list[str]) -> None:
-        """Tell every reader that nothing follows."""
+        """Tell every viewer that nothing follows."""
         if self.ending is None:
             self.ending = {"status": status, "line": line, "reasons": reasons}
-            for looker in self._lookers:
-                looker.notify(self.history.size)
+            for viewer in self._viewers:
+                viewer.notify(self.history.size)
 
     def _changed(self) -> None:
-        self._tell(AudienceChanged(len(self._lookers)))
+        self._tell(ViewerCount(len(self._viewers)))
 
     def _ask(self) -> None:
-        while self._lookers and self.ending is None:
+        while self._viewers and self.ending is None:
             self._tell(Ask(plan=self.plan is None))
             gevent.sleep(ASK_INTERVAL_S)
         self._asking = None

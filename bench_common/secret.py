@@ -1,0 +1,44 @@
+"""A value that never shows what it holds: not in a message, a log, an error, a file or a traceback."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+MASK: Final = "***"
+"""What is shown of a secret."""
+
+
+class Secret:
+    """A password, key or token. Only `reveal` returns it; it cannot be pickled or encoded."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str = "") -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return it, for the one request that needs it."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return MASK if self._value else "''"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is written nowhere")
+
+
+NO_SECRET: Final = Secret()

@@ -1,0 +1,148 @@
+"""The standard streams of both programs: writes that cannot fail for others' faults, and messages to stderr."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import io
+import os
+import select
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from bench_common.safe_text import escape_unprintable, flat_line, quoted_lines
+
+ESCAPE: Final = "weighbridge-escape"
+
+
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """Return characters that an encoding cannot represent as JSON escapes, and where to continue."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True)), error.end
+
+
+codecs.register_error(ESCAPE, _escape_unencodable)
+
+
+def harden_streams() -> None:
+    """Make writing to the standard streams safe from faults that are not the command's.
+
+    A stream that the caller closed (``>&-``) is redirected to /dev/null: otherwise the next file or socket would get
+    its number. Output that stderr rejects, because its reader is gone or its disk is full, is dropped: no run may end
+    because nobody watches it. A character that the caller's encoding cannot represent is escaped as in JSON: a report
+    must not end in the middle of a name, and JSON must stay JSON. So is everything that could steer a terminal.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  stays open
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPE)
+            kind = _name_stream_in_errors if name == "stdout" else _ignore_write_errors
+            escape_output(stream)
+            for method in ("write", "flush"):
+                setattr(stream, method, kind(getattr(stream, method), name))
+
+
+def stdout_has_reader() -> bool:
+    """Whether stdout still has a reader; poll(2) reports an error for a pipe without one."""
+    return not _stdout_state() & (select.POLLERR | select.POLLNVAL)
+
+
+def stdout_is_blocked() -> bool:
+    """Whether stdout accepts nothing until its reader reads."""
+    return _stdout_state() == 0
+
+
+def _stdout_state() -> int:
+    from gevent.monkey import get_original
+
+    try:
+        poll = get_original("select", "poll")()  # gevent's reports no errors
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return sum(state for _, state in poll.poll(0))
+    except (OSError, ValueError):
+        return select.POLLNVAL
+
+
+def discard_rejected_output() -> None:
+    """Drop output that stdout rejects, as on a full disk: the interpreter would retry at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Redirect stdout's buffered output to /dev/null, so that the interpreter does not fail at exit."""
+    _redirect_to_devnull(sys.stdout.fileno())
+
+
+def _redirect_to_devnull(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+def escape_output(stream: TextIO) -> TextIO:
+    """Return a stream, which from now on escapes what could steer a terminal that shows its text."""
+    write = stream.write
+
+    @functools.wraps(write)
+    def escaped(text: str) -> int:
+        write(escape_unprintable(text))
+        return len(text)
+
+    stream.write = escaped  # type: ignore[method-assign]
+    return stream
+
+
+def _name_stream_in_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Wrap a stream's method: its errors name the stream, as a file's errors name the file."""
+
+    @functools.wraps(method)
+    def named(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except OSError as error:
+            error.filename = error.filename or name
+            raise
+
+    return named
+
+
+def _ignore_write_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Wrap a stream's method: output that cannot be written is dropped."""
+
+    @functools.wraps(method)
+    def spared(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except BrokenPipeError:
+            # Permanently: neither the buffered rest nor child processes should run into it again.
+            _redirect_to_devnull(getattr(sys, name).fileno())
+        except OSError:
+            pass  # a full disk may get room again
+        return len(arguments[0]) if arguments else None
+
+    return spared
+
+
+def tell(text: str) -> None:
+    """Write a message to stderr, as one line whatever is in it."""
+    sys.stderr.write(f"{flat_line(text)}\n")
+
+
+def tell_quoted(text: str) -> None:
+    """Write a message that may have several lines to stderr; those after the first begin with a bar."""
+    for line in quoted_lines(text):
+        sys.stderr.write(f"{line}\n")
