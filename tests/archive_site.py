@@ -5,7 +5,7 @@ from figure_runs import HOSTILE
 
 from bench_master.archive.archive import Archive
 from bench_master.archive.prune import Candidate, remove_file
-from bench_master.web.site import Aside, ReportCache, Site
+from bench_master.web.site import BackgroundThread, ReportCache, Site
 
 RUNS = 14
 """Runs of the scenario quickstart."""
@@ -49,4 +49,4 @@ def fill(url, folder):
 
 def site_of(url, folder):
     """Return the site of an archive, which keeps reports in a folder."""
-    return Site(Archive.open(url), ReportCache(folder), Aside())
+    return Site(Archive.open(url), ReportCache(folder), BackgroundThread())

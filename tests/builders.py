@@ -27,7 +27,7 @@ from bench_master.analysis.treatment_types import (
 from bench_master.analysis.verdict_types import BandReport, ComparisonReport
 from bench_master.reports import ReportSource, report_formats, report_named
 from bench_master.reports.jsonl import replace_nonfinite
-from bench_master.verdicts.decision import HANGS_ON_FAILURES
+from bench_master.verdicts.reasons import Code, because
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -45,9 +45,8 @@ def operation_rows(*operations):
 
 def _rows(dtype, items):
     rows = np.zeros(len(items), dtype=dtype)
-    for row, item in zip(rows, items, strict=True):
-        for name, value in item.items():
-            row[name] = value
+    for name in dict.fromkeys(name for item in items for name in item):
+        rows[name] = [item.get(name, 0) for item in items]
     return rows
 
 
@@ -232,8 +231,8 @@ def report_validator():
 
 
 def _declared(kind, known, **missing):
-    """Build a dataclass; fields that are not given are None, or as in `missing`."""
-    return kind(**{name: known.get(name, missing.get(name)) for name in kind.__dataclass_fields__})
+    """Build a Struct; fields that are not given are None, or as in `missing`."""
+    return kind(**{name: known.get(name, missing.get(name)) for name in kind.__struct_fields__})
 
 
 def treatment_report(**known):
@@ -255,7 +254,7 @@ def treatment_report(**known):
 
 def job_counts(**known):
     """Build counts of jobs; those that are not given are 0."""
-    return JobCounts(**{name: known.get(name, 0) for name in JobCounts.__dataclass_fields__})
+    return JobCounts(**{name: known.get(name, 0) for name in JobCounts.__struct_fields__})
 
 
 def operation_report(**known):
@@ -293,7 +292,7 @@ def comparison_report(name="podman", verdict="slower", interval=(1.18, 1.21, 1.2
         "unit": "s",
         "direction": "lower",
         "verdict": verdict,
-        "reason": None,
+        "reasons": (),
         "ratio": ratio,
         "low": low,
         "high": high,
@@ -321,4 +320,6 @@ def comparison_report(name="podman", verdict="slower", interval=(1.18, 1.21, 1.2
 def lost_rounds(lost=2, **given):
     """Build a comparison that is undecided because rounds are missing."""
     band = BandReport(1.1, 1.3, "failed")
-    return comparison_report(verdict="inconclusive", lost=lost, band=band, reason=HANGS_ON_FAILURES, **given)
+    return comparison_report(
+        verdict="inconclusive", lost=lost, band=band, reasons=[because(Code.DEPENDS_ON_FAILURES)], **given
+    )

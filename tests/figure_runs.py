@@ -1,9 +1,8 @@
 """A run that has the data of every figure: jobs, operations, trials, samples, and what only some scenarios have."""
 
-from dataclasses import replace
-
 import numpy as np
 from builders import MS, S, StatsBuilder, footer, header, host, overhead_report, treatment_wire
+from msgspec.structs import replace
 
 from bench_common.records import MetricRecord, ticket_of
 from bench_common.stats.reader import StatsFile

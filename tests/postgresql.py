@@ -9,8 +9,12 @@ import time
 from pathlib import Path
 
 import psycopg
+import pytest
+from deadlines import START_S
 
-START_S = 60
+either_database = pytest.mark.parametrize("archive_url", ["sqlite", "postgresql"], indirect=True)
+"""Marks a test that uses PostgreSQL with every run, too; of others only the slow ones do."""
+
 _schemas = itertools.count()
 
 

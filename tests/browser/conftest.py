@@ -5,6 +5,7 @@ import pytest
 pytest.register_assert_rewrite("eyes")  # its assertions show what they compared, too
 
 from busybox_image import skip_or_fail
+from deadlines import START_S
 from eyes import Eyes, find_chromium
 from playwright.sync_api import sync_playwright
 from workspace import Workspace
@@ -19,7 +20,7 @@ def chromium():
     with sync_playwright() as playwright:
         # A container and root have no sandbox; the pages of these tests are our own.
         options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=path, args=options, timeout=120_000)
+        browser = playwright.chromium.launch(executable_path=path, args=options, timeout=1000 * START_S)
         yield browser
         browser.close()
 

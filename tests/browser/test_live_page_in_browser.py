@@ -1,8 +1,8 @@
 """The live page of a real run in a real browser: wide, narrow, dark, by keyboard, with hostile texts, to its end."""
 
+from deadlines import START_S, wait_until
 from eyes import NARROW
 from live_reader import address_in
-from workspace import wait_until
 
 from bench_common.stats.reader import StatsFile
 
@@ -26,7 +26,7 @@ def test_a_run_is_watched_and_stopped(eyes, workspace):
     program, stats = workspace.start_run(
         workspace.scenario(**SCENARIO), "--web", "127.0.0.1:0", "--web-control", "--progress", "none"
     )
-    program.wait_for_output("live page: ", 60)
+    program.wait_for_output("live page: ", START_S)
     url = address_in(program.err)
 
     wide = eyes.look(url)
@@ -76,7 +76,7 @@ def pause_and_go_on(sight):
     assert sight.focused() == "Go on"
     assert "Paused" in sight.page.text_content("#connection")
     sight.page.keyboard.press("Space")
-    wait_until(lambda: sight.page.text_content("#connection").startswith("Connected"), 60, "the page goes on")
+    wait_until(lambda: sight.page.text_content("#connection").startswith("Connected"), START_S, "the page goes on")
 
 
 def stop_by_keyboard(sight):

@@ -1,15 +1,16 @@
 """The HTML report in a real browser: nothing is loaded, nothing is hidden, nothing needs a mouse."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from eyes import NARROW, WIDE
 from figure_runs import HOSTILE, run_of_two_engines, with_everything
+from msgspec.structs import replace
 from workspace import Workspace
 
 from bench_master.figures import FIGURES
 from bench_master.reports.html import HtmlReport
+from bench_master.run_data.measured import MeasuredRun
 
 TRUE_JOB = {"operations": ["run", "wait", "remove"], "container": {"command": ["/bin/true"]}}
 """A job of some milliseconds."""
@@ -24,7 +25,7 @@ class Source:
     """What a report is written from."""
 
     def __init__(self, stats, document):
-        self.stats, self.document, self.ledger = stats, document, None
+        self.run, self.document = MeasuredRun(stats), document
 
 
 def page_of(path, stats, document):
@@ -161,7 +162,7 @@ def real_pages(tmp_path_factory):
     with Workspace(tmp_path_factory.mktemp("runs")) as workspace:
         folder = workspace.folder
         small = {"name": "small", "engines": ["native"], "repeats": 2, "matrix": {"concurrency": [1, 2]}}
-        (folder / "whole.yaml").write_text(json.dumps(small | {"operation_count": 40, "job": TRUE_JOB}))
+        (folder / "whole.yaml").write_text(json.dumps(small | {"operation_count": 10, "job": TRUE_JOB}))
         objects = ["-f", "objects/quick", "--set", "engines=[noop]", "--set", "scale=small"]
         runs = {
             "whole": ["-f", str(folder / "whole.yaml")],

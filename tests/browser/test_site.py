@@ -10,11 +10,14 @@ from argparse import SUPPRESS
 import pytest
 from check_site import faults, read
 from command_pages import all_parsers, page_of
+from deadlines import BUILD_S, LONG_TEST_S
 from documents import ROOT
 from eyes import NARROW, WIDE
 from scenario_keys import key_name
 
 from bench_master.scenario import scenario_schema
+
+pytestmark = pytest.mark.timeout(LONG_TEST_S)
 
 ARGV = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q"]
 NEEDED = ("README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst", "LICENSE", "benchmarks/README.rst")
@@ -56,7 +59,7 @@ def site(tmp_path_factory):
         },
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=BUILD_S,
         check=False,
     )
     assert built.returncode == 0, built.stderr

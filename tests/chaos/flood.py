@@ -13,9 +13,11 @@ import threading
 import time
 
 import msgpack
+from deadlines import ANSWER_S
 
 from bench_common.fields import VERSION
 from bench_common.messages import Heartbeat, Hello, Results, RunWarning, Samples, encode
+from bench_common.records import LOOP_BYTES
 
 CONNECTIONS = 6
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
@@ -55,8 +57,8 @@ FLOODS = {
     )
     * 20,
     "results": lambda: frame(
-        encode(Results(epoch=9, sequence=0, treatment=0, trial=0, rows=bytes(200_000), loop=bytes(24), metrics=[],
-                       errors=[], outputs=[]))
+        encode(Results(epoch=9, sequence=0, treatment=0, trial=0, rows=bytes(200_000), loop=bytes(LOOP_BYTES),
+                       metrics=[], errors=[], outputs=[]))
     )
     * 5,
     "hellos": lambda: frame(
@@ -90,11 +92,11 @@ class Flood:
         """End, and wait for it."""
         self._over.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(ANSWER_S)
 
     def _attack(self):
         while not self._over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=5) as line:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 5) as line:
                 self._flood(line)
             time.sleep(0.001)
 
@@ -106,7 +108,7 @@ class Flood:
             if not data:
                 return
             came += len(data)
-        line.settimeout(1.5)
+        line.settimeout(1.5)  # subject: how long it stays where nothing is taken any more
         try:
             while not self._over.is_set():
                 line.sendall(self._content)

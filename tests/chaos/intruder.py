@@ -17,10 +17,12 @@ import time
 from pathlib import Path
 
 import zmq
+from deadlines import ANSWER_S
 
 from bench_common.fields import MAX_FRAME
 from bench_common.keys import read_worker_key
 from bench_common.messages import FROM_MASTER, CleanupDone, Heartbeat, Hello, Results, Samples, WorkerDied, encode
+from bench_common.records import LOOP_BYTES
 
 SEED = 5
 CURVE_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + b"\x00" + bytes(31)
@@ -29,7 +31,8 @@ READY = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 """What peers of ZMTP 3 say first (RFC 23), with and without keys, and what one without keys says next."""
 HALF_OPEN = 300
 SLOW = 40
-PAUSE_S = 0.1
+PAUSE_S, PATIENCE_S = 0.1, 5
+"""Between two attempts, and for the answer to one: attacks go on for a given time."""
 
 
 def forged(epoch):
@@ -42,8 +45,8 @@ def forged(epoch):
             encode(Samples(epoch=epoch, source="host", columns={"time_ns": [1]}, units={})),
         ],
         "results": [
-            encode(Results(epoch=epoch, sequence=sequence, treatment=0, trial=0, rows=bytes(96), loop=bytes(24),
-                   metrics=[], errors=[], outputs=[]))
+            encode(Results(epoch=epoch, sequence=sequence, treatment=0, trial=0, rows=bytes(96),
+                   loop=bytes(LOOP_BYTES), metrics=[], errors=[], outputs=[]))
             for sequence in (0, 10_000)
         ],
     }  # fmt: skip
@@ -103,6 +106,7 @@ class Intruder:
                 if where == "control":
                     self.found["answered"] += len(self._heard(talker))
             self.found["stolen"] += sum(len(self._heard(thief)) for thief in thieves)
+            time.sleep(PAUSE_S)
         for one in (*(talker for talker, _ in talkers), *thieves):
             one.close()
 
@@ -125,7 +129,7 @@ class Intruder:
             time.sleep(PAUSE_S)
         # After all of this the door still opens to a key that is listed, and it is told that it is late.
         received = set()
-        limit = time.monotonic() + 15
+        limit = time.monotonic() + ANSWER_S
         while "Dismiss" not in received and time.monotonic() < limit:
             # Of the two that call themselves alike a ROUTER hears the one that came first, whichever that was.
             for one in (control, twin):
@@ -141,15 +145,15 @@ class Intruder:
     def say_anything(self):
         """Plain TCP: garbage, other protocols, ZMTP without keys, and hellos larger than any message."""
         huge = b"\x06" + struct.pack(">Q", MAX_FRAME - 1) + b"\x05HELLO" + bytes(1 << 21)
-        sayings = [
+        payloads = [
             self.random.randbytes(5000), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" + bytes(500), b"",
             PLAIN_GREETING + READY, PLAIN_GREETING + self.random.randbytes(3000), CURVE_GREETING + READY,
             CURVE_GREETING + self.random.randbytes(3000), CURVE_GREETING + huge, PLAIN_GREETING + huge,
         ]  # fmt: skip
         while self.going_on:
             for port in self.every:
-                for saying in sayings:
-                    self._say(port, saying)
+                for payload in payloads:
+                    self._send(port, payload)
 
     def leave_half_open(self):
         """Connections by the hundred that say nothing, or begin to: kept until they are shut, and then reopened."""
@@ -157,7 +161,7 @@ class Intruder:
         while self.going_on:
             while len(kept) < HALF_OPEN and self.going_on:
                 with contextlib.suppress(OSError):
-                    line = socket.create_connection((self.host, self.every[len(kept) % len(self.every)]), timeout=5)
+                    line = socket.create_connection((self.host, self.every[len(kept) % len(self.every)]), PATIENCE_S)
                     line.sendall(CURVE_GREETING[: len(kept) % len(CURVE_GREETING)])
                     line.setblocking(False)
                     kept.append(line)
@@ -176,7 +180,7 @@ class Intruder:
         lines = []
         for number in range(SLOW):
             with contextlib.suppress(OSError):
-                lines.append(socket.create_connection((self.host, self.every[number % len(self.every)]), timeout=5))
+                lines.append(socket.create_connection((self.host, self.every[number % len(self.every)]), PATIENCE_S))
         place = 0
         while self.going_on:
             for line in lines:
@@ -203,9 +207,9 @@ class Intruder:
             thread.join()
         return self.found
 
-    def _say(self, port, saying):
-        with contextlib.suppress(OSError), socket.create_connection((self.host, port), timeout=2) as line:
-            line.sendall(saying)
+    def _send(self, port, payload):
+        with contextlib.suppress(OSError), socket.create_connection((self.host, port), PATIENCE_S) as line:
+            line.sendall(payload)
             line.settimeout(0.05)
             line.recv(100)
 

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import psutil
+from deadlines import END_S, START_S, wait_until
 from history import faults_of
-from workspace import END_S, PROGRAMS, Run, Workspace, containers_of, free_ports, require_images, wait_until
+from workspace import PROGRAMS, Run, Workspace, containers_of, free_ports, require_images
 
 LIFE = ["run", "wait", "remove"]
 JOBS = 48
@@ -36,6 +37,9 @@ DOCKER = {
 }
 """24 jobs of a second and more."""
 
+
+LOOK_S = 0.3
+"""How often the end of a run looks which processes the run has: those that come and go in between leave nothing."""
 
 LEASE_S = 4
 """How long workers of a `SHORT_LEASE` master go on without a word of it; of any other it is 15 s."""
@@ -140,19 +144,21 @@ class LiveRun:
 
     def wait_for_jobs(self, jobs=4):
         """Wait until some jobs are done and others are running."""
-        wait_until(lambda: self.jobs_shown() >= jobs or self.program.process.poll() is not None, 30, "the first jobs")
+        wait_until(
+            lambda: self.jobs_shown() >= jobs or self.program.process.poll() is not None, START_S, "the first jobs"
+        )
         assert self.program.process.poll() is None, self.err
         self.refresh()
 
-    def end(self, seconds=END_S):
+    def end(self, *, seconds=END_S):
         """Wait for the master's end; return its exit code. A run that takes longer hangs, and fails the test."""
-        deadline = time.monotonic() + seconds
+        looked, deadline = 0.0, time.monotonic() + seconds
         while self.program.process.poll() is None:
-            asked = time.monotonic()
-            self.refresh()
-            answered = time.monotonic()
-            assert answered < deadline, f"the run hangs; stderr: {self.err[-2000:]}"
-            time.sleep(max(0.05, 3 * (answered - asked)))
+            if time.monotonic() - looked > LOOK_S:
+                self.refresh()
+                looked = time.monotonic()
+            assert time.monotonic() < deadline, f"the run hangs; stderr: {self.err[-2000:]}"
+            time.sleep(0.03)
         assert "Traceback" not in self.err
         return self.program.process.returncode
 
@@ -174,7 +180,7 @@ class LiveRun:
         assert ended.status == (3 if incomplete else 0), ended.err
         return ended.out
 
-    def assert_clean(self, seconds=30, *, cut_off=False):
+    def assert_clean(self, seconds=START_S, *, cut_off=False):
         """Assert that the run's history has no faults, and that no process, container or file of it is there."""
         wait_until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
         faults = self.faults(cut_off=cut_off)
@@ -194,7 +200,7 @@ class LiveRun:
         with contextlib.suppress(Exception):  # a run that was not begun has no id, and nothing to remove
             flags = ("--cleanup-containers", "--run", self.run.run_id)
             command = [*PROGRAMS["bench-worker"], *flags]
-            subprocess.run(command, env=self.workspace.environ, capture_output=True, timeout=60, check=False)
+            subprocess.run(command, env=self.workspace.environ, capture_output=True, timeout=END_S, check=False)
         for directory in self.directories:
             shutil.rmtree(directory, ignore_errors=True)
         if self.docker is not None:
@@ -216,11 +222,31 @@ class OverTcp(LiveRun):
 
 
 def children(root):
-    """Return all that a process has started, directly or not, and that is still there."""
-    try:
-        return root.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    """Return all that a process has started, directly or not, and that is still there.
+
+    The kernel names the children of each thread (proc(5)); psutil would read the state of every process of the
+    machine, of which there are hundreds beside other tests.
+    """
+    found, parents = [], [root.pid] if is_running(root) else []
+    while parents:
+        parent = parents.pop()
+        pids = child_pids(parent)
+        parents += pids
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
+    return found
+
+
+def child_pids(pid):
+    """Return the numbers of the processes that a process has started; none once it has ended."""
+    threads, pids = [], []
+    with contextlib.suppress(OSError):
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            pids += [int(word) for word in (thread / "children").read_text("ascii").split()]
+    return pids
 
 
 def cmdline(process):

@@ -14,6 +14,7 @@ import psutil
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "integration"), str(TESTS / "chaos")]
 
+from deadlines import LONG_TEST_S  # noqa: E402
 from live_run import OverTcp  # noqa: E402
 from test_floods import flooded, scenario  # noqa: E402
 from test_hostile_sockets import highest  # noqa: E402
@@ -43,7 +44,7 @@ def attack(minutes, floods):
                 )
         if live.program.process.poll() is None:
             say(f"peak {highest(live.master) >> 20} MiB")
-        status = live.end(600)
+        status = live.end(seconds=LONG_TEST_S)
         retried = sum(bool(job["attempt"]) for job in live.run.jobs)
         say(f"exit code {status}, jobs {live.run.outcomes()}, {retried} retried")
         say("\n".join(line for line in live.err.splitlines() if "cut off" in line)[-1500:])

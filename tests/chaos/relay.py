@@ -6,6 +6,8 @@ import socket
 import struct
 import threading
 
+from deadlines import ANSWER_S
+
 ADDRESS = "127.0.0.2"
 """Where the worker finds the relay; the ports are the master's own, as the welcome names them."""
 
@@ -55,7 +57,7 @@ class Relay:
 
     def __exit__(self, *exception):
         self._open = False
-        self._thread.join(5)
+        self._thread.join(ANSWER_S)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()
         for end in self._abandoned:
@@ -140,7 +142,7 @@ class Relay:
         if key.data is not None:
             near, _ = key.fileobj.accept()
             try:
-                far = socket.create_connection(("127.0.0.1", key.data), timeout=2)
+                far = socket.create_connection(("127.0.0.1", key.data), timeout=ANSWER_S)
             except OSError:
                 near.close()
                 return

@@ -3,9 +3,10 @@
 import signal
 
 import pytest
+from deadlines import ANSWER_S, START_S, wait_until
 from live_run import IMAGE, LiveRun
 from test_engine_oci import require
-from workspace import require_images, wait_until
+from workspace import require_images
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
@@ -56,10 +57,10 @@ def test_containers_of_two_treatments_in_turn_are_what_they_should_be(engine):
         for number in range(6):
             which = "ab"[number % 2]
             made = Container(f"wb-ahead-{engine.name}-{number}", number, treatments[which])
-            opened.run(made, timeout_s=60)
-            assert opened.wait(made, timeout_s=60).exit_code == 0
-            assert opened.logs(made, limit_bytes=99, timeout_s=5).stdout.decode() == f"{which}\n"
-            opened.remove(made, timeout_s=60)
+            opened.run(made, timeout_s=START_S)
+            assert opened.wait(made, timeout_s=START_S).exit_code == 0
+            assert opened.logs(made, limit_bytes=99, timeout_s=ANSWER_S).stdout.decode() == f"{which}\n"
+            opened.remove(made, timeout_s=START_S)
             ahead = max(ahead, sum(item.name.startswith(AHEAD) for item in opened.leftovers(opened.options.run_id)))
         assert ahead
         opened.release()
@@ -72,7 +73,9 @@ def test_nothing_is_left_after_success(tmp_path):
     """While it runs, there are bundles ahead."""
     with LiveRun(tmp_path / "run", SCENARIO) as live:
         live.wait_for_jobs()
-        wait_until(lambda: any(AHEAD in name for name in bundles_of("crun", live.run.run_id)), 60, "a bundle ahead")
+        wait_until(
+            lambda: any(AHEAD in name for name in bundles_of("crun", live.run.run_id)), START_S, "a bundle ahead"
+        )
         assert live.end() == 0
         live.assert_clean()
         assert bundles_of("crun", live.run.run_id) == []
@@ -94,9 +97,9 @@ def test_what_kill_9_leaves_is_found_and_removed(tmp_path):
     with LiveRun(tmp_path / "run", {**SCENARIO, "iterations": 400}) as live:
         live.wait_for_jobs()
         run_id = live.run.run_id
-        wait_until(lambda: any(AHEAD in name for name in bundles_of("crun", run_id)), 60, "a bundle ahead")
+        wait_until(lambda: any(AHEAD in name for name in bundles_of("crun", run_id)), START_S, "a bundle ahead")
         live.signal([live.master, *live.agents(), *live.load_processes()], signal.SIGKILL)
-        wait_until(lambda: not live.load_processes(), 30, "the end of the load process")
+        wait_until(lambda: not live.load_processes(), START_S, "the end of the load process")
         left = bundles_of("crun", run_id)
         assert any(AHEAD in name for name in left), left
         removed = live.workspace.start("bench-worker", "--cleanup-containers", "--run", run_id)

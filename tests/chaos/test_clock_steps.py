@@ -9,9 +9,10 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from deadlines import ANSWER_S, END_S, START_S, wait_until
 from live_run import NATIVE, LiveRun
 from stub_stores import start_stub
-from workspace import skip_or_fail, wait_until
+from workspace import skip_or_fail
 
 SHIM = r"""
 #define _GNU_SOURCE
@@ -71,7 +72,7 @@ class Calendar:
         compiler = shutil.which("cc") or skip_or_fail("the test compiles a library: apt-get install gcc libc6-dev")
         (folder / "shim.c").write_text(SHIM)
         command = [compiler, "-shared", "-fPIC", "-O1", "-o", folder / "shim.so", folder / "shim.c", "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
         if done.returncode:
             skip_or_fail(f"the C compiler failed: {done.stderr[:300]}")
         (folder / "offset").write_bytes(bytes(mmap.PAGESIZE))
@@ -103,7 +104,7 @@ def test_a_clock_that_is_set_ends_and_falsifies_no_run(tmp_path, calendar):
         calendar.step(3 * DAY_S)
         live.wait_for_jobs(30)
         calendar.step(-7 * DAY_S)
-        assert live.end(60) == 0, live.err
+        assert live.end() == 0, live.err
         lasted_s = time.monotonic() - began
         run = live.run
         document = run.document
@@ -130,12 +131,12 @@ def test_a_resumed_run_waits_for_the_workers_of_a_killed_master_whatever_the_cal
     with LiveRun(tmp_path / "live", NATIVE, **calendar.environ) as live:
         live.wait_for_jobs(4)
         live.master.kill()
-        live.master.wait(10)
+        live.master.wait(ANSWER_S)
         calendar.step(DAY_S)
         resumed = live.workspace.start("bench-master", "run-scenario", "--resume", live.stats, "--workers", 1)
         try:
             told = wait_until(
-                lambda: "until then workers" in resumed.err or resumed.process.poll() is not None, 30, "the wait"
+                lambda: "until then workers" in resumed.err or resumed.process.poll() is not None, START_S, "the wait"
             )
             assert told
             assert "until then workers of the earlier run may still be active" in resumed.err, resumed.err
@@ -152,9 +153,9 @@ def test_a_clock_that_is_set_changes_no_time_of_an_operation_on_an_object(tmp_pa
         login = {"ST_AUTH": stub.auth_url, "ST_USER": "user", "ST_KEY": "key"}
         with LiveRun(tmp_path / "live", reads, **login, **calendar.environ) as live:
             for count, days in ((200, 3), (1000, -7)):
-                wait_until(lambda: stub.counts()["GET"] >= count, 60, "reads")  # noqa: B023
+                wait_until(lambda: stub.counts()["GET"] >= count, START_S, "reads")  # noqa: B023
                 calendar.step(days * DAY_S)
-            assert live.end(60) == 0, live.err
+            assert live.end() == 0, live.err
             lasted_s = time.monotonic() - began
             run = live.run
             live.assert_clean()

@@ -3,9 +3,9 @@
 import contextlib
 
 import zmq
+from deadlines import ANSWER_S, START_S, wait_until
 from live_run import LIFE, NATIVE
 from test_disconnected_workers import Remote, assert_ended_cleanly
-from workspace import wait_until
 
 SCENARIO = {**NATIVE, "concurrency": 4, "iterations": 14}
 """112 jobs, 28 in turn of 0.3 s: about nine seconds."""
@@ -39,9 +39,11 @@ def test_every_connection_is_reset_and_nothing_is_lost(tmp_path):
         live.wait_for_jobs()
         for socket in (LANE, CONTROL, RESULTS, CONTROL, LANE, RESULTS, LANE):
             shown = live.jobs_shown()
-            wait_until(lambda socket=socket: live.network.reset(live.ports[socket]), 10, "a connection to reset")
+            wait_until(
+                lambda socket=socket: live.network.reset(live.ports[socket]), ANSWER_S, "a connection to reset"
+            )
             # Jobs go on: what was lost with the connection is sent again.
-            wait_until(lambda shown=shown: live.jobs_shown() >= shown + 5, 20, "jobs after a reset")
+            wait_until(lambda shown=shown: live.jobs_shown() >= shown + 5, ANSWER_S, "jobs after a reset")
         assert_nothing_lost(live, 112)
         assert_ended_cleanly(live)
 
@@ -52,10 +54,10 @@ def test_orders_that_are_lost_with_a_lane_are_sent_again_at_once(tmp_path):
         lane = live.ports[LANE]
         live.network.lose_messages(lane)
         live.join("-c", 2, "far")
-        wait_until(lambda: live.network.connections_reset(lane) >= 3, 30, "orders lost again and again")
+        wait_until(lambda: live.network.connections_reset(lane) >= 3, START_S, "orders lost again and again")
         assert not live.job_processes()
         live.network.pass_messages(lane)
-        wait_until(live.job_processes, 15, "jobs whose orders were sent again")
+        wait_until(live.job_processes, ANSWER_S, "jobs whose orders were sent again")
         assert_nothing_lost(live, 4)
         assert_ended_cleanly(live)
 
@@ -63,7 +65,7 @@ def test_orders_that_are_lost_with_a_lane_are_sent_again_at_once(tmp_path):
 def test_a_lane_without_keys_serves_its_worker_only(tmp_path):
     """A stranger, with a wrong token or with none, is handed nothing and costs nothing."""
     context = zmq.Context()
-    with Remote(tmp_path / "live", SCENARIO) as live, contextlib.ExitStack() as stack:
+    with Remote(tmp_path / "live", SCENARIO | {"iterations": 4}) as live, contextlib.ExitStack() as stack:
         live.join("-c", 4, "far")
         live.wait_for_jobs()
         thieves = []
@@ -74,7 +76,7 @@ def test_a_lane_without_keys_serves_its_worker_only(tmp_path):
                 thief.plain_username, thief.plain_password = credentials
             thief.connect(f"tcp://127.0.0.1:{live.ports[LANE]}")
             thieves.append(thief)
-        assert_nothing_lost(live, 112)
+        assert_nothing_lost(live, 32)
         assert not any(thief.poll(1) for thief in thieves)
         assert_ended_cleanly(live)
     context.term()

@@ -11,8 +11,9 @@ from pathlib import Path
 import docker
 import pytest
 from busybox_image import DockerBench, import_image, remove_image, require_docker
+from deadlines import ANSWER_S, BUILD_S, END_S, LONG_END_S, LONG_TEST_S, START_S, wait_until
 from private_engine import PrivateEngine, private_engine
-from workspace import Workspace, containers_of, skip_or_fail, wait_until
+from workspace import Workspace, containers_of, skip_or_fail
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions
@@ -57,7 +58,7 @@ def await_jobs(program, count):
         lines = re.findall(r"^  ([.oO*XLA-]+)$", program.err, re.MULTILINE)
         return sum(len(line.replace("-", "")) for line in lines) >= count or program.process.poll() is not None
 
-    wait_until(shown, 60, f"{count} jobs")
+    wait_until(shown, START_S, f"{count} jobs")
     assert program.process.poll() is None, program.err
 
 
@@ -73,9 +74,9 @@ def test_a_daemon_that_is_killed_pauses_the_run_which_can_be_ended(workspace, mo
         program, stats = start(workspace, lives(image, engine))
         await_jobs(program, 4)
         daemon.kill()
-        wait_until(lambda: "does not answer; its jobs wait until it does" in program.err, 60, "the notice")
+        wait_until(lambda: "does not answer; its jobs wait until it does" in program.err, START_S, "the notice")
         program.process.terminate()
-        ended = program.wait_for_exit(90)
+        ended = program.wait_for_exit(END_S)
         assert ended.status == 130
         assert "Traceback" not in ended.err
         run = workspace.finish(program, stats, ended.status)
@@ -84,7 +85,7 @@ def test_a_daemon_that_is_killed_pauses_the_run_which_can_be_ended(workspace, mo
         assert outcomes.get("failed", 0) <= 2, kinds(run)
         assert kinds(run).keys() <= {"unreachable"}, kinds(run)
         daemon.start()
-        client = docker.APIClient(base_url=daemon.address, timeout=30)
+        client = docker.APIClient(base_url=daemon.address, timeout=ANSWER_S)
         try:
             swept = workspace.master("cleanup-containers", "--run", run.run_id)
             assert swept.status == 0, swept.err
@@ -100,7 +101,7 @@ def test_a_daemon_that_never_comes_back_fails_what_is_left_and_ends_the_run(work
         program, stats = start(workspace, lives(image, "docker") | {"timeout": "2s"})
         await_jobs(program, 4)
         daemon.kill()
-        run = workspace.finish(program, stats, 3, 150)
+        run = workspace.finish(program, stats, 3, LONG_END_S)
         assert run.outcomes()["done"] + run.outcomes()["failed"] == 16
         assert kinds(run).keys() == {"unreachable"}, kinds(run)
         assert "longer than a job may take; jobs go on and fail" in run.err
@@ -115,7 +116,7 @@ def test_a_daemon_that_is_restarted_costs_the_jobs_under_way_and_no_others(works
         daemon.stop()
         time.sleep(2)  # many jobs would fail in that time
         daemon.start()
-        run = workspace.finish(program, stats, 0, 90)
+        run = workspace.finish(program, stats)
         outcomes = run.outcomes()
         assert outcomes["done"] + outcomes.get("failed", 0) == 20
         assert outcomes.get("failed", 0) <= 2, kinds(run)
@@ -123,10 +124,10 @@ def test_a_daemon_that_is_restarted_costs_the_jobs_under_way_and_no_others(works
         assert "answers again after" in run.err
         (entry,) = run.document["treatments"]
         assert "engine-unreachable" in {one["kind"] for one in entry["disturbances"]}
-        client = docker.APIClient(base_url=daemon.address, timeout=30)
+        client = docker.APIClient(base_url=daemon.address, timeout=ANSWER_S)
         try:
             # A removal that the engine has begun it ends by itself, soon after.
-            wait_until(lambda: containers_of(client, run.run_id) == [], 60, "the removal of every container")
+            wait_until(lambda: containers_of(client, run.run_id) == [], START_S, "the removal of every container")
         finally:
             client.close()
 
@@ -152,17 +153,17 @@ class PrivateContainerd:
         command = ["containerd", "--config", f"{self.folder}/config.toml"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(lambda: Path(self.address).exists(), 30, "containerd's socket")
+        wait_until(lambda: Path(self.address).exists(), START_S, "containerd's socket")
 
     def stop(self):
         """End it as systemd would."""
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(ANSWER_S)
 
     def close(self):
         """End it with all that it has started, and unmount what it has mounted."""
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(ANSWER_S)
         PrivateEngine.close(self)
 
     def _script(self, *_words):
@@ -187,7 +188,7 @@ def test_a_containerd_that_is_restarted_costs_the_jobs_under_way_and_no_others(w
             daemon.stop()
             time.sleep(2)
             daemon.start()
-            run = workspace.finish(program, stats, 0, 90)
+            run = workspace.finish(program, stats)
             outcomes = run.outcomes()
             assert outcomes["done"] + outcomes.get("failed", 0) == 20
             assert outcomes.get("failed", 0) <= 2, kinds(run)
@@ -203,10 +204,10 @@ def small_disk():
     """A folder with a short path on a file system of 64 MiB."""
     with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
             skip_or_fail("a tmpfs can be mounted by root only")
         yield Path(folder)
-        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=10, check=True)
+        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=END_S, check=True)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -229,7 +230,7 @@ def test_a_full_disk_is_reported_as_such(workspace, monkeypatch, small_disk, eng
         assert run.outcomes() == {"failed": 4}
         assert kinds(run).keys() == {"disk-full"}, kinds(run)
         ballast.unlink()
-        client = docker.APIClient(base_url=daemon.address, timeout=30)
+        client = docker.APIClient(base_url=daemon.address, timeout=ANSWER_S)
         try:
             assert containers_of(client, run.run_id) == []
         finally:
@@ -254,7 +255,7 @@ def test_a_registered_runtime_is_used_and_another_is_missing(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(LONG_TEST_S)
 def test_a_hundred_containers_at_once(workspace):
     """All hundred are made, end and are removed; a stranger's container on the same daemon is never touched."""
     require_docker()
@@ -269,7 +270,7 @@ def test_a_hundred_containers_at_once(workspace):
         client.start(stranger)
         scenario = lives(image, "docker", iterations=1, concurrency=100, seconds="5") | {"timeout": "300s"}
         program, stats = start(workspace, scenario)
-        run = workspace.finish(program, stats, 0, 350)
+        run = workspace.finish(program, stats, 0, BUILD_S)
         assert run.outcomes() == {"done": 100}
         assert containers_of(client, run.run_id) == []
         assert client.inspect_container(stranger)["State"]["Running"]

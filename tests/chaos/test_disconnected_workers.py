@@ -5,10 +5,10 @@ import signal
 from itertools import count
 
 import pytest
+from deadlines import ANSWER_S, START_S, wait_until
 from live_run import JOBS, LIFE, NATIVE, OverTcp, processes_of
 from relay import ADDRESS, Relay
 from test_shared_host import _fill, tiny_disk  # noqa: F401  a fixture
-from workspace import wait_until
 
 LEASE_S = 15
 SHORT = {**NATIVE, "concurrency": 4, "iterations": 12}
@@ -35,7 +35,7 @@ class Remote(OverTcp):
 
 def assert_ended_cleanly(live):
     """Assert that no job of the run is left, and that its workers are there and end on request."""
-    wait_until(lambda: processes_of(live.run.run_id) == [], 30, "the end of the jobs")
+    wait_until(lambda: processes_of(live.run.run_id) == [], START_S, "the end of the jobs")
     live.signal(live._roots[1:], signal.SIGTERM)
     live.assert_clean()
 
@@ -47,7 +47,7 @@ def test_a_worker_that_is_cut_off_for_a_moment_loses_nothing(tmp_path):
         live.join("-c", 4, "far")
         live.wait_for_jobs()
         live.network.cut()
-        wait_until(lambda: len(live.job_processes()) == 0, 15, "the end of what the worker held")
+        wait_until(lambda: len(live.job_processes()) == 0, ANSWER_S, "the end of what the worker held")
         live.network.heal()
         assert live.end() == 0
         assert live.run.outcomes() == {"done": 96}
@@ -62,9 +62,9 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
         live.join("-c", 4, "far")
         live.wait_for_jobs()
         live.network.cut()
-        wait_until(lambda: "silent for" in live.err, 30, "the loss")
+        wait_until(lambda: "silent for" in live.err, START_S, "the loss")
         live.network.heal()
-        wait_until(lambda: "is back" in live.err, 30, "the worker's return")
+        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
         assert live.end() == 0
         assert live.run.outcomes() == {"done": 96}
         retried = [job for job in live.run.jobs if job["attempt"]]
@@ -78,13 +78,13 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
 
 @pytest.mark.slow
 def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
-    """The run ends within twenty seconds with the counts; the worker's host is clean after its lease."""
+    """The run ends with the counts; the worker's host is clean after its lease."""
     with Remote(tmp_path / "live", NATIVE) as live:
         worker = live.join("-c", 4, "far")
         live.wait_for_jobs()
         live.network.sever()
-        wait_until(lambda: "did not come back" in live.err, 20, "giving it up")
-        assert live.end(10) == 3
+        wait_until(lambda: "did not come back" in live.err, ANSWER_S, "giving it up")
+        assert live.end() == 3
         document = live.run.document
         lost = live.run.outcomes()["lost"]
         missing = JOBS - live.run.outcomes()["done"]
@@ -92,21 +92,21 @@ def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
         report = " ".join(live.out.split())
         assert f"INCOMPLETE: {missing} of {JOBS} planned jobs are missing" in report
         assert "4 of the jobs lost" in report
-        wait_until(lambda: processes_of(live.run.run_id) == [], LEASE_S + 10, "the clean-up of the worker")
+        wait_until(lambda: processes_of(live.run.run_id) == [], LEASE_S + START_S, "the clean-up of the worker")
         assert worker.process.poll() is None, "it waits for the next run"
 
 
 @pytest.mark.slow
 def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
     """Everything of it is gone at once, without a word; started again under its name it takes its jobs up again."""
-    with OverTcp(tmp_path / "live", NATIVE, "--reconnect-timeout", "60s") as live:
+    with OverTcp(tmp_path / "live", NATIVE, "--reconnect-timeout", f"{START_S:g}s") as live:
         live.join("-c", 4, "solo")
         live.wait_for_jobs()
         running = live.refresh()
         live.signal(running, signal.SIGKILL)
         live.signal(live._roots[1:], signal.SIGKILL)
         live.join("-c", 4, "solo")
-        wait_until(lambda: "is back" in live.err, 50, "the worker's return")
+        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
         assert live.end() == 0
         assert live.run.outcomes() == {"done": JOBS}
         assert {job["attempt"] for job in live.run.jobs} == {0, 1}
@@ -121,9 +121,9 @@ def test_a_worker_that_is_suspended_as_a_whole_is_awaited(tmp_path):
         live.wait_for_jobs()
         frozen = [*live.load_processes(), live._roots[1]]
         live.signal(frozen, signal.SIGSTOP)
-        wait_until(lambda: "silent for" in live.err, 30, "the loss")
+        wait_until(lambda: "silent for" in live.err, START_S, "the loss")
         live.signal(frozen, signal.SIGCONT)
-        wait_until(lambda: "is back" in live.err, 30, "the worker's return")
+        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
         assert live.end() == 0
         assert live.run.outcomes() == {"done": 96}
         assert worker.process.poll() is None
@@ -141,7 +141,9 @@ def test_a_worker_whose_disk_is_full_fails_its_jobs(tmp_path, tiny_disk):  # noq
         live.wait_for_jobs()
         names = (tiny_disk / f"ballast-{number}" for number in count())
         # What a job that ends leaves free is taken too, until one has failed.
-        wait_until(lambda: _fill(next(names)) or re.search(r"^  [.]*X", live.err, re.MULTILINE), 20, "a failed job")
+        wait_until(
+            lambda: _fill(next(names)) or re.search(r"^  [.]*X", live.err, re.MULTILINE), ANSWER_S, "a failed job"
+        )
         assert live.end() == 0
         outcomes = live.run.outcomes()
         assert set(outcomes) == {"done", "failed"}

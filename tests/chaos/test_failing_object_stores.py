@@ -3,9 +3,10 @@
 from collections import Counter
 
 import pytest
+from deadlines import START_S, wait_until
 from relay import ADDRESS, Relay
 from stub_stores import start_stub
-from workspace import Workspace, wait_until
+from workspace import Workspace
 
 MIX = {"create": 2, "read": 5, "update": 2, "delete": 1}
 
@@ -31,7 +32,9 @@ def start(workspace, stub, **keys):
     """Start a run, and wait until its jobs are running."""
     given = {"engines": ["swift"], "concurrency": 8, "timeout": "2s", "allow_failures": True, "job": job(), **keys}
     program, stats = workspace.start_run(workspace.scenario(**given))
-    wait_until(lambda: stub.counts().get("GET", 0) > 100 or program.process.poll() is not None, 30, "the first jobs")
+    wait_until(
+        lambda: stub.counts().get("GET", 0) > 100 or program.process.poll() is not None, START_S, "the first jobs"
+    )
     return program, stats
 
 
@@ -54,15 +57,13 @@ def test_each_fault_fails_one_job_of_its_kind(workspace, stub):
     stub.expire()
     # A fault in the refusal of an old token fails no job: first everybody has a new one.
     renewed = stub.counts()["GET"] + 200
-    wait_until(lambda: stub.counts()["GET"] > renewed, 30, "jobs with a new token")
+    wait_until(lambda: stub.counts()["GET"] > renewed, START_S, "jobs with a new token")
     for kind in ("503", "reset", "close", "reset-body", "half", "stall", "stall-body", "wrong"):
         stub.fault(kind, count=4, method="GET", match="/weighbridge-")
     run = workspace.finish(program, stats)
     errors = errors_of(run)
-    # On a busy machine a connection that is closed within an answer was seen reset, about once in a hundred runs.
-    broken = errors.pop("reset"), errors.pop("truncated")
-    assert broken in ((8, 4), (9, 3)), run.document["errors"]
-    assert errors == {"http-503": 4, "closed": 4, "timeout": 8, "wrong-content": 4}, run.document["errors"]
+    expected = {"http-503": 4, "reset": 8, "truncated": 4, "closed": 4, "timeout": 8, "wrong-content": 4}
+    assert errors == expected, run.document["errors"]
     (treatment,) = run.document["treatments"]
     assert treatment["jobs"]["failed"] == 32
     assert treatment["jobs"]["done"] > 300
@@ -87,13 +88,15 @@ def test_writes_whose_end_is_unknown_are_deleted_in_the_end(workspace, stub):
 
 def test_a_store_that_answers_503_to_every_read_gets_as_many_as_were_asked(workspace, stub):
     """No job is lost or repeated, and no other operation suffers."""
-    program, stats = start(workspace, stub, operation_count=6000)
+    program, stats = start(workspace, stub, operation_count=2500)
     stub.fault("503", method="GET", match="/weighbridge-")
-    wait_until(lambda: stub.counts().get("503", 0) > 50 or program.process.poll() is not None, 30, "the failures")
+    wait_until(
+        lambda: stub.counts().get("503", 0) > 50 or program.process.poll() is not None, START_S, "the failures"
+    )
     stub.heal()
     run = workspace.finish(program, stats)
     outcomes = run.outcomes()
-    assert sum(outcomes.values()) == 6000
+    assert sum(outcomes.values()) == 2500
     assert errors_of(run) == {"http-503": outcomes["failed"]}
     assert left_in(stub) == []
 
@@ -103,7 +106,7 @@ def test_an_endpoint_of_three_that_dies_fails_its_jobs_alone(workspace, stub):
     with Relay([stub.port]) as relay:
         hosts = (ADDRESS, "127.0.0.1", "localhost")
         endpoints = [stub.storage_url.replace("127.0.0.1", host) for host in hosts]
-        program, stats = start(workspace, stub, run_seconds="5s", job=job(store={"endpoints": endpoints}))
+        program, stats = start(workspace, stub, run_seconds="3s", job=job(store={"endpoints": endpoints}))
         relay.__exit__()
     run = workspace.finish(program, stats)
     outcomes = run.outcomes()
@@ -119,7 +122,7 @@ def test_an_endpoint_of_three_that_dies_fails_its_jobs_alone(workspace, stub):
 
 def test_a_login_that_is_refused_for_ever_ends_the_run_and_what_is_left_is_told(workspace, stub):
     """Each job fails with the reason; the clean-up gives up, says so, and is made up for by the command."""
-    program, stats = start(workspace, stub, run_seconds="5s")
+    program, stats = start(workspace, stub, run_seconds="3s")
     stub.fault("401", match="/v1/")
     run = workspace.finish(program, stats)
     errors = errors_of(run)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
+from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
 from history import faults_of
 from live_run import LIFE, processes_of
-from remote_run import INSTALL_S, Blades, RemoteRun
+from remote_run import Blades, RemoteRun
 from test_resumed_runs import ended_trials
 from test_shared_host import _fill
-from workspace import Workspace, free_ports, wait_until
+from workspace import Workspace, free_ports
 
 from bench_common.stats.reader import StatsFile
 
@@ -25,12 +26,20 @@ FAR = {
     "job": {"operations": LIFE, "container": {"command": ["sleep", "0.3"]}},
 }
 """Four trials of ten jobs, two on each blade; a second and a half each."""
+HOLD = "held"
+"""A file of this name in the home of a blade keeps its jobs from ending."""
+HELD = {
+    **FAR,
+    "job": {
+        "operations": LIFE,
+        "container": {"command": ["sh", "-c", f"while [ -e /root/{HOLD} ]; do sleep 0.1; done; exec sleep 0.3"]},
+    },
+}
+"""The same, and jobs wait for what is done to their blade: a few seconds may pass unseen on a busy machine."""
 JOBS = 40
-LONG_AWAITED = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "60s", "--lease", "60s")
+LONG_AWAITED = ("--heartbeat-timeout", "3s", "--reconnect-timeout", f"{START_S:g}s", "--lease", f"{START_S:g}s")
 """For what takes its time to come back."""
 SHORT = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "6s", "--lease", "9s")
-END_S = 90
-"""How long a run may take on a machine that does other things, too; what hangs takes longer."""
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +60,12 @@ def blades(bed):
 
 def missed(run):
     """Wait until the master misses the worker."""
-    wait_until(lambda: "silent for" in run.err, 30, "the loss")
+    wait_until(lambda: "silent for" in run.err, START_S, "the loss")
 
 
 def back(run):
     """Wait until it is there again."""
-    wait_until(lambda: "is back" in run.err, 30, "its return")
+    wait_until(lambda: "is back" in run.err, START_S, "its return")
 
 
 def cable_out_for_a_moment(run):
@@ -160,12 +169,15 @@ TROUBLES = [
 @pytest.mark.parametrize("trouble", [pytest.param(one, id=one.deed.__name__, marks=one.marks) for one in TROUBLES])
 def test_a_run_survives(tmp_path, blades, trouble):
     """Each job has one end; the other host's are done, whatever happens to this one; the host is clean in the end."""
-    with RemoteRun(tmp_path / "live", FAR, *trouble.flags, blades=blades) as run:
+    hold = blades.home(2) / HOLD
+    hold.touch()
+    with RemoteRun(tmp_path / "live", HELD, *trouble.flags, blades=blades) as run:
         run.start_worker(1)
         run.start_worker(2)
-        wait_until(lambda: run.jobs_on(2), 60, f"jobs on the second blade; {run.err}")
+        wait_until(lambda: run.jobs_on(2), START_S, f"jobs on the second blade; {run.err}")
         trouble.deed(run)
-        assert run.end(END_S) == trouble.status, run.err
+        hold.unlink(missing_ok=True)
+        assert run.end() == trouble.status, run.err
         assert not run.faults(), run.faults()
         rows = run.run.jobs
         assert {row["outcome"] for row in rows if row["worker"] == "blade-1"} == {"done"}
@@ -182,7 +194,7 @@ def test_a_run_survives(tmp_path, blades, trouble):
             assert not any(row["attempt"] for row in rows)
         blades.repair()
         run.resume_worker(2)
-        wait_until(lambda: not processes_of(run.run.run_id), 40, "the clean-up of the blades")
+        wait_until(lambda: not processes_of(run.run.run_id), START_S, "the clean-up of the blades")
         run.dismiss_workers()
         run.assert_clean()
 
@@ -193,12 +205,23 @@ def test_a_run_goes_on_when_its_master_was_killed(tmp_path, blades):
     with RemoteRun(tmp_path / "live", {**FAR, "repeats": 3}, *SHORT, blades=blades) as run:
         run.start_worker(1)
         run.start_worker(2)
-        wait_until(lambda: len(ended_trials(run.stats)) >= 2, 60, "two whole trials")
+        wait_until(lambda: len(ended_trials(run.stats)) >= 2, START_S, "two whole trials")
         run.signal([run.master], signal.SIGKILL)
-        run.program.process.wait(10)
+        run.program.process.wait(ANSWER_S)
         assert not run.faults(), run.faults()
-        wait_until(lambda: not processes_of(run.run.run_id), 40, "the clean-up of the workers, after their lease")
-        words = ("run-scenario", "--resume", run.stats, "--expect", 2, "--worker-timeout", "60s", *run.reach)
+        wait_until(
+            lambda: not processes_of(run.run.run_id), START_S, "the clean-up of the workers, after their lease"
+        )
+        words = (
+            "run-scenario",
+            "--resume",
+            run.stats,
+            "--expect",
+            2,
+            "--worker-timeout",
+            f"{START_S:g}s",
+            *run.reach,
+        )
         ended = run.started("bench-master", *words).wait_for_exit(END_S)
         assert ended.status == 0, ended.err
         assert not faults_of(run.stats)
@@ -219,10 +242,12 @@ def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades):
         run.start_worker(1)
         run.start_worker(2, TMPDIR=there)
         names = (seen / f"ballast-{number}" for number in count())
-        wait_until(lambda: run.jobs_shown() >= 4, 60, "the first jobs")
+        wait_until(lambda: run.jobs_shown() >= 4, START_S, "the first jobs")
         # What a job that ends leaves free is taken too, until one has failed.
-        wait_until(lambda: _fill(next(names)) or re.search(r"^  [.]*X", run.err, re.MULTILINE), 60, "a failed job")
-        assert run.end(END_S) == 0, run.err
+        wait_until(
+            lambda: _fill(next(names)) or re.search(r"^  [.]*X", run.err, re.MULTILINE), START_S, "a failed job"
+        )
+        assert run.end() == 0, run.err
         assert not run.faults(), run.faults()
         rows = run.run.jobs
         assert {row["worker"] for row in rows if row["outcome"] == "failed"} == {"blade-2"}
@@ -243,8 +268,8 @@ def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
         reach = ("-i", blades.inventory(tmp_path / "hosts.yaml"), "--known-hosts", blades.known_hosts)
         flags = (*reach, *ports, *SHORT, "--progress", "chars")
         program, stats = master.start_run(master.scenario(**FAR), *flags, workers=0)
-        program.wait_for_output("worker blade-2", INSTALL_S)
-        wait_until(lambda: ended_trials(stats), 60, "a whole trial")
+        program.wait_for_output("worker blade-2", LONG_END_S)
+        wait_until(lambda: ended_trials(stats), START_S, "a whole trial")
         blades.set_link("down")
         run = master.over(program, stats, status=3, seconds=END_S)
         assert not faults_of(stats)
@@ -252,11 +277,11 @@ def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
         (result,) = (line for line in run.errors if "may still run" in line)
         assert result.startswith("worker blade-2 may still run: ")
         assert f"kill-workers -i {tmp_path}/hosts.yaml --only blade-2" in result
-        cut_off = master.master("kill-workers", *reach, seconds=INSTALL_S)
+        cut_off = master.master("kill-workers", *reach, seconds=LONG_END_S)
         assert cut_off.status == 3
         assert "blade-1\tblade-1\twas not running" in cut_off.out
         blades.repair()
-        ended = master.master("kill-workers", *reach, seconds=INSTALL_S)
+        ended = master.master("kill-workers", *reach, seconds=LONG_END_S)
         assert ended.status == 0, ended.out
-        wait_until(lambda: blades.processes() == [], 40, "the end of the workers")
+        wait_until(lambda: blades.processes() == [], START_S, "the end of the workers")
         assert not processes_of(run.run_id)

@@ -4,8 +4,9 @@ import signal
 import time
 
 import pytest
+from deadlines import START_S, wait_until
 from live_run import DOCKER, LEASE_S, NATIVE, SHORT_LEASE, LiveRun, processes_of
-from workspace import PROGRAMS, containers_of, wait_until
+from workspace import PROGRAMS, containers_of
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
         run_id = live.run.run_id
         assert containers_of(live.docker, run_id), "there is something to clean up"
         live.signal([live.master], signal.SIGKILL)
-        wait_until(lambda: not live.alive(), LEASE_S + 60, "the end of the workers")
+        wait_until(lambda: not live.alive(), LEASE_S + START_S, "the end of the workers")
         assert containers_of(live.docker, run_id) == []
         assert processes_of(run_id) == []
         report = live.report()
@@ -31,19 +32,19 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
         left = live.directories
         assert left
     with LiveRun(tmp_path / "next", NATIVE) as following:
-        wait_until(following.agents, 30, "the next run's worker")
+        wait_until(following.agents, START_S, "the next run's worker")
         assert not any(directory.exists() for directory in left), "the next master removes the sockets' directory"
 
 
 @pytest.mark.slow
 def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path):
     """Workers give a silent master up; when it goes on, it starts them again and the run is complete."""
-    with LiveRun(tmp_path / "live", {**NATIVE, "iterations": 30}, "--reconnect-timeout", "60s") as live:
+    with LiveRun(tmp_path / "live", {**NATIVE, "iterations": 30}, "--reconnect-timeout", f"{START_S:g}s") as live:
         live.wait_for_jobs()
         live.signal([live.master], signal.SIGSTOP)
-        wait_until(lambda: not live.alive(), LEASE_S + 60, "the end of the workers")
+        wait_until(lambda: not live.alive(), LEASE_S + START_S, "the end of the workers")
         live.signal([live.master], signal.SIGCONT)
-        assert live.end(60) == 0
+        assert live.end() == 0
         assert live.run.outcomes() == {"done": 240}
         assert "was lost" in " ".join(live.out.split()), "the report warns of it"
         live.assert_clean()

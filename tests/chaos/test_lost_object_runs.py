@@ -3,15 +3,16 @@
 import signal
 
 import pytest
+from deadlines import START_S, wait_until
 from live_run import LEASE_S, SHORT_LEASE, LiveRun
 from real_store import RealStore
-from workspace import PROGRAMS, wait_until
+from workspace import PROGRAMS
 
 SCENARIO = {
     "engines": ["swift"],
     "repeats": 2,
     "concurrency": 4,
-    "operation_count": 250,
+    "operation_count": 150,
     "job": {
         "objects": {
             "sizes": {"min": 10, "max": 9000},
@@ -22,7 +23,7 @@ SCENARIO = {
         }
     },
 }
-JOBS = 500
+JOBS = 300
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,8 @@ def test_a_worker_that_is_killed_leaves_nothing_in_the_store(live, store, victim
     """It makes its part of the population anew, and what its predecessor created is found by listing."""
     parts = {"agent": live.agents(), "load": live.load_processes()}
     live.signal([process for part in victims for process in parts[part]], signal.SIGKILL)
-    wait_until(lambda: "is back" in live.err, 30, "the worker's return")
-    assert live.end(90) == 0
+    wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
+    assert live.end() == 0
     assert live.run.outcomes() == {"done": JOBS}
     assert left_in(store) == {}
     filled = [row for row in live.run.document["treatments"][0]["population"] if row["phase"] == "populate"]
@@ -71,26 +72,26 @@ def test_a_worker_that_is_killed_leaves_nothing_in_the_store(live, store, victim
 def test_a_worker_that_is_stopped_leaves_the_objects_of_the_others(tmp_path, store, monkeypatch):
     """The run goes on with them, and none of their operations misses an object."""
     monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
-    scenario = {**SCENARIO, "operation_count": 500}
+    scenario = {**SCENARIO, "operation_count": 250}
     with LiveRun(tmp_path / "two", scenario, workers=2, **store.swift_variables) as live:
         live.wait_for_jobs(3)
         live.signal(live.agents()[:1], signal.SIGTERM)
-        assert live.end(90) in (0, 3), live.err
-        assert live.run.outcomes() == {"done": 2 * JOBS}, live.run.document
+        assert live.end() in (0, 3), live.err
+        assert live.run.outcomes() == {"done": 500}, live.run.document
     assert left_in(store) == {}
 
 
 def test_workers_clear_the_store_after_a_master_that_was_killed(live, store):
     """They give it up after its lease, delete what they made, and end."""
     live.signal([live.master], signal.SIGKILL)
-    wait_until(lambda: not live.alive(), LEASE_S + 60, "the end of the workers")
+    wait_until(lambda: not live.alive(), LEASE_S + START_S, "the end of the workers")
     assert left_in(store) == {}
 
 
 def test_what_is_left_when_everything_is_killed_is_listed_and_then_deleted(live, store):
     """Nobody is left to clear the store; the command does it later, from anywhere."""
     live.signal([live.master, *live.agents(), *live.load_processes()], signal.SIGKILL)
-    wait_until(lambda: not live.alive(), 30, "the end of all processes")
+    wait_until(lambda: not live.alive(), START_S, "the end of all processes")
     left = left_in(store)
     assert sum(left.values()) > 50
     words = ("cleanup-containers", "--store", "swift", "--run", live.run.run_id)

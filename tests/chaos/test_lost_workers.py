@@ -6,8 +6,8 @@ import threading
 import time
 
 import pytest
+from deadlines import ANSWER_S, START_S, wait_until
 from live_run import JOBS, LIFE, NATIVE, LiveRun, OverTcp
-from workspace import wait_until
 
 LONG = {
     **NATIVE,
@@ -32,8 +32,8 @@ def test_a_killed_worker_costs_attempts_and_no_job(live, victims):
     """Whichever part of a worker is killed, its jobs are retried within seconds, and the run completes."""
     parts = {"agent": live.agents(), "load": live.load_processes()}
     live.signal([process for part in victims for process in parts[part]], signal.SIGKILL)
-    wait_until(lambda: "was lost" in live.err, 30, "the loss")
-    wait_until(lambda: "is back" in live.err, 30, "the worker's return")
+    wait_until(lambda: "was lost" in live.err, START_S, "the loss")
+    wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
     assert live.end() == 0
     assert live.run.outcomes() == {"done": JOBS}
     retried = [job for job in live.run.jobs if job["attempt"]]
@@ -59,10 +59,10 @@ def test_a_worker_that_is_killed_for_ever_ends_the_run(tmp_path, part):
         hunter = threading.Thread(target=hunt, daemon=True)
         hunter.start()
         try:
-            code = live.end(90)
+            code = live.end()
         finally:
             over.set()
-            hunter.join(10)
+            hunter.join(ANSWER_S)
         assert code == 3
         outcomes = live.run.outcomes()
         assert set(outcomes) == {"done", "lost"}
@@ -82,8 +82,8 @@ def test_a_worker_that_is_not_restarted_counts_as_lost(tmp_path):
         live.signal([live.load_processes()[0]], signal.SIGKILL)
         worker.process.kill()
         began = time.monotonic()
-        wait_until(lambda: "did not come back" in live.err, 20, "giving it up")
-        assert live.end(10) == 3
+        wait_until(lambda: "did not come back" in live.err, ANSWER_S, "giving it up")
+        assert live.end() == 3
         assert time.monotonic() - began < 25
         outcomes = live.run.outcomes()
         assert set(outcomes) == {"done", "lost"}
@@ -112,7 +112,7 @@ def test_a_load_process_that_is_held_up_for_a_moment_loses_nothing(live):
 def test_a_load_process_that_is_stopped_for_good_is_replaced(live):
     """A load process that stays silent for ten seconds counts as dead; its jobs are retried."""
     live.signal(live.load_processes(), signal.SIGSTOP)
-    wait_until(lambda: "sent nothing for" in live.err, 15, "the loss")
+    wait_until(lambda: "sent nothing for" in live.err, ANSWER_S, "the loss")
     assert live.end() == 0
     assert live.run.outcomes() == {"done": JOBS}
     assert any(job["attempt"] for job in live.run.jobs)
@@ -124,7 +124,7 @@ def test_an_agent_that_stands_still_while_results_come_is_not_missed(live):
     """Results are a sign of life: the jobs go on without the agent, which is missed only when they are over."""
     agents = live.agents()
     live.signal(agents, signal.SIGSTOP)
-    wait_until(lambda: live.jobs_shown() == JOBS, 20, "the last job")
+    wait_until(lambda: live.jobs_shown() == JOBS, ANSWER_S, "the last job")
     assert "was lost" not in live.err
     live.signal(agents, signal.SIGCONT)
     assert live.end() == 0
@@ -136,12 +136,12 @@ def test_an_agent_that_stands_still_while_results_come_is_not_missed(live):
 def test_an_agent_that_was_silent_comes_back_and_no_result_counts_twice(tmp_path):
     """An agent is missed after five seconds of silence; when it goes on it joins again, and the run is complete."""
     with LiveRun(tmp_path / "live", LONG) as live:
-        wait_until(live.job_processes, 20, "the first jobs")
+        wait_until(live.job_processes, ANSWER_S, "the first jobs")
         agents = live.agents()
         live.signal(agents, signal.SIGSTOP)
-        wait_until(lambda: "silent for" in live.err, 30, "the loss")
+        wait_until(lambda: "silent for" in live.err, START_S, "the loss")
         live.signal(agents, signal.SIGCONT)
-        wait_until(lambda: "is back" in live.err, 30, "the worker's return")
+        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
         assert live.end() == 0
         assert [(job["attempt"], job["outcome"]) for job in live.run.jobs] == [(1, "done")] * 2
         live.assert_clean()
@@ -151,10 +151,10 @@ def test_an_agent_that_was_silent_comes_back_and_no_result_counts_twice(tmp_path
 def test_an_agent_that_stays_silent_is_replaced(tmp_path):
     """A local agent that hangs is killed and restarted; its jobs are retried, and the run completes."""
     with LiveRun(tmp_path / "live", LONG) as live:
-        wait_until(live.job_processes, 20, "the first jobs")
+        wait_until(live.job_processes, ANSWER_S, "the first jobs")
         live.signal(live.agents(), signal.SIGSTOP)
-        wait_until(lambda: "silent for" in live.err, 30, "the loss")
-        wait_until(lambda: "is back" in live.err, 30, "the worker's return")
-        assert live.end(90) == 0
+        wait_until(lambda: "silent for" in live.err, START_S, "the loss")
+        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
+        assert live.end() == 0
         assert [(job["attempt"], job["outcome"]) for job in live.run.jobs] == [(1, "done")] * 2
         live.assert_clean()

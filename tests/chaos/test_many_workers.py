@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from deadlines import BUILD_S, END_S, LONG_END_S, LONG_TEST_S
 from workspace import PROGRAMS, Workspace, free_ports
 
 pytestmark = pytest.mark.alone
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.alone
 LIGHT = Path(__file__).parent.parent.parent / "benchmarks" / "light_workers.py"
 PROCESSES, EACH = 4, 50
 WORKERS = PROCESSES * EACH
-JOBS = 100 * WORKERS
+JOBS = 20 * WORKERS
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def neighbours():
         loop.wait()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(LONG_TEST_S)
 def test_two_hundred_workers_serve_one_master_on_a_loaded_machine(workspace, monkeypatch, neighbours):
     """Every one joins, gets its share, and ends by itself; each job is done once, and nobody was lost."""
     monkeypatch.setitem(PROGRAMS, "light-workers", (sys.executable, str(LIGHT)))
@@ -47,14 +48,14 @@ def test_two_hundred_workers_serve_one_master_on_a_loaded_machine(workspace, mon
     ports += ("--zmq-bind-ip", "127.0.0.1", "--insecure")
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = workspace.scenario(job=job, repeats=2, operation_count=JOBS // 2, concurrency=2)
-    flags = ("--noop", "--expect", WORKERS, "--worker-timeout", "120s", *ports)
+    flags = ("--noop", "--expect", WORKERS, "--worker-timeout", f"{LONG_END_S:g}s", *ports)
     program, stats = workspace.start_run(scenario, *flags, workers=0)
     fleet = []
     for place in range(PROCESSES):
         words = ("--control-port", control, "--count", EACH, "--slots", 2, "--name", f"light-{place}")
         fleet.append(workspace.start("light-workers", *words))
         time.sleep(0.5)  # a fleet does not start in one instant
-    run = workspace.finish(program, stats, seconds=300)
+    run = workspace.finish(program, stats, seconds=BUILD_S)
     document = run.document
     assert len(document["hosts"]) == WORKERS
     assert document["totals"]["done"] == JOBS
@@ -69,6 +70,6 @@ def test_two_hundred_workers_serve_one_master_on_a_loaded_machine(workspace, mon
         "cleanup-done",
     }
     for processes in fleet:
-        ended = processes.wait_for_exit(60)
+        ended = processes.wait_for_exit(END_S)
         assert (ended.status, ended.out) == (0, f"{EACH} of {EACH} served a run\n")
         assert "Traceback" not in ended.err

@@ -4,9 +4,10 @@ import re
 import signal
 
 import pytest
+from deadlines import ANSWER_S, START_S, wait_until
 from live_run import DOCKER, LiveRun, children, processes_of
 from test_resumed_runs import Resumed, ended_trials
-from workspace import containers_of, wait_until
+from workspace import containers_of
 
 from bench_common.stats.reader import StatsFile
 
@@ -20,7 +21,7 @@ def kill(live, *, workers):
     """Kill the master, and the workers with it where a whole host is lost."""
     victims = [live.master, *(children(live.master) if workers else ())]
     live.signal(victims, signal.SIGKILL)
-    live.program.process.wait(10)
+    live.program.process.wait(ANSWER_S)
 
 
 @pytest.mark.docker
@@ -28,15 +29,15 @@ def kill(live, *, workers):
 def test_containers_of_the_earlier_part_are_removed_and_nothing_counts_twice(tmp_path, workers):
     """Who is left cleans up within its lease, or the next worker does; what was cut short is run again, and once."""
     with LiveRun(tmp_path / "first", TRIALS, *SHORT) as first:
-        wait_until(lambda: len(ended_trials(first.stats)) >= 1, 60, "a whole trial")
+        wait_until(lambda: len(ended_trials(first.stats)) >= 1, START_S, "a whole trial")
         run_id = first.run.run_id
-        wait_until(lambda: containers_of(first.docker, run_id), 30, "a container that is at work")
+        wait_until(lambda: containers_of(first.docker, run_id), START_S, "a container that is at work")
         first.refresh()
         kill(first, workers=workers)
         assert not first.faults(), "what was written before the kill is one story already"
         before = {block.body["trial"] for block in StatsFile(first.stats).blocks({"event"}) if "trial" in block.body}
         with Resumed(tmp_path / "second", TRIALS, stats=first.stats) as second:
-            assert second.end(90) == 0, second.err
+            assert second.end() == 0, second.err
             assert containers_of(first.docker, run_id) == [], "of the part before"
             assert not second.faults()
             assert not processes_of(run_id)

@@ -6,8 +6,9 @@ import time
 from collections import Counter
 
 import pytest
+from deadlines import ANSWER_S, END_S, START_S, wait_until
 from live_run import LIFE, SHORT_LEASE, LiveRun, OverTcp, processes_of
-from workspace import PROGRAMS, Workspace, wait_until
+from workspace import PROGRAMS, Workspace
 
 from bench_common.stats.frame import FrameReader
 from bench_common.stats.reader import StatsFile
@@ -29,7 +30,6 @@ NOOP = {
     "job": {"operations": LIFE, "container": {"command": ["true"]}},
 }
 """Twelve trials of 40,000 jobs that cost nothing."""
-PATIENCE_S = 60
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +62,9 @@ def kill_after(live, trials):
         live.refresh()
         return live.stats.exists() and len(ended_trials(live.stats)) >= trials
 
-    wait_until(there, PATIENCE_S, f"{trials} whole trials")
+    wait_until(there, END_S, f"{trials} whole trials")
     live.signal([live.master], signal.SIGKILL)
-    live.program.process.wait(10)
+    live.program.process.wait(ANSWER_S)
 
 
 @pytest.mark.slow
@@ -81,12 +81,12 @@ def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario,
         kill_after(first, trials // 4)
         before = len(ended_trials(stats))
         with Resumed(tmp_path / "second", scenario, stats=stats) as second:
-            second.program.wait_for_output("trials whole", 10)
+            second.program.wait_for_output("trials whole", ANSWER_S)
             kill_after(second, before + 2)
             whole = len(ended_trials(stats))
             assert before < whole < trials, "there is something left to do"
             with Resumed(tmp_path / "third", scenario, stats=stats) as third:
-                assert third.end(PATIENCE_S) == 0, third.err
+                assert third.end() == 0, third.err
                 assert not processes_of(third.run.run_id), "no job of any part is left"
                 rows = list(StatsFile(stats).iter_jobs())
                 counted = Counter(trial for part in rows for trial in part["trial"].tolist())
@@ -123,7 +123,7 @@ def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path):
         worker = live.join("-c", 2, "solo")
         kill_after(live, 2)
         with ResumedOverTcp(tmp_path / "next", NATIVE, ports=live.ports, stats=live.stats) as following:
-            assert following.end(PATIENCE_S) == 0, following.err
+            assert following.end() == 0, following.err
             assert worker.process.poll() is None
             document = following.run.document
             assert [(host["worker"], host["worker_id"]) for host in document["hosts"]] == [(0, "solo")]
@@ -137,10 +137,8 @@ def test_an_interrupted_run_goes_on(tmp_path):
         live.wait_for_jobs(5)
         live.signal([live.master], signal.SIGINT)
         assert live.end() == 130
-        began = time.monotonic()
         with Resumed(tmp_path / "next", SHORTER, stats=live.stats) as following:
             assert following.end() == 0, following.err
-            assert time.monotonic() - began < 30
             assert "until then workers of the earlier run" not in following.err
             assert [entry["jobs"]["done"] for entry in following.run.document["treatments"]] == [16]
             assert following.run.document["run"]["resumes"][0]["ended"] == "interrupted"
@@ -157,19 +155,17 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
         live.end()
         with Workspace(tmp_path / "live" / "home") as workspace:
             other = workspace.scenario(**{**NATIVE, "repeats": 9})
+            ended = workspace.master("-q", "run-scenario", "--resume", live.stats, "--workers", 2)
+            assert ended.status == 3
+            assert "the run was begun with 1 worker in local, now there are 2 workers in local" in ended.err
             for flags, message in [
                 (("-f", other), "this is not the plan that it was begun with"),
                 (("--noop",), "--noop: "),
                 (("-u", 3), "--user-count: "),
                 (("--set", "repeats=3"), "--set repeats=3: "),
-                (("--workers", 2), "the run was begun with 1 worker in local, now there are 2 workers in local"),
             ]:
-                ended = workspace.master("-q", "run-scenario", "--resume", live.stats, *flags)
-                assert ended.status == (3 if "--workers" in flags else 2), ended.err
-                assert message in ended.err
-            foreign = workspace.master("run-scenario", "--resume", other)
-            assert foreign.status == 2
-            assert "is not a stats file" in foreign.err
+                assert message in workspace.refused("-q", "run-scenario", "--resume", live.stats, *flags).err
+            assert "is not a stats file" in workspace.refused("run-scenario", "--resume", other).err
 
 
 def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path):
@@ -178,11 +174,11 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
     left = []
     for place, delay_s in enumerate((0.0, 0.05)):
         with LiveRun(tmp_path / f"run-{place}", scenario) as live:
-            wait_until(lambda live=live: "has joined" in live.err, 30, "a worker")
+            wait_until(lambda live=live: "has joined" in live.err, START_S, "a worker")
             time.sleep(delay_s)
             ordered = bool(live.job_processes())
             live.signal([live.master], signal.SIGKILL)
-            live.program.process.wait(10)
+            live.program.process.wait(ANSWER_S)
             if not live.stats.exists():
                 assert not ordered, "no job without a file"
                 continue
@@ -204,7 +200,7 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
     os.truncate(stats, header_bytes)
     os.utime(stats, (0, 0))
     with Resumed(tmp_path / "next", scenario, stats=stats) as following:
-        assert following.end(PATIENCE_S) == 0, following.err
+        assert following.end() == 0, following.err
         assert following.run.outcomes() == {"done": 8}
 
 
@@ -215,7 +211,7 @@ def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
         copy = tmp_path / "copy.stats.gz"
         copy.write_bytes(live.stats.read_bytes())
         with Resumed(tmp_path / "next", SHORTER, stats=live.stats) as following:
-            wait_until(lambda: "resuming" in following.err, 30, "the first master")
+            wait_until(lambda: "resuming" in following.err, START_S, "the first master")
             refused = following.workspace.master("run-scenario", "--resume", copy)
             assert refused.status == 3
             (line,) = refused.err.splitlines()
@@ -223,10 +219,10 @@ def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
                 f"bench-master: another master of this user (process {following.program.process.pid}) works on run "
                 f"{live.run.run_id}, with this stats file or a copy of it"
             )
-            assert following.end(PATIENCE_S) == 0, following.err
+            assert following.end() == 0, following.err
             assert following.run.outcomes() == {"done": 16}
         with Resumed(tmp_path / "other", SHORTER, stats=copy) as other:
-            assert other.end(PATIENCE_S) == 0, other.err
+            assert other.end() == 0, other.err
             assert other.run.outcomes() == {"done": 16}
         events = [[block.body for block in StatsFile(path).blocks({"event"})] for path in (live.stats, copy)]
         labels = [event["run_label"] for part in events for event in part if event["kind"] == "resumed"]

@@ -8,17 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
 from live_run import NATIVE, LiveRun
-from workspace import skip_or_fail, wait_until
+from workspace import skip_or_fail
 
 from bench_common.stats.reader import StatsFile
-
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
 
 BUSY = "while True: pass"
 
@@ -41,9 +38,14 @@ def busy_loops(count, *, cpu, nice):
             set_autogroup(loop.pid, nice)
         yield loops
     finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+        end_all(loops)
+
+
+def end_all(programs):
+    """Kill programs, and wait for their ends."""
+    for program in programs:
+        program.kill()
+        program.wait()
 
 
 LIMITS = ("--worker-timeout", "2s", "--heartbeat-timeout", "2s")
@@ -66,6 +68,14 @@ if "--stage-file" in sys.orig_argv:
 """Lets each worker begin with next to no CPU: with the lowest priority, on the CPU of a busy loop."""
 
 
+STOP = """
+import os, signal, sys
+if "--stage-file" in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+"""Stops each worker as soon as its interpreter has started."""
+
+
 def set_scheduling(process, policy, cpus):
     """Set how all threads of a process are scheduled, and on which CPUs."""
     set_autogroup(process.pid, 19 if policy == os.SCHED_IDLE else 0)
@@ -77,10 +87,11 @@ def set_scheduling(process, policy, cpus):
 
 def first_agent(live):
     """Return the agent of the only worker as soon as its process is there."""
-    wait_until(live.agents, 20, "the worker's process")
+    wait_until(live.agents, ANSWER_S, "the worker's process")
     return live.agents()[0]
 
 
+@pytest.mark.alone
 def test_a_worker_that_starves_is_waited_for_and_not_lost(tmp_path):
     """Beyond the time for joining and beyond the time for silence, while its process lives and wants to run."""
     if os.geteuid() != 0:
@@ -92,26 +103,26 @@ def test_a_worker_that_starves_is_waited_for_and_not_lost(tmp_path):
         loops = stack.enter_context(busy_loops(4, cpu=cpu, nice=-20))
         live = stack.enter_context(LiveRun(tmp_path / "run", LONG_JOBS, *LIMITS, PYTHONPATH=str(tmp_path)))
         agent = first_agent(live)
-        wait_until(lambda: "has not joined after" in live.err, 30, "the notice about the start")
+        wait_until(lambda: "has not joined after" in live.err, START_S, "the notice about the start")
         assert live.program.process.poll() is None, live.err
         for loop in loops:
             loop.send_signal(signal.SIGSTOP)
         for process in (agent, *agent.children()):
             set_scheduling(process, os.SCHED_OTHER, everywhere)
-        wait_until(lambda: live.job_processes() or live.program.process.poll() is not None, 60, "the first jobs")
+        wait_until(lambda: live.job_processes() or live.program.process.poll() is not None, START_S, "the first jobs")
         for process in agent.children():
             set_scheduling(process, os.SCHED_OTHER, everywhere)
         for loop in loops:
             loop.send_signal(signal.SIGCONT)
         set_scheduling(agent, os.SCHED_IDLE, {cpu})
         wait_until(
-            lambda: "waits for a CPU" in live.err or live.program.process.poll() is not None, 40, "the silence"
+            lambda: "waits for a CPU" in live.err or live.program.process.poll() is not None, START_S, "the silence"
         )
         assert "waits for a CPU" in live.err, live.err
         set_scheduling(agent, os.SCHED_OTHER, everywhere)
         for loop in loops:
             loop.send_signal(signal.SIGSTOP)
-        assert live.end(90) == 0, live.err
+        assert live.end() == 0, live.err
         assert "was lost" not in live.err
         run = live.run
         warnings = next(StatsFile(live.stats).blocks({"footer"})).body["warnings"]
@@ -123,16 +134,12 @@ def test_a_worker_that_starves_is_waited_for_and_not_lost(tmp_path):
 
 def test_a_worker_that_hangs_at_its_start_is_missing_and_told_with_its_stage(tmp_path):
     """One that is stopped makes no progress: the run ends, and says how far the worker was and what it got."""
-    with LiveRun(tmp_path / "run", NATIVE, "--worker-timeout", "1s") as live:
+    (tmp_path / "sitecustomize.py").write_text(STOP)
+    with LiveRun(tmp_path / "run", NATIVE, "--worker-timeout", "1s", PYTHONPATH=str(tmp_path)) as live:
         agent = first_agent(live)
-        stopped = (agent, *agent.children())
-        for process in stopped:
-            process.send_signal(signal.SIGSTOP)
-        time.sleep(10)  # the master decides after 1 s and the time in which an active worker is seen to be active
-        for process in stopped:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
-        live.program.process.wait(90)
+        wait_until(lambda: "waiting for local-0 to end" in live.err, START_S, "the decision")
+        agent.send_signal(signal.SIGCONT)
+        wait_until(lambda: live.program.process.poll() is not None, END_S, "the end of the run")
         told = live.err
     assert "not enough workers: 0 of 1 joined" in told
     assert f"worker local-0 (process {agent.pid}, alive, but stopped) has not joined after " in told
@@ -142,6 +149,7 @@ def test_a_worker_that_hangs_at_its_start_is_missing_and_told_with_its_stage(tmp
     assert "load average " in told
 
 
+@pytest.mark.alone
 def test_a_busy_neighbour_is_named_in_the_report(tmp_path):
     """The trials without idle CPU are marked with the program that took most of it, in every summary."""
     (tmp_path / "neighbour.py").write_text(BUSY)
@@ -156,14 +164,13 @@ def test_a_busy_neighbour_is_named_in_the_report(tmp_path):
             "job": {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "6"]}},
         }
         with LiveRun(tmp_path / "run", scenario) as live:
-            assert live.end(120) == 0, live.err
+            assert live.end(seconds=LONG_END_S) == 0, live.err
+            end_all(neighbours)
             document = json.loads(live.workspace.master("report-scenario", "-s", live.stats, "--format", "json").out)
             table = live.workspace.master("report-scenario", "-s", live.stats, "--format", "csv").out
             text = live.report()
     finally:
-        for neighbour in neighbours:
-            neighbour.kill()
-            neighbour.wait()
+        end_all(neighbours)
     (disturbed,) = document["treatments"][0]["disturbances"]
     assert (disturbed["kind"], disturbed["trial"]) == ("no-idle-cpu", 0)
     assert disturbed["what"].endswith("neighbour.py"), disturbed

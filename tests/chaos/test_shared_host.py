@@ -6,8 +6,9 @@ import subprocess
 import uuid
 
 import pytest
-from live_run import DOCKER, IMAGE, NATIVE, LiveRun
-from workspace import require_images, skip_or_fail, wait_until
+from deadlines import END_S, START_S, wait_until
+from live_run import DOCKER, IMAGE, NATIVE, LiveRun, OverTcp
+from workspace import require_images, skip_or_fail
 
 from bench_worker.engines.base import RUN_LABEL
 from bench_worker.leases import RunLease
@@ -46,7 +47,7 @@ def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, stran
     with LiveRun(tmp_path / "live", DOCKER) as live:
         live.wait_for_jobs(2)
         live.signal([live.master], signal.SIGTERM)
-        assert live.end(30) == 130, "within seconds"
+        assert live.end() == 130
         assert live.run.outcomes()["aborted"] >= 1
         found = [one for host in live.run.document["hosts"] for one in host["findings"]]
         assert "containers" in {one["check"] for one in found}, "they were told of before the first trial"
@@ -82,10 +83,10 @@ def tiny_disk(tmp_path):
     folder = tmp_path / "tiny"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
         skip_or_fail("a tmpfs can be mounted by root only")
     yield folder
-    subprocess.run(["umount", str(folder)], capture_output=True, timeout=10, check=True)
+    subprocess.run(["umount", str(folder)], capture_output=True, timeout=END_S, check=True)
 
 
 def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
@@ -119,19 +120,19 @@ def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):
     require_images(IMAGE).close()
     socket = f"unix://{tmp_path}/nobody.sock"
     with LiveRun(tmp_path / "live", DOCKER, DOCKER_HOST=socket) as live:
-        assert live.end(30) == 3
+        assert live.end() == 3
         assert "this plan cannot run here" in live.err
         assert "nobody.sock" in live.err
         assert live.out == ""
         assert not live.stats.exists()
-        wait_until(lambda: not live.alive(), 30, "the end of the worker")
+        wait_until(lambda: not live.alive(), START_S, "the end of the worker")
 
 
 def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
     """A path that cannot be written is refused at once, and nothing is started."""
     (tmp_path / "file").write_text("")
     with LiveRun(tmp_path / "live", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as live:
-        assert live.end(30) == 2
+        assert live.end() == 2
         assert "run.stats.gz: cannot create this file" in live.err
         assert "name another one with -s" in live.err
         assert "has joined" not in live.err
@@ -139,10 +140,12 @@ def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
 
 def test_a_stats_file_that_is_made_by_another_meanwhile_calls_the_run_off(tmp_path):
     """A name that is taken between the start and the first job ends the run; the other's file stays what it was."""
-    with LiveRun(tmp_path / "live", NATIVE) as live:
-        wait_until(live.agents, 30, "the worker's start")
+    with OverTcp(tmp_path / "live", NATIVE) as live:
+        # Its own look at the path is over by then, and it makes the file when the worker has joined.
+        live.program.wait_for_output("waiting for 1 worker")
         live.stats.write_text("somebody else's")
-        assert live.end(30) == 3
+        live.join("--once")
+        assert live.end() == 3
         assert "never overwritten" in live.err
         assert live.stats.read_text() == "somebody else's"
-        wait_until(lambda: not live.alive(), 30, "the end of the worker")
+        wait_until(lambda: not live.alive(), START_S, "the end of the worker")

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from busybox_image import skip_or_fail
+from deadlines import LONG_END_S
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "testbed"
@@ -27,7 +28,7 @@ class Testbed:
     index = False
     """Whether the pip of a blade may ask its index, which is out of reach unless a test makes one."""
 
-    def __init__(self, *words, limit_s=120):
+    def __init__(self, *words, limit_s=LONG_END_S):
         # Installing an SSH server opens a port of the machine: not on somebody's own, unasked.
         if shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None and os.environ.get("CI") != "true":
             skip_or_fail("sshd is missing: apt-get install openssh-server")
@@ -43,7 +44,7 @@ class Testbed:
         self.known_hosts = self.folder / "bed" / "known_hosts"
         self.key = self.folder / "bed" / "id_testbed"
 
-    def script(self, *words, limit_s=120):
+    def script(self, *words, limit_s=LONG_END_S):
         """Run the script on this testbed."""
         return subprocess.run(
             [SCRIPT, *words],
@@ -112,7 +113,7 @@ class Testbed:
                     count += 1
         return count
 
-    def close(self, limit_s=120):
+    def close(self, limit_s=LONG_END_S):
         """Take everything away."""
         self.script("down", limit_s=limit_s)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from deadlines import ANSWER_S, END_S, LONG_END_S
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
@@ -49,7 +50,7 @@ def busybox():
     found = shutil.which("busybox")
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         command = ["apt-get", "install", "-y", "-qq", "busybox-static"]
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=120)
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=END_S)
         found = shutil.which("busybox")
     if found is None:
         skip_or_fail("there is no busybox to make an image of; apt-get install busybox-static")
@@ -91,13 +92,13 @@ class DockerBench:
     def made(self, *command, **settings):
         """Return a container that was created."""
         container = self.container(*command, **settings)
-        self.engine.create(container, timeout_s=30)
+        self.engine.create(container, timeout_s=ANSWER_S)
         return container
 
     def running(self, *command, **settings):
         """Return a container that was created and started."""
         container = self.made(*command, **settings)
-        self.engine.start(container, timeout_s=30)
+        self.engine.start(container, timeout_s=ANSWER_S)
         return container
 
     def close(self):
@@ -153,7 +154,7 @@ def run_patched(file, folder, choice=""):
         "-m",
         "not slow and not unpatched",
     ]
-    return subprocess.run([*command, file], capture_output=True, text=True, timeout=150, check=False)
+    return subprocess.run([*command, file], capture_output=True, text=True, timeout=LONG_END_S, check=False)
 
 
 def run_concurrently(work, count):

@@ -3,11 +3,10 @@
 import json
 import subprocess
 
+from deadlines import BUILD_S, END_S
 from workspace import PROGRAMS, Workspace, free_ports, require_images
 
 IMAGE = "weighbridge/worker"
-BUILD_S = 300
-"""How long the image of a worker may take on a busy machine; most often it is there."""
 
 
 def require_worker_image():
@@ -48,7 +47,7 @@ class ClusterMaster(Workspace):
         path.write_text(json.dumps({"hosts": {"n1": {**row, "environment": "bare-metal", **host}}}))
         return path
 
-    def fleet(self, command, *words, status=0, inventory=None, seconds=90):
+    def fleet(self, command, *words, status=0, inventory=None, seconds=END_S):
         """Run a command on the inventory; it must end with `status`."""
         ended = self.master(command, "-i", inventory or self.inventory, *words, seconds=seconds)
         assert ended.status == status, ended.err
@@ -58,7 +57,7 @@ class ClusterMaster(Workspace):
     def run_fleet(self, scenario, *flags, status=0, inventory=None):
         """Run a scenario on the cluster to its end."""
         reach = ("-i", inventory or self.inventory)
-        return self.run(scenario, *reach, *self.ports, *flags, workers=0, status=status, seconds=120)
+        return self.run(scenario, *reach, *self.ports, *flags, workers=0, status=status, seconds=END_S)
 
     def start_fleet_run(self, scenario, *flags, inventory=None):
         """Start a run on the cluster; return the program and where its stats file will be."""

@@ -20,6 +20,8 @@ import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from deadlines import ANSWER_S
+
 FAULTY = ("slow", "nocatalog", "invalid", "hasty")
 NOWHERE = "http://127.0.0.1:9/v1/AUTH_test"
 CREDENTIAL = ("app-id", "app-name", "app-secret")
@@ -115,7 +117,9 @@ class Keystone(BaseHTTPRequestHandler):
         name = "tester" if user in FAULTY else user
         headers = {"X-Auth-User": f"{project}:{name}", "X-Auth-Key": password}
         try:
-            with urllib.request.urlopen(urllib.request.Request(self.tempauth, headers=headers), timeout=10) as answer:
+            with urllib.request.urlopen(
+                urllib.request.Request(self.tempauth, headers=headers), timeout=ANSWER_S
+            ) as answer:
                 found = answer.headers
         except urllib.error.HTTPError:
             return self.refuse(401, "Unauthorized", "The request you have made requires authentication.")

@@ -6,7 +6,7 @@ import re
 import socket
 from urllib.parse import urlsplit
 
-DEADLINE_S = 60
+from deadlines import START_S
 
 
 class Reader:
@@ -22,7 +22,7 @@ class Reader:
 
     def ask(self, method, path, body=None, **headers):
         """Return status, headers and text of an answer."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=DEADLINE_S)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=START_S)
         try:
             sent = {"Host": self.own["Host"], **self.cookie, **headers}
             if body is not None:
@@ -51,7 +51,7 @@ class Reader:
 
     def look(self):
         """Open the stream; return its status and a generator of `(event, data)`."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=DEADLINE_S)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=START_S)
         connection.request("GET", "/events", headers={"Host": self.own["Host"], **self.cookie})
         answer = connection.getresponse()
         self._streams.append((connection, answer))
@@ -65,7 +65,7 @@ class Reader:
 
     def raw(self):
         """Return a plain connection."""
-        return socket.create_connection((self.host, self.port), timeout=DEADLINE_S)
+        return socket.create_connection((self.host, self.port), timeout=START_S)
 
 
 def events_of(answer):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 from busybox_image import import_image, skip_or_fail
-from workspace import wait_until
+from deadlines import ANSWER_S, END_S, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "script" / "docker-engine"
 
@@ -41,7 +41,9 @@ class PrivateEngine:
         daemon = psutil.Process(int((self.folder / "docker.pid").read_text()))
         daemon.kill()
         # It belongs to nobody here, and whoever collects it may take a while: a zombie is dead enough.
-        wait_until(lambda: not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE, 10, "the daemon's end")
+        wait_until(
+            lambda: not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE, ANSWER_S, "the daemon's end"
+        )
 
     def close(self):
         """End the daemon and all that it has started, and unmount what it has mounted."""
@@ -55,12 +57,12 @@ class PrivateEngine:
                     process.kill()
         points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for point in sorted((point for point in points if point.startswith(f"{self.folder}/")), reverse=True):
-            subprocess.run(["umount", "-l", point], capture_output=True, timeout=20, check=False)
+            subprocess.run(["umount", "-l", point], capture_output=True, timeout=END_S, check=False)
 
     def _script(self, *words):
         environ = {**os.environ, "WEIGHBRIDGE_ENGINE_HOME": str(self.folder)}
         return subprocess.run(
-            [str(SCRIPT), *words], capture_output=True, text=True, timeout=120, check=False, env=environ
+            [str(SCRIPT), *words], capture_output=True, text=True, timeout=END_S, check=False, env=environ
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from busybox_image import skip_or_fail
 from cluster_master import require_worker_image
+from deadlines import END_S, LONG_END_S
 
 SCRIPT = Path(__file__).parents[2] / "script" / "kubernetes"
 IMAGE = "weighbridge/worker:test"
@@ -37,7 +38,7 @@ class PrivateKubernetes:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=END_S,
             check=True,
         ).stdout
 
@@ -51,7 +52,7 @@ class PrivateKubernetes:
         return self.kubectl("get", "job,daemonset,pod,secret", *words).split()
 
 
-def _script(*words, seconds=150):
+def _script(*words, seconds=LONG_END_S):
     done = subprocess.run(
         [str(SCRIPT), *map(str, words)], capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -68,7 +69,7 @@ def private_kubernetes():
         skip_or_fail("Kubernetes is not built: script/kubernetes build (about 10 minutes of CPU time, once)")
     if os.geteuid() != 0 or shutil.which("containerd") is None:
         skip_or_fail("a private Kubernetes takes root and containerd; `script/engines containerd`")
-    subprocess.run(["docker", "tag", require_worker_image(), IMAGE], check=True, timeout=30)
+    subprocess.run(["docker", "tag", require_worker_image(), IMAGE], check=True, timeout=END_S)
     folder = Path(tempfile.mkdtemp(prefix="wb-k8s-", dir="/tmp"))
     try:
         _script("start", folder)
@@ -76,6 +77,6 @@ def private_kubernetes():
         _script("load", folder, IMAGE)
         yield cluster
     finally:
-        subprocess.run([str(SCRIPT), "stop", folder], capture_output=True, timeout=90, check=False)
+        subprocess.run([str(SCRIPT), "stop", folder], capture_output=True, timeout=END_S, check=False)
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run(["docker", "rmi", IMAGE], capture_output=True, timeout=30, check=False)
+        subprocess.run(["docker", "rmi", IMAGE], capture_output=True, timeout=END_S, check=False)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import docker
 from busybox_image import layer, require_docker, skip_or_fail
-from workspace import free_ports, wait_until
+from deadlines import ANSWER_S, END_S, START_S, wait_until
+from workspace import free_ports
 
 _LAYER_BYTES = 50_000
 
@@ -47,7 +48,7 @@ class Registry:
     def end(self):
         """End it; nobody answers at its address any more."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(ANSWER_S)
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def private_registry(folder):
         process = subprocess.Popen([program, "serve", str(config)], stdout=out, stderr=out, cwd=folder)
     registry = Registry(f"127.0.0.1:{port}", f"127.0.0.1:{port}/bench/tiny:{uuid.uuid4().hex[:12]}", process, log)
     try:
-        wait_until(lambda: _answers(registry.address), 20, "the registry's answer")
+        wait_until(lambda: _answers(registry.address), ANSWER_S, "the registry's answer")
         _fill(registry.image)
         yield registry
     finally:
@@ -82,7 +83,7 @@ def _program():
     if found is None and shutil.which("apt-get"):
         folder = Path(tempfile.mkdtemp(prefix="wb-registry-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        how = {"cwd": folder, "timeout": 120, "capture_output": True}
+        how = {"cwd": folder, "timeout": END_S, "capture_output": True}
         subprocess.run(["apt-get", "download", "docker-registry"], check=False, **how)
         for package in folder.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", package, folder], check=False, **how)
@@ -92,7 +93,7 @@ def _program():
 
 def _answers(address):
     try:
-        with urllib.request.urlopen(f"http://{address}/v2/", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{address}/v2/", timeout=ANSWER_S) as answer:
             return answer.status == 200
     except OSError:
         return False
@@ -106,7 +107,7 @@ def _fill(image):
         entry = tarfile.TarInfo("unique")
         entry.size, entry.mtime = len(content), int(time.time())
         archive.addfile(entry, io.BytesIO(content))
-    client = docker.APIClient(timeout=60)
+    client = docker.APIClient(timeout=START_S)
     try:
         repository, _, tag = image.rpartition(":")
         client.import_image_from_data(extra.getvalue(), repository=repository, tag=tag)
@@ -118,7 +119,7 @@ def _fill(image):
 
 
 def _forget(image):
-    client = docker.APIClient(timeout=60)
+    client = docker.APIClient(timeout=START_S)
     try:
         client.remove_image(image, force=True)
     except docker.errors.ImageNotFound:

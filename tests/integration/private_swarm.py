@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 
 from cluster_master import require_worker_image
+from deadlines import END_S
 from private_engine import PrivateEngine
 
 
@@ -17,7 +18,7 @@ class PrivateSwarm:
         pid = (engine.folder / "docker.pid").read_text().strip()
         self.inside = ("nsenter", f"--net=/proc/{pid}/ns/net")
         self.environ = {"DOCKER_HOST": engine.address}
-        subprocess.run([*self.inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
+        subprocess.run([*self.inside, "ip", "link", "set", "lo", "up"], check=True, timeout=END_S)
         # An overlay network takes VXLAN, which not every kernel has: workers are in their node's network.
         self.docker("swarm", "init", "--advertise-addr", "127.0.0.1")
         (self.node,) = self.docker("node", "ls", "--format", "{{.Hostname}}").split()
@@ -29,7 +30,7 @@ class PrivateSwarm:
             env={**os.environ, **self.environ},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=END_S,
             check=True,
         ).stdout
 
@@ -40,7 +41,7 @@ class PrivateSwarm:
                 ["docker", "load", "-q"],
                 env={**os.environ, **self.environ},
                 stdin=source.stdout,
-                timeout=120,
+                timeout=END_S,
                 check=True,
                 stdout=subprocess.DEVNULL,
             )

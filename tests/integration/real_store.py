@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busybox_image import skip_or_fail
+from deadlines import ANSWER_S, LONG_END_S, START_S
 from workspace import free_ports
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 300
-"""The first start on a machine downloads Swift."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class RealStore:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=START_TIMEOUT_S,
+            timeout=LONG_END_S,  # the first start on a machine downloads Swift
             check=False,
         )
 
@@ -118,7 +117,7 @@ class RealStore:
         login = urllib.request.Request(
             self.auth_url, headers={"X-Auth-User": "test:tester", "X-Auth-Key": "testing", "User-Agent": "test"}
         )
-        with urllib.request.urlopen(login, timeout=30) as answer:
+        with urllib.request.urlopen(login, timeout=ANSWER_S) as answer:
             token = answer.headers["X-Auth-Token"]
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(
@@ -127,7 +126,7 @@ class RealStore:
             {"X-Auth-Token": token, "User-Agent": "test", **named},
             method=method,
         )
-        return urllib.request.urlopen(request, timeout=30)
+        return urllib.request.urlopen(request, timeout=ANSWER_S)
 
 
 class RealKeystone:
@@ -139,27 +138,28 @@ class RealKeystone:
         program = Path(__file__).with_name("keystone_stub.py")
         self._process = subprocess.Popen(
             [sys.executable, str(program), str(port), store.auth_url],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._port = port
 
     def __enter__(self):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_S
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=5):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_S):
                 return self
             assert time.monotonic() < deadline, "the Keystone stub does not answer"
             time.sleep(0.02)
 
     def __exit__(self, *_):
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(ANSWER_S)
 
     @property
     def logins(self):
         """How many logins succeeded."""
-        with urllib.request.urlopen(f"{self.url}/logins", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/logins", timeout=ANSWER_S) as answer:
             return json.load(answer)["logins"]
 
 

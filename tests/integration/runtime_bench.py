@@ -6,6 +6,7 @@ import uuid
 
 import gevent
 import pytest
+from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
@@ -34,7 +35,7 @@ from bench_worker.engines.registry import open_engine
 name, run, image, network, container = sys.argv[1:]
 engine = open_engine(name, EngineOptions(run, "w1", 1))
 made = Container(container, 1, ContainerSettings(image=image, command=("sleep", "1000"), network=network or None))
-engine.run(made, timeout_s=30)
+engine.run(made, timeout_s=600)  # whoever runs this has the deadline
 print(getattr(getattr(made.handle, "main", None), "pid", ""), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -58,14 +59,14 @@ class RuntimeBench:
 
     def running(self, *command, **settings):
         container = self.container(*command, **settings)
-        self.engine.run(container, timeout_s=30)
+        self.engine.run(container, timeout_s=ANSWER_S)
         return container
 
     def killed_worker(self):
         """Let a worker run a container and be killed; return the container's name, and its process if known."""
         name = f"wb-{uuid.uuid4().hex[:12]}"
         words = (self.engine.name, self.run_id, self.image, self.settings.get("network", ""), name)
-        worker = CommandLine(sys.executable).sequence(60).run_unchecked("-c", _KILLED_WORKER, *words)
+        worker = CommandLine(sys.executable).sequence(START_S).run_unchecked("-c", _KILLED_WORKER, *words)
         assert worker.exit_code == 137, worker.stderr
         return name, worker.text
 
@@ -74,14 +75,14 @@ class RuntimeBench:
 
         def life(code):
             made = self.container("sh", "-c", f"exit {code}")
-            ran = self.engine.run(made, timeout_s=90)
-            ended = self.engine.wait(made, timeout_s=90)
-            removed = self.engine.remove(made, timeout_s=90)
+            ran = self.engine.run(made, timeout_s=END_S)
+            ended = self.engine.wait(made, timeout_s=END_S)
+            removed = self.engine.remove(made, timeout_s=END_S)
             assert ran.start_ns <= ran.end_ns <= removed.start_ns <= removed.end_ns
             return ended.exit_code
 
         lives = [gevent.spawn(life, code) for code in range(20)]
-        return [one.get(timeout=120) for one in lives]
+        return [one.get(timeout=LONG_END_S) for one in lives]
 
     @staticmethod
     def assert_stamped(done):
@@ -98,25 +99,25 @@ class RuntimeBench:
             assert kind_of(self.engine.exec, made, command) == kind
             unborn = self.container(*command)
             assert kind_of(self.engine.run, unborn) == kind
-            self.engine.remove(unborn, timeout_s=10)
+            self.engine.remove(unborn, timeout_s=ANSWER_S)
 
     def assert_deadlines_kept(self):
         """A command that takes too long is killed with its exec; a wait that takes too long changes nothing."""
         made = self.running(*FOREVER)
         assert kind_of(self.engine.exec, made, ("sleep", "777"), timeout_s=0.5) == "timeout"
         look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
-        wait_until(lambda: b"777" not in self.engine.exec(made, look, timeout_s=10).stdout)
+        wait_until(lambda: b"777" not in self.engine.exec(made, look, timeout_s=ANSWER_S).stdout)
         assert kind_of(self.engine.wait, made, timeout_s=0.3) == "timeout"
-        assert self.engine.exec(made, ("true",), timeout_s=10).exit_code == 0
+        assert self.engine.exec(made, ("true",), timeout_s=ANSWER_S).exit_code == 0
 
     def assert_oom_kill_reported(self):
         """A command beside the container's own that met the memory limit is told from one that was killed."""
         made = self.running(*FOREVER, memory_bytes=32 << 20)
         for script, ended in GREEDY_AND_OTHERS:
-            done = self.engine.exec(made, ("sh", "-c", script), timeout_s=30)
+            done = self.engine.exec(made, ("sh", "-c", script), timeout_s=ANSWER_S)
             assert (done.exit_code, done.oom_killed) == ended, script
         free = self.running(*FOREVER)
-        done = self.engine.exec(free, ("sh", "-c", "kill -9 $$"), timeout_s=30)
+        done = self.engine.exec(free, ("sh", "-c", "kill -9 $$"), timeout_s=ANSWER_S)
         assert (done.exit_code, done.oom_killed) == (137, False)
 
     def close(self):
@@ -129,7 +130,7 @@ class RuntimeBench:
 def failure(verb, *arguments, **options):
     before_ns = time.monotonic_ns()
     with pytest.raises(OperationFailed) as caught:
-        verb(*arguments, **{"timeout_s": 10, **options})
+        verb(*arguments, **{"timeout_s": ANSWER_S, **options})
     assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
     assert str(caught.value)
     return caught.value
@@ -141,13 +142,5 @@ def kind_of(verb, *arguments, **options):
 
 def printed_by(engine, container):
     """What a command printed to either stream: containerd does not keep them apart."""
-    printed = engine.logs(container, limit_bytes=99, timeout_s=5)
+    printed = engine.logs(container, limit_bytes=99, timeout_s=ANSWER_S)
     return printed.stdout + printed.stderr
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value

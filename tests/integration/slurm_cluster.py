@@ -11,13 +11,12 @@ from pathlib import Path
 
 import psutil
 from busybox_image import skip_or_fail
+from deadlines import BUILD_S, END_S, LONG_END_S, START_S, wait_until
 from real_store import consecutive_ports
-from workspace import Workspace, free_ports, has_started, wait_until
+from workspace import Workspace, free_ports, has_started
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "slurm"
-START_S = 240
-"""The first start on a machine installs Slurm."""
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.05"]}}
 
 
@@ -47,9 +46,9 @@ class SlurmCluster:
 
     def script(self, *words):
         """Run `script/slurm`; return the finished process."""
-        return self.tool(SCRIPT, *words, seconds=START_S)
+        return self.tool(SCRIPT, *words, seconds=BUILD_S)  # the first start on a machine installs Slurm
 
-    def tool(self, *words, seconds=60):
+    def tool(self, *words, seconds=START_S):
         """Run a program of Slurm's; return the finished process."""
         return subprocess.run(
             [str(word) for word in words],
@@ -67,7 +66,7 @@ class SlurmCluster:
         done = self.tool("sbatch", *words)
         assert done.returncode == 0, done.stderr
         number = done.stdout.strip()
-        wait_until(lambda: self.field(number, "%T") == "RUNNING", 60, f"job {number} runs")
+        wait_until(lambda: self.field(number, "%T") == "RUNNING", START_S, f"job {number} runs")
         return number
 
     def field(self, number, which):
@@ -111,7 +110,7 @@ class SlurmMaster(Workspace):
 
     def start_on(self, inventory, scenario, *flags):
         """Start a run on an inventory; return the program and where its stats file will be."""
-        flags = ("-i", inventory, *self.ports, "--worker-timeout", "1m", *flags)
+        flags = ("-i", inventory, *self.ports, "--worker-timeout", f"{START_S:g}s", *flags)
         return self.start_run(scenario, *flags, workers=0)
 
     def start_under_way(self, inventory, scenario, *flags):
@@ -120,18 +119,18 @@ class SlurmMaster(Workspace):
 
     def await_begin(self, program, stats):
         """Wait until a run has jobs in flight."""
-        wait_until(lambda: has_started(stats) or program.process.poll() is not None, 90, "the run's begin")
+        wait_until(lambda: has_started(stats) or program.process.poll() is not None, END_S, "the run's begin")
         assert program.process.poll() is None, program.err
         time.sleep(1)
         return program, stats
 
     def run_on(self, inventory, scenario, *flags, status=0):
         """Run a scenario on an inventory to its end."""
-        return self.finish(*self.start_on(inventory, scenario, *flags), status, seconds=150)
+        return self.finish(*self.start_on(inventory, scenario, *flags), status, seconds=LONG_END_S)
 
     def fleet(self, command, inventory, *flags, status=0):
         """Run a command on an inventory; return its table, the cells of each worker by its name."""
-        ended = self.master(command, "-i", inventory, *flags, seconds=150)
+        ended = self.master(command, "-i", inventory, *flags, seconds=LONG_END_S)
         assert ended.status == status, ended.err
         return {row.split("\t")[1]: row.split("\t") for row in ended.out.splitlines()[1:]}
 

@@ -1,4 +1,7 @@
-"""The archive, over SQLite and over PostgreSQL: what goes in, what comes out, and what survives."""
+"""The archive, over SQLite and over PostgreSQL: what goes in, what comes out, and what survives.
+
+Over PostgreSQL always: adding, finding, pruning and a rebuild, masters at the same time, and texts with NUL.
+"""
 
 import json
 import os
@@ -11,6 +14,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from archive_runs import a_run
+from deadlines import END_S
+from postgresql import either_database
 
 from bench_common.errors import InfrastructureError, NotAStatsFileError, UsageError
 from bench_master.archive import archive as archive_module
@@ -67,10 +72,11 @@ def program(code, *words):
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, words)],
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # what a limit cuts short others would read
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=END_S, check=False,
     )  # fmt: skip
 
 
+@either_database
 def test_runs_are_added_found_and_shown(command, archive_url, tmp_path):
     """Once, however often they are added; by scenario, host, time and tag; one by its id or its name."""
     paths = [
@@ -277,6 +283,7 @@ def test_a_resumed_run_counts_once(archive, tmp_path):
     assert archive.run("run000000007").row.done == 10
 
 
+@either_database
 def test_a_database_that_is_thrown_away_comes_back(archive, archive_url, command, tmp_path):
     """Runs, names, tags, notes and pruned runs; also where it is of another version, or damaged."""
     for number in range(5):
@@ -500,6 +507,7 @@ def test_a_full_disk_loses_nothing(archive, archive_url, tmp_path):
     assert faults(archive) == []
 
 
+@either_database
 def test_masters_add_at_the_same_time(archive_url, tmp_path):
     """Two processes with files in common: each run is there once, whoever was first, and nobody fails."""
     for number in range(24):
@@ -512,7 +520,7 @@ def test_masters_add_at_the_same_time(archive_url, tmp_path):
         for folder in ("a", "b")
     ]
     for process in adding:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=END_S)
         assert process.returncode == 0, err
     with Archive.open(archive_url) as archive:
         assert len({run.run_id for run in archive.runs()}) == len(archive.runs()) == 24
@@ -520,6 +528,7 @@ def test_masters_add_at_the_same_time(archive_url, tmp_path):
         assert faults(archive) == []
 
 
+@either_database
 def test_runs_added_during_a_rebuild_are_in_the_new_index(archive, archive_url, tmp_path):
     """The old index takes them while the new one is built, and the end of the rebuild takes them over."""
     archive.add(a_run(tmp_path / "0.stats.gz", 0))
@@ -534,6 +543,7 @@ def test_runs_added_during_a_rebuild_are_in_the_new_index(archive, archive_url, 
     assert faults(archive) == []
 
 
+@either_database
 def test_runs_pruned_during_a_rebuild_are_pruned_in_the_new_index(archive, archive_url, tmp_path):
     """Also those whose files it had read, and each counts once; what prune is at the middle of, it waits for."""
     for number in range(3):
@@ -630,6 +640,7 @@ def test_two_runs_are_compared_by_the_words_of_compare(command, tmp_path):
     assert [one["file"] for one in (*report["archive"]["earlier"], *report["archive"]["new"])] == ids
 
 
+@either_database
 def test_one_folder_of_files_has_one_index(archive, archive_url, tmp_path):
     """A database is not used with another folder than its own; two files that are linked stay one."""
     path = a_run(tmp_path / "0.stats.gz", 0)
@@ -703,6 +714,7 @@ def test_a_rebuild_that_takes_too_long_is_named(archive, tmp_path, monkeypatch):
         pass
 
 
+@either_database
 def test_texts_of_runs_steer_nothing(archive, command, tmp_path):
     """Names with NUL, quotes, markup and controls are kept, found and shown in one line."""
     name = "x'; DROP TABLE run; --\0<script>\x1b[2J\u202e"

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from archive_runs import a_run
+from postgresql import either_database
 
 from bench_master.archive.archive import Archive
 from bench_master.cli import run_command_line
@@ -176,7 +177,8 @@ def test_since_when(archive, tmp_path, command):
         assert (code, said in err, "Traceback" in err) == (2, True, False), err
 
 
-def test_an_acknowledged_change(archive, tmp_path, command, judge):
+@either_database
+def test_an_acknowledged_change(archive, archive_url, tmp_path, command, judge):
     """Gates pass again when the new level has five runs, not before; a run of another series is refused."""
     levels = [1.0] * 12 + [1.1] * 2
     ids = keep(archive, *(one(tmp_path, number, level) for number, level in enumerate(levels)))

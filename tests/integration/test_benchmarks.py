@@ -1,4 +1,8 @@
-"""The benchmarks: each runs to its end and prints its ratio. The sizes are tiny, and no figure is judged."""
+"""The benchmarks: each runs to its end and prints its ratio. The sizes are tiny, and no figure is judged.
+
+A benchmark starts many programs, so only the central ones run with every test run; of the others it is seen that they
+load.
+"""
 
 import os
 import subprocess
@@ -8,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import LONG_END_S
 from test_engine_oci import require
 from workspace import require_images
 
@@ -20,20 +25,21 @@ ROOT = Path(__file__).parent.parent.parent
 
 SMALL = [
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1"),
+    ("report_time.py", "--jobs", "1k", "--repeats", "1"),
+    ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
+    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
+    ("objects.py", "--requests", "400", "--turns", "1", "--stamped", "64", "--only", "cpu", "stamps"),
+]
+"""The ceiling, the truth of times and of objects, and what a report takes; `SLOW` has the others."""
+SLOW = [
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--round-trip"),
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
     ("message_cost.py", "--jobs", "200", "--batches", "1,12", "--profile"),
     ("web.py", "--jobs", "2000", "--repeats", "1"),
     ("one_container.py", "--engine", "native", "--repeats", "1", "--idle", "1"),
     ("fan_in.py", "--recorded", "--jobs", "2000", "--workers", "1,6"),
-    ("report_time.py", "--jobs", "1k", "--repeats", "1"),
-    ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
     ("serve.py", "--runs", "100", "--times", "2", "--limit-ms", "60000"),
-    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
-    ("objects.py", "--requests", "400", "--turns", "1", "--stamped", "64", "--only", "cpu", "stamps"),
-]
-SLOW = [
-    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
-    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
     ("memory.py", "--jobs", "100,200"),
     ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("trends.py", "--series", "40", "--gate-series", "4"),
@@ -54,6 +60,17 @@ SLOW = [
     ),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64", "--stub", "python"),
 ]
+WITH_OPTIONS = sorted(
+    path.name for path in (ROOT / "benchmarks").glob("*.py") if "    parser = parser_of(__doc__)" in path.read_text()
+)
+HELP_OF_EACH = """
+import contextlib, io, runpy, sys
+for script in sys.argv[1:]:
+    sys.argv, sys.path[0], shown = [script, "--help"], script.rpartition("/")[0], io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
+    print(shown.getvalue().split()[1])
+"""
 
 
 def run(script, *words, **environment):
@@ -64,7 +81,7 @@ def run(script, *words, **environment):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=LONG_END_S,
         check=False,
     )
 
@@ -85,6 +102,16 @@ def test_a_benchmark_prints_its_ratio(command):
     assert all(ratio > 0 for ratio in found)
 
 
+def test_every_benchmark_loads_and_explains_itself():
+    """Also those of which only `--slow` makes a run: they find what they import, and print their help."""
+    scripts = [str(ROOT / "benchmarks" / name) for name in WITH_OPTIONS]
+    shown = subprocess.run(
+        [sys.executable, "-c", HELP_OF_EACH, *scripts], capture_output=True, text=True, timeout=LONG_END_S, check=True
+    )
+    assert shown.stdout.splitlines() == WITH_OPTIONS
+    assert {command[0] for command in (*SMALL, *SLOW)} <= set(WITH_OPTIONS)
+
+
 def test_the_plain_reference_runs_alone():
     """It prints jobs per second."""
     result = run("reference.py", "--jobs", "200", "--concurrency", "4", "--workers", "2")
@@ -92,6 +119,7 @@ def test_the_plain_reference_runs_alone():
     assert result.stdout.endswith(" jobs/s\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["native", pytest.param("docker", marks=pytest.mark.docker)])
 def test_a_treatment_against_itself(engine):
     """Each method's share of false differences, with its interval; one run alone proves nothing against the level."""
@@ -108,20 +136,22 @@ def test_a_treatment_against_itself(engine):
 
 
 @pytest.mark.docker
-def test_life_cycles_are_compared_with_bare_clients_of_the_same_engine():
+@pytest.mark.parametrize("in_flight", ["2", pytest.param("1,2", marks=pytest.mark.slow)])
+def test_life_cycles_are_compared_with_bare_clients_of_the_same_engine(in_flight):
     """A ratio for each number in flight and each baseline, and no container is left."""
     client = require_images("weighbridge/base")
     mark = uuid.uuid4().hex
-    sizes = ("--jobs", "2", "--repeats", "1", "--in-flight", "1,2")
+    sizes = ("--jobs", "2", "--repeats", "1", "--in-flight", in_flight)
     found = ratios(run("life_cycles.py", "--engine", "docker", *sizes, "--mark", mark))
     left = client.containers(all=True, filters={"label": f"weighbridge.benchmark={mark}"})
     client.close()
-    assert len(found) >= 2
+    assert len(found) >= 2 * len(in_flight.split(","))
     assert left == []
 
 
+@pytest.mark.slow
 @pytest.mark.docker
-@pytest.mark.parametrize("engine", ["containerd", pytest.param("cri", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["containerd", "cri"])
 def test_life_cycles_through_the_api_of_containerd(engine):
     """Each client finishes its life cycles, and no container is left."""
     require_images("weighbridge/base").close()
@@ -138,8 +168,9 @@ def test_life_cycles_through_the_api_of_containerd(engine):
     assert not listed.containers
 
 
+@pytest.mark.slow
 @pytest.mark.docker
-@pytest.mark.parametrize("engine", ["crun", pytest.param("native", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["crun", "native"])
 def test_life_cycles_without_a_daemon_are_compared_with_bare_clients(engine):
     """Each client has a ratio, a runtime's own CPU time is one more baseline, and no bundle is left."""
     require_images("weighbridge/base").close()
@@ -153,8 +184,9 @@ def test_life_cycles_without_a_daemon_are_compared_with_bare_clients(engine):
     assert not oci_images.containers_directory(f"bare-{mark}").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.docker
-@pytest.mark.parametrize("engine", [pytest.param("runc", marks=pytest.mark.slow), "native"])
+@pytest.mark.parametrize("engine", ["runc", "native"])
 def test_the_trace_of_a_life_cycle_names_each_operation_and_gap(engine):
     """In their order, and the sum beside that of the leanest client."""
     require_images("weighbridge/base").close()

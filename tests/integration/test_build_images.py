@@ -12,17 +12,18 @@ import docker
 import docker.errors
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import BUILD_S, END_S, LONG_TEST_S, START_S
 
 from bench_worker.engines.docker.images import DockerImages
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(LONG_TEST_S)]
 
 
 @pytest.fixture(scope="module")
 def engine():
     """The Docker Engine; in CI its absence is a failure."""
     try:
-        client = docker.from_env(timeout=60)
+        client = docker.from_env(timeout=START_S)
         client.ping()
     except docker.errors.DockerException as error:
         skip_or_fail(f"no Docker Engine answers: {error}")
@@ -32,7 +33,7 @@ def engine():
 
 def bench_master(*argv):
     command = [sys.executable, "-m", "bench_master", *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def test_no_engine_is_broken_infrastructure():
     """If no engine answers, the exit code is 3 and the message says how to get one."""
     command = [sys.executable, "-m", "bench_master", "build-images"]
     environment = {**os.environ, "DOCKER_HOST": "unix:///nonexistent/docker.sock"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=END_S, check=False)
     assert done.returncode == 3
     assert "script/docker-engine start" in done.stderr
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
-from workspace import wait_until
+from deadlines import ANSWER_S, wait_until
 
 from bench_worker.host.sampler import CgroupSampler
 
@@ -35,7 +35,7 @@ def group():
     except OSError as error:
         skip_or_fail(f"no group can be made in {path.parent}: {error.strerror}")
     yield path
-    wait_until(lambda: not (path / "cgroup.procs").read_text(), 10, "the group's end")
+    wait_until(lambda: not (path / "cgroup.procs").read_text(), ANSWER_S, "the group's end")
     path.rmdir()
 
 
@@ -53,7 +53,7 @@ def test_cpu_time_is_that_of_all_that_ran_in_the_group(group):
     inner.mkdir()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for place in (group, inner):
-        assert in_group(place, sys.executable, "-c", BUSY).wait(30) == 0
+        assert in_group(place, sys.executable, "-c", BUSY).wait(ANSWER_S) == 0
     inner.rmdir()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

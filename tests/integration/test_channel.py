@@ -1,10 +1,13 @@
 """Channels on real sockets: nothing lies in a queue for want of an edge, and nothing that comes in ends one."""
 
 import time
+from functools import partial
 
+import deadlines
 import gevent
 import pytest
 import zmq
+from deadlines import ANSWER_S, START_S
 
 from bench_common import eventloop
 from bench_common.channel import ZmqChannel, configure_socket
@@ -24,10 +27,7 @@ def socket(context, kind):
     return made
 
 
-def wait_until(condition, seconds=10.0):
-    with gevent.Timeout(seconds):
-        while not condition():
-            gevent.sleep(0.005)
+wait_until = partial(deadlines.wait_until, sleep=gevent.sleep)
 
 
 @pytest.mark.parametrize("attempt", range(30))
@@ -77,7 +77,7 @@ def test_ten_thousand_round_trips_lose_nothing(context, tmp_path, monkeypatch, q
     channels = [ZmqChannel(pulls[0], answer), ZmqChannel(pulls[1], count), *senders]
     senders[0].send(b"ping")
     senders[0].send(b"ping")
-    wait_until(lambda: len(seen) >= 10_000, 60.0)
+    wait_until(lambda: len(seen) >= 10_000, START_S)
     assert [channel._busy_poller and channel._busy_poller.polling for channel in channels] == [bool(quick_ns)] * 2 + [
         None
     ] * 2
@@ -174,7 +174,7 @@ def test_a_peer_that_reads_nothing_does_not_block_the_others(context, tmp_path):
         peer.connect(endpoint)
         peer.send(b"here")
     wait_until(lambda: len(came) == 2)
-    with gevent.Timeout(20):
+    with gevent.Timeout(ANSWER_S):
         while control.send(b"deaf", b"x" * 10_000):
             gevent.sleep(0)
     assert control.send(b"good", b"news")

@@ -11,6 +11,7 @@ import uuid
 
 import pytest
 from busybox_image import DockerBench, run_concurrently
+from deadlines import ANSWER_S, END_S
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.cleanup import clean_up_all
@@ -63,11 +64,11 @@ def engines(image, prefix, tmp_path, monkeypatch):
 def litter(bench, native):
     """Leave behind one of everything; return what."""
     container = bench.running(*FOREVER, storage=(Mount("volume", "/v", source=f"{bench.run_id}-volume"),))
-    bench.engine.commit(container, timeout_s=20)
+    bench.engine.commit(container, timeout_s=ANSWER_S)
     bench.client.create_network(f"{bench.run_id}-network", labels={RUN_LABEL: bench.run_id})
     process = Container(f"wb-{uuid.uuid4().hex[:12]}", 1, ContainerSettings(command=FOREVER))
-    native.create(process, timeout_s=5)
-    native.start(process, timeout_s=5)
+    native.create(process, timeout_s=ANSWER_S)
+    native.start(process, timeout_s=ANSWER_S)
     return {"container", "image", "network", "volume", "process", "directory"}
 
 
@@ -82,7 +83,7 @@ def hold(run_id):
 
 def worker(*flags):
     done = subprocess.run(
-        [sys.executable, "-m", "bench_worker", *flags], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "bench_worker", *flags], capture_output=True, text=True, timeout=END_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -133,7 +134,7 @@ def test_a_run_is_alive_exactly_as_long_as_its_worker(engines, prefix):
         assert bench.run_id in live_runs()
         assert clean_up_all(ours).removed == []
         holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
+        holder.wait(ANSWER_S)
         assert bench.run_id not in live_runs()
         assert [item.identity for item in clean_up_all(ours).removed] == [container.handle]
     finally:

@@ -6,24 +6,29 @@ from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import END_S
 from workspace import PROGRAMS, free_ports
 
 pytestmark = pytest.mark.alone
 
 LIGHT = Path(__file__).parent.parent.parent / "benchmarks"
 STOPPED = f"""
-import sys, time
+import functools, sys, time
 sys.path.insert(0, {str(LIGHT)!r})
 real, stops = time.monotonic_ns, []
-# Ten seconds ahead; within the second trial it stands still for two.
-time.monotonic_ns = lambda: real() + 10**10 - sum(max(0, min(2 * 10**9, real() - stop)) for stop in stops)
+# Ten seconds ahead; at the begin of the second trial the machine stands still for two, and its clock with it.
+time.monotonic_ns = lambda: real() + 10**10 - 2 * 10**9 * len(stops)
 import bench_common.clock
 bench_common.clock.clock_id = lambda: "of a virtual machine"
+import bench_worker.operation_runner as runner
 import light_workers
+# A no-op run skips the naps between its jobs, and would keep two processors busy for all of its trials.
+runner._skip_sleep = functools.partial(runner._sleep, 0.02)
 take = light_workers.JobExecutor.take
 def taken(crew, treatment, trial, *orders, **sizes):
     if trial == 1 and not stops:
-        stops.append(real() + 5 * 10**8)
+        time.sleep(2)
+        stops.append(trial)
     return take(crew, treatment, trial, *orders, **sizes)
 light_workers.JobExecutor.take = taken
 sys.exit(light_workers.main())
@@ -35,7 +40,7 @@ SHIFTED = ("unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-c
 
 def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
     """The jobs lie within the master's own brackets, and each trial has the clock's offset with a bound."""
-    probe = subprocess.run([*SHIFTED, "true"], capture_output=True, timeout=20, check=False)
+    probe = subprocess.run([*SHIFTED, "true"], capture_output=True, timeout=END_S, check=False)
     if probe.returncode:
         skip_or_fail(f"time namespaces cannot be used here: {probe.stderr.decode()}")
     monkeypatch.setitem(PROGRAMS, "bench-worker", (*SHIFTED, *PROGRAMS["bench-worker"]))
@@ -48,8 +53,8 @@ def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
     events = [event for event in run.blocks("event") if event["kind"] in ("trial-begin", "trial-end")]
     assert len(events) == 6
     for event in events:
-        ((worker, offset_ns, uncertainty_ns),) = event["clocks"]
-        assert worker == 0
+        ((worker, offset_ns, uncertainty_ns, age_ns),) = event["clocks"]
+        assert (worker, age_ns >= 0) == (0, True)
         assert 0 < uncertainty_ns < 50_000_000
         assert abs(offset_ns - AHEAD_S * 10**9) <= uncertainty_ns
     brackets = {}
@@ -67,7 +72,11 @@ def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
 
 
 def test_a_machine_that_lost_time_is_reported(workspace, monkeypatch):
-    """Of three trials of three seconds the host counts one as shorter than the master does: that one is warned of."""
+    """A host whose machine stood still for two seconds counts less than the master; the trial in question is named.
+
+    The next comparison of the clocks shows it, so it is dated as exactly as they are compared. One that was under way
+    meanwhile shows half of it, and the next one the rest.
+    """
     monkeypatch.setitem(PROGRAMS, "stopped-machine", (sys.executable, "-c", STOPPED))
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
@@ -77,6 +86,9 @@ def test_a_machine_that_lost_time_is_reported(workspace, monkeypatch):
     ports += ("--zmq-bind-ip", "127.0.0.1", "--insecure")
     run = workspace.run(scenario, "--noop", "--expect", 1, *ports, workers=0)
     (host,) = run.document["hosts"]
-    (found,) = host["clock_checks"]["disagreements"]
-    assert found["bracket_s"] - found["own_s"] == pytest.approx(2, abs=0.5)
-    assert "the clock of vm-0 disagreed with the master's in 1 trial" in " ".join(run.out.split())
+    found = host["clock_checks"]["disagreements"]
+    lost_s, allowed_s = sum(one["bracket_s"] - one["own_s"] for one in found), sum(one["allowed_s"] for one in found)
+    assert found
+    assert lost_s == pytest.approx(2, abs=allowed_s)
+    assert all(1 in one["trials"] for one in found)
+    assert "the clock of vm-0 disagreed with the master's" in " ".join(run.out.split())

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import gevent
 import pytest
 import zmq
+from deadlines import ANSWER_S, wait_until
 from workspace import free_ports
 
 from bench_common.messages import WORK, Acknowledge, Results, encode
+from bench_common.records import LOOP_BYTES
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.sockets import Sockets
 from bench_worker.outbox import split_results
@@ -46,16 +48,14 @@ def served():
     context.destroy(0)
 
 
-def wait(until, seconds=20):
+def wait(until):
     """Let the loop run until something holds."""
-    with gevent.Timeout(seconds):
-        while not until():
-            gevent.sleep(0.01)
+    wait_until(until, sleep=gevent.sleep)
 
 
 def frames(sequence, size):
     """Return the frames of a batch of results of about this size."""
-    rest = {"loop": bytes(24), "metrics": [], "errors": [], "outputs": []}
+    rest = {"loop": bytes(LOOP_BYTES), "metrics": [], "errors": [], "outputs": []}
     made = Results(epoch=EPOCH, sequence=sequence, taken=0, treatment=0, trial=0, rows=bytes(size), **rest)
     return split_results(encode(made), EPOCH, sequence)
 
@@ -114,7 +114,7 @@ def test_answers_to_many_results_at_once_go_out_in_order(served, monkeypatch):
 
 def send_without_end(port):
     """Prove the epoch (RFC 24), then send frames with more to come until the connection ends."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S) as line:
         line.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00PLAIN" + bytes(47))
         hello = b"\x05HELLO" + b"".join(bytes([len(word)]) + word for word in (str(EPOCH).encode(), TOKEN.encode()))
         line.sendall(b"\x04" + bytes([len(hello)]) + hello)
@@ -139,7 +139,7 @@ def test_a_message_without_end_ends_its_connection(served):
     sender.start()
     wait(lambda: sockets.cut_off)
     assert list(sockets.cut_off) == [("results", "127.0.0.1")]
-    sender.join(20)
+    sender.join(ANSWER_S)
     assert not sender.is_alive()
     push.send(*frames(1, 800))
     wait(lambda: received == [0, 1])

@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+from deadlines import BUILD_S, LONG_TEST_S
 from documents import ROOT, blocks, tree
 from docutils import nodes
 from test_readme import shell
@@ -26,12 +27,14 @@ def named(recipe):
 
 
 LONG = ("3.", "4.", "5.", "6.")
+ALIKE = ("1.", "2.")
+"""Those whose small runs are a `weigh` and a `quickstart` as in the tutorial, which runs both."""
 
 
 def marked(recipes):
-    """Return recipes as parameters, those that take longest as slow ones."""
+    """Return recipes as parameters, those that take longest, or show what others do, as slow ones."""
     return [
-        pytest.param(one, id=named(one), marks=pytest.mark.slow if named(one).startswith(LONG) else ())
+        pytest.param(one, id=named(one), marks=pytest.mark.slow if named(one).startswith((*LONG, *ALIKE)) else ())
         for one in recipes
     ]
 
@@ -105,11 +108,11 @@ def test_the_measurements_have_a_plan(recipe, folder, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.docker
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG_TEST_S)
 @pytest.mark.parametrize("recipe", [one for one in RECIPES if of_class(one, "slow")], ids=named)
 def test_the_measurements_that_take_minutes(recipe, folder):
     """Each runs as it is written."""
     parts = of_class(recipe, "slow")
     ready(parts)
-    status, printed = shell(script_of(parts), folder, folder, limit_s=570)
+    status, printed = shell(script_of(parts), folder, folder, limit_s=BUILD_S)
     assert status == 0, printed

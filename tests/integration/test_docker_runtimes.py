@@ -9,6 +9,7 @@ from statistics import median
 import docker
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import ANSWER_S, LONG_END_S, LONG_TEST_S
 from private_engine import private_engine
 from workspace import Workspace, containers_of
 
@@ -58,19 +59,19 @@ def lives(image, **keys):
         "container": {"image": image, "network": "none", "command": ["sleep", "600"]},
         "job": {"operations": LIFE},
         "iterations": 2,
-        "timeout": "30s",
+        "timeout": f"{ANSWER_S:g}s",
         "seed": 1,
         **keys,
     }
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(LONG_TEST_S)
 @pytest.mark.parametrize("name", ["docker", pytest.param("docker-cli", marks=pytest.mark.slow)])
 def test_treatments_differ_by_their_runtime(workspace, engine, name):
     """A matrix over it: every operation under each, one treatment for each, and nothing is left of any."""
     daemon, image = engine
     given = lives(image, engines=[name], matrix={"container.runtime": list(RUNTIMES)})
-    run = workspace.run(workspace.scenario(**given), seconds=150)
+    run = workspace.run(workspace.scenario(**given), seconds=LONG_END_S)
     assert run.outcomes() == {"done": 2 * len(RUNTIMES)}
     treatments = {entry["treatment"]["runtime"]: entry for entry in run.document["treatments"]}
     assert treatments.keys() == set(RUNTIMES)
@@ -78,7 +79,7 @@ def test_treatments_differ_by_their_runtime(workspace, engine, name):
         assert {operation["n"] for operation in entry["operations"].values()} == {2}
         assert entry["operations"].keys() == {"job", "create", "start", "exec", "pause", "unpause", "kill", "remove"}
     assert all(f"runtime={runtime}" in run.details for runtime in RUNTIMES)
-    client = docker.APIClient(base_url=daemon.address, timeout=30)
+    client = docker.APIClient(base_url=daemon.address, timeout=ANSWER_S)
     try:
         assert containers_of(client, run.run_id) == []
     finally:
@@ -94,7 +95,7 @@ def test_the_container_runs_under_the_runtime_that_was_named(workspace, engine, 
     container = {"image": image, "network": "none", "command": ["cat", "/proc/version"], "runtime": runtime}
     job = {"operations": ["run", "wait"], "container": container}
     run = workspace.run(workspace.scenario(engines=["docker"], job=job), "--keep")
-    client = docker.APIClient(base_url=daemon.address, timeout=30)
+    client = docker.APIClient(base_url=daemon.address, timeout=ANSWER_S)
     try:
         (kept,) = containers_of(client, run.run_id)
         assert client.inspect_container(kept["Id"])["HostConfig"]["Runtime"] == runtime

@@ -2,6 +2,7 @@
 
 import pytest
 from busybox_image import DockerBench
+from deadlines import ANSWER_S
 from runtime_bench import FOREVER, RuntimeBench
 from test_engine_oci import ENGINES as RUNTIMES
 from test_engine_oci import require
@@ -41,12 +42,12 @@ def bench(request, image):
 def able(bench, *commands, **settings):
     """Say which of these commands can do their work in a container with these settings, beside its own and as it."""
     made = bench.running(*FOREVER, **settings)
-    done = [bench.engine.exec(made, command, timeout_s=20).exit_code == 0 for command in commands]
-    bench.engine.remove(made, timeout_s=20)
+    done = [bench.engine.exec(made, command, timeout_s=ANSWER_S).exit_code == 0 for command in commands]
+    bench.engine.remove(made, timeout_s=ANSWER_S)
     for command, beside in zip(commands, done, strict=True):
         made = bench.running(*command, **settings)
-        assert (bench.engine.wait(made, timeout_s=20).exit_code == 0) == beside
-        bench.engine.remove(made, timeout_s=20)
+        assert (bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0) == beside
+        bench.engine.remove(made, timeout_s=ANSWER_S)
     return done
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from busybox_image import DockerBench
+from deadlines import ANSWER_S, END_S, START_S, wait_until
 from private_engine import private_engine
-from runtime_bench import FOREVER, RuntimeBench, kind_of, wait_until
+from runtime_bench import FOREVER, RuntimeBench, kind_of
 from test_engine_oci import require
 from workspace import Workspace
 
@@ -50,7 +51,7 @@ def opened(engine, image):
 
 def printed(bench, container):
     """Return the numbers that a counting container has printed so far."""
-    text = bench.engine.logs(container, limit_bytes=1 << 20, timeout_s=5).stdout
+    text = bench.engine.logs(container, limit_bytes=1 << 20, timeout_s=ANSWER_S).stdout
     return [int(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
@@ -77,22 +78,22 @@ def save_and_go_on(engine, image):
         life = bench.running(*COUNTING)
         for _ in range(2):
             wait_until(lambda: len(printed(bench, life)) > 3)
-            bench.engine.checkpoint(life, timeout_s=60)
+            bench.engine.checkpoint(life, timeout_s=START_S)
             before = printed(bench, life)
             assert kind_of(bench.engine.exec, life, ("true",)) in {"conflict", "not-found", "engine"}
             assert printed(bench, life) == before
             if type(bench.engine) in {DockerEngine, DockerCliEngine}:
                 # It hands the state to containerd, which may still have it from saving, and does not expect that.
                 time.sleep(SWEPT_S)
-            bench.engine.restore(life, timeout_s=60)
+            bench.engine.restore(life, timeout_s=START_S)
             wait_until(lambda last=before[-1]: printed(bench, life)[-1] > last + 3)
             numbers = printed(bench, life)
             assert numbers == list(range(1, len(numbers) + 1))
-            assert bench.engine.exec(life, ("true",), timeout_s=10).exit_code == 0
-        bench.engine.stop(life, grace_s=10, timeout_s=20)
-        assert bench.engine.wait(life, timeout_s=10).exit_code == 7
+            assert bench.engine.exec(life, ("true",), timeout_s=ANSWER_S).exit_code == 0
+        bench.engine.stop(life, grace_s=10, timeout_s=ANSWER_S)
+        assert bench.engine.wait(life, timeout_s=ANSWER_S).exit_code == 7
         assert kind_of(bench.engine.checkpoint, life) == "conflict"
-        bench.engine.remove(life, timeout_s=10)
+        bench.engine.remove(life, timeout_s=ANSWER_S)
         assert bench.engine.leftovers(bench.run_id) == []
     finally:
         bench.close()
@@ -111,7 +112,7 @@ def test_docker_saves_containers_where_it_is_asked_to_have_experimental_features
     with private_engine(monkeypatch, experimental=True) as (daemon, image):
         # It has a network of its own, in which CRIU wants to find a loopback.
         pid = (daemon.folder / "docker.pid").read_text()
-        subprocess.run(["nsenter", "-t", pid, "-n", "ip", "link", "set", "lo", "up"], check=True, timeout=20)
+        subprocess.run(["nsenter", "-t", pid, "-n", "ip", "link", "set", "lo", "up"], check=True, timeout=END_S)
         for engine in (DockerEngine, DockerCliEngine):
             if saves(engine):
                 save_and_go_on(engine, image)
@@ -125,8 +126,8 @@ def test_what_is_saved_can_be_removed(engine, image):
     try:
         lives = [bench.running(*FOREVER) for _ in range(2)]
         for life in lives:
-            bench.engine.checkpoint(life, timeout_s=60)
-        bench.engine.remove(lives[0], timeout_s=10)
+            bench.engine.checkpoint(life, timeout_s=START_S)
+        bench.engine.remove(lives[0], timeout_s=ANSWER_S)
         [leftover] = bench.engine.leftovers(bench.run_id)
         bench.engine.discard(leftover)
         assert bench.engine.leftovers(bench.run_id) == []
@@ -154,7 +155,7 @@ def test_a_run_saves_its_containers_or_is_refused_before_it_begins(engine, image
             ended = program.wait_for_exit()
             assert ended.status == 2
             assert "cannot do the operation 'checkpoint': " in ended.err
-            assert not stats.exists() or not workspace.finish(program, stats, 2, 5).jobs
+            assert not stats.exists() or not workspace.finish(program, stats, 2).jobs
     if engine is PodmanEngine:
         # The run has copied the image into its store.
         opened(engine, image).close()

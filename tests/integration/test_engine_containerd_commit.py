@@ -2,7 +2,8 @@
 
 import pytest
 from busybox_image import DockerBench
-from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by, wait_until
+from deadlines import ANSWER_S, START_S, wait_until
+from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by
 from test_engine_oci import container_names, require
 from workspace import Workspace
 
@@ -39,20 +40,20 @@ def writing(bench, **settings):
 def test_an_image_has_what_the_container_had_written(bench):
     """A container made of it finds the file, the command and the environment; it is gone with the first one."""
     life = writing(bench, env={"MINE": "yes"})
-    done = bench.engine.commit(life, timeout_s=60)
+    done = bench.engine.commit(life, timeout_s=START_S)
     bench.assert_stamped([done])
     [name] = life.images
     copy = bench.container("sh", "-c", "ls -l /written; echo $MINE")
     copy.pulled_image = name
-    bench.engine.run(copy, timeout_s=30)
-    assert bench.engine.wait(copy, timeout_s=20).exit_code == 0
+    bench.engine.run(copy, timeout_s=ANSWER_S)
+    assert bench.engine.wait(copy, timeout_s=ANSWER_S).exit_code == 0
     message = printed_by(bench.engine, copy).decode()
     assert str(300 * KIB) in message
     assert message.endswith("yes\n")
-    bench.engine.remove(copy, timeout_s=20)
+    bench.engine.remove(copy, timeout_s=ANSWER_S)
     # It goes on, as it was only held still.
-    assert bench.engine.exec(life, ("true",), timeout_s=10).exit_code == 0
-    bench.engine.remove(life, timeout_s=30)
+    assert bench.engine.exec(life, ("true",), timeout_s=ANSWER_S).exit_code == 0
+    bench.engine.remove(life, timeout_s=ANSWER_S)
     assert name not in images(bench)
     assert bench.engine.leftovers(bench.run_id) == []
 
@@ -60,25 +61,25 @@ def test_an_image_has_what_the_container_had_written(bench):
 def test_its_size_is_that_of_the_files_that_changed_as_docker_counts(bench):
     """Also the second time, when more has been written; one that is paused stays so, and one that ended will do."""
     life = writing(bench)
-    bench.engine.commit(life, timeout_s=60)
-    size = bench.engine.committed_bytes(life, timeout_s=5)
+    bench.engine.commit(life, timeout_s=START_S)
+    size = bench.engine.committed_bytes(life, timeout_s=ANSWER_S)
     more = ("sh", "-c", "dd if=/dev/zero of=/more bs=1024 count=10")
-    assert bench.engine.exec(life, more, timeout_s=10).exit_code == 0
-    bench.engine.pause(life, timeout_s=10)
-    bench.engine.commit(life, timeout_s=60)
+    assert bench.engine.exec(life, more, timeout_s=ANSWER_S).exit_code == 0
+    bench.engine.pause(life, timeout_s=ANSWER_S)
+    bench.engine.commit(life, timeout_s=START_S)
     assert kind_of(bench.engine.exec, life, ("true",)) == "conflict"
-    bench.engine.unpause(life, timeout_s=10)
-    assert bench.engine.committed_bytes(life, timeout_s=5) == size + 10 * KIB
-    bench.engine.kill(life, "SIGKILL", timeout_s=10)
-    bench.engine.commit(life, timeout_s=60)
-    assert bench.engine.committed_bytes(life, timeout_s=5) == size + 10 * KIB
+    bench.engine.unpause(life, timeout_s=ANSWER_S)
+    assert bench.engine.committed_bytes(life, timeout_s=ANSWER_S) == size + 10 * KIB
+    bench.engine.kill(life, "SIGKILL", timeout_s=ANSWER_S)
+    bench.engine.commit(life, timeout_s=START_S)
+    assert bench.engine.committed_bytes(life, timeout_s=ANSWER_S) == size + 10 * KIB
     assert len(set(life.images)) == 3
     docker = DockerBench(bench.image)
     try:
         other = docker.running(*WRITING)
         wait_until(lambda: b"ready" in printed_by(docker.engine, other))
-        docker.engine.commit(other, timeout_s=60)
-        assert docker.engine.committed_bytes(other, timeout_s=10) == size
+        docker.engine.commit(other, timeout_s=START_S)
+        assert docker.engine.committed_bytes(other, timeout_s=ANSWER_S) == size
     finally:
         docker.close()
 
@@ -87,7 +88,7 @@ def test_what_was_saved_is_a_leftover_of_its_run(bench):
     """With its label, and where a worker was killed before it could give it one, with its container."""
     labelled, bare = writing(bench), writing(bench)
     for life in (labelled, bare):
-        bench.engine.commit(life, timeout_s=60)
+        bench.engine.commit(life, timeout_s=START_S)
     calls, name = bench.engine._api.calls(10), bare.images[0]
     image = calls.call(f"{IMAGES}Get", messages.ImageRequest(name=name), messages.ImageMessage).image
     image.labels.clear()
@@ -109,7 +110,7 @@ def test_an_image_that_has_changed_is_reported(bench):
     life.handle.image = "weighbridge.invalid/image:nosuch"
     assert kind_of(bench.engine.commit, life) == "image-missing"
     assert life.images == []
-    assert bench.engine.committed_bytes(life, timeout_s=5) is None
+    assert bench.engine.committed_bytes(life, timeout_s=ANSWER_S) is None
     assert life.name in container_names(bench.engine._api.calls(10))
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from deadlines import LONG_END_S
 from test_engine_oci import require
 
 from bench_worker.engines.command_line import CommandLine
@@ -23,7 +24,7 @@ bench = RuntimeBench(ContainerdEngine, image)
 try:
     made = bench.running(*FOREVER)
     for script in scripts:
-        done = bench.engine.exec(made, ("sh", "-c", script), timeout_s=20)
+        done = bench.engine.exec(made, ("sh", "-c", script), timeout_s=600)  # whoever runs this has the deadline
         seconds = (done.end_ns - done.start_ns) / 1e9
         print(json.dumps([len(done.stdout), done.stderr.decode(), done.truncated, done.exit_code, seconds]))
 finally:
@@ -37,14 +38,13 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
     scripts = (
         "dd if=/dev/zero bs=1k count=1000 2>/dev/null; echo done >&2; exit 3",
         f"dd if=/dev/zero bs={EXEC_OUTPUT_LIMIT_BYTES + 1} count=1 2>/dev/null; echo done >&2",
-        "sleep 15 & echo started",
+        "sleep 10000 & echo started",
     )
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    run = CommandLine(sys.executable, env=env).sequence(100).run_untimed("-c", PATCHED, image, *scripts)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))}
+    run = CommandLine(sys.executable, env=env).sequence(LONG_END_S).run_untimed("-c", PATCHED, image, *scripts)
     answers = [json.loads(line) for line in run.text.splitlines()]
     assert [answer[:4] for answer in answers] == [
         [1_024_000, "done\n", False, 3],
         [EXEC_OUTPUT_LIMIT_BYTES, "done\n", True, 0],
         [len("started\n"), "", False, 0],
     ]
-    assert max(answer[4] for answer in answers) < 10

@@ -12,8 +12,9 @@ from pathlib import Path
 import docker
 import pytest
 from busybox_image import layer, remove_image, run_patched, skip_or_fail
+from deadlines import ANSWER_S, LONG_END_S, wait_until
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, wait_until
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by
 from test_engine_capabilities import assert_empowered
 from workspace import Workspace, require_images
 
@@ -54,7 +55,7 @@ def endpoint(image):
     socket = home / "containerd.sock"
     try:
         wait_until(socket.exists)
-        client = docker.APIClient(timeout=30)
+        client = docker.APIClient(timeout=ANSWER_S)
         repository, _, tag = PAUSE.partition(":")
         client.import_image_from_data(layer(), repository, tag, changes=['CMD ["/bin/sleep", "100000"]'])
         api = ContainerdApi(str(socket), "k8s.io")
@@ -66,7 +67,7 @@ def endpoint(image):
         with contextlib.suppress(docker.errors.DockerException):
             remove_image(PAUSE)
         daemon.signal_group(signal.SIGTERM)
-        daemon.wait(20)
+        daemon.wait(ANSWER_S)
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -83,22 +84,22 @@ def test_pulling_an_image(bench, tmp_path):
     engine = bench.engine
     with private_registry(tmp_path) as registry:
         life = bench.container("sh", "-c", "test -s /unique && exit 5", image=registry.image)
-        done = engine.pull(life, fresh=True, timeout_s=30)
+        done = engine.pull(life, fresh=True, timeout_s=ANSWER_S)
         assert 0 < done.start_ns < done.end_ns <= time.monotonic_ns()
-        engine.pull(life, fresh=False, timeout_s=30)
+        engine.pull(life, fresh=False, timeout_s=ANSWER_S)
         wait_until(lambda: registry.layers_sent() == 1)
-        engine.pull(life, fresh=True, timeout_s=30)
+        engine.pull(life, fresh=True, timeout_s=ANSWER_S)
         wait_until(lambda: registry.layers_sent() == 2)
-        engine.run(life, timeout_s=30)
-        assert engine.wait(life, timeout_s=30).exit_code == 5
+        engine.run(life, timeout_s=ANSWER_S)
+        assert engine.wait(life, timeout_s=ANSWER_S).exit_code == 5
         assert kind_of(engine.pull, life, fresh=True) == "conflict"
-        engine.remove(life, timeout_s=30)
+        engine.remove(life, timeout_s=ANSWER_S)
         unknown = bench.container(*FOREVER, image=f"{registry.address}/bench/nosuch:1")
         assert kind_of(engine.pull, unknown, fresh=False) == "image-missing"
         registry.end()
         assert kind_of(engine.pull, life, fresh=True) == "unreachable"
-        engine.run(life, timeout_s=30)
-        engine.remove(life, timeout_s=30)
+        engine.run(life, timeout_s=ANSWER_S)
+        engine.remove(life, timeout_s=ANSWER_S)
 
 
 def test_files_and_a_root_that_is_read_only(bench):
@@ -106,11 +107,11 @@ def test_files_and_a_root_that_is_read_only(bench):
     script = "cat /deep/down/here; touch /x; touch /data/y && echo fine"
     storage = (Mount("volume", "/data"),)
     made = bench.running("sh", "-c", script, files={"/deep/down/here": "text\n"}, read_only=True, storage=storage)
-    assert bench.engine.wait(made, timeout_s=20).exit_code == 0
-    printed = bench.engine.logs(made, limit_bytes=999, timeout_s=5)
+    assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
+    printed = bench.engine.logs(made, limit_bytes=999, timeout_s=ANSWER_S)
     assert printed.stdout == b"text\nfine\n"
     assert b"/x: Read-only file system" in printed.stderr
-    assert bench.engine.address(made, timeout_s=5) == "127.0.0.1"
+    assert bench.engine.address(made, timeout_s=ANSWER_S) == "127.0.0.1"
 
 
 def test_capabilities_are_given_and_taken(bench):
@@ -122,29 +123,29 @@ def test_capabilities_are_given_and_taken(bench):
         (("seccomp=unconfined", "apparmor=unconfined"), b"0\n"),
     ):
         made = bench.running(*FOREVER, security_options=options)
-        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=10).stdout == expected
+        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=ANSWER_S).stdout == expected
 
 
 def test_a_whole_life(bench):
     """Each verb does what it says, and what it made is gone at the end."""
     engine = bench.engine
     life = bench.container("sh", "-c", "echo out; echo err >&2; trap 'exit 7' TERM; while :; do sleep 0.02; done")
-    done = [engine.create(life, timeout_s=30)]
+    done = [engine.create(life, timeout_s=ANSWER_S)]
     [leftover] = engine.leftovers(bench.run_id)
     assert (leftover.what, leftover.name, leftover.run_id) == ("pod", life.name, bench.run_id)
-    done.append(engine.start(life, timeout_s=10))
-    executed = engine.exec(life, ("sh", "-c", "echo there; echo oops >&2; exit 5"), timeout_s=10)
+    done.append(engine.start(life, timeout_s=ANSWER_S))
+    executed = engine.exec(life, ("sh", "-c", "echo there; echo oops >&2; exit 5"), timeout_s=ANSWER_S)
     assert (executed.exit_code, executed.stdout, executed.stderr) == (5, b"there\n", b"oops\n")
-    done += [executed, engine.stats(life, timeout_s=10)]
+    done += [executed, engine.stats(life, timeout_s=ANSWER_S)]
     assert done[-1].stdout
     wait_until(lambda: b"err\n" in printed_by(engine, life))
-    done.append(engine.stop(life, grace_s=10, timeout_s=20))
-    done.append(engine.wait(life, timeout_s=10))
+    done.append(engine.stop(life, grace_s=10, timeout_s=ANSWER_S))
+    done.append(engine.wait(life, timeout_s=ANSWER_S))
     assert done[-1].exit_code == 7
-    printed = engine.logs(life, limit_bytes=9, timeout_s=5)
+    printed = engine.logs(life, limit_bytes=9, timeout_s=ANSWER_S)
     assert (printed.stdout, printed.stderr) == (b"out\n", b"err\n")
     directory = life.handle.directory
-    done.append(engine.remove(life, timeout_s=10))
+    done.append(engine.remove(life, timeout_s=ANSWER_S))
     assert not directory.exists()
     bench.assert_stamped(done)
     assert engine.leftovers(bench.run_id) == []
@@ -155,11 +156,11 @@ def test_exit_codes_are_the_commands_own(bench):
     """Of commands that end before anybody looks, and of those beside."""
     for code in (0, 1, 127, 255):
         made = bench.running("sh", "-c", f"exit {code}")
-        assert bench.engine.wait(made, timeout_s=10).exit_code == code
-        bench.engine.remove(made, timeout_s=10)
+        assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == code
+        bench.engine.remove(made, timeout_s=ANSWER_S)
     made = bench.running(*FOREVER)
     for code in (0, 1, 127, 255):
-        assert bench.engine.exec(made, ("sh", "-c", f"exit {code}"), timeout_s=10).exit_code == code
+        assert bench.engine.exec(made, ("sh", "-c", f"exit {code}"), timeout_s=ANSWER_S).exit_code == code
 
 
 def test_each_failure_has_its_kind(bench):
@@ -170,8 +171,8 @@ def test_each_failure_has_its_kind(bench):
     assert kind_of(engine.run, bench.container("true", image="weighbridge-test/nosuch")) == "image-missing"
     assert kind_of(engine.run, type(made)(made.name, 2, made.settings)) == "conflict"
     assert kind_of(engine.kill, made, "SIGHUP") == "refused"
-    engine.kill(made, "SIGKILL", timeout_s=10)
-    assert engine.wait(made, timeout_s=10).exit_code == 137
+    engine.kill(made, "SIGKILL", timeout_s=ANSWER_S)
+    assert engine.wait(made, timeout_s=ANSWER_S).exit_code == 137
     assert kind_of(engine.exec, made, ("true",)) == "conflict"
     for verb in (engine.pause, engine.unpause, engine.commit):
         assert kind_of(verb, made) == "unsupported"
@@ -202,9 +203,9 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
     """The CRI counts it in whole seconds."""
     deaf = bench.running("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
     wait_until(lambda: printed_by(bench.engine, deaf))
-    stopped = bench.engine.stop(deaf, grace_s=1, timeout_s=20)
+    stopped = bench.engine.stop(deaf, grace_s=1, timeout_s=ANSWER_S)
     assert 1e9 <= stopped.end_ns - stopped.start_ns < 15e9
-    assert bench.engine.wait(deaf, timeout_s=5).exit_code == 137
+    assert bench.engine.wait(deaf, timeout_s=ANSWER_S).exit_code == 137
 
 
 def test_a_wait_is_told_of_the_end_by_the_kernel(bench, monkeypatch):
@@ -219,7 +220,7 @@ def test_a_wait_is_told_of_the_end_by_the_kernel(bench, monkeypatch):
 
     monkeypatch.setattr(CriEngine, "_status", staticmethod(counted))
     made = bench.running("sh", "-c", "sleep 0.7; exit 3")
-    done = engine.wait(made, timeout_s=30)
+    done = engine.wait(made, timeout_s=ANSWER_S)
     running = [at_ns for at_ns, state in asked if state == messages.CONTAINER_RUNNING and at_ns < done.end_ns]
     assert done.exit_code == 3
     assert len(running) <= 1
@@ -227,7 +228,7 @@ def test_a_wait_is_told_of_the_end_by_the_kernel(bench, monkeypatch):
     monkeypatch.setattr(cri_engine, "memory_directory", lambda *_: None)
     asked.clear()
     made = bench.running("sh", "-c", "sleep 0.3; exit 4")
-    assert engine.wait(made, timeout_s=30).exit_code == 4
+    assert engine.wait(made, timeout_s=ANSWER_S).exit_code == 4
     assert asked[-1][1] == messages.CONTAINER_EXITED
 
 
@@ -239,14 +240,14 @@ def test_an_operation_ends_at_its_deadline(bench):
 def test_settings_are_enforced(bench, tmp_path):
     """Memory (the end says that it was the limit), CPUs, environment and storage."""
     made = bench.running("dd", "if=/dev/zero", "of=/dev/null", "bs=256M", "count=1", memory_bytes=32 << 20)
-    ended = bench.engine.wait(made, timeout_s=30)
+    ended = bench.engine.wait(made, timeout_s=ANSWER_S)
     assert (ended.exit_code, ended.oom_killed) == (137, True)
     bench.assert_oom_kill_reported()
     (tmp_path / "seen").touch()
     storage = (Mount("volume", "/data"), Mount("host", "/host", str(tmp_path), read_only=True))
     made = bench.running(*FOREVER, cpus=0.5, cpuset="0", env={"MINE": "yes"}, storage=storage)
     script = "cat /proc/self/status; echo $MINE; touch /data/b; ls /host; touch /host/x"
-    message = bench.engine.exec(made, ("sh", "-c", script), timeout_s=10).stdout.decode()
+    message = bench.engine.exec(made, ("sh", "-c", script), timeout_s=ANSWER_S).stdout.decode()
     assert "Cpus_allowed_list:\t0\n" in message
     assert message.endswith("yes\nseen\n")
     assert not (tmp_path / "x").exists()
@@ -318,7 +319,7 @@ def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
         assert ended.status == 2
         assert "services: {mariadb: {network: host}}" in " ".join(ended.err.split())
         beside = {**job, "services": {"mariadb": {"network": "host"}}}
-        run = workspace.run(workspace.scenario(engines=["cri"], job=beside), seconds=150)
+        run = workspace.run(workspace.scenario(engines=["cri"], job=beside), seconds=LONG_END_S)
         assert run.outcomes() == {"done": 1}
         listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
         assert run.run_id not in listed.out

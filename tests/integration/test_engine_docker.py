@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from busybox_image import DockerBench, require_podman, run_concurrently, run_patched
+from deadlines import ANSWER_S, START_S, wait_until
 from runtime_bench import GREEDY_AND_OTHERS
-from workspace import wait_until
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, EngineOptions, OperationFailed
@@ -54,7 +54,7 @@ def assert_stamped(done, before_ns, longest_s=60):
 def kind_of(verb, *arguments, **options):
     before_ns = time.monotonic_ns()
     with pytest.raises(OperationFailed) as caught:
-        verb(*arguments, **{"timeout_s": 20, **options})
+        verb(*arguments, **{"timeout_s": ANSWER_S, **options})
     assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
     assert str(caught.value)
     return caught.value.kind
@@ -66,30 +66,30 @@ def test_a_whole_life(bench, engine):
     container = bench.container(*command, ticket=42, env={"GREETING": "hello"})
     inspect = bench.client.inspect_container
     before_ns = time.monotonic_ns()
-    assert_stamped(engine.create(container, timeout_s=20), before_ns)
+    assert_stamped(engine.create(container, timeout_s=ANSWER_S), before_ns)
     config = inspect(container.handle)["Config"]
     assert config["Labels"] == {RUN_LABEL: bench.run_id, WORKER_LABEL: "w1", TICKET_LABEL: "42"}
     assert config["Tty"] is False
-    assert_stamped(engine.start(container, timeout_s=20), before_ns)
+    assert_stamped(engine.start(container, timeout_s=ANSWER_S), before_ns)
     assert inspect(container.handle)["State"]["Running"]
-    done = engine.exec(container, ("sh", "-c", "echo $GREETING; echo oops >&2; exit 5"), timeout_s=20)
+    done = engine.exec(container, ("sh", "-c", "echo $GREETING; echo oops >&2; exit 5"), timeout_s=ANSWER_S)
     assert (done.exit_code, done.stdout, done.stderr) == (5, b"hello\n", b"oops\n")
     assert_stamped(done, before_ns)
-    assert_stamped(engine.pause(container, timeout_s=20), before_ns)
+    assert_stamped(engine.pause(container, timeout_s=ANSWER_S), before_ns)
     assert inspect(container.handle)["State"]["Paused"]
     assert kind_of(engine.exec, container, ("true",)) == "conflict"
-    assert_stamped(engine.unpause(container, timeout_s=20), before_ns)
-    wait_until(lambda: not inspect(container.handle)["State"]["Paused"], 10, "Docker's own record of it")
-    assert_stamped(engine.commit(container, timeout_s=20), before_ns)
+    assert_stamped(engine.unpause(container, timeout_s=ANSWER_S), before_ns)
+    wait_until(lambda: not inspect(container.handle)["State"]["Paused"], ANSWER_S, "Docker's own record of it")
+    assert_stamped(engine.commit(container, timeout_s=ANSWER_S), before_ns)
     assert container.images == [f"weighbridge/commit:{container.name}"]
     assert bench.client.inspect_image(container.images[0])["Config"]["Labels"][RUN_LABEL] == bench.run_id
-    assert_stamped(engine.stop(container, grace_s=10, timeout_s=20), before_ns)
-    done = engine.wait(container, timeout_s=20)
+    assert_stamped(engine.stop(container, grace_s=10, timeout_s=ANSWER_S), before_ns)
+    done = engine.wait(container, timeout_s=ANSWER_S)
     assert (done.exit_code, done.oom_killed) == (7, False)
-    done = engine.logs(container, limit_bytes=1000, timeout_s=20)
+    done = engine.logs(container, limit_bytes=1000, timeout_s=ANSWER_S)
     assert (done.stdout, done.stderr, done.truncated) == (b"out\n", b"err\n", False)
     images = list(container.images)
-    assert_stamped(engine.remove(container, timeout_s=20), before_ns)
+    assert_stamped(engine.remove(container, timeout_s=ANSWER_S), before_ns)
     assert bench.client.images(name=images[0]) == []
     assert bench.client.containers(all=True, filters={"name": container.name}) == []
 
@@ -111,22 +111,22 @@ def test_settings_hold_inside_the_container(bench, engine):
         ),
     )
     shown = engine.exec(
-        container, ("sh", "-c", "cat /proc/1/status /proc/1/comm /proc/mounts; ls /sys/class/net"), timeout_s=20
+        container, ("sh", "-c", "cat /proc/1/status /proc/1/comm /proc/mounts; ls /sys/class/net"), timeout_s=ANSWER_S
     ).stdout.decode()
     assert "Cpus_allowed_list:\t0\n" in shown
     assert " /t tmpfs rw" in shown
     assert "size=1024k" in shown
     assert "init" in shown
     assert shown.rstrip().endswith("lo")
-    assert engine.exec(container, ("touch", "/v/x"), timeout_s=20).exit_code == 0
-    assert engine.exec(container, ("touch", "/w/x"), timeout_s=20).exit_code != 0
+    assert engine.exec(container, ("touch", "/v/x"), timeout_s=ANSWER_S).exit_code == 0
+    assert engine.exec(container, ("touch", "/w/x"), timeout_s=ANSWER_S).exit_code != 0
     host = bench.client.inspect_container(container.handle)["HostConfig"]
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (32 << 20, 32 << 20, 500_000_000)
     assert kind_of(engine.logs, container, limit_bytes=10) == "unsupported"
     # What carries our label: the named one, and under Docker the nameless one, too.
     volumes = [item for item in engine.leftovers(bench.run_id) if item.what == "volume"]
     assert len(volumes) == (1 if engine.name == "podman" else 2)
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
     # The nameless volume lived as long as its container; the named one is the run's, and goes with it.
     (volume,) = [item for item in engine.leftovers(bench.run_id) if item.what == "volume"]
     assert volume.name == name
@@ -142,22 +142,22 @@ def test_confinement_holds_inside_the_container(bench, engine):
         read_only=True,
         security_options=("no-new-privileges", "seccomp=unconfined"),
     )
-    done = engine.exec(container, ("sh", "-c", "ulimit -n; touch /x || echo read only"), timeout_s=20)
+    done = engine.exec(container, ("sh", "-c", "ulimit -n; touch /x || echo read only"), timeout_s=ANSWER_S)
     assert done.stdout == b"321\nread only\n"
     done = engine.exec(
-        container, ("sh", "-c", "i=0; while [ $i -lt 40 ]; do sleep 3 & i=$((i+1)); done"), timeout_s=20
+        container, ("sh", "-c", "i=0; while [ $i -lt 40 ]; do sleep 3 & i=$((i+1)); done"), timeout_s=ANSWER_S
     )
     assert done.exit_code != 0
     assert b"can't fork" in done.stderr
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
     container = bench.running(
         "cat", "/proc/self/status", security_options=("no-new-privileges", "seccomp=unconfined")
     )
-    engine.wait(container, timeout_s=20)
-    shown = engine.logs(container, limit_bytes=10_000, timeout_s=20).stdout.decode()
+    engine.wait(container, timeout_s=ANSWER_S)
+    shown = engine.logs(container, limit_bytes=10_000, timeout_s=ANSWER_S).stdout.decode()
     assert "NoNewPrivs:\t1" in shown
     assert "Seccomp:\t0" in shown
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_rates_of_a_block_device_reach_the_kernel(bench, engine):
@@ -176,7 +176,7 @@ def test_rates_of_a_block_device_reach_the_kernel(bench, engine):
     assert f"{os.major(number)}:{os.minor(number)}" in result
     assert str(1 << 20) in result
     assert "50" in result.split() or "riops=50" in result
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_what_the_engine_may_not_raise_is_refused(bench, engine):
@@ -185,9 +185,9 @@ def test_what_the_engine_may_not_raise_is_refused(bench, engine):
     if service_limits(engine._address()).ulimits:
         assert kind_of(engine.run, container) == "refused"
     else:
-        engine.run(container, timeout_s=20)
-        assert engine.exec(container, ("sh", "-c", "ulimit -n"), timeout_s=20).stdout == b"1048576\n"
-    engine.remove(container, timeout_s=20)
+        engine.run(container, timeout_s=ANSWER_S)
+        assert engine.exec(container, ("sh", "-c", "ulimit -n"), timeout_s=ANSWER_S).stdout == b"1048576\n"
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 @OWNERS
@@ -196,21 +196,21 @@ def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_pa
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     storage = (Mount("host", "/mine"), Mount("data_container", "/data"))
     owner = bench.running(*FOREVER, storage=storage, files={"/etc/a/x.cnf": "one\n"})
-    shown = engine.exec(owner, ("cat", "/etc/a/x.cnf"), timeout_s=20)
+    shown = engine.exec(owner, ("cat", "/etc/a/x.cnf"), timeout_s=ANSWER_S)
     assert (shown.exit_code, shown.stdout) == (0, b"one\n")
-    assert engine.exec(owner, ("sh", "-c", "echo x > /mine/x; echo x > /data/x"), timeout_s=20).exit_code == 0
+    assert engine.exec(owner, ("sh", "-c", "echo x > /mine/x; echo x > /data/x"), timeout_s=ANSWER_S).exit_code == 0
     (directory,) = native_labels.private_root().iterdir()
     assert (directory / "mine" / "x").read_text() == "x\n"
     (data,) = [item for item in engine.leftovers(bench.run_id) if item.name == f"{owner.name}-data"]
     volumes = [mount["Name"] for mount in bench.client.inspect_container(data.identity)["Mounts"]]
     assert [mount.path for mount in native_labels.labelled_directories()] == [directory]
-    engine.stop(owner, grace_s=0, timeout_s=20)
-    engine.start(owner, timeout_s=20)
-    assert engine.exec(owner, ("cat", "/mine/x", "/data/x"), timeout_s=20).stdout == b"x\nx\n"
-    engine.remove(owner, timeout_s=20)
+    engine.stop(owner, grace_s=0, timeout_s=ANSWER_S)
+    engine.start(owner, timeout_s=ANSWER_S)
+    assert engine.exec(owner, ("cat", "/mine/x", "/data/x"), timeout_s=ANSWER_S).stdout == b"x\nx\n"
+    engine.remove(owner, timeout_s=ANSWER_S)
     twice = bench.container(*FOREVER, storage=(*storage, Mount("host", "/proc/1/root", source="/proc")))
     assert kind_of(engine.create, twice) == "refused"
-    engine.remove(twice, timeout_s=20)
+    engine.remove(twice, timeout_s=ANSWER_S)
     assert engine.leftovers(bench.run_id) == []
     assert [*native_labels.private_root().iterdir()] == []
     there = {volume["Name"] for volume in bench.client.volumes()["Volumes"] or ()}
@@ -241,36 +241,36 @@ def test_what_a_container_owned_is_found_when_its_worker_is_no_more(bench, engin
 def test_an_exit_is_never_missed(bench, engine):
     """`wait` gives the exit code whether it comes before or after the end."""
     container = bench.running("sh", "-c", "exit 3")
-    assert engine.wait(container, timeout_s=20).exit_code == 3
-    again = engine.wait(container, timeout_s=20)
+    assert engine.wait(container, timeout_s=ANSWER_S).exit_code == 3
+    again = engine.wait(container, timeout_s=ANSWER_S)
     assert again.exit_code == 3
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_running_out_of_memory_is_told_from_being_killed(bench, engine):
     """Both end with 137; only the one that met its limit is called so."""
     greedy = bench.running("sh", "-c", "x=abcdefgh; while :; do x=$x$x; done", memory_bytes=16 << 20)
-    done = engine.wait(greedy, timeout_s=20)
+    done = engine.wait(greedy, timeout_s=ANSWER_S)
     # Podman's monitor does not see it under cgroup v1, and says that it was killed.
     assert (done.exit_code, done.oom_killed) == (137, True) or (engine.name, done.exit_code) == ("podman", 137)
-    engine.remove(greedy, timeout_s=20)
+    engine.remove(greedy, timeout_s=ANSWER_S)
     quiet = bench.running(*FOREVER, memory_bytes=16 << 20)
-    engine.kill(quiet, "SIGKILL", timeout_s=20)
+    engine.kill(quiet, "SIGKILL", timeout_s=ANSWER_S)
     assert not bench.client.inspect_container(quiet.handle)["State"]["Running"]
-    done = engine.wait(quiet, timeout_s=20)
+    done = engine.wait(quiet, timeout_s=ANSWER_S)
     assert (done.exit_code, done.oom_killed) == (137, False)
     assert kind_of(engine.kill, quiet, "SIGKILL") == "conflict"
     assert kind_of(engine.kill, quiet, "SIGNOTHING") == "refused"
-    engine.remove(quiet, timeout_s=20)
+    engine.remove(quiet, timeout_s=ANSWER_S)
 
 
 def test_a_step_that_the_memory_limit_killed_is_reported(bench, engine):
     """The error differs from that of a container that somebody killed, and from kills before it."""
     made = bench.running(*FOREVER, memory_bytes=32 << 20)
     for script, ended in GREEDY_AND_OTHERS:
-        done = engine.exec(made, ("sh", "-c", script), timeout_s=30)
+        done = engine.exec(made, ("sh", "-c", script), timeout_s=ANSWER_S)
         assert (done.exit_code, done.oom_killed) == ended, script
-    engine.remove(made, timeout_s=20)
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_without_the_containers_cgroup_the_engines_events_report_the_kill(bench, engine, monkeypatch):
@@ -278,21 +278,21 @@ def test_without_the_containers_cgroup_the_engines_events_report_the_kill(bench,
     monkeypatch.setattr(docker_errors, "memory_directory", lambda *_: None)
     made = bench.running(*FOREVER, memory_bytes=32 << 20)
     for script, ended in GREEDY_AND_OTHERS[:2]:
-        done = engine.exec(made, ("sh", "-c", script), timeout_s=30)
+        done = engine.exec(made, ("sh", "-c", script), timeout_s=ANSWER_S)
         assert (done.exit_code, done.oom_killed) == ended or engine.name == "podman", script
-    engine.remove(made, timeout_s=20)
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(bench, engine):
     """`stop` takes the whole grace period and not less, then the container is dead."""
     container = bench.running(*DEAF)
-    while engine.logs(container, limit_bytes=10, timeout_s=20).stdout != b"ready\n":
+    while engine.logs(container, limit_bytes=10, timeout_s=ANSWER_S).stdout != b"ready\n":
         time.sleep(0.02)
-    done = engine.stop(container, grace_s=1, timeout_s=20)
+    done = engine.stop(container, grace_s=1, timeout_s=ANSWER_S)
     assert done.end_ns - done.start_ns >= 1e9
-    assert engine.wait(container, timeout_s=20).exit_code == 137
+    assert engine.wait(container, timeout_s=ANSWER_S).exit_code == 137
     assert kind_of(engine.stop, container, grace_s=0.5) == "refused"
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_timeouts_bound_each_verb(bench, engine):
@@ -303,7 +303,7 @@ def test_timeouts_bound_each_verb(bench, engine):
             verb(container, *arguments, timeout_s=0.3)
         assert caught.value.kind == "timeout"
         assert caught.value.end_ns - caught.value.start_ns >= 0.25e9
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_what_is_missing_or_taken_has_its_kind(bench, engine):
@@ -317,7 +317,7 @@ def test_what_is_missing_or_taken_has_its_kind(bench, engine):
     assert kind_of(engine.remove, twin) == "not-found"
     assert bench.client.inspect_container(container.handle)["Id"] == container.handle
     assert kind_of(engine.wait, container) == "conflict"
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
     for verb in (engine.start, engine.wait, engine.remove):
         assert kind_of(verb, container) == "not-found"
     container.handle = "0" * 64
@@ -336,38 +336,38 @@ def test_a_command_that_cannot_run_has_its_kind(bench, engine, program, kind):
     """As the container's own command and as an exec, with the runtime's own words."""
     container = bench.made(program)
     assert kind_of(engine.start, container) == kind
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
     container = bench.running(*FOREVER)
     assert kind_of(engine.exec, container, (program,)) == kind
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_a_shells_own_127_is_an_exit_code(bench, engine):
     """A script that misses a command ran all the same."""
     container = bench.running(*FOREVER)
-    done = engine.exec(container, ("sh", "-c", "nonsense"), timeout_s=20)
+    done = engine.exec(container, ("sh", "-c", "nonsense"), timeout_s=ANSWER_S)
     assert done.exit_code == 127
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_output_is_read_up_to_its_limit(bench, engine):
     """A container that never stops printing does not block its reader, and the result says that it was cut."""
     container = bench.running("sh", "-c", "while :; do echo 0123456789; done")
-    while not engine.logs(container, limit_bytes=10, timeout_s=20).stdout:
+    while not engine.logs(container, limit_bytes=10, timeout_s=ANSWER_S).stdout:
         time.sleep(0.02)
-    done = engine.logs(container, limit_bytes=25, timeout_s=20)
+    done = engine.logs(container, limit_bytes=25, timeout_s=ANSWER_S)
     assert (done.stdout[:22], len(done.stdout), done.truncated) == (b"0123456789\n" * 2, 25, True)
-    engine.remove(container, timeout_s=20)
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_large_output_of_an_exec_is_whole(bench, engine):
     """Not a byte is lost between the head of the answer and the frames that follow it."""
     container = bench.running(*FOREVER)
-    done = engine.exec(container, ("dd", "if=/dev/zero", "bs=1000", "count=300"), timeout_s=20)
+    done = engine.exec(container, ("dd", "if=/dev/zero", "bs=1000", "count=300"), timeout_s=ANSWER_S)
     assert (len(done.stdout), done.truncated, done.exit_code) == (300_000, False, 0)
     for _ in range(5):
-        assert engine.exec(container, ("echo", "quick"), timeout_s=20).stdout == b"quick\n"
-    engine.remove(container, timeout_s=20)
+        assert engine.exec(container, ("echo", "quick"), timeout_s=ANSWER_S).stdout == b"quick\n"
+    engine.remove(container, timeout_s=ANSWER_S)
 
 
 def test_the_engines_socket_cannot_be_mounted(image):
@@ -379,9 +379,9 @@ def test_the_engines_socket_cannot_be_mounted(image):
             assert kind_of(bench.engine.create, bench.container(storage=storage)) == "refused"
         folder = str(Path(__file__).parent)
         container = bench.running(*FOREVER, storage=(Mount("host", "/h", source=folder, read_only=True),))
-        listed = bench.engine.exec(container, ("ls", "/h"), timeout_s=20).stdout.decode()
+        listed = bench.engine.exec(container, ("ls", "/h"), timeout_s=ANSWER_S).stdout.decode()
         assert Path(__file__).name in listed.split()
-        assert bench.engine.exec(container, ("touch", "/h/x"), timeout_s=20).exit_code != 0
+        assert bench.engine.exec(container, ("touch", "/h/x"), timeout_s=ANSWER_S).exit_code != 0
     finally:
         bench.close()
 
@@ -395,11 +395,11 @@ def test_twenty_containers_at_once_agree_with_the_engines_own_events(image, kind
 
     def life(index):
         container = bench.container("sleep", "1000", ticket=index)
-        created = bench.engine.create(container, timeout_s=60)
+        created = bench.engine.create(container, timeout_s=START_S)
         identity = container.handle
-        started = bench.engine.start(container, timeout_s=60)
-        killed = bench.engine.kill(container, "SIGKILL", timeout_s=60)
-        removed = bench.engine.remove(container, timeout_s=60)
+        started = bench.engine.start(container, timeout_s=START_S)
+        killed = bench.engine.kill(container, "SIGKILL", timeout_s=START_S)
+        removed = bench.engine.remove(container, timeout_s=START_S)
         return identity, {"create": created, "start": started, "die": killed, "destroy": removed}
 
     try:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from busybox_image import run_patched
+from deadlines import ANSWER_S
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationFailed
@@ -109,13 +110,15 @@ def test_several_requests_are_one_operation(server, engine):
 def test_our_own_time_between_two_requests_can_be_left_out(server, engine):
     """Of an operation that pauses there is left what its requests took; its end stays where it was."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
+    begun_ns = time.monotonic_ns()
     with docker_operation(engine, 5.0) as timed:
         timed.get("a")
         timed.exclude_gap()
         time.sleep(20 * LATENCY_S)
         timed.get("b")
+    rest_ns = time.monotonic_ns() - begun_ns - 20 * LATENCY_S * 1e9
     assert timed.end_ns >= server.answered_ns[-1]
-    assert 2 * LATENCY_S * 1e9 <= timed.end_ns - timed.start_ns < 20 * LATENCY_S * 1e9
+    assert 2 * LATENCY_S * 1e9 <= timed.end_ns - timed.start_ns <= rest_ns
 
 
 def test_a_deadline_counts_from_the_request_and_not_from_when_the_event_loop_last_ran(server, engine):
@@ -137,19 +140,22 @@ def test_connections_are_used_again(server, engine):
     assert server.connections - before <= 1
 
 
-def piece_by_piece(connection):
-    """An answer of no length that was told, as that of a command's output is: its end is the connection's."""
-    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\none ")
-    time.sleep(4 * LATENCY_S)
-    connection.sendall(b"two")
-
-
 def refusal(connection):
     connection.sendall(b'HTTP/1.1 409 Conflict\r\nContent-Length: 25\r\n\r\n{"message": "is paused"} ')
 
 
 def test_a_stream_is_read_while_it_comes_in(server, engine):
     """It is the operation's to its last byte, bounded where that is read late; its connection serves no other."""
+    ended_ns = []
+
+    def piece_by_piece(connection):
+        """An answer of no length that was told, as that of a command's output is: its end is the connection's."""
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\none ")
+        time.sleep(4 * LATENCY_S)
+        connection.sendall(b"two")
+        connection.shutdown(socket.SHUT_WR)
+        ended_ns.append(time.monotonic_ns())
+
     server.answers["/exec/x/start"], server.answers["/exec/x/json"] = piece_by_piece, b"7"
     with docker_operation(engine, 5.0) as timed:
         with timed.stream("POST", "exec", "x", "start", body={"Detach": False}) as answer:
@@ -160,7 +166,8 @@ def test_a_stream_is_read_while_it_comes_in(server, engine):
         connections = server.connections
         assert timed.get("exec", "x", "json") == 7
     assert server.connections == connections + 1
-    assert from_ns - timed.start_ns < 4 * LATENCY_S * 1e9 < 8 * LATENCY_S * 1e9 <= last_ns - timed.start_ns
+    assert from_ns <= ended_ns[0]
+    assert last_ns - timed.start_ns >= 8 * LATENCY_S * 1e9
 
 
 @pytest.mark.parametrize(
@@ -183,8 +190,8 @@ def silent(connection):
 
 
 def trickle(connection):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-    for _ in range(1000):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    while True:
         connection.sendall(b"x")
         time.sleep(0.02)
 
@@ -197,7 +204,7 @@ def test_the_deadline_is_of_the_whole_operation(server, engine, answer):
     with pytest.raises(OperationFailed) as caught, docker_operation(engine, 0.3) as timed:
         timed.get("late")
     assert caught.value.kind == "timeout"
-    assert 0.25 < time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.3
 
 
 def hang_up(connection):
@@ -264,7 +271,7 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
     finally:
         engine.close()
         listener.close()
-        thread.join(5)
+        thread.join(ANSWER_S)
 
 
 @pytest.mark.slow

@@ -1,14 +1,16 @@
 """What `list-engines` says that an engine can do, what a scenario may ask of it, and what it does: the same."""
 
+import contextlib
 import json
-import subprocess
-import sys
+import os
 
 import pytest
 from busybox_image import skip_or_fail
+from command_line import run_in_process
+from deadlines import LONG_END_S
 from test_engine_cri import endpoint  # noqa: F401  a fixture
 from test_engine_oci import OPTIONAL
-from workspace import Workspace
+from workspace import Run, Workspace
 
 from bench_common.engine_traits import engine_names
 from bench_common.requirements import unsupported_features
@@ -27,9 +29,9 @@ LIVES = {
 
 def statuses():
     """Return what the command prints for programs: the statuses by name."""
-    command = [sys.executable, "-m", "bench_master", "list-engines", "--format", "json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return {status["name"]: status for status in json.loads(ended.stdout)}
+    status, out, err = run_in_process(["list-engines", "--format", "json"], ".", os.environ)
+    assert status == 0, err
+    return {status["name"]: status for status in json.loads(out)}
 
 
 @pytest.fixture(scope="module")
@@ -80,31 +82,55 @@ def test_what_cannot_be_enforced_has_its_reason(status):
     assert result == set(CONTAINER_SETTINGS) - set(status["settings"]) - set(status["inapplicable"])
 
 
-def test_what_is_accepted_is_done(status, image, tmp_path):
-    """Every operation that the engine says it can do succeeds, in a run."""
-    if not status["usable"]:
-        (pytest.skip if status["name"] in OPTIONAL else skip_or_fail)(f"engine {status['name']}: {status['reason']}")
+def lives_of(status):
+    """Return the operations of each life that an engine can do."""
     able = {name: [kind for kind in life if kind in status["operations"]] for name, life in LIVES.items()}
     if "checkpoint" not in able["saved"]:
         # Nothing is left of it that is not in the whole one.
         del able["saved"]
+    return able
+
+
+@pytest.fixture(scope="module")
+def lived(listed, image, request, tmp_path_factory):
+    """A run in which each engine that is usable here lives all its lives."""
+    place, found = None, listed
+    with contextlib.suppress(pytest.skip.Exception):
+        place, status = request.getfixturevalue("cri")
+        found = {**listed, "cri": status}
     # A shell ends at once when it is told to, as a process 1 has to be told how.
     settled = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
     container = {"image": image, "command": settled}
-    if status["name"] != "native":
-        container["network"] = "host" if status["name"] == "cri" else "none"
+    networks = {"native": {}, "cri": {"network": "host"}}
     jobs = {
-        name: {
+        f"{engine}-{name}": {
+            "engines": [engine],
             "operations": [{"exec": ["true"]} if kind == "exec" else kind for kind in kinds],
-            "container": container,
+            "container": {**container, **networks.get(engine, {"network": "none"})},
         }
-        for name, kinds in able.items()
+        for engine, status in found.items()
+        if status["usable"]
+        for name, kinds in lives_of(status).items()
     }
-    with Workspace(tmp_path) as workspace:
+    with Workspace(tmp_path_factory.mktemp("lived")) as workspace:
         # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
         workspace.environ.pop("TMPDIR", None)
-        run = workspace.run(workspace.scenario(engines=[status["name"]], jobs=jobs))
-        assert run.outcomes() == {"done": len(jobs)}
-        done = {entry["treatment"]["job"]: set(entry["operations"]) for entry in run.document["treatments"]}
-        assert done.keys() == able.keys()
-        assert all(done[name] >= set(kinds) for name, kinds in able.items())
+        if place is not None:
+            workspace.environ[cri_images.VARIABLE] = place
+        program, stats = workspace.start_run(workspace.scenario(engines=sorted(found), jobs=jobs))
+        ended = program.wait_for_exit(LONG_END_S)
+        assert stats.exists(), ended.err
+        return Run(ended.status, ended.out, ended.err, stats)
+
+
+def test_what_is_accepted_is_done(status, lived):
+    """Every operation that the engine says it can do succeeds, in a run."""
+    engine = status["name"]
+    if not status["usable"]:
+        (pytest.skip if engine in OPTIONAL else skip_or_fail)(f"engine {engine}: {status['reason']}")
+    jobs = [job for job in lived.jobs if job["treatment"]["engine"] == engine]
+    assert {(job["outcome"], str(job["error"])) for job in jobs if job["outcome"] != "done"} == set()
+    done = {job["treatment"]["job"]: set(job["operations"]) for job in jobs}
+    able = {f"{engine}-{name}": set(kinds) for name, kinds in lives_of(status).items()}
+    assert done.keys() == able.keys()
+    assert all(done[name] >= kinds for name, kinds in able.items())

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from busybox_image import busybox, run_concurrently, run_patched
+from deadlines import ANSWER_S, START_S, wait_until
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
@@ -41,25 +42,18 @@ def container(*command, ticket=1, **settings):
 
 def running(engine, *command, **settings):
     made = container(*command, **settings)
-    engine.create(made, timeout_s=5)
-    engine.start(made, timeout_s=5)
+    engine.create(made, timeout_s=ANSWER_S)
+    engine.start(made, timeout_s=ANSWER_S)
     return made
 
 
 def kind_of(verb, *arguments, **options):
     before_ns = time.monotonic_ns()
     with pytest.raises(OperationFailed) as caught:
-        verb(*arguments, **{"timeout_s": 5, **options})
+        verb(*arguments, **{"timeout_s": ANSWER_S, **options})
     assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
     assert str(caught.value)
     return caught.value.kind
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_whole_life(engine):
@@ -67,27 +61,29 @@ def test_a_whole_life(engine):
     life = container(
         "sh", "-c", "echo out; echo err >&2; trap 'exit 7' TERM; while :; do sleep 0.02; done", ticket=42
     )
-    done = [engine.create(life, timeout_s=5)]
+    done = [engine.create(life, timeout_s=ANSWER_S)]
     assert [item.what for item in engine.leftovers(engine.options.run_id)] == ["directory"]
-    done.append(engine.start(life, timeout_s=5))
-    executed = engine.exec(life, ("sh", "-c", "pwd; echo $WEIGHBRIDGE_TICKET; echo oops >&2; exit 5"), timeout_s=5)
+    done.append(engine.start(life, timeout_s=ANSWER_S))
+    executed = engine.exec(
+        life, ("sh", "-c", "pwd; echo $WEIGHBRIDGE_TICKET; echo oops >&2; exit 5"), timeout_s=ANSWER_S
+    )
     assert executed.exit_code == 5
     assert executed.stdout.decode().split() == [str(life.handle.work), "42"]
     assert executed.stderr == b"oops\n"
-    done += [executed, engine.pause(life, timeout_s=5)]
+    done += [executed, engine.pause(life, timeout_s=ANSWER_S)]
     assert native_labels.state_of(life.handle.main.pid) == "T"
     assert kind_of(engine.pause, life) == "conflict"
     assert kind_of(engine.exec, life, ("true",)) == "conflict"
-    done.append(engine.unpause(life, timeout_s=5))
+    done.append(engine.unpause(life, timeout_s=ANSWER_S))
     assert native_labels.state_of(life.handle.main.pid) != "T"
-    wait_until(lambda: engine.logs(life, limit_bytes=9, timeout_s=5).stderr)
-    done.append(engine.stop(life, grace_s=10, timeout_s=20))
-    waited = engine.wait(life, timeout_s=5)
+    wait_until(lambda: engine.logs(life, limit_bytes=9, timeout_s=ANSWER_S).stderr)
+    done.append(engine.stop(life, grace_s=10, timeout_s=ANSWER_S))
+    waited = engine.wait(life, timeout_s=ANSWER_S)
     assert waited.exit_code == 7
-    printed = engine.logs(life, limit_bytes=2, timeout_s=5)
+    printed = engine.logs(life, limit_bytes=2, timeout_s=ANSWER_S)
     assert (printed.stdout, printed.truncated) == (b"ou", True)
     directory = life.handle.directory
-    done += [waited, printed, engine.remove(life, timeout_s=5)]
+    done += [waited, printed, engine.remove(life, timeout_s=ANSWER_S)]
     assert not directory.exists()
     for one in done:
         assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
@@ -98,20 +94,20 @@ def test_a_process_can_be_paused_at_any_instant(engine):
     """A shell that does nothing but start programs is stopped in the middle of a vfork sooner or later."""
     made = running(engine, "sh", "-c", "while :; do /bin/true; done")
     for _ in range(60):
-        engine.pause(made, timeout_s=5)
+        engine.pause(made, timeout_s=ANSWER_S)
         assert kind_of(engine.exec, made, ("true",)) == "conflict"
-        engine.unpause(made, timeout_s=5)
-    engine.remove(made, timeout_s=5)
+        engine.unpause(made, timeout_s=ANSWER_S)
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_its_environment_is_clean(engine, monkeypatch):
     """A process sees a small environment, the scenario's variables, its labels, and nothing of the worker's."""
     monkeypatch.setenv("SECRET_OF_THE_WORKER", "x")
     made = running(engine, "env", env={"MINE": "yes"})
-    assert engine.wait(made, timeout_s=5).exit_code == 0
+    assert engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
     names = {
         line.partition("=")[0]
-        for line in engine.logs(made, limit_bytes=9999, timeout_s=5).stdout.decode().split("\n")
+        for line in engine.logs(made, limit_bytes=9999, timeout_s=ANSWER_S).stdout.decode().split("\n")
     }
     expected = {"PATH", "LANG", "HOME", "MINE", "WEIGHBRIDGE_RUN", "WEIGHBRIDGE_WORKER", "WEIGHBRIDGE_TICKET"}
     assert names - {""} == expected
@@ -125,9 +121,9 @@ def test_what_it_cannot_enforce_is_refused(engine):
     assert kind_of(engine.create, container(*FOREVER, cpuset="x")) == "refused"
     assert kind_of(engine.create, container()) == "refused"
     made = container(*FOREVER, image="i", network="none", init=True)
-    engine.create(made, timeout_s=5)
+    engine.create(made, timeout_s=ANSWER_S)
     assert kind_of(engine.commit, made) == "unsupported"
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_names_and_states_that_clash_have_their_kind(engine):
@@ -140,12 +136,12 @@ def test_names_and_states_that_clash_have_their_kind(engine):
     assert kind_of(engine.exec, made, FOREVER, timeout_s=0.05) == "timeout"
     assert kind_of(engine.kill, made, "SIGNOTHING") == "refused"
     assert kind_of(engine.exec, made, ()) == "refused"
-    engine.kill(made, "SIGKILL", timeout_s=5)
+    engine.kill(made, "SIGKILL", timeout_s=ANSWER_S)
     assert made.handle.main.exit is not None
-    assert engine.wait(made, timeout_s=5).exit_code == 137
+    assert engine.wait(made, timeout_s=ANSWER_S).exit_code == 137
     for verb, arguments in ((engine.kill, ("SIGKILL",)), (engine.exec, (("true",),)), (engine.pause, ())):
         assert kind_of(verb, made, *arguments) == "conflict"
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
     for verb in (engine.start, engine.wait, engine.remove):
         assert kind_of(verb, made) == "not-found"
 
@@ -157,41 +153,41 @@ def test_names_and_states_that_clash_have_their_kind(engine):
 def test_a_command_that_cannot_run_has_its_kind(engine, program, kind):
     """As the main command and as an exec."""
     made = container(program)
-    engine.create(made, timeout_s=5)
+    engine.create(made, timeout_s=ANSWER_S)
     assert kind_of(engine.start, made) == kind
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
     made = running(engine, *FOREVER)
     assert kind_of(engine.exec, made, (program,)) == kind
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(engine):
     """Not before it, and it is dead when `stop` is done."""
     made = running(engine, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
-    wait_until(lambda: engine.logs(made, limit_bytes=9, timeout_s=5).stdout)
-    done = engine.stop(made, grace_s=0.3, timeout_s=5)
+    wait_until(lambda: engine.logs(made, limit_bytes=9, timeout_s=ANSWER_S).stdout)
+    done = engine.stop(made, grace_s=0.3, timeout_s=ANSWER_S)
     assert done.end_ns - done.start_ns >= 0.3e9
-    assert engine.wait(made, timeout_s=5).exit_code == 137
-    engine.remove(made, timeout_s=5)
+    assert engine.wait(made, timeout_s=ANSWER_S).exit_code == 137
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_remove_takes_the_children_along(engine):
     """What a command left running in the background goes with its container, and nothing else does."""
     bystander = running(engine, *FOREVER, ticket=2)
     made = running(engine, "sh", "-c", "sleep 1000 & echo started", ticket=3)
-    assert engine.wait(made, timeout_s=5).exit_code == 0
+    assert engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
     mine = [
         item for item in native_labels.labelled_processes() if item.labels["weighbridge.run"] == engine.options.run_id
     ]
     assert len(mine) == 2
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
     left = [
         item.pid
         for item in native_labels.labelled_processes()
         if item.labels["weighbridge.run"] == engine.options.run_id
     ]
     assert left == [bystander.handle.main.pid]
-    engine.remove(bystander, timeout_s=5)
+    engine.remove(bystander, timeout_s=ANSWER_S)
 
 
 def test_sixty_four_lives_at_once(engine):
@@ -199,10 +195,10 @@ def test_sixty_four_lives_at_once(engine):
 
     def life(index):
         made = container("sh", "-c", f"exit {index}", ticket=index)
-        created = engine.create(made, timeout_s=60)
-        started = engine.start(made, timeout_s=60)
-        ended = engine.wait(made, timeout_s=60)
-        removed = engine.remove(made, timeout_s=60)
+        created = engine.create(made, timeout_s=START_S)
+        started = engine.start(made, timeout_s=START_S)
+        ended = engine.wait(made, timeout_s=START_S)
+        removed = engine.remove(made, timeout_s=START_S)
         return ended.exit_code, [created, started, ended, removed]
 
     lives = run_concurrently(life, 64)
@@ -231,7 +227,7 @@ def test_what_runs_in_a_container_is_left_to_its_own_worker(engine, tmp_path):
         assert str(outer.pid) in found
     finally:
         outer.kill()
-        outer.wait(10)
+        outer.wait(ANSWER_S)
 
 
 def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
@@ -250,21 +246,21 @@ def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
         for item in mine * 2:
             engine.discard(item)
         assert engine.leftovers(engine.options.run_id) == []
-        assert made.handle.main.wait(5).code == -9
+        assert made.handle.main.wait(ANSWER_S).code == -9
         assert foreign.exit is None
         assert lookalike.is_dir()
     finally:
         foreign.signal_group(signal.SIGKILL)
-        foreign.wait(5)
+        foreign.wait(ANSWER_S)
 
 
 def test_a_stolen_exit_status_is_a_failure_and_no_exit_code(engine):
     """Where another handler reaped the process its true exit code is unknown, and nothing is made up."""
     made = running(engine, *FOREVER)
-    engine.kill(made, "SIGKILL", timeout_s=5)
+    engine.kill(made, "SIGKILL", timeout_s=ANSWER_S)
     made.handle.main._exit = Exit(STATUS_LOST, time.monotonic_ns(), 0.0, 0.0)
     assert kind_of(engine.wait, made) == "engine"
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
 
 
 def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypatch):
@@ -280,7 +276,7 @@ def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypat
     engine = NativeEngine(EngineOptions("r", "w", 1))
     engine.open()
     made = running(engine, *FOREVER)
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
     assert [*(tmp_path / "elsewhere").iterdir()] == []
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     assert "TMPDIR" in NativeEngine.probe().reason
@@ -289,13 +285,13 @@ def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypat
 def test_files_are_put_below_the_directory_and_nowhere_else(engine):
     """A file that a container would have at the root is in the private directory; a way out of it is refused."""
     made = running(engine, "cat", "etc/a/x.cnf", files={"/etc/a/x.cnf": "one\n"})
-    engine.wait(made, timeout_s=5)
-    assert engine.logs(made, limit_bytes=100, timeout_s=5).stdout == b"one\n"
-    engine.remove(made, timeout_s=5)
+    engine.wait(made, timeout_s=ANSWER_S)
+    assert engine.logs(made, limit_bytes=100, timeout_s=ANSWER_S).stdout == b"one\n"
+    engine.remove(made, timeout_s=ANSWER_S)
     for path in ("/../x", "/", "/a/../../x"):
         escaping = container("true", files={path: "no"})
         assert kind_of(engine.create, escaping) == "refused"
-        engine.remove(escaping, timeout_s=5)
+        engine.remove(escaping, timeout_s=ANSWER_S)
     assert [*native_labels.private_root().iterdir()] == []
 
 
@@ -304,7 +300,7 @@ def test_its_home_can_be_passed_through_and_not_looked_into(engine):
     assert native_labels.private_root().stat().st_mode & 0o777 == 0o711
     made = running(engine, *FOREVER)
     assert made.handle.directory.stat().st_mode & 0o777 == 0o700
-    engine.remove(made, timeout_s=5)
+    engine.remove(made, timeout_s=ANSWER_S)
     for mode in (0o700, 0o755):
         native_labels.private_root().chmod(mode)
         assert native_labels.private_root().stat().st_mode & 0o777 == 0o711

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from deadlines import ANSWER_S
 from runtime_bench import FOREVER, RuntimeBench, failure
 from test_engine_oci import ENGINES, require
 
@@ -27,8 +28,8 @@ def bench(request, image):
 def result(bench, script, **settings):
     """Return what a shell's script prints, on both streams, in a container with these settings."""
     made = bench.running(*FOREVER, **settings)
-    answer = bench.engine.exec(made, ("sh", "-c", script), timeout_s=20)
-    bench.engine.remove(made, timeout_s=20)
+    answer = bench.engine.exec(made, ("sh", "-c", script), timeout_s=ANSWER_S)
+    bench.engine.remove(made, timeout_s=ANSWER_S)
     return (answer.stdout + answer.stderr).decode()
 
 
@@ -60,18 +61,18 @@ def test_ulimits_are_those_of_the_command_and_of_what_is_executed_beside_it(benc
         return
     assert result(bench, "ulimit -St; ulimit -Ht; ulimit -c", ulimits=limits).split() == ["300", "400", "0"]
     made = bench.running("sh", "-c", "ulimit -St; ulimit -Ht", ulimits=limits)
-    assert bench.engine.wait(made, timeout_s=20).exit_code == 0
-    assert bench.engine.logs(made, limit_bytes=99, timeout_s=5).stdout.split() == [b"300", b"400"]
+    assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
+    assert bench.engine.logs(made, limit_bytes=99, timeout_s=ANSWER_S).stdout.split() == [b"300", b"400"]
     own = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     more = bench.container(*FOREVER, ulimits={"nofile": str(own + 1)})
     try:
-        bench.engine.run(more, timeout_s=20)
+        bench.engine.run(more, timeout_s=ANSWER_S)
     except OperationFailed as refusal:
         # What takes a capability that a container's root does not have.
         assert refusal.kind == "refused"  # noqa: PT017
     else:
         assert result(bench, "ulimit -n", ulimits={"nofile": str(own + 1)}).split() == [str(own + 1)]
-    bench.engine.remove(more, timeout_s=20)
+    bench.engine.remove(more, timeout_s=ANSWER_S)
 
 
 def test_a_root_that_is_read_only_takes_no_write(bench):
@@ -110,9 +111,9 @@ def test_files_are_there_before_the_command_starts(bench):
     files = {"/etc/bench.conf": "one\ntwo\n", "/deep/down/here": "three\n"}
     for settings in ({}, {"read_only": True}):
         made = bench.running("cat", *files, files=files, **settings)
-        assert bench.engine.wait(made, timeout_s=20).exit_code == 0
-        assert bench.engine.logs(made, limit_bytes=99, timeout_s=5).stdout == b"one\ntwo\nthree\n"
-        bench.engine.remove(made, timeout_s=20)
+        assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
+        assert bench.engine.logs(made, limit_bytes=99, timeout_s=ANSWER_S).stdout == b"one\ntwo\nthree\n"
+        bench.engine.remove(made, timeout_s=ANSWER_S)
 
 
 def disk():

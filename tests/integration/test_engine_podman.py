@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from busybox_image import DockerBench, require_podman, skip_or_fail
-from workspace import Workspace, wait_until
+from deadlines import ANSWER_S, START_S, wait_until
+from workspace import Workspace
 
 from bench_common.errors import EngineUnavailable
 from bench_common.treatment import ContainerSettings
@@ -59,11 +60,11 @@ def test_a_private_service_ends_with_whoever_started_it():
         address = holder.stdout.readline().strip()
         assert is_listening(address)
         holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
-        wait_until(lambda: not is_listening(address), 10, "the end of the service")
+        holder.wait(ANSWER_S)
+        wait_until(lambda: not is_listening(address), ANSWER_S, "the end of the service")
     finally:
         holder.kill()
-        holder.wait(10)
+        holder.wait(ANSWER_S)
         holder.stdin.close()
         holder.stdout.close()
     service = PrivateService()
@@ -81,7 +82,7 @@ def test_a_service_that_is_named_is_used(monkeypatch, image):
         assert PodmanEngine.probe().endpoint == address
         bench = DockerBench(image, kind=PodmanEngine)
         container = bench.running("sleep", "100")
-        bench.engine.remove(container, timeout_s=20)
+        bench.engine.remove(container, timeout_s=ANSWER_S)
         bench.close()
         assert is_listening(address)
     finally:
@@ -119,9 +120,9 @@ def test_a_service_that_is_killed_is_a_clear_failure(image):
         bench.engine._service.end()
         for verb in (bench.engine.pause, bench.engine.start):
             with pytest.raises(OperationFailed) as caught:
-                verb(container, timeout_s=20)
+                verb(container, timeout_s=ANSWER_S)
             assert caught.value.kind == "unreachable"
-        bench.engine.remove(container, timeout_s=20)
+        bench.engine.remove(container, timeout_s=ANSWER_S)
         bench.client = bench.engine._client
         assert bench.engine.leftovers(bench.run_id) == []
     finally:
@@ -170,11 +171,11 @@ def test_a_killed_agent_takes_the_service_along_and_nothing_is_left(engine, imag
             container={"image": image, "network": "none", "command": ["sleep", "1"]},
         )
         program, stats = workspace.start_run(scenario, "--progress", "chars")
-        program.wait_for_output("\n  o", 60)
+        program.wait_for_output("\n  o", START_S)
         master = psutil.Process(program.process.pid)
         (agent,) = [one for one in master.children() if "--control" in one.cmdline()]
         agent.kill()
-        run = workspace.finish(program, stats, 0, 90)
+        run = workspace.finish(program, stats)
         assert run.outcomes() == {"done": 6}
-    wait_until(lambda: engine.leftovers(run.run_id) == [], 30, "the removal of every container")
+    wait_until(lambda: engine.leftovers(run.run_id) == [], START_S, "the removal of every container")
     engine._client.remove_image(image, force=True)

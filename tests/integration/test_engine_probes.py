@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from busybox_image import import_image, remove_image
-from workspace import free_ports, require_images, wait_until
+from deadlines import START_S, wait_until
+from workspace import free_ports, require_images
 
 from bench_worker.engines.docker.http import endpoint
 
@@ -35,7 +36,7 @@ def test_engines_are_probed_again_before_each_run(workspace, image):
 
     def listed():
         asked = ("list-workers", *sockets, "--wait", 3, "--format", "json")
-        (row,) = wait_until(lambda: json.loads(workspace.master(*asked).out), 60, "no worker was heard of")
+        (row,) = wait_until(lambda: json.loads(workspace.master(*asked).out), START_S, "no worker was heard of")
         return row["engine_versions"]
 
     def refused():
@@ -50,7 +51,7 @@ def test_engines_are_probed_again_before_each_run(workspace, image):
     assert "docker" not in listed()
     socket.symlink_to(there)
     # A probe may take longer than its limit on a busy machine; the next one counts.
-    wait_until(lambda: "docker" in listed(), 60, "docker among the engines")
+    wait_until(lambda: "docker" in listed(), START_S, "docker among the engines")
     assert workspace.run(scenario, *sockets, "--zmq-work-port", work, workers=0).outcomes() == {"done": 1}
     socket.unlink()
     refused()

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from busybox_image import run_concurrently, run_patched
+from deadlines import ANSWER_S, START_S
 from gevent import monkey
 
 from bench_worker.timing import posix_spawn
@@ -33,7 +34,7 @@ def open_files():
 def test_sixty_four_at_once_lose_nothing():
     """Each of many processes that end in an instant has its own exit code, and an end after its start."""
     processes = run_concurrently(lambda index: start("sh", "-c", f"exit {index}"), 64)
-    exits = run_concurrently(lambda index: processes[index].wait(60), 64)
+    exits = run_concurrently(lambda index: processes[index].wait(START_S), 64)
     assert [ended.code for ended in exits] == list(range(64))
     for process, ended in zip(processes, exits, strict=True):
         assert process.start_ns <= process.running_ns <= time.monotonic_ns()
@@ -46,7 +47,7 @@ def test_the_recorded_interval_encloses_the_programs_own(tmp_path):
     def one(index):
         out = tmp_path / str(index)
         process = start(sys.executable, "-I", "-S", "-c", CLOCKED, stdout_path=str(out))
-        return process, process.wait(60), [int(word) for word in out.read_text().split()]
+        return process, process.wait(START_S), [int(word) for word in out.read_text().split()]
 
     slack = []
     for process, ended, (begun_ns, over_ns) in run_concurrently(one, 8):
@@ -59,13 +60,13 @@ def test_the_end_is_stamped_while_nobody_listens(tmp_path):
     """The stamp is the reaper's: a caller that comes late, or is held up, reads the same end."""
     out = tmp_path / "out"
     process = start(sys.executable, "-I", "-S", "-c", CLOCKED, stdout_path=str(out))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + ANSWER_S
     while process.exit is None and time.monotonic() < deadline:
         # Held up on purpose, without giving way to anybody but native threads.
         _ = monkey.get_original("time", "sleep")(0.01)
     held_ns = time.monotonic_ns()
     monkey.get_original("time", "sleep")(0.2)
-    assert process.wait(30).end_ns <= held_ns
+    assert process.wait(ANSWER_S).end_ns <= held_ns
 
 
 def test_a_process_has_a_session_a_directory_and_an_environment_of_its_own(tmp_path):
@@ -76,7 +77,7 @@ def test_a_process_has_a_session_a_directory_and_an_environment_of_its_own(tmp_p
     )
     with (tmp_path / "of-the-caller").open("w"):
         process = spawn(["sh", "-c", script], env={**ENV, "ONLY": "this"}, cwd=str(tmp_path), stdout_path=str(out))
-        assert process.wait(30).code == 0
+        assert process.wait(ANSWER_S).code == 0
     lines = out.read_text().splitlines()
     assert lines[0] == str(tmp_path)
     assert lines[1] == str(process.pid)
@@ -95,7 +96,7 @@ def test_a_process_runs_on_the_cpus_that_it_was_given(tmp_path):
     cpu = max(before)
     out = tmp_path / "out"
     process = start("grep", "Cpus_allowed_list", "/proc/self/status", stdout_path=str(out), cpus=[cpu])
-    assert process.wait(30).code == 0
+    assert process.wait(ANSWER_S).code == 0
     assert out.read_text().split()[1] == str(cpu)
     assert os.sched_getaffinity(0) == before
 
@@ -106,15 +107,15 @@ def test_a_signal_ends_the_whole_group():
     with pytest.raises(WaitTimeout):
         process.wait(0.05)
     assert process.signal_group(signal.SIGKILL)
-    assert process.wait(30).code == -signal.SIGKILL
-    assert process.wait(30).code == -signal.SIGKILL
+    assert process.wait(ANSWER_S).code == -signal.SIGKILL
+    assert process.wait(ANSWER_S).code == -signal.SIGKILL
     assert not process.signal_group(signal.SIGKILL)
 
 
 def test_many_may_wait_for_one_process():
     """Every waiter is woken."""
     process = start("sleep", "0.1")
-    exits = run_concurrently(lambda _: process.wait(30), 5)
+    exits = run_concurrently(lambda _: process.wait(ANSWER_S), 5)
     assert len(set(exits)) == 1
 
 
@@ -161,10 +162,10 @@ def test_no_descriptor_and_no_zombie_stays():
 
     A loop that another thread makes for itself meanwhile has some of its own.
     """
-    start("true").wait(30)
+    start("true").wait(ANSWER_S)
     before, children_before = open_files(), set(psutil.Process().children())
     for _ in range(100):
-        start("true").wait(30)
+        start("true").wait(ANSWER_S)
     assert open_files() < before + 50
     assert set(psutil.Process().children()) <= children_before  # an earlier test may have left it a server
 

@@ -4,8 +4,9 @@ import time
 
 import docker
 import pytest
+from deadlines import ANSWER_S, wait_until
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, wait_until
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of
 from test_engine_oci import require
 from workspace import Workspace
 
@@ -59,7 +60,7 @@ def forget(bench, image):
 
 def pull(bench, container=None, *, fresh=False):
     """Pull the image for a container and return the operation."""
-    return bench.engine.pull(container or bench.container(*FOREVER), fresh=fresh, timeout_s=30)
+    return bench.engine.pull(container or bench.container(*FOREVER), fresh=fresh, timeout_s=ANSWER_S)
 
 
 def test_what_is_pulled_is_what_a_container_is_made_of(bench, registry):
@@ -72,9 +73,9 @@ def test_what_is_pulled_is_what_a_container_is_made_of(bench, registry):
     wait_until(lambda: registry.layers_sent() == before + 1)
     pull(bench)
     assert registry.layers_sent() == before + 1
-    engine.run(life, timeout_s=30)
-    assert engine.wait(life, timeout_s=30).exit_code == 5
-    engine.remove(life, timeout_s=30)
+    engine.run(life, timeout_s=ANSWER_S)
+    assert engine.wait(life, timeout_s=ANSWER_S).exit_code == 5
+    engine.remove(life, timeout_s=ANSWER_S)
 
 
 def test_fresh_transfers_all_of_it_each_time(bench, registry):
@@ -90,11 +91,11 @@ def test_an_image_that_a_container_is_made_from_is_not_taken_away(bench):
     """Nothing is forced, be the container running or not: it stays, and so does the image."""
     engine, life = bench.engine, bench.container(*FOREVER)
     pull(bench, life)
-    engine.create(life, timeout_s=30)
+    engine.create(life, timeout_s=ANSWER_S)
     assert kind_of(bench.engine.pull, bench.container(*FOREVER), fresh=True) == "conflict"
-    engine.start(life, timeout_s=30)
+    engine.start(life, timeout_s=ANSWER_S)
     assert kind_of(bench.engine.pull, bench.container(*FOREVER), fresh=True) == "conflict"
-    engine.remove(life, timeout_s=30)
+    engine.remove(life, timeout_s=ANSWER_S)
     pull(bench, fresh=True)
 
 
@@ -117,7 +118,7 @@ def test_a_registry_that_is_gone_costs_nobody_an_image(engine, tmp_path):
             registry.end()
             for fresh in (False, True):
                 assert kind_of(bench.engine.pull, bench.container(*FOREVER), fresh=fresh) == "unreachable"
-            bench.engine.run(life, timeout_s=30)
+            bench.engine.run(life, timeout_s=ANSWER_S)
         finally:
             bench.close()
             forget(bench, registry.image)

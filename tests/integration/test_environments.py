@@ -15,23 +15,22 @@ import time
 
 import pytest
 from blades import ROOT, Testbed
-from workspace import Workspace, free_ports, wait_until
+from deadlines import END_S, SLOW_BUILD_S, SLOW_TEST_S, wait_until
+from workspace import Workspace, free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(SLOW_TEST_S)]
 
 KINDS = {"blade-1": "bare-metal", "hypervisor": "hypervisor", "control": "control"}
 OPERATIONS = ("job", "run", "stop", "remove")
 ENGINE_GROUP = "/engine"
 """The control group of the engine in a virtual machine."""
-RUN_S = 900
-"""Two emulated machines install Python packages and start containers, on whatever is left of this one."""
 PATIENCE = "120s"
 """How long one operation on a container may take there."""
 
 
 @pytest.fixture(scope="module")
 def testbed():
-    made = Testbed("--vms", "--blades", "1", limit_s=1500)
+    made = Testbed("--vms", "--blades", "1", limit_s=SLOW_BUILD_S)
     yield made
     folder = made.folder
     made.close()
@@ -59,8 +58,10 @@ class Estate(Workspace):
         the time that a worker and a master have for it; the second time what they need is compiled.
         """
         start = ("start-workers", *self.reach, *self.control)
-        wait_until(lambda: self.master(*start, seconds=RUN_S).status == 0, RUN_S, "not all workers start")
-        wait_until(self.all_usable, RUN_S, "not all workers have their engine")
+        wait_until(
+            lambda: self.master(*start, seconds=SLOW_BUILD_S).status == 0, SLOW_BUILD_S, "not all workers start"
+        )
+        wait_until(self.all_usable, SLOW_BUILD_S, "not all workers have their engine")
 
     def all_usable(self):
         """Return whether each worker is heard and has Docker; each that is heard looks at its engines again."""
@@ -71,9 +72,9 @@ class Estate(Workspace):
     def dismiss(self):
         """End all workers; nothing of them is left on any host."""
         logs = self.folder / "logs"
-        self.master("fetch-logs", *self.reach, "-d", logs, seconds=RUN_S)
+        self.master("fetch-logs", *self.reach, "-d", logs, seconds=SLOW_BUILD_S)
         message = "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
-        ended = self.master("kill-workers", *self.reach, seconds=RUN_S)
+        ended = self.master("kill-workers", *self.reach, seconds=SLOW_BUILD_S)
         assert ended.status == 0, ended.out + ended.err
         assert [row.split("\t")[2] for row in ended.out.splitlines()[1:]] == ["ended"] * 3, f"{ended.out}{message}"
         assert self.testbed.processes() == []
@@ -87,7 +88,7 @@ class Estate(Workspace):
     def on(self, host, command):
         """Run a command on a virtual machine and return what it says."""
         where = self.testbed.ssh(host)
-        return subprocess.check_output([*where, command], text=True, timeout=120, stdin=subprocess.DEVNULL)
+        return subprocess.check_output([*where, command], text=True, timeout=END_S, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,7 @@ def test_one_scenario_in_three_environments(estate):
             },
         },
     )
-    run = estate.over(*estate.begin(scenario), seconds=RUN_S)
+    run = estate.over(*estate.begin(scenario), seconds=SLOW_BUILD_S)
     assert run.outcomes() == {"done": 9}
     assert {(job["worker"], job["treatment"]["environment"]) for job in run.jobs} == set(KINDS.items())
     trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})
@@ -166,11 +167,11 @@ def test_a_machine_that_was_suspended_is_reported(estate):
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = estate.scenario(job=job, repeats=1, run_seconds="20s", environments=["control"])
     program, stats = estate.begin(scenario, "--only", "control", "--noop")
-    program.wait_for_output("has joined", RUN_S)
-    wait_until(lambda: "." in program.err.split("has joined")[1], RUN_S, "no job is done")
-    subprocess.run([*monitor, "stop"], check=True, timeout=30)
-    threading.Timer(4, subprocess.run, [[*monitor, "cont"]], {"timeout": 30}).start()
-    run = estate.over(program, stats, seconds=RUN_S)
+    program.wait_for_output("has joined", SLOW_BUILD_S)
+    wait_until(lambda: "." in program.err.split("has joined")[1], SLOW_BUILD_S, "no job is done")
+    subprocess.run([*monitor, "stop"], check=True, timeout=END_S)
+    threading.Timer(4, subprocess.run, [[*monitor, "cont"]], {"timeout": END_S}).start()
+    run = estate.over(program, stats, seconds=SLOW_BUILD_S)
     (host,) = run.document["hosts"]
     (found,) = host["clock_checks"]["disagreements"]
     assert found["bracket_s"] - found["own_s"] == pytest.approx(4, abs=1.5)

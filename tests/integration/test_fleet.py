@@ -17,17 +17,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from attention import undisturbed
 from blades import Testbed
+from deadlines import ANSWER_S, LONG_END_S, START_S, wait_until
 from documents import ROOT, blocks
-from workspace import Workspace, free_ports, require_images, wait_until
+from workspace import Workspace, free_ports, require_images
 
 from bench_master.fleet.ssh import CONNECT_TIMEOUT_S
 from bench_master.fleet.wheels import PythonPlatform, Wheelhouse
 
 COOKBOOK = ROOT / "docs" / "cookbook.rst"
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.02"]}}
-INSTALL_S = 150
-"""How long two blades may take to install on a machine that does other things, too."""
 
 
 class QuietPages(SimpleHTTPRequestHandler):
@@ -88,7 +88,7 @@ class FleetMaster(Workspace):
         self.inventory = testbed.inventory(folder / "hosts.yaml")
         self.known_hosts = testbed.known_hosts
 
-    def fleet(self, command, *words, status=0, seconds=INSTALL_S):
+    def fleet(self, command, *words, status=0, seconds=LONG_END_S):
         """Run a command on the inventory; it must end with `status`."""
         ended = self.master(command, "-i", self.inventory, "--known-hosts", self.known_hosts, *words, seconds=seconds)
         assert ended.status == status, ended.err
@@ -98,7 +98,7 @@ class FleetMaster(Workspace):
     def run_fleet(self, scenario, *flags, status=0):
         """Run a scenario on the fleet to its end."""
         reach = ("-i", self.inventory, "--known-hosts", self.known_hosts)
-        return self.run(scenario, *reach, *self.ports, *flags, workers=0, status=status, seconds=INSTALL_S)
+        return self.run(scenario, *reach, *self.ports, *flags, workers=0, status=status, seconds=LONG_END_S)
 
     def rows(self, ended):
         """Return the table of a command: the cells of each worker by its name."""
@@ -168,7 +168,7 @@ def test_one_scenario_on_two_blades(master, testbed):
     changes = sum(one[1] != other[1] for one, other in itertools.pairwise(trials))
     assert changes > 2, f"one environment after the other: {trials}"
     assert testbed.processes() == []
-    again = master.run_fleet(scenario, "-v")
+    again = master.run_fleet(scenario, "-v", "--set", "repeats=1")
     assert "installing" not in again.err
     assert not [secret for secret in master.secrets() if secret in again.err + again.out]
     stats = gzip.decompress(again.stats.read_bytes())
@@ -180,9 +180,6 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     """They are started once, serve any run that expects them, and end on request."""
     first = master.rows(master.fleet("start-workers", *master.control))
     assert {name: row[2] for name, row in first.items()} == {"blade-1": "started", "blade-2": "started"}
-    again = master.fleet("start-workers", *master.control)
-    assert {row[2] for row in master.rows(again).values()} == {"already running"}
-    assert "installing" not in again.err
     assert len(agents(testbed)) == 2
     words = [word for command in testbed.processes() for word in command]
     assert not [secret for secret in master.secrets() if secret in words]
@@ -190,7 +187,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert key.stat().st_mode & 0o777 == 0o600
     listen = ("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json", "--wait", 3)
     received = wait_until(
-        lambda: (message := master.master(*listen)).status == 0 and message, 60, "a word of both workers"
+        lambda: (message := master.master(*listen)).status == 0 and message, START_S, "a word of both workers"
     )
     for row in json.loads(received.out):
         assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "uncertainty_ns": 0})
@@ -257,7 +254,7 @@ def test_a_run_goes_on_without_a_bad_host_unless_all_are_required(master, testbe
     assert any(line.startswith("blade-2: 'python: /no/python3' not found") for line in run.errors)
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports, "--require-all")
     program, stats = master.start_run(master.scenario(job=NAP), *reach, workers=0)
-    assert program.wait_for_exit(INSTALL_S).status == 3
+    assert program.wait_for_exit(LONG_END_S).status == 3
     assert not stats.exists()
     assert testbed.processes() == []
 
@@ -289,10 +286,10 @@ def ssh_agent(tmp_path):
     """An agent without keys: where it is reached."""
     path = tmp_path / "agent"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
-    wait_until(path.exists, 10, "there is no agent")
+    wait_until(path.exists, ANSWER_S, "there is no agent")
     yield path
     process.terminate()
-    process.wait(10)
+    process.wait(ANSWER_S)
 
 
 def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
@@ -380,10 +377,10 @@ def test_a_tunnel_that_breaks_is_reopened(master, testbed):
         "blade-1",
     )
     program, stats = master.start_run(master.scenario(job=slow, iterations=24, timeout="5s"), *reach, workers=0)
-    program.wait_for_output("has joined", INSTALL_S)
-    wait_until(lambda: "." in program.err.split("has joined")[1], 20, "no job is done")
+    program.wait_for_output("has joined", LONG_END_S)
+    wait_until(lambda: "." in program.err.split("has joined")[1], ANSWER_S, "no job is done")
     assert testbed.cut_connections(1) >= 1
-    run = master.over(program, stats, seconds=INSTALL_S)
+    run = master.over(program, stats, seconds=LONG_END_S)
     assert "the tunnel to blade-1 broke" in run.err
     assert run.outcomes() == {"done": 24}
 
@@ -393,7 +390,7 @@ def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
     """It stays, and a run finds workers and tunnels there; Ctrl-C closes the tunnels."""
     words = ("-i", master.inventory, "--known-hosts", master.known_hosts, "--tunnel", *master.ports)
     holder = master.start("bench-master", "start-workers", *words)
-    holder.wait_for_output("Ctrl-C closes them", INSTALL_S)
+    holder.wait_for_output("Ctrl-C closes them", LONG_END_S)
     run = master.run_fleet(master.scenario(job=NAP, iterations=4), "--tunnel")
     assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
     assert "a tunnel is already open" in run.err
@@ -409,7 +406,7 @@ def test_an_aborted_run_ends_its_workers(master, testbed, sign):
     slow = {**NAP, "container": {"command": ["sleep", "1"]}}
     for when in ("starting blade-2", "has joined"):
         program, _ = master.start_run(master.scenario(job=slow, iterations=50), *reach, workers=0)
-        program.wait_for_output(when, INSTALL_S)
+        program.wait_for_output(when, LONG_END_S)
         program.process.send_signal(sign)
         ended = program.wait_for_exit()
         assert ended.status == 130, ended.err
@@ -421,11 +418,11 @@ def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
     """Within their lease, and without a word from anybody."""
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
     program, _ = master.start_run(master.scenario(job=NAP, iterations=10**6), *reach, workers=0)
-    program.wait_for_output("has joined", INSTALL_S)
+    program.wait_for_output("has joined", LONG_END_S)
     # Only a worker that was welcomed has a lease; one that waits is patient.
-    wait_until(lambda: "....." in program.err, INSTALL_S, "the run has not begun")
+    wait_until(lambda: "....." in program.err, LONG_END_S, "the run has not begun")
     program.process.kill()
-    wait_until(lambda: testbed.processes() == [], 60, "the workers are still there")
+    wait_until(lambda: testbed.processes() == [], START_S, "the workers are still there")
 
 
 @pytest.mark.slow
@@ -458,9 +455,7 @@ def test_impossible_plans_are_refused_before_anything_is_started(master, testbed
     ):
         scenario = master.scenario(job=NAP, environments=environments)
         reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
-        program, _ = master.start_run(scenario, *reach, *flags, workers=0)
-        ended = program.wait_for_exit()
-        assert ended.status == 2
+        ended = master.refused("run-scenario", "-f", scenario, *reach, *flags, "--workers", 0)
         assert why in ended.err
         assert "connecting" not in ended.err
 
@@ -487,7 +482,8 @@ def test_a_worker_that_cannot_run_is_reported_with_its_last_output(master, testb
     master.inventory = testbed.inventory(
         master.folder / "y.yaml", blade_1={"env": {"PYTHONPATH": "/root/broken"}}, blade_2=None
     )
-    rows = master.rows(master.fleet("start-workers", *master.control, status=3))
+    # A machine that is slow to start the worker's interpreter takes it for one that has started.
+    rows = undisturbed(lambda: master.rows(master.fleet("start-workers", *master.control, status=3)))
     assert "the worker exited at once" in rows["blade-1"][3]
     assert "this zmq is broken" in rows["blade-1"][3]
     shutil.rmtree(broken)
@@ -548,7 +544,7 @@ def test_the_recipe_of_the_cookbook(master, testbed):
     keys.mkdir()
     shutil.copy(testbed.known_hosts, keys / "known_hosts")
     words[words.index("hosts.yaml")] = master.inventory
-    ended = master.master(*words[1:], *master.ports, seconds=INSTALL_S)
+    ended = master.master(*words[1:], *master.ports, seconds=LONG_END_S)
     assert ended.status == 0, ended.err
     # One table of both environments, or where it is too wide for a page one of each.
     assert ended.out.count("the baseline") % 2 == 0

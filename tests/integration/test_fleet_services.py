@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from deadlines import END_S
 from test_fleet import FleetMaster, testbed  # noqa: F401  a fixture
 from test_run_services import outputs_of, require_tools
 
@@ -52,7 +53,7 @@ def test_a_firewall_between_the_blades_is_a_failed_job(master, testbed):  # noqa
 
     def firewall(action):
         command = ["nsenter", "--net", "--target", space, "iptables", action, "INPUT", *rule]
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=END_S)
 
     firewall("-I")
     try:

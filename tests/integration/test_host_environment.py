@@ -4,6 +4,7 @@ import subprocess
 import zipfile
 
 import pytest
+from deadlines import END_S
 
 from bench_master.fleet import wheels
 from bench_master.fleet.remote_agent import RequestError, create_venv
@@ -40,7 +41,7 @@ def test_an_environment_holds_what_the_wheels_hold(tmp_path):
     target = tmp_path / "venvs" / "one"
     create_venv(target, [made(tmp_path, "order", "pip; extra == 'more'"), pip()], [])
     message = subprocess.run(
-        [target / "bin/python", "-c", ORDER], capture_output=True, text=True, check=True, timeout=30
+        [target / "bin/python", "-c", ORDER], capture_output=True, text=True, check=True, timeout=END_S
     )
     assert message.stdout.split() == ["here", str(target)]
     assert "pip" not in {path.name for path in (target / "bin").iterdir()}

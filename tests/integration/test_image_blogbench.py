@@ -10,10 +10,11 @@ import uuid
 import docker
 import pytest
 from busybox_image import layer, require_docker
+from deadlines import START_S
 
 from bench_worker.images.build import all_recipes, in_build_order
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.docker
 
 APK = """\
 #!/bin/sh
@@ -27,7 +28,7 @@ busybox chmod 755 /bin/blogbench
 @pytest.fixture(scope="module")
 def client():
     require_docker()
-    opened = docker.APIClient(timeout=60)
+    opened = docker.APIClient(timeout=START_S)
     yield opened
     opened.close()
 

@@ -6,13 +6,14 @@ import signal
 import pytest
 import yaml
 from cluster_master import ClusterMaster
+from deadlines import ANSWER_S, END_S, LONG_TEST_S, START_S, wait_until
 from documents import ROOT, blocks
 from private_kubernetes import IMAGE, private_kubernetes
-from workspace import NAP, has_started, wait_until
+from workspace import NAP, has_started
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(LONG_TEST_S)]
 
-LONG = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "120"]}}
+LONG = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "1000"]}}
 """A job that somebody has to end."""
 
 
@@ -31,13 +32,13 @@ def master(cluster, tmp_path):
 
 def wait_until_empty(cluster):
     """Wait until nothing of workers is left: some objects are collected by the cluster a moment later."""
-    wait_until(lambda: not cluster.left(), 60, "an empty cluster")
+    wait_until(lambda: not cluster.left(), START_S, "an empty cluster")
 
 
 def namespace(cluster, name, *objects):
     """Make a namespace with some objects, each of which is put into it."""
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    wait_until(lambda: "default" in cluster.kubectl("get", "serviceaccount", "-n", name), 20, "its account")
+    wait_until(lambda: "default" in cluster.kubectl("get", "serviceaccount", "-n", name), ANSWER_S, "its account")
     cluster.apply(*({**each, "metadata": {**each["metadata"], "namespace": name}} for each in objects))
 
 
@@ -79,7 +80,7 @@ def test_workers_of_kubernetes_outlive_the_command_that_started_them(master, clu
 def test_an_interrupted_run_leaves_nothing_in_kubernetes(master, cluster, how):
     """Ctrl-C waits for the clean-up; after kill -9 it is done for the master. Meanwhile the worker is in use."""
     program, stats = master.start_fleet_run(master.scenario(job=LONG))
-    wait_until(lambda: has_started(stats), 60, "the run's begin")
+    wait_until(lambda: has_started(stats), START_S, "the run's begin")
     assert "pod/weighbridge-n1-" in " ".join(cluster.left())
     job = json.loads(cluster.kubectl("get", "job", "--output", "json"))["items"][0]
     assert job["spec"]["ttlSecondsAfterFinished"] == 60
@@ -87,7 +88,7 @@ def test_an_interrupted_run_leaves_nothing_in_kubernetes(master, cluster, how):
         refused = master.fleet("start-workers", *master.control, status=3)
         assert "\tin use\twas started for a run of " in refused.out
     program.process.send_signal(how)
-    ended = program.wait_for_exit(90)
+    ended = program.wait_for_exit(END_S)
     assert ended.status == (-9 if how == signal.SIGKILL else 130), ended.err
     wait_until_empty(cluster)
 

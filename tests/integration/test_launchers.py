@@ -12,12 +12,12 @@ import pytest
 
 from bench_common.errors import InfrastructureError, ScenarioError
 from bench_common.keys import KeyProvisioner, read_worker_key
+from bench_features.clusters.slurm_queue import LIST_FORMAT
 from bench_master.fleet.fleet import Fleet, launcher_class
 from bench_master.fleet.inventory import launcher_names, parse_inventory
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.launchers.base import HostProgress, LaunchSpec
 from bench_master.fleet.launchers.local import LocalLauncher
-from bench_master.fleet.launchers.slurm_queue import LIST_FORMAT
 from bench_master.fleet.wheels import Wheelhouse
 
 ON_NODES = {

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
+from deadlines import START_S, wait_until
 from live_reader import Reader
-from workspace import wait_until
 
 from bench_master.progress.view import Snapshot
 from bench_master.web.http_server import MAX_CONNECTIONS, MAX_REQUEST_BYTES
@@ -16,11 +16,11 @@ from bench_master.web.messages import (
     MAX_MESSAGE,
     NICENESS,
     Ask,
-    Audience,
     Ended,
     Plan,
     State,
     StopRun,
+    ViewerCount,
     Welcome,
     encode,
     to_master,
@@ -46,7 +46,7 @@ class Master:
             self.process = subprocess.Popen(command, pass_fds=numbers, stderr=subprocess.PIPE)
             theirs.close()
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/#t={TOKEN}"
-        self.socket.settimeout(60)
+        self.socket.settimeout(START_S)
         self.socket.send(
             encode(Welcome(TOKEN, "weighbridge-1", "127.0.0.1", control, "0", "--ink:#000;", "--ink:#fff;"))
         )
@@ -66,7 +66,7 @@ class Master:
         except TimeoutError:
             return False
         finally:
-            self.socket.settimeout(60)
+            self.socket.settimeout(START_S)
         return True
 
     def send_state(self, elapsed_s, done):
@@ -75,7 +75,7 @@ class Master:
 
     def close(self):
         self.socket.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(START_S) == 0
         assert self.process.stderr.read() == b""
         self.process.stderr.close()
 
@@ -122,7 +122,7 @@ def test_the_master_is_asked_once_a_second_and_only_while_somebody_looks(master,
     status, events = reader.look()
     assert status == 200
     assert next(events)[1]["control"] is True
-    assert master.next(Audience).lookers == 1
+    assert master.next(ViewerCount).viewers == 1
     assert master.next(Ask).plan
     master.socket.send(encode(Plan(plan_message("s", ["t"], ["docker"], {"docker": "blue"}))))
     master.send_state(1.0, 1)
@@ -151,7 +151,7 @@ def test_the_master_is_asked_once_a_second_and_only_while_somebody_looks(master,
     # Those who have left are noticed by what is sent to them.
     for second in range(3, 60):
         master.send_state(float(second), 5)
-        if master.next((Audience, Ask)) == Audience(0):
+        if master.next((ViewerCount, Ask)) == ViewerCount(0):
             break
         time.sleep(0.05)
     else:
@@ -220,7 +220,7 @@ def test_a_reader_that_never_reads_is_cut_off_and_slows_nobody(master, reader):
     with reader.raw() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(request.encode())
-        assert master.next(Audience).lookers == 1
+        assert master.next(ViewerCount).viewers == 1
         status, events = reader.look()
         assert (status, next(events)[0]) == (200, "hello")
         body = snapshot_message(Snapshot("s"), []) | {"hosts": [{"worker": "x" * 60_000}]}
@@ -232,9 +232,9 @@ def test_a_reader_that_never_reads_is_cut_off_and_slows_nobody(master, reader):
             assert next(events)[0] == "state"
             seen += 1
             time.sleep(0.1)
-            return reader.ask("GET", "/status")[2].startswith('{"lookers":1,')
+            return reader.ask("GET", "/status")[2].startswith('{"viewers":1,')
 
-        wait_until(is_gone, 60, "the reader that never reads is cut off")
+        wait_until(is_gone, START_S, "the reader that never reads is cut off")
         assert seen > 2
 
 

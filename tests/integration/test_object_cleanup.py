@@ -1,17 +1,18 @@
 """Objects of a run on a real store: filled in, used again, deleted, and what a run left found and deleted later."""
 
 import os
-import subprocess
-import sys
 from contextlib import closing
 
 import gevent
 import pytest
+from command_line import run_in_process
 from stub_stores import start_stub
 from test_stores import access_to
+from workspace import Completed
 
-from bench_common.object_job import Objects, SizeClass, Sizes
-from bench_common.store_access import Access, Secret
+from bench_common.objects.access import Access
+from bench_common.objects.job import Objects, SizeClass, Sizes
+from bench_common.secret import Secret
 from bench_worker.stores import leftovers, population
 from bench_worker.stores.base import StoreOptions
 from bench_worker.stores.names import Names
@@ -93,17 +94,19 @@ def test_a_population_is_used_again_by_the_next_run(store):
     second.clear()
     left = [each for one in containers(store, "again") for each in store.objects(one)]
     assert len(left) == 42, "what was there before the run stays, and what the run made goes"
-    assert cleanup(store, "swift", "--base", "again", "--yes").returncode == 0
+    assert cleanup_of(store, "swift", "--base", "again", "--yes").status == 0
     assert containers(store, "again") == []
 
 
-def cleanup(store, protocol, *arguments):
+def cleanup(*words, **variables):
+    """Run `cleanup-containers` with these variables in its environment."""
+    return Completed(*run_in_process(["cleanup-containers", *words], ".", {**os.environ, **variables}))
+
+
+def cleanup_of(store, protocol, *words):
     """Run `cleanup-containers --store` with the login of the environment."""
     variables = store.swift_variables if protocol == "swift" else store.s3_variables
-    command = [sys.executable, "-m", "bench_master", "cleanup-containers", "--store", protocol, *arguments]
-    return subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False
-    )
+    return cleanup("--store", protocol, *words, **variables)
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("swift", marks=pytest.mark.slow), "s3"])
@@ -115,14 +118,14 @@ def test_what_a_killed_run_left_is_listed_and_then_deleted(store, protocol, monk
     for run in (RUN, OTHER_RUN):
         assert Process(store, protocol, objects, run=run).fill().failed == 0
     store.open("PUT", "AUTH_test/weighbridge-mine", b"").close()
-    listed = cleanup(store, protocol, "--run", RUN)
-    assert listed.returncode == 0, listed.stderr
-    assert len([line for line in listed.stdout.splitlines() if RUN in line and "listed" in line]) == 3
-    assert "3 listed" in listed.stdout
-    assert "repeat it with --yes" in listed.stderr
+    listed = cleanup_of(store, protocol, "--run", RUN)
+    assert listed.status == 0, listed.err
+    assert len([line for line in listed.out.splitlines() if RUN in line and "listed" in line]) == 3
+    assert "3 listed" in listed.out
+    assert "repeat it with --yes" in listed.err
     assert containers(store, RUN)
-    deleted = cleanup(store, protocol, "--run", RUN, "--yes")
-    assert (deleted.returncode, "3 removed" in deleted.stdout) == (0, True), deleted
+    deleted = cleanup_of(store, protocol, "--run", RUN, "--yes")
+    assert (deleted.status, "3 removed" in deleted.out) == (0, True), deleted
     assert containers(store, RUN) == []
     assert containers(store, OTHER_RUN)
     with closing(open_store(access_to(store, protocol), StoreOptions(multipart_above_bytes=0))) as opened:
@@ -130,7 +133,7 @@ def test_what_a_killed_run_left_is_listed_and_then_deleted(store, protocol, monk
         assert sum(one.objects for one in found) == 43
         assert leftovers.remove_containers(opened, found) == {}
     assert containers(store, OTHER_RUN) == []
-    assert "nothing was left behind" in cleanup(store, protocol, "--yes").stdout
+    assert "nothing was left behind" in cleanup_of(store, protocol, "--yes").out
     assert containers(store, "weighbridge-mine")
     store.open("DELETE", "AUTH_test/weighbridge-mine").close()
 
@@ -155,23 +158,10 @@ def test_more_objects_than_any_listing_has_at_once_are_all_found_and_deleted():
 
 def test_a_store_that_refuses_the_login_is_named_with_what_to_do(store):
     """The error says who refused whom; it is no traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench_master", "cleanup-containers", "--store", "swift"],
-        env={**os.environ, **store.swift_variables, "ST_KEY": "wrong"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert "Traceback" not in done.stderr
-    assert "wrong" not in done.stderr
-    nothing = subprocess.run(
-        [sys.executable, "-m", "bench_master", "cleanup-containers", "--base", "x"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert nothing.returncode == 2
-    assert "--base is for --store" in nothing.stderr
+    done = cleanup("--store", "swift", **{**store.swift_variables, "ST_KEY": "wrong"})
+    assert done.status == 3
+    assert "Traceback" not in done.err
+    assert "wrong" not in done.err
+    nothing = cleanup("--base", "x")
+    assert nothing.status == 2
+    assert "--base is for --store" in nothing.err

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import zmq
+from deadlines import ANSWER_S
 
 from bench_common.messages import DefineTreatment, Jobs, encode
 from bench_master.run.dispatcher import JobBatches
@@ -53,7 +54,7 @@ def run_id():
 def load_process():
     """A load process and the agent's end of the line to it."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(20)
+    ours.settimeout(ANSWER_S)
     command = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
     theirs.close()
@@ -78,7 +79,7 @@ def received(line):
 
 def wait_until(line, true):
     """Wait until the load process says something of which `true` holds."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + ANSWER_S
     while not true(received(line)):
         assert time.monotonic() < deadline
 
@@ -107,11 +108,11 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, ru
     lane.send(encode(DefineTreatment(epoch=EPOCH, number=1, treatment=treatment)))
     lane.send(encode(Jobs(epoch=EPOCH, number=2, treatment=0, trial=0, concurrency=2, batch=1, rows=orders)))
     wait_until(line, lambda message: isinstance(message, LoadStatus) and message.running == 2)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + ANSWER_S
     while len(sleeping(run_id)) < 2:
         assert time.monotonic() < deadline, "the jobs did not begin"
         time.sleep(0.05)
     line.close()
-    assert process.wait(30) == 0
+    assert process.wait(ANSWER_S) == 0
     assert sleeping(run_id) == []
     assert not results.poll(200)

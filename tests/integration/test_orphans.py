@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from busybox_image import run_patched
+from deadlines import ANSWER_S, wait_until
 
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.timing import subreaper
@@ -22,21 +23,14 @@ def heir():
 
 def orphan(script):
     """Start a shell that leaves a process behind; return the number of that."""
-    return int(CommandLine("sh").sequence(20).run("-c", f"({script}) >/dev/null 2>&1 & echo $!").text)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    return int(CommandLine("sh").sequence(ANSWER_S).run("-c", f"({script}) >/dev/null 2>&1 & echo $!").text)
 
 
 def test_an_orphan_that_lives_is_waited_for():
     """Its exit code and the instant of its end are known, within the bound."""
     begun_ns = time.monotonic_ns()
     process = subreaper.adopt_orphan(orphan("sleep 0.3; exit 7"), start_ns=begun_ns)
-    ended = process.wait(20)
+    ended = process.wait(ANSWER_S)
     assert ended.code == 7
     assert begun_ns + 0.3e9 <= ended.end_ns <= time.monotonic_ns()
     assert 0 <= ended.end_uncertainty_ns <= ended.end_ns - begun_ns
@@ -47,7 +41,7 @@ def test_an_orphan_that_has_ended_is_remembered():
     begun_ns = time.monotonic_ns()
     pid = orphan("sleep 0.05; exit 3")
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(5)
+    ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(ANSWER_S)
     assert ended.code == 3
     assert begun_ns <= ended.end_ns <= time.monotonic_ns()
     with pytest.raises(ProcessLookupError):
@@ -77,7 +71,7 @@ def test_children_that_others_started_are_left_to_them():
     pid = orphan("sleep 0.05")
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert subprocess.run(["sh", "-c", "exit 8"], check=False).returncode == 8
-    assert late.wait(5) == 9
+    assert late.wait(ANSWER_S) == 9
 
 
 @pytest.mark.unpatched
@@ -100,7 +94,7 @@ def test_an_orphan_that_comes_and_goes_while_the_dead_are_listed_has_its_own_end
         wait_until(lambda: made)
         [(pid, begun_ns)] = made
         wait_until(lambda: not Path(f"/proc/{pid}").exists())
-        ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(5)
+        ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(ANSWER_S)
     assert (ended.code, late.returncode) == (3, 9)
     assert begun_ns <= ended.end_ns <= time.monotonic_ns()
 

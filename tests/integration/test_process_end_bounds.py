@@ -1,12 +1,15 @@
 """The bound of an end holds in a real run: a process's own clock and a witness's say when it really ended."""
 
+import itertools
 import sys
 
 import numpy as np
 import pytest
-from workspace import Workspace, wait_until
+from attention import undisturbed
+from deadlines import wait_until
+from workspace import Workspace
 
-from bench_common.records import Outcome
+from bench_common.records import BATCH_SAMPLES_SOURCE, Outcome
 from bench_common.stats.reader import StatsFile
 
 SCRIPT = """
@@ -34,18 +37,34 @@ os.rename(sys.argv[2] + ".part", sys.argv[2])
 """
 
 
+LIMIT_S = 0.0002
+"""A machine that wakes even a thread of real-time priority later than this may exceed what a bound allows for."""
+
+
 @pytest.mark.parametrize("concurrency", [1, 6])
 def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
     """It did not end later than stamped, nor earlier than the bound allows, alone and in a crowd."""
-    result = tmp_path / "told"
+    rounds = itertools.count()
+
+    def run_and_compare():
+        folder = tmp_path / f"round-{next(rounds)}"
+        folder.mkdir()
+        compare_with_witness(folder, concurrency)
+
+    undisturbed(run_and_compare, LIMIT_S, beside_load=True)
+
+
+def compare_with_witness(folder, concurrency):
+    """Run jobs of processes each of which has a witness, and compare what is recorded with what those saw."""
+    result = folder / "told"
     result.mkdir()
     for name, text in (("script.py", SCRIPT), ("witness.py", WITNESS)):
-        (tmp_path / name).write_text(text)
-    command = [sys.executable, "-I", "-S", *(str(tmp_path / name) for name in ("script.py", "told", "witness.py"))]
+        (folder / name).write_text(text)
+    command = [sys.executable, "-I", "-S", *(str(folder / name) for name in ("script.py", "told", "witness.py"))]
     job = {"operations": ["run", "wait", "remove"], "container": {"command": command}}
-    with Workspace(tmp_path) as workspace:
+    with Workspace(folder) as workspace:
         run = workspace.run(workspace.scenario(iterations=4, concurrency=concurrency, job=job))
-    wait_until(lambda: len(list(result.glob("*.seen"))) == 4 * concurrency, 20, "a witness of every end")
+    wait_until(lambda: len(list(result.glob("*.seen"))) == 4 * concurrency, what="a witness of every end")
     rows = np.concatenate(list(StatsFile(run.stats).iter_jobs()))
     operations = np.concatenate([block.body for block in StatsFile(run.stats).blocks({"operations"})])
     waits = operations[operations["operation"] == 1]
@@ -59,3 +78,5 @@ def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
         assert waited[ticket] - uncertainty_ns <= seen_ns
         bounds.append((uncertainty_ns / 1e6, (seen_ns - waited[ticket]) / 1e6))
     sys.stdout.write(f"bound, and how much later the witness saw it, in ms: {sorted(bounds)}\n")
+    batches = [body for body in run.blocks("samples") if body.source == BATCH_SAMPLES_SOURCE]
+    assert sum(body.columns["wake_ups"].max() for body in batches) > 0, "late wake-ups were measured meanwhile"

@@ -15,10 +15,10 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from deadlines import START_S
 from workspace import free_ports
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
-DEADLINE_S = 30
 
 RUN = """
 from gevent import monkey
@@ -79,7 +79,7 @@ class Run:
 
     def watch(self, until=lambda: False):
         """Read the screen until `until` or the end of the process; return its exit code."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and not until():
             ended = self.process.poll() is not None
             while select.select([self.primary], [], [], 0.05)[0]:
@@ -143,7 +143,7 @@ def test_a_stopped_terminal_does_not_stop_the_run():
     with running("well") as run:
         assert run.watch(until=lambda: b"/20 jobs" in run.screen) is None
         termios.tcflow(run.secondary, termios.TCOOFF)
-        assert run.process.wait(timeout=DEADLINE_S) == 0
+        assert run.process.wait(timeout=START_S) == 0
         assert run.process.stdout.read() == b"the report\n"
         termios.tcflow(run.secondary, termios.TCOON)
 
@@ -164,6 +164,6 @@ def test_a_command_that_waits_says_so():
     with running("", command=command) as run:
         assert run.watch() is not None
         assert b"\r\x1b[Klistening for 3.5 s: 2 s\r\x1b[Klistening for 3.5 s: 3 s\r\x1b[K" in run.screen
-    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False).stderr
+    told = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False).stderr
     assert "listening for 3.5 s: 2 s ." in told
     assert "\x1b" not in told

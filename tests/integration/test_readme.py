@@ -1,6 +1,7 @@
-"""README's commands run as they are written, in a folder of their own."""
+"""README's commands run as they are written, in a folder of their own; those that others show are understood."""
 
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -8,15 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_in_process
+from deadlines import END_S, LONG_END_S
 from documents import ROOT, blocks, tree
 from workspace import require_images
 
 README = ROOT / "README.rst"
 RUNNABLE = blocks(README, "runnable")
-END_S = 170
+MEASURES = ("validate-scenario -f sleepers.yaml", "run-scenario -f noop --noop")
+"""How the blocks begin that always run: of the others each command is one of the tutorial, or a run like theirs."""
 
 
-def shell(script, folder, home, limit_s=END_S):
+def shell(script, folder, home, limit_s=LONG_END_S):
     """Run a script with our programs on PATH, in `folder`, to its end; return what it printed and its exit code.
 
     It stops at the first command that fails, and at the deadline it is ended with all that it started.
@@ -42,7 +46,7 @@ def shell(script, folder, home, limit_s=END_S):
     except subprocess.TimeoutExpired:
         # Asked first, so that a run cleans up after itself.
         os.killpg(process.pid, signal.SIGTERM)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=END_S)
         pytest.fail(f"not over in {limit_s} s: {script}\n{printed}")
     return process.returncode, printed
 
@@ -61,14 +65,39 @@ def test_there_is_something_to_run():
     assert [block["names"] for block in blocks(README, "yaml")] == [["sleepers.yaml"]]
 
 
+def commands(block):
+    """Return the words of each command of a block."""
+    return [shlex.split(line, comments=True) for line in block.astext().splitlines()]
+
+
+def runs_always(block):
+    return block.astext().removeprefix("bench-master ").startswith(MEASURES)
+
+
 @pytest.mark.docker
-@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.astext().splitlines()[0][:40])
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=() if runs_always(block) else pytest.mark.slow) for block in RUNNABLE],
+    ids=lambda block: block.astext().splitlines()[0][:40],
+)
 def test_the_commands_run_as_written(block, folder):
     """Every command of a runnable block ends with exit code 0."""
     if "docker" in block["classes"]:
         require_images("weighbridge/base").close()
     status, printed = shell(block.astext(), folder, folder)
     assert status == 0, printed
+
+
+def test_the_commands_that_run_only_if_slow_are_understood(folder):
+    """Each is a command of the tutorial, whose commands run always, or its plan or list is shown."""
+    shown = [words for block in blocks(ROOT / "docs" / "tutorial.rst", "runnable") for words in commands(block)]
+    others = [words for block in RUNNABLE if not runs_always(block) for words in commands(block)]
+    others = [words for words in others if words not in shown]
+    assert [words[3] for words in others if words[1] == "run-scenario"] == ["sleepers.yaml", "vm-docker-bench/cpu"]
+    for words in others:
+        dry = [] if "--dry-run" in words else ["--dry-run"]
+        status, _, err = run_in_process([*words[1:], *dry], folder, os.environ)
+        assert status == 0, err
 
 
 @pytest.mark.parametrize("name", ["demo", "test"])
@@ -106,7 +135,7 @@ def test_the_report_in_the_readme_is_one_of_this_program():
         "difference",
         "rounds",
         "the baseline",
-        "looked for and not found: ",
+        "checks passed: ",
         "More with ",
     )
     assert [one for one in parts if one not in report or f'"{one}' not in source.replace('f"', '"')] == []

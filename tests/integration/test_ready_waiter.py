@@ -19,8 +19,6 @@ from bench_worker.timing.ready_waiter import EDGE, IN, ReadyWaiter, prioritize_t
 native_sleep = get_original("time", "sleep")
 native_thread = get_original("_thread", "start_new_thread")
 
-pytestmark = pytest.mark.alone
-
 WAITING_PROCESS = """
 import ctypes, json, sys
 from bench_worker.timing.processes import spawn
@@ -30,7 +28,7 @@ process = spawn(argv, env={}, cwd="/", stdout_path=sys.argv[1])
 print(process.pid, flush=True)
 if sys.argv[2] == "hold":
     ctypes.PyDLL(None).usleep(900_000)  # keeps the interpreter
-ended = process.wait(30)
+ended = process.wait(600)
 print(json.dumps([ended.end_ns, ended.end_uncertainty_ns]), flush=True)
 """
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import zmq
+from deadlines import ANSWER_S, END_S
 from workspace import free_ports
 
 from bench_common.clock import clock_id
@@ -30,7 +31,7 @@ def master(tmp_path, ports):
     yield process
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(30)
+        process.wait(ANSWER_S)
     finally:
         process.kill()
         process.wait()
@@ -80,7 +81,7 @@ def test_a_hello_that_is_too_large_to_send_ends_the_worker():
     """A worker that cannot say who it is says why, once, and ends with 3 instead of trying for ever."""
     labels = [word for number in range(20) for word in ("--label", f"k{number}={'x' * 100_000}")]
     command = [sys.executable, "-m", "bench_worker", *labels]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
     assert ended.returncode == 3
     assert ended.stderr.count("this worker cannot send its hello to a master: ") == 1
     assert "Traceback" not in ended.stderr

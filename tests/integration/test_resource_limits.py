@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import END_S
 
 MIB = 1 << 20
 STRANGER = 54_321
@@ -70,7 +71,7 @@ def test_a_limit_that_is_too_small_is_refused(tmp_path, program, kind, limit, to
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=END_S,
         check=False,
     )
     name = program[0].replace("_", "-")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from archive_runs import a_run
+from deadlines import END_S
 
 from bench_common.stats.reader import StatsFile
 from bench_master.archive.address import VARIABLE
@@ -39,7 +40,7 @@ def run_scenario(folder, *words, **environment):
     ]
     return subprocess.run(
         [*command, "--progress", "none", *words],
-        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=END_S, check=False,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from attention import undisturbed
 from workspace import containers_of, require_images
 
 DATA = Path(__file__).parents[1] / "data" / "blogbench"
@@ -42,7 +43,6 @@ def stand_in(workspace, tmp_path):
     return put
 
 
-@pytest.mark.alone
 @pytest.mark.docker
 def test_blogload_weighs_natively_and_in_a_container(workspace, client):
     """Each kind of process got to work, and its files are gone afterwards."""
@@ -51,10 +51,16 @@ def test_blogload_weighs_natively_and_in_a_container(workspace, client):
         container={"network": "none"},
         job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}},
     )
-    run = workspace.run(scenario)
+
+    def check():
+        run = workspace.run(scenario)
+        assert all(row["metrics"]["total_time_s"]["median"] <= 1.5 for row in run.document["treatments"])
+        return run
+
+    run = undisturbed(check, limit_s=0.02)
     assert run.outcomes() == {"done": 2}
     for row in run.document["treatments"]:
-        assert row["metrics"]["total_time_s"]["median"] == pytest.approx(1.0, abs=0.5)
+        assert row["metrics"]["total_time_s"]["median"] >= 1.0
         assert all(metric["median"] > 0 for metric in row["metrics"].values())
     outputs = [record.stdout for block in run.blocks("outputs") for record in block]
     assert all(b"\n[0.5s] blogs=" in text for text in outputs)
@@ -80,7 +86,7 @@ def test_a_full_disk_is_a_failed_job_with_its_reason(workspace, client):
     assert containers_of(client, run.run_id) == []
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("version", [pytest.param("1.1", marks=pytest.mark.slow), "1.2"])
 def test_blogbench_s_scores_have_its_version(workspace, stand_in, version):
     """The binary on PATH is used natively, and its own help says which version it is."""
     stand_in(f"{version}-help.txt", f"{version}-i5-s2.txt")
@@ -93,9 +99,9 @@ def test_blogbench_s_scores_have_its_version(workspace, stand_in, version):
 @pytest.mark.parametrize(
     ("running", "stderr", "message"),
     [
-        ("fail-badopt.txt", "", "blogbench refused its arguments"),
+        pytest.param("fail-badopt.txt", "", "blogbench refused its arguments", marks=pytest.mark.slow),
         ("1.2-i5-s2.txt", "write(): [No space left on device]", "No space left on device"),
-        ("fail-missingdir.txt", "", "No such file or directory"),
+        pytest.param("fail-missingdir.txt", "", "No such file or directory", marks=pytest.mark.slow),
     ],
 )
 def test_blogbench_that_fails_with_0_is_a_failed_job(workspace, stand_in, running, stderr, message):

@@ -1,5 +1,6 @@
 """How a run ends: the exit code, and one clear message that says why."""
 
+import contextlib
 import os
 import resource
 import socket
@@ -8,7 +9,8 @@ import sys
 import time
 
 import pytest
-from workspace import NAP, free_ports, require_images
+from deadlines import END_S
+from workspace import NAP, Workspace, free_ports, require_images
 
 from bench_common.stats.reader import StatsFile
 
@@ -31,34 +33,45 @@ def complaint(ended, status):
     return "\n".join(ended.errors)
 
 
-def test_a_good_run_ends_with_0_and_says_where_the_file_is(workspace):
-    """Exit code 0, the report on stdout, the stats file's place on stderr."""
-    run = workspace.run(workspace.scenario(job=TRUE, thresholds=["jobs.failed == 0"]))
-    assert run.out.startswith("Weighbridge report: workspace\n")
-    assert f"stats file: {run.stats}\n" in run.err
-    assert run.errors == []
-
-
-def test_a_busy_host_is_told_before_the_first_trial(workspace):
-    """On the screen, and in the report: whoever did not ask the doctor learns of a neighbour all the same."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A good run on a host with a busy neighbour."""
+    with (
+        Workspace(tmp_path_factory.mktemp("good")) as workspace,
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour,
+    ):
         if os.geteuid() == 0:
             # However many others want a CPU, this one gets its share of one.
             os.setpriority(os.PRIO_PROCESS, neighbour.pid, -10)
         try:
-            run = workspace.run(workspace.scenario(job=TRUE))
+            return workspace.run(workspace.scenario(job=TRUE, thresholds=["jobs.failed == 0"]))
         finally:
             neighbour.kill()
-    (host,) = run.document["hosts"]
+
+
+def test_a_good_run_ends_with_0_and_says_where_the_file_is(good):
+    """Exit code 0, the report on stdout, the stats file's place on stderr."""
+    assert good.out.startswith("Weighbridge report: workspace\n")
+    assert f"stats file: {good.stats}\n" in good.err
+    assert good.errors == []
+
+
+def test_a_busy_host_is_told_before_the_first_trial(good):
+    """On the screen, and in the report: whoever did not ask the doctor learns of a neighbour all the same."""
+    (host,) = good.document["hosts"]
     assert "processes" in {one["check"] for one in host["findings"]}
-    assert any(" was busy when the run began: " in text for text in run.document["warnings"])
-    assert run.err.index(": processes: other busy processes: ") < run.err.index(" done, 0 failed")
+    assert any(" was busy when the run began: " in text for text in good.document["warnings"])
+    assert good.err.index(": processes: other busy processes: ") < good.err.index(" done, 0 failed")
 
 
-def test_without_a_name_the_stats_file_gets_one(workspace):
-    """Without -s the file is a new one in weighbridge-results/, named after the scenario and the time."""
-    ended = workspace.master("run-scenario", "-f", workspace.scenario(job=TRUE), "--workers", 1, "--noop", "-R")
-    assert ended.status == 0, ended.err
+def test_a_noop_run_without_a_name_gets_one_and_is_not_compared_with_thresholds(workspace):
+    """Without -s the file is a new one in weighbridge-results/, named after the scenario and the time.
+
+    What a no-op run measures is the harness, so its thresholds decide nothing.
+    """
+    scenario = workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"])
+    ended = workspace.master("run-scenario", "-f", scenario, "--workers", 1, "--noop", "-R")
+    assert (ended.status, ended.errors) == (0, []), ended.err
     (path,) = workspace.folder.glob("weighbridge-results/*")
     assert path.name.startswith("workspace.noop.20")
     assert path.name.endswith("Z.stats.gz")
@@ -95,17 +108,11 @@ def test_gates_on_verdicts(workspace):
         assert again.status == status, again.err
 
 
-def test_a_noop_run_is_not_compared_with_thresholds(workspace):
-    """What a no-op run measures is the harness, so its thresholds decide nothing."""
-    run = workspace.run(workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"]), "--noop", "-R")
-    assert run.errors == []
-
-
 def test_scenario_errors_end_with_2_all_at_once(workspace):
     """All errors of a scenario are reported at once, each with its place, and nothing is started."""
     path = workspace.folder / "bad.yaml"
     path.write_text("name: bad\nrepaets: 2\nengines: [native]\njob:\n  operations: [run, wiat, remove]\n")
-    ended = workspace.master(*run_words(workspace, path, "--workers", 1))
+    ended = workspace.refused(*run_words(workspace, path, "--workers", 1))
     message = complaint(ended, 2).splitlines()
     assert [line.split(": ")[0] for line in message] == [f"{path}:2:1", f"{path}:5:21"]
     assert "did you mean 'repeats'?" in message[0]
@@ -128,7 +135,7 @@ def test_usage_errors_end_with_2(workspace, flags, expected):
     """The error names the wrong flag or override and what was expected or what to do; nothing is started."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
-    ended = workspace.master(*run_words(workspace, workspace.scenario(), *ports, *flags))
+    ended = workspace.refused(*run_words(workspace, workspace.scenario(), *ports, *flags))
     assert expected in complaint(ended, 2)
     assert not (workspace.folder / "x.stats.gz").exists()
 
@@ -136,8 +143,7 @@ def test_usage_errors_end_with_2(workspace, flags, expected):
 def test_an_address_of_another_host_ends_with_2(workspace):
     """An address of another host is refused, after the warning that --insecure always prints."""
     flags = ("--zmq-bind-ip", "203.0.113.7", "--insecure")
-    ended = workspace.master(*run_words(workspace, workspace.scenario(), *flags))
-    assert ended.status == 2
+    ended = workspace.refused(*run_words(workspace, workspace.scenario(), *flags))
     assert ended.err.startswith("--insecure: 203.0.113.7 accepts everybody who can reach it")
     (message,) = ended.errors
     assert message.startswith("--zmq-bind-ip 203.0.113.7: not an address of this host")
@@ -147,7 +153,7 @@ def test_a_stats_file_is_never_overwritten(workspace):
     """A run refuses to write where a file is, and leaves it as it was."""
     there = workspace.folder / "x.stats.gz"
     there.write_text("precious")
-    message = complaint(workspace.master(*run_words(workspace, workspace.scenario(), "--workers", 1)), 2)
+    message = complaint(workspace.refused(*run_words(workspace, workspace.scenario(), "--workers", 1)), 2)
     assert str(there) in message
     assert "never overwritten" in message
     assert there.read_text() == "precious"
@@ -168,7 +174,7 @@ def test_a_footer_that_cannot_be_written_is_no_success(workspace):
             program, stats = workspace.start_run(scenario, "-q", "--noop", "--seed", 1, "-R")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        program.wait_for_exit(60)
+        program.wait_for_exit(END_S)
         kinds = {block.kind for block in StatsFile(stats).blocks()}
         if "jobs" in kinds and "footer" not in kinds:
             break
@@ -222,21 +228,22 @@ def test_a_taken_port_ends_with_3(workspace):
 
 @pytest.mark.docker
 def test_too_few_ports_for_the_lanes_end_with_3(workspace):
-    """Where a worker can be given no lane the run is called off with the flag to change, and its workers go on."""
+    """Where a worker can be given no lane the run is called off with the flag to change, and its worker goes on."""
     control, results = free_ports(2)
     flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", 65535)
     flags += ("--zmq-bind-ip", "127.0.0.1", "--key-dir", workspace.folder)
-    assert workspace.master("keygen", "--dir", workspace.folder, "--worker", "one", "--worker", "two").status == 0
+    assert workspace.master("keygen", "--dir", workspace.folder, "--worker", "one").status == 0
     reach = ("--zmq-host", "127.0.0.1", "--zmq-control-port", control)
-    workers = [
-        workspace.start("bench-worker", *reach, "--key", workspace.folder / f"worker-{name}.key")
-        for name in ("one", "two")
-    ]
-    ended = workspace.master(*run_words(workspace, workspace.scenario(), "--noop", "--expect", 2, *flags))
+    worker = workspace.start("bench-worker", *reach, "--key", workspace.folder / "worker-one.key")
+    with contextlib.ExitStack() as held:
+        # Somebody else may have it for a moment, which is as good.
+        with contextlib.suppress(OSError):
+            held.enter_context(socket.create_server(("127.0.0.1", 65535)))
+        ended = workspace.master(*run_words(workspace, workspace.scenario(), "--noop", "--expect", 1, *flags))
     assert complaint(ended, 3) == (
         "the run did not start: no port is free for a lane from 65535 on; try another --zmq-work-port"
     )
-    assert [worker.process.poll() for worker in workers] == [None, None]
+    assert worker.process.poll() is None
 
 
 def test_what_containers_would_lack_is_found_before_anything_runs(workspace):
@@ -288,12 +295,11 @@ def test_without_a_report_the_verdict_has_its_reason(workspace):
 
 def test_debug_shows_the_traceback(workspace):
     """With --debug the same message comes with the traceback of where it was raised."""
-    ended = workspace.master("--debug", *run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
-    assert ended.status == 2
+    ended = workspace.refused("--debug", *run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
     assert ended.err.startswith("Traceback (most recent call last):\n")
     (message,) = ended.errors
     assert "nowhere.yaml" in message
-    plain = workspace.master(*run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
+    plain = workspace.refused(*run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
     assert complaint(plain, 2) == message
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import END_S, START_S, wait_until
 from test_run_services import left_behind, require_tools
-from workspace import Workspace, containers_of, require_images, wait_until
+from workspace import Workspace, containers_of, require_images
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -37,10 +38,10 @@ def small_disk():
     """A file system of 4 MiB."""
     with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
             skip_or_fail("a tmpfs can be mounted by root only")
         yield Path(folder)
-        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=10, check=True)
+        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=END_S, check=True)
 
 
 @pytest.fixture
@@ -122,12 +123,12 @@ def guest_of(client, stats, engine):
 
 def test_a_guest_that_is_killed(workspace, client):
     """By somebody else, in the middle of its work."""
-    job = {"workload": "sysbench-cpu", "params": {"time": "40s"}}
+    job = {"workload": "sysbench-cpu", "params": {"time": "1000s"}}
     program, stats = workspace.start_run(
         workspace.scenario(engines=["docker", "native"], order="as-written", job=job)
     )
     for engine in ("docker", "native"):
-        wait_until(lambda engine=engine: guest_of(client, stats, engine), 30, f"sysbench runs under {engine}")()
+        wait_until(lambda engine=engine: guest_of(client, stats, engine), START_S, f"sysbench runs under {engine}")()
     errors = checked(workspace, client, workspace.finish(program, stats, status=3))
     assert set(errors) == {"docker", "native"}
     for error in errors.values():

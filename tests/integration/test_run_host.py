@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from deadlines import END_S
 from workspace import Workspace, containers_of, require_images
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "host"
@@ -45,7 +46,7 @@ def test_there_is_a_small_variant_of_every_host_scenario():
 
 def run_small(workspace, client, name, *flags):
     # Not every machine that tests run on has Docker's bridge; none of what is looked at here hangs on it.
-    run = workspace.run(f"host/{name}", *small(name), "--set", "container.network=none", *flags, seconds=120)
+    run = workspace.run(f"host/{name}", *small(name), "--set", "container.network=none", *flags, seconds=END_S)
     assert set(run.outcomes()) == {"done"}
     assert containers_of(client, run.run_id) == []
     return run, run.document["treatments"]

@@ -5,16 +5,16 @@ import subprocess
 
 import pytest
 from busybox_image import skip_or_fail
-from test_fleet import INSTALL_S, testbed  # noqa: F401  a fixture
+from deadlines import END_S, LONG_END_S, wait_until
+from test_fleet import testbed  # noqa: F401  a fixture
 from test_fleet_services import master  # noqa: F401  a fixture
 from test_run_services import left_behind, open_folder, outputs_of, require_tools  # noqa: F401
 from test_run_tcp import Wire
-from workspace import require_images, wait_until
+from workspace import require_images
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
 HERE = ("--zmq-bind-ip", "[::1]", "--insecure")
-SLOW_S = 150
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,7 +50,7 @@ def test_a_worker_reaches_its_master_over_ipv6(workspace, wire):
 )
 def test_a_bad_address_is_refused_before_anything_is_started(workspace, flag, value, why):
     """With exit code 2, the option and what was expected."""
-    ended = workspace.start("bench-worker", "--zmq-host", "::1", flag, value).wait_for_exit(20)
+    ended = workspace.start("bench-worker", "--zmq-host", "::1", flag, value).wait_for_exit(END_S)
     assert ended.status == 2
     assert f"argument {flag}: {why}" in ended.err
 
@@ -80,7 +80,7 @@ def test_services_are_lent_at_an_ipv6_address(workspace, wire, open_folder):  # 
         reach = (*wire.worker, "--zmq-host", "::1", "--insecure", "--allow-native")
         workspace.start("bench-worker", *reach, *words, name)
     try:
-        run = workspace.run(scenario, *wire.run, *HERE, "--expect", 2, workers=0, seconds=SLOW_S)
+        run = workspace.run(scenario, *wire.run, *HERE, "--expect", 2, workers=0, seconds=LONG_END_S)
         assert run.outcomes() == {"done": 6}
         outputs = outputs_of(run)
         for job in run.jobs:
@@ -106,7 +106,7 @@ class SixthTestbed:
         for number in (1, 2):
             space = (bed / f"blade-{number}" / "pid").read_text().strip()
             add = ["ip", "-6", "addr", "add", f"{self.address(number)}/64", "dev", "eth0", "nodad"]
-            subprocess.run(["nsenter", "--net", "--target", space, *add], check=True, timeout=20)
+            subprocess.run(["nsenter", "--net", "--target", space, *add], check=True, timeout=END_S)
             known.append(f"{self.address(number)} {(bed / f'blade-{number}' / 'host_key.pub').read_text()}")
         devices = subprocess.check_output(["ip", "-br", "-4", "addr"], text=True).splitlines()
         (here,) = [line.split()[0] for line in devices if f" {testbed.subnet}.1/" in line]
@@ -152,4 +152,4 @@ def test_a_fleet_over_ipv6_lends_services_at_the_hosts_addresses(master, testbed
     again = master.run_fleet(scenario)
     assert again.outcomes() == {"done": 1}
     assert f"Server Hostname:        {testbed.address(2)}".encode() in outputs_of(again)[0, "run"].stdout
-    wait_until(lambda: "blade-2" not in result(), INSTALL_S, "the worker of that run has ended")
+    wait_until(lambda: "blade-2" not in result(), LONG_END_S, "the worker of that run has ended")

@@ -2,6 +2,7 @@
 
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import LONG_END_S
 from real_store import consecutive_ports
 from workspace import require_images
 
@@ -12,7 +13,7 @@ def runs_left(store):
     return [name for name in store.containers() if name.startswith(("weighbridge-", "ssbench"))]
 
 
-def run_small(workspace, name, *flags, seconds=120):
+def run_small(workspace, name, *flags, seconds=LONG_END_S):
     """Run a ready scenario in its small size, with one worker; return the finished run."""
     return workspace.run(f"objects/{name}", "--set", "scale=small", *flags, seconds=seconds)
 

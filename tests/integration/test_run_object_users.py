@@ -4,7 +4,7 @@ import json
 import urllib.error
 
 import pytest
-from workspace import wait_until
+from deadlines import END_S, START_S, wait_until
 
 USERS = {
     "engines": ["swift"],
@@ -29,7 +29,7 @@ def objects_requested(store, run_id):
 def test_sixty_four_users_on_ten_objects_get_no_404(workspace, store):
     """Each job is one operation that succeeds, by the report and by the server's own log; nothing is left."""
     workspace.environ.update(store.swift_variables)
-    run = workspace.run(workspace.scenario(**USERS), seconds=120)
+    run = workspace.run(workspace.scenario(**USERS), seconds=END_S)
     assert run.outcomes() == {"done": 500}
     document = run.document
     (treatment,) = document["treatments"]
@@ -64,7 +64,7 @@ def test_wrong_bytes_and_missing_objects_are_failures_of_their_own_kind(workspac
         made[:] = [name for name in store.containers() if name.startswith("weighbridge-")]
         return made and len(store.objects(made[0])) == 5
 
-    wait_until(populated, 30, "the population")
+    wait_until(populated, START_S, "the population")
     names = sorted(store.objects(made[0]))
     store.open("PUT", f"AUTH_test/{made[0]}/{names[0]}", b"A" * 4000).close()
     store.open("PUT", f"AUTH_test/{made[0]}/{names[1]}", b"A" * 3999).close()

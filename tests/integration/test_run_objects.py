@@ -4,8 +4,9 @@ import json
 import signal
 
 import pytest
+from deadlines import END_S, START_S, wait_until
 from stub_stores import start_stub
-from workspace import free_ports, wait_until
+from workspace import free_ports
 
 TINY = {"sizes": "4KiB", "weight": 3, "population": 40, "mix": {"create": 2, "read": 6, "update": 1, "delete": 1}}
 SMALL = {"sizes": {"min": "8KiB", "max": "64KiB", "distribution": "log"}, "population": 20}
@@ -37,21 +38,21 @@ def test_a_run_without_a_store_does_each_job_once_and_reports_it_in_every_format
         "jobs.failed == 0",
     ]
     scenario = workspace.scenario(
-        engines=[engine], job=JOB, concurrency=4, operation_count=2000, warmup=1, repeats=2, thresholds=thresholds
+        engines=[engine], job=JOB, concurrency=4, operation_count=500, warmup=1, repeats=2, thresholds=thresholds
     )
     run = workspace.run(scenario, flag, workers=2)
     document = json.loads(workspace.master("report-scenario", "-s", run.stats, "--format", "json").out)
     (treatment,) = document["treatments"]
-    assert treatment["jobs"]["done"] == 4000
+    assert treatment["jobs"]["done"] == 1000
     done = operations_of(treatment)
-    assert sum(done.values()) == 4000
+    assert sum(done.values()) == 1000
     assert all(done.values())
     assert treatment["operations"]["read[tiny].first"]["n"] == done["read[tiny]"]
     assert [one["passed"] for one in document["thresholds"]] == [True] * len(thresholds)
     moved = treatment["objects"]
     assert moved["content_bytes"] >= 4096 * (done["create[tiny]"] + done["update[tiny]"])
     assert moved["operations"]["create[tiny]"]["content_bytes"] == 4096 * done["create[tiny]"]
-    assert [one["n"] for one in moved["endpoints"]] == [4000]
+    assert [one["n"] for one in moved["endpoints"]] == [1000]
     text = workspace.master("report-scenario", "-s", run.stats, "-v").out
     assert "read[tiny].first" in text
     assert " MB/s, " in text
@@ -62,7 +63,7 @@ def test_a_run_without_a_store_does_each_job_once_and_reports_it_in_every_format
         for line in workspace.master("report-scenario", "-s", run.stats, "--format", "jsonl").out.splitlines()
     ]
     jobs = [line for line in lines if "transfer" in line]
-    assert len(jobs) == 6000
+    assert len(jobs) == 1500
     assert all(len([name for name in job["operations"] if not name.endswith(".first")]) == 1 for job in jobs)
 
 
@@ -110,17 +111,17 @@ def test_a_run_that_is_interrupted_leaves_nothing_in_the_store_and_ends_when_res
     program, stats = workspace.start_run(scenario)
     wait_until(
         lambda: any(one.method == "DELETE" for one in store.requests()[before:]),
-        60,
+        START_S,
         "the first object that is deleted",
     )
     program.process.send_signal(signal.SIGINT)
-    program.wait_for_exit(60)
+    program.wait_for_exit(END_S)
     document = json.loads(workspace.master("report-scenario", "-s", stats, "--format", "json").out)
     run_id = document["run"]["run_id"]
     assert document["run_state"] == "incomplete"
     assert not [name for name in store.containers() if run_id in name]
     resumed = workspace.start("bench-master", "run-scenario", "--resume", stats, "--workers", 1)
-    assert resumed.wait_for_exit(120).status == 0
+    assert resumed.wait_for_exit(END_S).status == 0
     document = json.loads(workspace.master("report-scenario", "-s", stats, "--format", "json").out)
     assert document["treatments"][0]["jobs"]["done"] == 300
     assert not [name for name in store.containers() if run_id in name]
@@ -194,7 +195,7 @@ def test_each_fault_of_a_server_is_told_by_its_kind_and_costs_nobody_else(worksp
             allow_failures=True,
         )
         program, stats = workspace.start_run(scenario)
-        wait_until(lambda: stub.counts().get("GET", 0) > 20, 60, "the first reads")
+        wait_until(lambda: stub.counts().get("GET", 0) > 20, START_S, "the first reads")
         stub.expire()
         document = workspace.finish(program, stats).document
         left = [name for name in stub.names() if stub.names(name)]
@@ -203,7 +204,6 @@ def test_each_fault_of_a_server_is_told_by_its_kind_and_costs_nobody_else(worksp
     assert operations["read[well]"]["errors"] == 0
     assert operations["read[well]"]["n"] > 100
     kinds = {(one["operation"], one["kind"]) for one in document["errors"]}
-    kinds.discard(("read[half]", "reset"))  # seen on a busy machine, about once in a hundred runs
     assert kinds == {(f"read[{name}]", kind) for name, (_, kind) in FAULTS.items()}
     assert all(operations[f"read[{name}]"]["n"] == 0 for name in FAULTS)
     counted = sum(one["n"] + one["errors"] for name, one in operations.items() if name.endswith("]"))

@@ -1,6 +1,7 @@
 """Jobs with servers beside them under engines that make no networks: in the host's, or refused beforehand."""
 
 import pytest
+from deadlines import LONG_END_S
 from test_engine_oci import ENGINES, require
 from workspace import Workspace, require_images
 
@@ -24,7 +25,7 @@ def test_a_server_in_the_hosts_network_is_reached(workspace, name):
     """Its files are in place before it starts, it finds its own name, and nothing of it is left."""
     require(ENGINES[name])
     job = {**OLTP, "services": {"mariadb": {"network": "host"}}}
-    run = workspace.run(workspace.scenario(engines=[name], job=job), seconds=150)
+    run = workspace.run(workspace.scenario(engines=[name], job=job), seconds=LONG_END_S)
     assert run.outcomes() == {"done": 1}
     listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
     assert run.run_id not in listed.out

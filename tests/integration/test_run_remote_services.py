@@ -2,14 +2,14 @@
 
 import psutil
 import pytest
+from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
 from test_run_services import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
-from workspace import containers_of, require_images, wait_until
+from workspace import containers_of, require_images
 
 pytestmark = pytest.mark.docker
 
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
 THERE = {"webbench": {"placement": "local-1"}}
-SLOW_S = 150
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_a_remote_web_server_in_containers_and_natively(workspace, client, open_
             "host": {**AB, "services": in_host_network, "engines": ["docker"]},
         }
     )
-    run = workspace.run(scenario, workers=2, seconds=SLOW_S)
+    run = workspace.run(scenario, workers=2, seconds=LONG_END_S)
     assert run.outcomes() == {"done": 4}
     outputs = outputs_of(run)
     for job in run.jobs:
@@ -47,7 +47,7 @@ def test_tables_in_a_remote_server_are_created_once(workspace, client):
     """Prepared from here, kept there from job to job, and gone at the end."""
     params = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
-    run = workspace.run(workspace.scenario(engines=["docker"], job=job, repeats=2), workers=2, seconds=SLOW_S)
+    run = workspace.run(workspace.scenario(engines=["docker"], job=job, repeats=2), workers=2, seconds=LONG_END_S)
     assert run.outcomes() == {"done": 2}
     assert [step for _, step in outputs_of(run)].count("prepare") == 1
     assert left_behind(client, workspace, run) == []
@@ -58,7 +58,7 @@ def test_the_ready_made_scenario_runs_with_two_workers(workspace, client):
     """Client and server on one worker and on two, in containers and natively, as the scenario's comment says."""
     sizes = ("--set", "scale=small", "--set", "environments=[local]")
     places = ("--set", "matrix.services.mariadb.placement=[local-0, local-1]")
-    run = workspace.run("remote-database", *sizes, *places, workers=2, seconds=SLOW_S)
+    run = workspace.run("remote-database", *sizes, *places, workers=2, seconds=LONG_END_S)
     assert run.outcomes() == {"done": 4}
     assert left_behind(client, workspace, run) == []
 
@@ -77,7 +77,7 @@ def test_a_remote_server_that_does_not_start_is_a_failed_job(workspace, client):
 def test_a_placement_without_a_worker_is_refused_before_anything_runs(workspace, client):
     """With the name that was probably meant."""
     scenario = workspace.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"placement": "local-9"}}})
-    program, stats = workspace.start_run(scenario, "--worker-timeout", 6, workers=2)
+    program, stats = workspace.start_run(scenario, "--worker-timeout", 6)
     ended = program.wait_for_exit()
     assert ended.status == 3
     assert "no worker 'local-9', by id or environment, for the service webbench" in ended.err
@@ -85,29 +85,29 @@ def test_a_placement_without_a_worker_is_refused_before_anything_runs(workspace,
 
 
 def test_losing_the_servers_host_fails_the_job_at_once(workspace, client):
-    """Not when the benchmark would have noticed: it is in the middle of a minute's work."""
-    params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
+    """Not when the benchmark would have noticed: it is in the middle of work that lasts longer than we wait."""
+    params = {"test": "read_only", "table_size": 500, "time": "1000s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
     program, stats = workspace.start_run(workspace.scenario(engines=["docker"], job=job), workers=2)
-    wait_until(lambda: server_of_running(client, stats), 60, "sysbench runs")
+    wait_until(lambda: server_of_running(client, stats), START_S, "sysbench runs")
     agents = psutil.Process(program.process.pid).children()
     (lender,) = [agent for agent in agents if agent.cmdline()[-1] == "local-1"]
     lender.kill()
-    run = workspace.finish(program, stats, status=3, seconds=50)
+    run = workspace.finish(program, stats, status=3, seconds=END_S)
     (job,) = run.jobs
     assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
     assert job["error"]["message"].startswith("mariadb was lost with worker local-1: ")
-    wait_until(lambda: not containers_of(client, run.run_id), 20, "what was there is removed")
+    wait_until(lambda: not containers_of(client, run.run_id), ANSWER_S, "what was there is removed")
     assert left_behind(client, workspace, run) == []
 
 
 def test_an_aborted_run_leaves_no_remote_server(workspace, client):
     """As by two Ctrl-C: the job is aborted here, and its server removed there."""
-    params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
+    params = {"test": "read_only", "table_size": 500, "time": "1000s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
     program, stats = workspace.start_run(workspace.scenario(engines=["docker"], job=job), workers=2)
-    wait_until(lambda: server_of_running(client, stats), 60, "sysbench runs")
+    wait_until(lambda: server_of_running(client, stats), START_S, "sysbench runs")
     program.process.terminate()
-    run = workspace.finish(program, stats, status=130, seconds=50)
+    run = workspace.finish(program, stats, status=130, seconds=END_S)
     assert run.outcomes() == {"aborted": 1}
     assert left_behind(client, workspace, run) == []

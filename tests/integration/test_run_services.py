@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
-from workspace import PROGRAMS, Workspace, containers_of, require_images, wait_until
+from deadlines import LONG_END_S, START_S, wait_until
+from workspace import PROGRAMS, Workspace, containers_of, require_images
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -23,7 +24,6 @@ OLTP = {
     "params": {"test": "read_write", "tables": 2, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"},
 }
 SETTINGS = "/etc/weighbridge/my.cnf"
-SLOW_S = 150
 _PROGRAM = """
 from bench_master.__main__ import main
 from bench_master.progress import line_views
@@ -77,7 +77,7 @@ def test_transactions_in_containers_and_natively(workspace, client):
     scenario = workspace.scenario(
         engines=["docker", "native"], order="blocked", repeats=2, job={**OLTP, "params": params}
     )
-    run = workspace.run(scenario, seconds=SLOW_S)
+    run = workspace.run(scenario, seconds=LONG_END_S)
     assert run.outcomes() == {"done": 4}
     outputs = outputs_of(run)
     for job in run.jobs:
@@ -109,7 +109,7 @@ def test_storage_and_networks_of_a_server(workspace, client):
     scenario = workspace.scenario(
         engines=["docker"], repeats=2, order="as-written", matrix={"include": include}, job=OLTP
     )
-    run = workspace.run(scenario, seconds=SLOW_S)
+    run = workspace.run(scenario, seconds=LONG_END_S)
     assert run.outcomes() == {"done": 4}
     labels = [(row["treatment"]["network"], row["treatment"]["storage"]) for row in run.document["treatments"]]
     assert labels == [("host", "host"), ("bridge", "data_container")]
@@ -133,7 +133,7 @@ def failing(tmp_path_factory, client):
     jobs = {name: {**OLTP, "services": {"mariadb": given}, "engines": ["docker"]} for name, given in FAILING.items()}
     jobs["setting"]["engines"] = ["docker", "native"]
     with Workspace(tmp_path_factory.mktemp("failing")) as workspace:
-        run = workspace.run(workspace.scenario(jobs=jobs), status=3, seconds=SLOW_S)
+        run = workspace.run(workspace.scenario(jobs=jobs), status=3, seconds=LONG_END_S)
         assert run.outcomes() == {"failed": 5}
         assert left_behind(client, workspace, run) == []
         return run
@@ -220,7 +220,7 @@ def test_insertions_in_containers_and_natively(workspace, client):
         skip_or_fail("PyMySQL is missing; it is among the packages of the extra `test`")
     params = {"max_rows": 4000, "rows_per_report": 1000, "rows_per_commit": 500, "query_threads": 2}
     job = {"workload": "iibench", "params": params, "services": {"mariadb": {"network": "host"}}}
-    run = workspace.run(workspace.scenario(engines=["docker", "native"], job=job), seconds=SLOW_S)
+    run = workspace.run(workspace.scenario(engines=["docker", "native"], job=job), seconds=LONG_END_S)
     assert run.outcomes() == {"done": 2}
     outputs = outputs_of(run)
     for job in run.jobs:
@@ -232,19 +232,31 @@ def test_insertions_in_containers_and_natively(workspace, client):
     assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_is_reached_by_its_socket(workspace, client):
-    """In a container that shares the server's volumes, and natively by a path that is short enough for one."""
+@pytest.mark.parametrize(
+    "engines", [("docker", "native"), pytest.param(("native", "docker"), marks=pytest.mark.slow)], ids="-".join
+)
+def test_a_server_is_reached_by_its_socket(workspace, client, engines):
+    """In a container that shares the server's volumes, and natively by a path that is short enough for one.
+
+    Each engine and each tool once; the other pairs are slow.
+    """
     require_images("weighbridge/iibench").close()
     params = {**OLTP["params"], "connection": "socket"}
     jobs = {
-        "oltp": {**OLTP, "params": params, "services": {"mariadb": {"network": "none"}}},
+        "oltp": {
+            **OLTP,
+            "engines": engines[:1],
+            "params": params,
+            "services": {"mariadb": {"network": "none"}},
+        },
         "iibench": {
+            "engines": engines[1:],
             "workload": "iibench",
             "params": {"max_rows": 2000, "rows_per_report": 1000, "connection": "socket"},
         },
     }
-    run = workspace.run(workspace.scenario(engines=["docker", "native"], jobs=jobs), seconds=SLOW_S)
-    assert run.outcomes() == {"done": 4}
+    run = workspace.run(workspace.scenario(jobs=jobs), seconds=LONG_END_S)
+    assert run.outcomes() == {"done": 2}
     for job in run.jobs:
         rate = "transactions_per_second" if job["treatment"]["job"] == "oltp" else "inserts_per_second"
         assert job["metrics"][rate] > 1
@@ -296,12 +308,12 @@ def server_of_running(client, stats):
 
 def test_a_server_that_is_killed_under_its_job_is_named(workspace, client):
     """What the tool says of a lost connection is not the whole story."""
-    params = {**OLTP["params"], "time": "30s"}
+    params = {**OLTP["params"], "time": "1000s"}
     services = {"mariadb": {"network": "host"}}
     scenario = workspace.scenario(engines=["docker"], job={**OLTP, "params": params, "services": services})
     program, stats = workspace.start_run(scenario)
 
-    server = wait_until(lambda: server_of_running(client, stats), 40, "sysbench runs")
+    server = wait_until(lambda: server_of_running(client, stats), START_S, "sysbench runs")
     client.kill(server["Id"])
     run = workspace.finish(program, stats, status=3)
     (job,) = run.jobs

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from workspace import free_ports, wait_until
+from deadlines import END_S, START_S, wait_until
+from workspace import free_ports
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 
@@ -56,15 +57,15 @@ def test_one_worker_by_hand_serves_run_after_run(workspace, wire):
         # Its next load process has to be ready first.
         return json.loads(workspace.master("list-workers", *wire.sockets, "--wait", 1.5, "--format", "json").out)
 
-    (row,) = wait_until(listed, 60, "the worker waits for another run")
+    (row,) = wait_until(listed, START_S, "the worker waits for another run")
     assert (row["worker"], row["environment"], row["slots"]) == ("by-hand", "control", "3")
     assert "native" in row["engines"].split(",")
     assert worker.process.poll() is None
     end = ("kill-workers", *wire.sockets, "--wait", 1.5)
-    killed = wait_until(lambda: workspace.master(*end).out, 60, "a word of the worker")
+    killed = wait_until(lambda: workspace.master(*end).out, START_S, "a word of the worker")
     assert killed.startswith("by-hand\t")
     assert killed.endswith("\tasked to exit\n")
-    assert worker.wait_for_exit(30).status == 0
+    assert worker.wait_for_exit(END_S).status == 0
     nobody = workspace.master("list-workers", *wire.sockets, "--wait", 0.5)
     assert (nobody.status, nobody.err) == (0, "no worker connected within 0.5 s\n")
 
@@ -131,7 +132,7 @@ def test_insecure_warns_and_works(workspace, wire):
 @pytest.mark.parametrize("host", ["203.0.113.7", "127.0.0.1"])
 def test_a_worker_reaches_for_no_port_without_a_key(workspace, host):
     """Not even on the loopback, which every user of both ends of a tunnel shares; the message says how to get one."""
-    ended = workspace.start("bench-worker", "--zmq-host", host).wait_for_exit(20)
+    ended = workspace.start("bench-worker", "--zmq-host", host).wait_for_exit(END_S)
     assert ended.status == 2
     assert ended.err.startswith(f"bench-worker: tcp://{host}:")
     assert "bench-master keygen --worker NAME" in ended.err
@@ -140,8 +141,7 @@ def test_a_worker_reaches_for_no_port_without_a_key(workspace, host):
 
 def test_a_master_opens_no_port_without_keys(workspace, wire):
     """Not even on the loopback: the flag that names an address needs keys, and says how to make them."""
-    ended = workspace.master("run-scenario", "-f", workspace.scenario(), *wire.run, "--zmq-bind-ip", "127.0.0.1")
-    assert ended.status == 2
+    ended = workspace.refused("run-scenario", "-f", workspace.scenario(), *wire.run, "--zmq-bind-ip", "127.0.0.1")
     assert "listening on 127.0.0.1 needs keys" in ended.err
 
 
@@ -163,7 +163,7 @@ def test_a_worker_does_not_connect_to_a_strangers_socket(workspace):
     """A directory that others may enter, or of another user, is named; the worker ends with 3."""
     place = workspace.folder / "open"
     place.mkdir(mode=0o755)
-    ended = workspace.start("bench-worker", "--control", f"ipc://{place}/control").wait_for_exit(20)
+    ended = workspace.start("bench-worker", "--control", f"ipc://{place}/control").wait_for_exit(END_S)
     assert ended.status == 3
     (line,) = ended.err.splitlines()
     assert line.startswith(f"bench-worker: {place}/control: not connected: the directory or the socket has mode 0755")
@@ -175,7 +175,7 @@ def test_a_worker_does_not_connect_to_a_strangers_socket(workspace):
 def test_a_workers_usage_errors(workspace, wire, flags, expected):
     """A worker's own mistakes in usage end with 2 and one message."""
     words = (*wire.worker, *flags)
-    ended = workspace.start("bench-worker", *words).wait_for_exit(20)
+    ended = workspace.start("bench-worker", *words).wait_for_exit(END_S)
     assert ended.status == 2
     assert expected in ended.err
     assert len(ended.err.splitlines()) == 1

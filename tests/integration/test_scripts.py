@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
+from deadlines import END_S
 from real_store import consecutive_ports
 
 ROOT = Path(__file__).parent.parent.parent
@@ -29,7 +30,7 @@ def run(*argv, **environment):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=END_S,
         check=False,
     )
 
@@ -64,39 +65,114 @@ set -euo pipefail
 . script/lanes.sh
 pytest() {
     printf '%s|' "$@"; echo
-    case $* in *'not alone'*) return "$BESIDE" ;; *alone*) return "$ALONE" ;; esac
+    case $* in *tests/unit*) return "$UNIT" ;; *'not alone'*) return "$BESIDE" ;; *alone*) return "$ALONE" ;; esac
 }
-run_tests "$@"
+require_python
+program=test
+choose_tests "$@"
+run_tests
 """
 """How tests are run, with a fake pytest that prints its arguments and ends as a test says."""
 
 
+def run_fake(*words, unit=0, beside=0, alone=0):
+    """Return the result of `script/test` without what comes before the tests, and the words of each pytest."""
+    codes = {"UNIT": str(unit), "BESIDE": str(beside), "ALONE": str(alone)}
+    result = run("bash", "-c", FAKE_PYTEST, "test", *words, **codes)
+    return result, [line.split("|")[:-1] for line in result.stdout.splitlines()]
+
+
+PARTS = ["not slow", "not slow and not alone", "not slow and alone"]
+
+
 @pytest.mark.parametrize(
-    ("words", "beside", "alone", "status", "parts"),
+    ("words", "codes", "status", "parts"),
     [
-        ((), 0, 0, 0, 2),
-        (("-v", "--durations=5"), 0, 0, 0, 2),
-        ((), 1, 0, 1, 2),
-        ((), 0, 1, 1, 2),
-        (("-x",), 1, 0, 1, 1),
-        ((), 3, 0, 3, 1),
+        ((), {}, 0, 3),
+        (("-v", "--durations=5"), {}, 0, 3),
+        ((), {"unit": 1}, 1, 3),
+        ((), {"beside": 1}, 1, 3),
+        ((), {"alone": 1}, 1, 3),
+        (("-x",), {"unit": 1}, 1, 1),
+        (("--maxfail=3",), {"beside": 1}, 1, 2),
+        ((), {"unit": 3}, 3, 1),
+        ((), {"beside": 3}, 3, 2),
+        ((), {"alone": 5}, 0, 3),
+        ((), {"unit": 5, "beside": 5, "alone": 5}, 5, 3),
     ],
 )
-def test_all_tests_run_in_two_parts(words, beside, alone, status, parts):
-    """Both parts have to pass; options for all tests go to both, and nothing runs after a part that broke."""
-    result = run("bash", "-c", FAKE_PYTEST, "test", *words, BESIDE=str(beside), ALONE=str(alone))
-    lines = [line.split("|")[:-1] for line in result.stdout.splitlines()]
+def test_all_tests_run_in_three_parts(words, codes, status, parts):
+    """All have to pass, one may be empty; options for all go to each; nothing runs after a part that broke."""
+    result, lines = run_fake(*words, **codes)
     assert result.returncode == status, result.stderr
-    assert [line[1] for line in lines] == ["not slow and not alone", "not slow and alone"][:parts]
+    assert [line[1] for line in lines] == PARTS[:parts]
     assert all(set(words) <= set(line) for line in lines)
     assert ("NOT passed" in result.stderr) == (status != 0)
 
 
-@pytest.mark.parametrize("words", [("tests/unit", "-k", "sysbench"), ("--lf",), ("-m", "alone"), ("--maxfail", "2")])
+def test_the_parts_hold_all_tests():
+    """Each folder is in one of them; of the last only the files are named that have a test for it."""
+    _, (unit, beside, alone) = run_fake()
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert {unit[-1], *beside[-3:]} == folders
+    assert alone[2:] == [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "tests").glob("*/test_*.py"))
+        if "mark.alone" in path.read_text("utf-8")
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tests/unit", "-k", "sysbench"),
+        ("--lf",),
+        ("-m", "alone"),
+        ("--maxfail", "2"),
+        ("tests/unit/test_cli.py::a b",),
+    ],
+)
 def test_tests_that_are_named_run_as_they_were_named(words):
     """In one process, with these arguments and no others."""
-    result = run("bash", "-c", FAKE_PYTEST, "test", *words, BESIDE="0", ALONE="0")
-    assert (result.returncode, result.stdout.splitlines()) == (0, ["|".join(words) + "|"])
+    result, lines = run_fake(*words)
+    assert (result.returncode, lines) == (0, [list(words)])
+
+
+def test_features_run_in_the_same_parts():
+    """Each part gets the files of all of them; a part without a file is left out."""
+    result, lines = run_fake("live", "-v", "charts", "-x")
+    assert (result.returncode, [line[1] for line in lines]) == (0, PARTS[:2])
+    unit, beside = lines
+    assert {"tests/unit/test_figures.py", "tests/unit/test_live_stats.py", "-v", "-x"} <= set(unit)
+    assert {"tests/browser/test_page_in_browser.py", "tests/integration/test_run_web.py", "-v", "-x"} <= set(beside)
+    assert not any("tests/unit" in word for word in beside)
+
+
+def test_a_feature_with_a_filter_runs_in_one_process():
+    """The files of the feature stand behind the filter."""
+    result, (words,) = run_fake("charts", "-k", "dark or light")
+    assert result.returncode == 0
+    assert words[:2] == ["-k", "dark or light"]
+    assert "tests/unit/test_figures.py" in words
+
+
+@pytest.mark.parametrize("word", ["archve", "arhcive", "Archive"])
+def test_an_unknown_feature_is_a_usage_error_with_the_nearest_one(word):
+    """It is found before anything is installed, and no test runs."""
+    result = run(ROOT / "script" / "test", word, VIRTUAL_ENV="")
+    message = (
+        f"test: '{word}' is neither a feature nor a path (did you mean 'archive'?)\ntest: try: script/test --help\n"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
+
+
+@pytest.mark.parametrize(
+    "words", [("--record", "--slow"), ("--record", "tests/unit"), ("--record", "wire", "-k", "x")]
+)
+def test_durations_of_parts_of_files_are_not_recorded(words):
+    """Neither with the slow tests, which few run."""
+    result = run(ROOT / "script" / "test", *words)
+    assert (result.returncode, "--record is for all tests or features" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "slurm", "testbed"])

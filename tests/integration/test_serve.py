@@ -13,19 +13,23 @@ from pathlib import Path
 
 import pytest
 from archive_site import RUNS, fill, site_of
+from deadlines import ANSWER_S, START_S
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
 from bench_master.archive.archive import Archive
 from bench_master.cli import run_command_line
 from bench_master.web import site as site_module
-from bench_master.web.site import Aside, Busy, ReportCache
+from bench_master.web.site import BackgroundThread, Busy, ReportCache
 from bench_master.web.site_app import create_app, guarded
 
 KEY = "engine=docker"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+EITHER_DATABASE = pytest.mark.parametrize("served", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def served(request, tmp_path_factory):
     """Return a client of a site, the ids of its runs, and the site."""
     folder = tmp_path_factory.mktemp("served")
@@ -34,7 +38,7 @@ def served(request, tmp_path_factory):
     ids = fill(url, folder)
     site = site_of(url, folder / "reports")
     yield create_app(site).test_client(), ids, site
-    site.aside.close()
+    site.background.close()
     site.archive.close()
 
 
@@ -49,6 +53,7 @@ def series_key(site, host="blade1"):
     )
 
 
+@EITHER_DATABASE
 def test_runs_are_searched_sorted_and_paged_by_the_address(served, monkeypatch):
     """All that a list shows is in its address, and its JSON is the same."""
     client, ids, _ = served
@@ -264,32 +269,32 @@ def test_a_run_that_is_damaged_or_missing_says_so(tmp_path, monkeypatch):
             assert "<svg" in cache.make(run, site.archive.objects.find(run))
             assert cache.get(run) is None
     finally:
-        site.aside.close()
+        site.background.close()
         site.archive.close()
 
 
 def test_work_beside_the_server_has_a_limit_and_a_deadline(monkeypatch):
     """An error comes back to who asked; what takes too long is said so, and goes on."""
-    aside = Aside()
+    background = BackgroundThread()
     try:
-        assert aside.run(lambda: 42) == 42
+        assert background.run(lambda: 42) == 42
         with pytest.raises(UsageError, match="as it is"):
-            aside.run(lambda: (_ for _ in ()).throw(UsageError("as it is")))
+            background.run(lambda: (_ for _ in ()).throw(UsageError("as it is")))
         import gevent
         from gevent.event import Event
 
         monkeypatch.setattr(site_module, "MOST_WAITING", 1)
         gate = Event()
         with pytest.raises(Busy, match="not ready after"):
-            aside.run(lambda: gate.wait(30), timeout_s=0.05)
+            background.run(lambda: gate.wait(ANSWER_S), timeout_s=0.05)
         with pytest.raises(Busy, match="other pages are being made"):
-            aside.run(lambda: 1)
+            background.run(lambda: 1)
         gate.set()
-        while aside.waiting:
+        while background.waiting:
             gevent.sleep(0.01)
-        assert aside.run(lambda: 7) == 7
+        assert background.run(lambda: 7) == 7
     finally:
-        aside.close()
+        background.close()
 
 
 # -- the guard and the real server ---------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ def test_the_server_answers_and_ends_at_once(tmp_path):
             port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#t=(\S+)", address).groups()
             # One that says nothing keeps nobody else from an answer.
             with socket.create_connection(("127.0.0.1", int(port))):
-                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=START_S)
                 headers = {"Origin": address.partition("/#")[0], "Content-Type": "application/json"}
                 connection.request("POST", "/session", json.dumps({"token": token}), headers)
                 answer = connection.getresponse()
@@ -382,7 +387,7 @@ def test_the_server_answers_and_ends_at_once(tmp_path):
                     assert (answer.status, bool(answer.read())) == (200, True), path
                 connection.close()
             server.send_signal(signal.SIGINT)
-            assert server.wait(60) == 130
+            assert server.wait(START_S) == 130
             assert "interrupted" in server.stderr.read()
         finally:
             server.kill()

@@ -6,18 +6,17 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import time
 from argparse import SUPPRESS
 
 import pytest
 from busybox_image import skip_or_fail
+from command_line import run_in_process
+from deadlines import START_S
 
 from bench_common.cli import CommandParser
 from bench_master.cli import build_parser
 from bench_master.commands.completion import SHELLS
-
-DEADLINE_S = 60
 
 
 def require(tool):
@@ -32,12 +31,17 @@ def scripts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("completion")
     (folder / "quiet.yaml").touch()
     for shell in SHELLS:
-        argv = [sys.executable, "-m", "bench_master", "completion", shell]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-        (folder / shell).write_text(done.stdout)
+        (folder / shell).write_text(printed("completion", shell))
     (folder / "zfunc").mkdir()
     shutil.copy(folder / "zsh", folder / "zfunc" / "_bench-master")
     return folder
+
+
+def printed(*words):
+    """Return what a command of `bench-master` prints."""
+    status, out, err = run_in_process(words, ".", os.environ)
+    assert (status, err) == (0, "")
+    return out
 
 
 def bash(scripts, line, _expected):
@@ -86,7 +90,7 @@ def zsh(scripts, line, expected):
 
 def hear(terminal, expected):
     """Return the words that a terminal shows until the expected ones are among them, or until the deadline."""
-    shown, words, deadline = "", set(), time.monotonic() + DEADLINE_S
+    shown, words, deadline = "", set(), time.monotonic() + START_S
     while not expected <= words and time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
             shown += os.read(terminal, 65536).decode("utf-8", "replace")
@@ -96,7 +100,7 @@ def hear(terminal, expected):
 
 def output(argv, folder):
     """Return the lines that a program prints, which must not complain."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder, check=True)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=START_S, cwd=folder, check=True)
     assert done.stderr == ""
     return done.stdout.split("\n")
 
@@ -126,10 +130,9 @@ def test_a_script_is_valid(scripts, shell):
 def test_the_manual_page_is_valid_and_has_each_option(scripts):
     """groff has no warning, and each sub-command and option of the parser is on the page."""
     require("groff")
-    argv = [sys.executable, "-m", "bench_master", "man-page"]
-    page = subprocess.run(argv, capture_output=True, timeout=DEADLINE_S, check=True).stdout
+    page = printed("man-page")
     argv = ["groff", "-man", "-Tutf8", "-ww", "-rLL=500n", "-P-cbou"]
-    done = subprocess.run(argv, input=page, capture_output=True, timeout=DEADLINE_S, check=True)
+    done = subprocess.run(argv, input=page.encode(), capture_output=True, timeout=START_S, check=True)
     assert done.stderr == b""
     text = done.stdout.decode().replace("\N{HYPHEN}", "-").replace("\N{MINUS SIGN}", "-")
     words = set(text.replace(",", " ").split())

@@ -4,10 +4,10 @@ import contextlib
 import signal
 
 import pytest
+from deadlines import ANSWER_S, END_S, LONG_END_S, LONG_TEST_S, START_S, wait_until
 from slurm_cluster import SlurmCluster, SlurmMaster
-from workspace import wait_until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(LONG_TEST_S)
 
 CUT_OFF = {"cancelled": "node3", "timed-out": "node4", "gone": "node5"}
 """What ends workers from outside, each on a node of its own, while the other tests run on the first two."""
@@ -41,7 +41,7 @@ def cut_off(cluster, tmp_path_factory):
         assert cluster.field(number, "%l") == "1:00", "the time limit of the inventory"
         # Slurm counts in minutes, and looks twice in each. No job can end in the second in which it began.
         ends_now = ("scontrol", "update", f"JobId={number}", "EndTime=now")
-        wait_until(lambda: cluster.tool(*ends_now).returncode == 0, 10, "the time limit is over")
+        wait_until(lambda: cluster.tool(*ends_now).returncode == 0, ANSWER_S, "the time limit is over")
         assert cluster.tool("scancel", "--name=weighbridge-cancelled").returncode == 0
         assert cluster.script("stop", "--node", CUT_OFF["gone"]).returncode == 0
         yield runs
@@ -80,9 +80,9 @@ def test_workers_that_were_started_before_serve_one_run_after_the_other(master, 
         refused, _ = second.start_on(inventory, second.napping(1))
         err = refused.wait_for_exit().err
     assert "bench-master: n1: worker n1 serves run " in err
-    assert "nothing of theirs was touched" in err
+    assert "they were left running" in err
     program.process.send_signal(signal.SIGINT)
-    assert set(master.finish(program, stats, status=130, seconds=90).outcomes()) == {"done"}
+    assert set(master.finish(program, stats, status=130, seconds=END_S).outcomes()) == {"done"}
     assert set(cluster.queued("n1", "n2").values()) == {"RUNNING"}
     ended = master.fleet("kill-workers", inventory)
     assert {row[2] for row in ended.values()} == {"ended"}
@@ -98,7 +98,7 @@ def test_a_drained_node_and_a_full_one(master, cluster):
         nodes = {"n1": {"address": "node1", "settings": {"wait": "1s"}}, "n2": {"address": "node2"}}
         inventory = master.inventory(**nodes)
         program, _ = master.start_on(inventory, master.napping(1))
-        ended = program.wait_for_exit(90)
+        ended = program.wait_for_exit(END_S)
         assert ended.status == 3
         full, drained, last = ended.errors
         assert full.startswith("n1: job ")
@@ -111,9 +111,9 @@ def test_a_drained_node_and_a_full_one(master, cluster):
         # A node that is freed in time is used.
         patient = master.inventory(n1={"address": "node1"})
         program, stats = master.start_on(patient, master.napping(3))
-        program.wait_for_output(f"with job {holder} of ", 60)
+        program.wait_for_output(f"with job {holder} of ", START_S)
         cluster.tool("scancel", holder)
-        assert master.finish(program, stats, seconds=150).outcomes() == {"done": 3}
+        assert master.finish(program, stats, seconds=LONG_END_S).outcomes() == {"done": 3}
     finally:
         cluster.tool("scancel", holder)
         cluster.tool(*words, "State=resume")
@@ -127,11 +127,11 @@ def test_a_job_that_waits_for_its_node_is_withdrawn(master, cluster):
         inventory = master.inventory(n1={"address": "node1"})
         for number, status in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
             program, _ = master.start_on(inventory, master.napping(1))
-            program.wait_for_output(f"with job {holder} of ", 60)
+            program.wait_for_output(f"with job {holder} of ", START_S)
             assert cluster.queued("n1") == {"weighbridge-n1": "PENDING"}
             program.process.send_signal(number)
-            assert program.wait_for_exit(30).status == status
-            wait_until(lambda: not master.left("n1"), 30, "the end of what waited")
+            assert program.wait_for_exit(END_S).status == status
+            wait_until(lambda: not master.left("n1"), START_S, "the end of what waited")
     finally:
         cluster.tool("scancel", holder)
 
@@ -141,23 +141,23 @@ def test_a_run_that_is_ended_leaves_nothing(master, cluster):
     nodes = {"n1": {"address": "node1"}, "n2": {"address": "node2"}}
     program, _ = master.start_under_way(master.inventory(**nodes), master.napping(5000))
     program.process.send_signal(signal.SIGINT)
-    assert program.wait_for_exit(90).status == 130
+    assert program.wait_for_exit(END_S).status == 130
     assert master.left("n1", "n2") == []
     program, _ = master.start_under_way(master.inventory(**nodes), master.napping(5000))
     first = cluster.number_of("n1")
     program.process.kill()
-    program.process.wait(10)
+    program.process.wait(ANSWER_S)
     run = master.run_on(master.inventory(n1=nodes["n1"]), master.napping(3))
     assert run.outcomes() == {"done": 3}
     assert cluster.field(first, "%T") == "CANCELLED"
-    wait_until(lambda: not master.left("n1", "n2"), 60, "the end of what the killed master left")
+    wait_until(lambda: not master.left("n1", "n2"), START_S, "the end of what the killed master left")
 
 
 def test_a_worker_that_cannot_start_says_why(master):
     """The end of its log is in the message: a wrong interpreter, say. Unknown names are Slurm's to refuse."""
     nodes = {"n1": {"address": "node1", "python": "/nowhere/python"}, "n2": {"address": "nowhere"}}
     program, _ = master.start_on(master.inventory(**nodes), master.napping(1))
-    ended = program.wait_for_exit(90)
+    ended = program.wait_for_exit(END_S)
     assert ended.status == 3
     wrong, unknown, _ = ended.errors
     assert "FAILED, its worker failed; the end of its log: " in wrong
@@ -176,7 +176,7 @@ def test_a_worker_that_cannot_start_says_why(master):
 def test_what_ended_a_worker_is_in_the_stats_file(cut_off, name, reason):
     """A run whose only worker is cancelled or reaches its time limit says so, in Slurm's words and in plain ones."""
     made, program, stats = cut_off[name]
-    run = made.finish(program, stats, status=3, seconds=150)
+    run = made.finish(program, stats, status=3, seconds=LONG_END_S)
     assert set(run.outcomes()) == {"done", "lost"}
     (told,) = [line for line in run.blocks("footer")[0]["warnings"] if "Slurm's job" in line]
     assert told.startswith(f"worker {name}: Slurm's job ")
@@ -188,10 +188,10 @@ def test_what_ended_a_worker_is_in_the_stats_file(cut_off, name, reason):
 def test_a_node_that_is_gone(cut_off, cluster):
     """Its jobs are lost; its worker leaves the queue when Slurm gives the node up, and does not return with it."""
     made, program, stats = cut_off["gone"]
-    run = made.finish(program, stats, status=3, seconds=150)
+    run = made.finish(program, stats, status=3, seconds=LONG_END_S)
     assert set(run.outcomes()) == {"done", "lost"}
     assert "worker gone was lost (silent for " in run.err
-    wait_until(lambda: not made.left("gone"), 120, "the end of the job of a node that is gone")
+    wait_until(lambda: not made.left("gone"), LONG_END_S, "the end of the job of a node that is gone")
     assert cluster.script("start", "--node", CUT_OFF["gone"]).returncode == 0
     assert made.left("gone") == []
 

@@ -1,13 +1,14 @@
 """What Swift's slots do about failures: retries that are told and timed, and none of their own accord."""
 
-from dataclasses import replace
-
 import gevent
 import pytest
+from deadlines import ANSWER_S
+from msgspec.structs import replace
 from stub_stores import TOKEN, start_stub
 from test_wire_tls import certificate, encrypted
 
-from bench_common.store_access import Access, Secret
+from bench_common.objects.access import Access
+from bench_common.secret import Secret
 from bench_worker.stores.base import StoreOptions, StoreUnavailable
 from bench_worker.stores.registry import open_store
 
@@ -29,7 +30,7 @@ class Opened:
         access = Access(
             "swift", "the test", endpoints, auth_version="1", auth_url=stub.auth_url, user="u", key=Secret("k")
         )
-        self.store = open_store(access, StoreOptions(timeout_s=30, retry_pause_s=0.01, **options))
+        self.store = open_store(access, StoreOptions(timeout_s=ANSWER_S, retry_pause_s=0.01, **options))
         self.slot = self.store.slot(0)
 
     def __enter__(self):

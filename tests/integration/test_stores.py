@@ -3,14 +3,16 @@
 import re
 import socket
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import gevent
 import pytest
-from workspace import free_ports, wait_until
+from deadlines import ANSWER_S, LONG_END_S, START_S, wait_until
+from msgspec.structs import replace
+from workspace import free_ports
 
-from bench_common.store_access import Access, Secret
+from bench_common.objects.access import Access
+from bench_common.secret import Secret
 from bench_worker.stores.base import MIB, StoreOptions, StoreUnavailable
 from bench_worker.stores.registry import open_store
 from bench_worker.stores.s3 import S3Store
@@ -62,11 +64,11 @@ def versity(tmp_path):
         "s3", "the test", (f"http://127.0.0.1:{port}",), region="us-east-1", user="weigh", key=Secret("weighsecret")
     )
     try:
-        wait_until(lambda: is_listening(port), 60, "versitygw listens")
+        wait_until(lambda: is_listening(port), START_S, "versitygw listens")
         yield access
     finally:
         started.kill()
-        started.wait(30)
+        started.wait(ANSWER_S)
 
 
 def is_listening(port):
@@ -78,7 +80,7 @@ class Opened:
     """A store that is open for a test, and one slot of it."""
 
     def __init__(self, access, **options):
-        self.store = open_store(access, StoreOptions(timeout_s=60, **options))
+        self.store = open_store(access, StoreOptions(timeout_s=START_S, **options))
         self.slot = self.store.slot(0)
 
     def __enter__(self):
@@ -218,11 +220,11 @@ def test_a_token_is_renewed_ahead(store, keystone):
         "swift", auth_version="3", auth_url=keystone.url, user="hasty", key=Secret("testing"), project="test"
     )
     opened = Opened(access)
-    with opened as slot, gevent.Timeout(120):
+    with opened as slot, gevent.Timeout(LONG_END_S):
         answers = []
         while opened.store.session.logins < 3:
             answers.append(slot.list_containers())
-            gevent.sleep(0.02)
+            gevent.sleep(0.1)
     assert {(answer.kind, answer.retries) for answer in answers} == {(None, 0)}
 
 
@@ -293,7 +295,7 @@ def test_keystone_logs_in_and_says_where_the_store_is(store, keystone, version):
         ({"auth_url": "http://127.0.0.1:9/v3"}, "cannot log in at http://127.0.0.1:9/v"),
         ({"auth_url": "http://tester:testing@127.0.0.1:9/v3"}, "holds a user or password"),
         ({"auth_url": "127.0.0.1:9"}, "expected a URL such as"),
-        ({"key": Secret()}, "nobody to log in as"),
+        ({"key": Secret()}, "no credentials for the object store"),
     ):
         with pytest.raises(StoreUnavailable, match=reason) as caught:
             Opened(replace(access, **changes))

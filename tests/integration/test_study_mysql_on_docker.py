@@ -1,6 +1,7 @@
 """The study of MySQL on Docker, small: all 14 cells for real, and nothing left of them."""
 
 import pytest
+from deadlines import BUILD_S, LONG_TEST_S
 from test_run_services import left_behind, require_tools
 from workspace import Workspace, require_images
 
@@ -28,12 +29,12 @@ def client():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(LONG_TEST_S)
 def test_the_study_runs_small(tmp_path, client):
     """Every cell gives its figure: stock, and volume, host directory and data container on either network."""
     with Workspace(tmp_path) as workspace:
         flags = [word for text in SMALL for word in ("--set", text)]
-        run = workspace.run("mysql-on-docker/oltp", *flags, seconds=390)
+        run = workspace.run("mysql-on-docker/oltp", *flags, seconds=BUILD_S)
         assert run.outcomes() == {"done": 14}
         rows = run.document["treatments"]
         assert len(rows) == 14

@@ -4,20 +4,21 @@ import signal
 
 import pytest
 from cluster_master import ClusterMaster
+from deadlines import ANSWER_S, END_S, LONG_TEST_S, START_S, wait_until
 from private_swarm import private_swarm
-from workspace import NAP, has_started, wait_until
+from workspace import NAP, has_started
 
 from bench_common.stats.reader import StatsFile
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(LONG_TEST_S)]
 
-LONG = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "120"]}}
+LONG = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "1000"]}}
 """A job that somebody has to end."""
 
 
 def wait_until_empty(swarm):
     """Wait until nothing of workers is left: a node removes the container of a task that has ended a moment later."""
-    wait_until(lambda: not swarm.left(), 60, "an empty swarm")
+    wait_until(lambda: not swarm.left(), START_S, "an empty swarm")
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +77,11 @@ def test_workers_of_a_swarm_outlive_the_command_that_started_them(master, swarm)
 def test_an_interrupted_run_leaves_nothing_in_a_swarm(master, swarm, how):
     """Ctrl-C waits for the clean-up; after kill -9 it is done for the master, and within a minute."""
     program, stats = master.start_fleet_run(master.scenario(job=LONG))
-    wait_until(lambda: has_started(stats), 60, "the run's begin")
-    wait_until(lambda: any(line.startswith("container") for line in swarm.left()), 10, "its container")
+    wait_until(lambda: has_started(stats), START_S, "the run's begin")
+    wait_until(lambda: any(line.startswith("container") for line in swarm.left()), ANSWER_S, "its container")
     run = StatsFile(stats).header["run_id"]
     program.process.send_signal(how)
-    ended = program.wait_for_exit(90)
+    ended = program.wait_for_exit(END_S)
     assert ended.status == (-9 if how == signal.SIGKILL else 130), ended.err
     wait_until_empty(swarm)
     assert run

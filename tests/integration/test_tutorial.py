@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+from deadlines import BUILD_S, LONG_TEST_S
 from documents import ROOT, blocks, literals
 from test_readme import shell
 from workspace import require_images
@@ -69,9 +70,9 @@ def test_the_report_is_what_the_recorded_run_prints(capsys):
 
 @pytest.mark.slow
 @pytest.mark.docker
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONG_TEST_S)
 def test_the_measurements_that_take_minutes(folder):
     """Each runs as it is written."""
     require_images("weighbridge/base", "weighbridge/sysbench").close()
-    status, printed = shell(commands("full"), folder, folder.parent, limit_s=570)
+    status, printed = shell(commands("full"), folder, folder.parent, limit_s=BUILD_S)
     assert status == 0, printed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from workspace import wait_until
+from deadlines import ANSWER_S, wait_until
 
 from bench_common.channel import FRAME_OVERHEAD, configure_socket
 from bench_common.fields import MAX_FRAME
@@ -51,7 +51,8 @@ def held_for(port, size):
     before = resident()
     with contextlib.ExitStack() as stack:
         strangers = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5)) for _ in range(STRANGERS)
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S))
+            for _ in range(STRANGERS)
         ]
         let_on = 0
         for stranger in strangers:
@@ -94,14 +95,14 @@ def test_the_largest_message_fits_with_its_wrapping(door):
         configure_socket(client)
         port = server.bind_to_random_port("tcp://127.0.0.1")
         client.connect(f"tcp://127.0.0.1:{port}")
-        assert keys.poll(5000)
+        assert keys.poll(int(1000 * ANSWER_S))
         asked = keys.recv_multipart()
         keys.send_multipart([*asked[:2], b"200", b"OK", b"blade", b""])
         client.send(bytes(1000))
-        assert server.poll(5000)
+        assert server.poll(int(1000 * ANSWER_S))
         assert len(server.recv()) == 1000
         client.send(bytes(1000 + FRAME_OVERHEAD))
-        wait_until(lambda: keys.poll(0) or not server.poll(0), 5, "the refusal")
+        wait_until(lambda: keys.poll(0) or not server.poll(0), ANSWER_S, "the refusal")
         assert not server.poll(500)
     finally:
         context.destroy(0)

@@ -1,6 +1,7 @@
 """Whole runs from the outside: the commands as processes, in a folder of their own, each wait with a deadline."""
 
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -9,12 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker
 from busybox_image import require_docker, skip_or_fail
+from command_line import run_in_process, runs_in_process
+from deadlines import ANSWER_S, END_S, START_S, wait_until
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -23,27 +25,11 @@ from bench_worker.engines.base import RUN_LABEL
 from bench_worker.leases import RunLease
 
 PROGRAMS = {name: (sys.executable, "-m", name.replace("-", "_")) for name in ("bench-master", "bench-worker")}
-END_S = 60
-"""No run in these tests takes longer."""
-
 PORTS, SHARES = range(10_000, 30_000), 8
 """Ports for servers of tests: the kernel hands out others to whoever asks for any."""
 
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.1"]}}
 """A life-cycle job of a bit more than 100 ms, for the engine `native`."""
-
-
-def wait_until(true, seconds, what):
-    """Wait until `true()` holds and return what it gave; fail with `what` after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        asked = time.monotonic()
-        if value := true():
-            return value
-        answered = time.monotonic()
-        assert answered < deadline, f"{what}: not within {seconds} s"
-        # What looks at every process of the machine leaves it time for those that are waited for.
-        time.sleep(max(0.02, 3 * (answered - asked)))
 
 
 def _own_ports():
@@ -67,6 +53,14 @@ def free_ports(count):
     return found
 
 
+@functools.lru_cache(maxsize=32)
+def _written(stats, name, _identity):
+    """Return a report of a stats file that has been written at such a time, with such a size."""
+    text = io.StringIO()
+    report_named(name).write(ReportSource(StatsFile(stats), 95.0, detail="full"), text)
+    return text.getvalue()
+
+
 def has_started(stats):
     """Return whether a run has begun: its stats file has its header."""
     try:
@@ -78,7 +72,7 @@ def has_started(stats):
 def require_images(*images):
     """Return a Docker client once an engine with the images answers; skip, or fail in CI, where it does not."""
     require_docker()
-    client = docker.APIClient(timeout=30)
+    client = docker.APIClient(timeout=ANSWER_S)
     for image in images:
         try:
             client.inspect_image(image)
@@ -135,7 +129,7 @@ class Program:
         """What it wrote to stderr so far."""
         return self._err.read_text("utf-8", "replace")
 
-    def wait_for_output(self, text, seconds=20):
+    def wait_for_output(self, text, seconds=START_S):
         """Wait until it has wrote `text` on stderr."""
         wait_until(lambda: text in self.err or self.process.poll() is not None, seconds, f"{text!r} in {self.err!r}")
         assert text in self.err, f"it ended instead, with {self.process.returncode}: {self.err}"
@@ -154,10 +148,10 @@ class Program:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(15)
+                self.process.wait(ANSWER_S)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait(10)
+                self.process.wait(ANSWER_S)
 
 
 @dataclass(frozen=True)
@@ -208,10 +202,9 @@ class Run(Completed):
         return " ".join(self.report("text").split())
 
     def report(self, name):
-        """Return a report of the stats file, with all details."""
-        text = io.StringIO()
-        report_named(name).write(ReportSource(StatsFile(self.stats), 95.0, detail="full"), text)
-        return text.getvalue()
+        """Return a report of the stats file, with all details; made again only if the file is another one."""
+        state = self.stats.stat()
+        return _written(self.stats, name, (state.st_ino, state.st_size, state.st_mtime_ns))
 
 
 class Workspace:
@@ -254,8 +247,16 @@ class Workspace:
         return started
 
     def master(self, *words, seconds=END_S):
-        """Run `bench-master` to its end."""
+        """Run `bench-master` to its end; within this process where that makes no difference."""
+        if runs_in_process(words, self.environ):
+            return Completed(*run_in_process(words, self.folder, self.environ))
         return self.start("bench-master", *words).wait_for_exit(seconds)
+
+    def refused(self, *words):
+        """Run `bench-master` with what it refuses before anything starts, within this process."""
+        ended = Completed(*run_in_process(words, self.folder, self.environ))
+        assert ended.status == 2, ended
+        return ended
 
     def start_run(self, scenario, *flags, workers=1):
         """Start a run; return the program and where its stats file will be. Its test starts workers if 0."""
@@ -272,7 +273,7 @@ class Workspace:
     def kept_run(self, scenario, flag="--keep"):
         """Run a scenario that keeps its containers, and hold its lease: nobody's clean-up takes them meanwhile."""
         program, stats = self.start_run(scenario, flag)
-        wait_until(lambda: has_started(stats) or program.process.poll() is not None, END_S, "the run's begin")
+        wait_until(lambda: has_started(stats) or program.process.poll() is not None, START_S, "the run's begin")
         # From before its worker lets go of its own.
         with RunLease(StatsFile(stats).header["run_id"]) if has_started(stats) else contextlib.nullcontext():
             yield self.finish(program, stats)

@@ -4,22 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from deadlines import wait_until
 
 from bench_common.activity import ActivityWatch, activity_ns, child_pids, cpu_time_ns, describe_load
 
 BUSY = "while True: pass"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
-
-
-def wait_until(true, seconds=30.0):
-    """Poll until `true()` holds."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture

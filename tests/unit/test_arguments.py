@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from bench_common.cli import MAX_NAME, MAX_SLOTS, int_range, name, port, seconds
+from bench_common.argument_types import MAX_NAME, MAX_SLOTS, int_range, name, port, seconds
 from bench_common.messages import FROM_WORKER, Hello, encode
 from bench_master import cli as master
 from bench_worker import cli as worker
@@ -63,7 +63,7 @@ def test_the_largest_introduction_can_be_sent():
 def test_the_master_refuses(arguments, capsys):
     """The master's command line ends with a usage error that names the value and what was expected."""
     with pytest.raises(SystemExit) as end:
-        master.build_parser().parse_args(arguments)
+        master.build_parser(arguments[:1]).parse_args(arguments)
     assert end.value.code == 2
     assert f"{arguments[-1]!r}: expected " in capsys.readouterr().err
 
@@ -92,7 +92,7 @@ def test_the_worker_refuses(arguments, capsys):
 def test_an_option_with_one_value_is_given_once(arguments, capsys):
     """The second value would replace the first one unnoticed."""
     with pytest.raises(SystemExit) as ended:
-        master.build_parser().parse_args(arguments)
+        master.build_parser(arguments[:1]).parse_args(arguments)
     assert ended.value.code == 2
     assert "given twice" in capsys.readouterr().err
 
@@ -106,6 +106,6 @@ def test_no_option_replaces_an_earlier_value():
 
 def test_the_same_parser_reads_a_second_command_line():
     """What the first one had is forgotten."""
-    parser = master.build_parser()
+    parser = master.build_parser(["report-scenario"])
     for _ in range(2):
         assert str(parser.parse_args(["report-scenario", "-s", "a"]).stats_file) == "a"

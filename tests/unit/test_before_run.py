@@ -59,7 +59,7 @@ def host():
     return Host()
 
 
-def checked(host, seconds=1.0, work=(), steal=0.0):
+def checked(host, seconds=1.0, work=(), steal=0.0):  # subject: time of a clock that is passed in
     """Return what is found when a run begins after some seconds in which processes `work` (pid: CPU seconds)."""
     sample = NeighbourSample(10, host, lambda: host.now)
     sample.begin()

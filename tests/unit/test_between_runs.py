@@ -15,9 +15,10 @@ from bench_master.verdicts.between_runs import (
     of_groups,
     of_pairs,
     predict,
-    rank_sum_p,
 )
 from bench_master.verdicts.decision import Rules
+from bench_master.verdicts.rank_sum import rank_sum_p
+from bench_master.verdicts.reasons import Code, because
 
 ARCHIVE = RunLevels.exact([0, 0.01, -0.02, 0.015, -0.005, 0.01, 0, 0.02])
 ROUNDS = 20
@@ -43,7 +44,7 @@ def test_a_prediction():
 def test_words_for_a_new_run():
     """As within a run: by the 95 % interval, and by the margin for sameness."""
     slower = against_archive(ARCHIVE, exact([0.06]), Rules())
-    assert (slower.word, slower.reason, slower.rounds) == ("slower", "may be less than the margin", 8)
+    assert (slower.word, slower.reason, slower.rounds) == ("slower", because(Code.MAYBE_BELOW_MARGIN), 8)
     assert (slower.ratio, slower.low, slower.high) == pytest.approx(np.exp([0.05625, 0.02428, 0.08822]), abs=1e-5)
     assert against_archive(ARCHIVE, exact([0.06]), Rules(lower_is_better=False)).word == "faster"
     quiet = exact(ARCHIVE.values / 10)
@@ -58,14 +59,18 @@ def test_a_new_run_that_is_not_known_exactly():
     """Failed jobs that could have taken for ever leave the upper end open, and the lower end where it was."""
     band = RunLevels(np.array([0.06]), np.array([-0.2]), np.array([math.inf]))
     hangs = against_archive(ARCHIVE, band, Rules())
-    assert (hangs.word, hangs.reason, hangs.high) == ("inconclusive", "it hangs on what failed", math.inf)
+    assert (hangs.word, hangs.reason, hangs.high) == (
+        "inconclusive",
+        because(Code.DEPENDS_ON_FAILURES),
+        math.inf,
+    )
 
 
 def test_an_archive_without_spread_predicts_nothing():
     """Equal values come from a figure in coarse steps: the first other value would be a wonder."""
     verdict = against_archive(exact([0.1] * 6), exact([0.11]), Rules())
     assert (verdict.word, verdict.low, verdict.high) == ("inconclusive", 0.0, math.inf)
-    assert "do not differ at all" in verdict.reason
+    assert verdict.reason == because(Code.EARLIER_RUNS_ALIKE)
 
 
 def test_new_runs_that_a_gate_takes():

@@ -8,9 +8,9 @@ from jsonschema import Draft202012Validator
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.treatment import OPERATIONS
-from bench_master.dialects import load_scenario_or_definition, scenario_text
-from bench_master.dialects.bucketbench import COMMANDS, DRIVERS
+from bench_features.compat.bucketbench_scenarios import COMMANDS, DRIVERS
 from bench_master.scenario import load_scenario, scenario_schema
+from bench_master.scenario.dialects import load_scenario_or_definition, scenario_text
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import DefinitionFlags
 from bench_master.scenario.yaml_tree import Source
@@ -285,8 +285,8 @@ def test_a_scenario_is_loaded_as_usual():
     """A file that is no definition goes to the scenario loader, with all of its errors."""
     assert load_scenario_or_definition("quickstart").treatments == load_scenario("quickstart").treatments
     assert load_scenario_or_definition("quickstart").untranslated == ()
-    assert load_scenario_or_definition("quickstart").dialect == ""
-    assert load_scenario_or_definition(str(DATA / "docker.yaml")).dialect == "bucketbench"
+    assert load_scenario_or_definition("quickstart").origin is None
+    assert load_scenario_or_definition(str(DATA / "docker.yaml")).origin.tool == "bucketbench"
 
 
 def test_set_applies_to_the_translated_scenario(load):

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError
-from bench_master.dialects import load_scenario_or_definition, scenario_text
-from bench_master.dialects.bucketbench import COMMANDS, DEFINITION_KEYS, DRIVER_KEYS, DRIVERS
+from bench_features.compat.bucketbench_scenarios import COMMANDS, DEFINITION_KEYS, DRIVER_KEYS, DRIVERS
+from bench_master.scenario.dialects import load_scenario_or_definition, scenario_text
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import DefinitionFlags
 from bench_master.scenario.yaml_tree import Source

@@ -5,6 +5,7 @@ from collections import deque
 
 import gevent
 import pytest
+from deadlines import ANSWER_S
 from gevent.monkey import get_original
 
 from bench_common.treatment import ContainerSettings
@@ -227,7 +228,7 @@ def test_who_waits_for_a_native_thread_that_is_closed_gets_the_result():
     gevent.sleep(0)  # all of them have asked
     thread.close()
     held.release()
-    gevent.joinall(waiting, timeout=10)
+    gevent.joinall(waiting, timeout=ANSWER_S)
     assert [each.value for each in waiting] == [True, 2, 3]
 
 
@@ -240,7 +241,7 @@ def test_a_native_thread_that_cannot_start_is_told_of_each_time(monkeypatch):
 
     monkeypatch.setattr(native_thread, "_start_native_thread", refuse)
     for ask in (thread.call, thread.post, thread.call):
-        with pytest.raises(RuntimeError, match="new thread"), gevent.Timeout(10):
+        with pytest.raises(RuntimeError, match="new thread"), gevent.Timeout(ANSWER_S):
             ask(lambda: 1)
     monkeypatch.setattr(native_thread, "_start_native_thread", start)
     assert thread.call(lambda: 4) == 4

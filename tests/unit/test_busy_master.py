@@ -4,6 +4,7 @@ import threading
 
 import gevent
 import pytest
+from deadlines import ANSWER_S
 
 from bench_master.fleet import ssh, wheels
 from bench_master.fleet.ssh import CommandResult, HostError
@@ -15,7 +16,7 @@ def test_connections_are_served_while_wheels_are_packed(monkeypatch, tmp_path):
     gone_on = threading.Event()
 
     def closure():
-        assert gone_on.wait(20), "the loop stood still"
+        assert gone_on.wait(ANSWER_S), "the loop stood still"
         return []
 
     monkeypatch.setattr(wheels, "required_distributions", closure)

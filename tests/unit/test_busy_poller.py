@@ -2,6 +2,7 @@
 
 import gevent
 import pytest
+from deadlines import ANSWER_S
 
 from bench_common import eventloop as module
 from bench_common.eventloop import BACKOFF_NS, MAX_INTERVAL_NS, MAX_YIELD_NS, POLL_INTERVAL_NS, BusyPoller
@@ -110,5 +111,5 @@ def test_a_single_cpu_is_not_kept_from_the_sender(poller, clock, monkeypatch):
 def test_other_greenlets_run_meanwhile(poller, clock):
     come(poller, clock, POLL_INTERVAL_NS // 10)
     worked = gevent.spawn(lambda: 42)
-    assert worked.get(timeout=10) == 42
+    assert worked.get(timeout=ANSWER_S) == 42
     assert poller.polling

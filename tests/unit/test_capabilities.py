@@ -4,6 +4,7 @@ import msgpack
 import msgspec
 import pytest
 
+from bench_common.job_kind import read_job
 from bench_common.requirements import CAPABILITIES_WITHHELD, unsupported_features
 from bench_common.treatment import (
     CAPABILITIES,
@@ -59,10 +60,12 @@ def test_no_capability_of_the_host_travels_to_a_worker():
     """Whatever a master says, and what may be said arrives as it was."""
     good = treatment(cap_add=("SYS_NICE",), cap_drop=("ALL",))
     wire = msgpack.unpackb(msgpack.packb(good.to_dict()))
-    assert msgspec.convert(wire, Treatment) == good
+    assert msgspec.convert(wire, Treatment, dec_hook=read_job) == good
     for setting, name in (("cap_add", "SYS_ADMIN"), ("cap_add", "ALL"), ("cap_drop", "NO_SUCH")):
         with pytest.raises(msgspec.ValidationError, match=f"container.{setting}"):
-            msgspec.convert({**wire, "container": {**wire["container"], setting: [name]}}, Treatment)
+            msgspec.convert(
+                {**wire, "container": {**wire["container"], setting: [name]}}, Treatment, dec_hook=read_job
+            )
 
 
 def test_the_lists_divide_what_the_kernel_has():

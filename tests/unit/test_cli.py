@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import io
 import json
 import os
@@ -11,15 +12,18 @@ import pkgutil
 import re
 import subprocess
 import sys
-from dataclasses import astuple, dataclass
 from importlib import metadata
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from deadlines import END_S
+from msgspec import Struct
+from msgspec.structs import astuple
 
-from bench_common import cli as command_line
-from bench_common.cli import check_choice, harden_streams, run_guarded
+from bench_common import guard, version
+from bench_common.cli import check_choice
 from bench_common.errors import (
     EngineUnavailable,
     ExitCode,
@@ -32,12 +36,13 @@ from bench_common.errors import (
     UsageError,
     WeighbridgeError,
 )
+from bench_common.guard import run_guarded
+from bench_common.streams import harden_streams
 from bench_master import cli, commands
-from bench_master.commands import COMMANDS
+from bench_master.commands import GROUP, KERNEL_COMMANDS, CommandEntry, all_commands
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     verbose: bool
     quiet: bool
     debug: bool
@@ -52,7 +57,10 @@ def call(monkeypatch):
     """Run the command line with sub-commands of our own and return its exit code."""
 
     def call(*argv, run=lambda options: 0):
-        monkeypatch.setattr(cli, "COMMANDS", {"list-things": "list things", "weigh-things": "weigh things"})
+        ours = {name: CommandEntry(name.replace("-", " "), name) for name in ("list-things", "weigh-things")}
+        for name in ("all_commands", "own_commands"):
+            monkeypatch.setattr(cli, name, lambda: ours)
+        monkeypatch.setattr(cli, "find_command", ours.get)
         monkeypatch.setattr(cli, "load_command", lambda _name: a_command(run))
         return cli.run_command_line(argv)
 
@@ -195,19 +203,57 @@ def test_the_commit_of_an_installation_from_a_repository_is_known(monkeypatch):
             return '{"vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}'
 
     monkeypatch.setattr(metadata, "distribution", lambda _name: Installed())
-    assert "(commit 0123456789ab, " in command_line.version_line()
+    assert "(commit 0123456789ab, " in version.version_line()
     monkeypatch.setattr(Installed, "read_text", lambda *_: None)
-    monkeypatch.setattr(command_line, "__file__", "/usr/lib/bench_common/cli.py")
-    assert "(commit unknown, " in command_line.version_line()
+    monkeypatch.setattr(version, "__file__", "/usr/lib/bench_common/version.py")
+    assert "(commit unknown, " in version.version_line()
 
 
 def test_every_command_is_listed_and_can_be_configured():
-    """The modules of commands are those of the list, which is in order, and make one parser."""
-    modules = {info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__)}
-    found = {name: cli.load_command(name) for name in sorted(modules)}
-    assert list(COMMANDS) == [name for name in found if name in COMMANDS] == sorted(COMMANDS)
-    assert {name for name, one in found.items() if hasattr(one, "run") or hasattr(one, "members")} == set(COMMANDS)
-    assert list(cli.build_parser().sub_commands()) == list(COMMANDS)
+    """The modules of commands are those of the list, and with those of features they make one parser, in order."""
+    modules = [info.name for info in pkgutil.iter_modules(commands.__path__)]
+    found = {name.replace("_", "-"): importlib.import_module(f"{commands.__name__}.{name}") for name in modules}
+    runnable = {name for name, one in found.items() if hasattr(one, "run") or hasattr(one, "members")}
+    assert runnable == set(KERNEL_COMMANDS)
+    assert list(cli.build_parser().sub_commands()) == sorted(all_commands())
+    assert runnable <= set(all_commands())
+
+
+@pytest.fixture
+def registered_commands(monkeypatch):
+    """Register sub-commands as other packages would, by name and object, besides those that are installed."""
+    entries = []
+
+    def register(**found):
+        for name, one in found.items():
+            monkeypatch.setattr(sys.modules[__name__], name, one, raising=False)
+            entries.append(EntryPoint(name.replace("_", "-"), f"{__name__}:{name}", GROUP))
+        all_commands.cache_clear()
+
+    monkeypatch.setattr(commands, "registered", lambda group: [one for one in entries if one.group == group])
+    yield register
+    all_commands.cache_clear()
+
+
+def test_a_package_of_its_own_brings_a_command(registered_commands, monkeypatch, capsys):
+    """Its help is listed with the others, and it is loaded when it is typed."""
+    monkeypatch.setitem(sys.modules, "some_feature", a_command(lambda _options: 7))
+    registered_commands(weigh_ships=CommandEntry("weigh a ship where it floats", "some_feature"))
+    assert cli.run_command_line([]) == 0
+    assert re.search(r"weigh-ships +weigh a ship where it floats", capsys.readouterr().out)
+    assert cli.run_command_line(["-q", "weigh-ships"]) == 7
+
+
+def test_a_broken_registration_harms_no_other_command(registered_commands, capsys):
+    """One that cannot be imported, is something else, or has a name of ours is left out."""
+    registered_commands(odd="no entry", doctor=CommandEntry("another doctor", "some_feature"))
+    commands.registered(GROUP).append(EntryPoint("gone", "there.is.no.such:thing", GROUP))
+    assert set(all_commands()) == set(KERNEL_COMMANDS)
+    assert all_commands()["doctor"].help == KERNEL_COMMANDS["doctor"]
+    with pytest.raises(SystemExit) as exited:
+        cli.run_command_line(["gone"])
+    assert exited.value.code == 2
+    assert "'gone'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -216,6 +262,7 @@ def test_every_command_is_listed_and_can_be_configured():
         (["-q", "parse-output", "--help"], ["parse-output"]),
         (["--color", "always", "compare", "doctor"], ["compare"]),
         (["parse_output"], []),
+        (["archiv", "compare"], []),
         (["run-arguments"], []),
         (["--version"], []),
         ([], []),
@@ -229,23 +276,23 @@ def test_only_the_given_command_is_loaded(argv, names):
 def test_a_command_is_parsed_alike_whether_the_others_are_loaded_or_not():
     """Every command is found by itself."""
     whole = cli.build_parser().sub_commands()
-    for name in COMMANDS:
+    for name in all_commands():
         assert cli.build_parser([name]).sub_commands()[name].format_help() == whole[name].format_help()
 
 
-HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "importlib.metadata", "workloads", "bench_worker"}
+HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "workloads", "bench_worker"}
 """What ``--help`` has no use for, each of which takes longer to load than it takes itself."""
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-q", "--help"]])
 def test_help_loads_next_to_nothing(words):
-    """Neither the event loop nor any command."""
+    """Neither the event loop nor any command, only what other packages registered."""
     program = (
         "import json, sys, bench_master.__main__ as program\n"
         "try:\n    program.main()\nexcept SystemExit:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=END_S, check=True
     )
     assert "run-scenario" in done.stdout
     loaded = json.loads(done.stderr)
@@ -278,7 +325,7 @@ def test_a_choice_is_returned_or_refused_with_the_nearest():
 def bench_master(redirection):
     """Run the real program in a shell of its own, and return how it ended."""
     command = f"exec {sys.executable} -m bench_master -q list-scenarios {redirection}"
-    return subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
+    return subprocess.run(["sh", "-c", command], capture_output=True, timeout=END_S, check=False)
 
 
 @pytest.mark.parametrize("redirection", [">&-", "<&-", ">&- 2>&- <&-"])
@@ -303,7 +350,7 @@ INTERRUPTED = """
 from gevent import monkey
 monkey.patch_all()
 import os, signal, sys, gevent
-from bench_common.cli import run_guarded, silence_interrupts
+from bench_common.guard import run_guarded, silence_interrupts
 silence_interrupts()
 gevent.spawn_later(0, os.kill, os.getpid(), signal.SIGINT)
 sys.exit(run_guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debug=False))
@@ -312,7 +359,7 @@ sys.exit(run_guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debu
 
 def test_an_interrupt_in_the_event_loop_prints_no_traceback():
     """Ctrl-C while a command waits gives the exit code of an interrupt, and no output of the event loop."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=END_S, check=False)
     assert (done.returncode, done.stderr) == (130, b"bench-master: interrupted\n")
 
 
@@ -320,7 +367,7 @@ def test_a_full_output_device_is_named():
     """Output that stdout rejects is one error that names stdout, with exit code 3."""
     command = [sys.executable, "-m", "bench_master", "validate-scenario", "--schema"]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=END_S, check=False)
     assert (ended.returncode, ended.stderr) == (3, "bench-master: stdout: No space left on device\n")
 
 
@@ -339,7 +386,7 @@ def test_the_exit_code_does_not_depend_on_stderr(kind):
     stderr = unwritable(kind)
     command = [sys.executable, "-m", "bench_master", "run-scenario", "-f", "no-such-scenario"]
     try:
-        ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, timeout=60, check=False)
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, timeout=END_S, check=False)
     finally:
         os.close(stderr)
     assert ended.returncode == 2
@@ -414,7 +461,7 @@ def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
         (["-f", "noop", "-s", ""], "expected a file name"),
         (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "csv and json both go to standard output"),
         (["-f", "noop", "--noop", "--format", "json=none/x.json"], "the folder none does not exist"),
-        (["-f", "noop", "--noop", "--format", "parquet"], "name the folder: --format parquet=FOLDER"),
+        (["-f", "noop", "--noop", "--format", "parquet"], "name a directory: --format parquet=FOLDER"),
         (["-f", "noop", "--dry-run", "--pctile", "101"], "argument --pctile: '101'"),
         (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "--worker-timeout soon: "),
         (["-f", "noop", "--noop", "--zmq-bind-ip", "foo"], "--zmq-bind-ip foo: expected an IP address"),
@@ -450,13 +497,13 @@ def test_an_interrupt_while_loading_ends_at_once(program):
         "sys.meta_path.insert(0, Interrupting())\n"
         f"sys.argv = ['x', '--version']; runpy.run_module('{program}', run_name='__main__')\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
     """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
-    monkeypatch.setattr(command_line, "restore_sigint", lambda: called.append("loaded"))
+    monkeypatch.setattr(guard, "restore_sigint", lambda: called.append("loaded"))
     called = []
     assert call("weigh-things", run=lambda options: called.append("run") or 0) == 0
     assert called == ["loaded", "run"]

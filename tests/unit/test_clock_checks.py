@@ -11,10 +11,10 @@ from bench_master.analysis.validity import ClockChecker
 
 
 def told(*readings, worker=0):
-    """Return clocks that were told of trials: (kind, trial, at, offset, bound) each, in ns."""
+    """Return clocks that were told of trials: (kind, trial, at, offset, bound[, age]) each, in ns."""
     clocks = ClockChecker()
-    for kind, trial, at_ns, offset_ns, uncertainty_ns in readings:
-        clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, offset_ns, uncertainty_ns]]})
+    for kind, trial, at_ns, *reading in readings:
+        clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, *reading]]})
     return clocks
 
 
@@ -31,16 +31,38 @@ def test_a_clock_that_lost_or_gained_time_is_reported(gained_ns):
     """A machine that was suspended for three of ten seconds counted seven."""
     clocks = told(("trial-begin", 4, 0, 5 * S, MS), ("trial-end", 4, 10 * S, 5 * S + gained_ns, MS))
     (found,) = as_json(clocks.report(0))["disagreements"]
-    assert (found["trial"], found["bracket_s"], found["own_s"]) == (4, 10.0, 10 + gained_ns / S)
+    assert (found["trials"], found["bracket_s"], found["own_s"]) == ([4], 10.0, 10 + gained_ns / S)
     (text,) = clocks.warnings({0: "vm-1"})
-    assert "the clock of vm-1 disagreed with the master's in 1 trial, at worst in trial 4" in text
+    assert "the clock of vm-1 disagreed with the master's 1 time, at worst in trial 4" in text
     assert f"it counted {10 + gained_ns / S:.3f} s, the master 10.000 s" in text
 
 
 def test_a_change_at_the_start_of_a_trial_belongs_to_the_previous_one():
     """A stop that only the next heartbeat shows is attributed to the previous trial, in any order."""
     clocks = told(("trial-begin", 7, 0, 0, MS), ("trial-end", 7, S, 0, MS), ("trial-begin", 2, 2 * S, -S, MS))
-    assert [found.trial for found in clocks.disagreements] == [7]
+    assert [found.trials for found in clocks.disagreements] == [[7]]
+
+
+def test_a_change_is_dated_by_the_comparisons_that_show_it():
+    """One that came after the last comparison of a trial shows in a later one: it may have been in either."""
+    clocks = told(
+        ("trial-begin", 3, 0, 0, MS, 0),
+        ("trial-end", 3, 3 * S, -S, MS, S // 2),
+        ("trial-begin", 5, 4 * S, -S, MS, 3 * S // 2),
+        ("trial-end", 5, 7 * S, -2 * S, MS, S // 2),
+        ("trial-begin", 6, 8 * S, -2 * S, MS, 0),
+    )
+    found = as_json(clocks.report(0))["disagreements"]
+    assert [(one["trials"], one["bracket_s"], one["own_s"]) for one in found] == [([3], 2.5, 1.5), ([3, 5], 4.0, 3.0)]
+    assert "2 times, at worst in trial 3: it counted 1.500 s" in clocks.warnings({0: "vm-1"})[0]
+
+
+def test_a_change_that_may_have_been_in_any_of_many_trials_names_the_first_and_the_last():
+    """Of trials of a tenth of a second there are several between two comparisons."""
+    short = [("trial-begin", k, k * S // 10, 0, MS, k * S // 10) for k in range(5)]
+    clocks = told(*short, ("trial-end", 4, S // 2, -S, MS, 0))
+    (text,) = clocks.warnings({})
+    assert "1 time, at worst between trials 0 and 4: it counted -0.500 s" in text
 
 
 def test_another_boot_may_be_another_clock():

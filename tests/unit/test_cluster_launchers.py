@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import pytest
+from deadlines import END_S
 
 from bench_common.errors import InfrastructureError
-from bench_master.fleet.launchers import janitor, pods
-from bench_master.fleet.launchers.cluster import StartState, object_name
-from bench_master.fleet.launchers.docker_swarm import check_node, start_state
+from bench_features.clusters import janitor, pods
+from bench_features.clusters.cluster import StartState, object_name
+from bench_features.clusters.docker_swarm import check_node, start_state
 
 
 @pytest.mark.parametrize("worker", ["n1", "Node.1", "a-", "x" * 64, "rack-1.lab_2", "A", "a"])
@@ -92,7 +93,7 @@ def test_a_janitor_outlives_its_master(tmp_path):
     made = tmp_path / "made"
     made.touch()
     with subprocess.Popen([sys.executable, "-I", janitor.__file__], stdin=subprocess.PIPE, text=True) as process:
-        process.communicate(order("a", ["rm", str(made)]) + order("b", ["false"]) + order("b"), timeout=20)
+        process.communicate(order("a", ["rm", str(made)]) + order("b", ["false"]) + order("b"), timeout=END_S)
     assert process.returncode == 0
     assert not made.exists()
 

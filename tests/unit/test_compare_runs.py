@@ -110,7 +110,7 @@ def test_a_new_run_against_an_archive(tmp_path, capsys):
     (floor,) = found["archive"]["noise"]
     assert floor["sd"] == pytest.approx(0.007, abs=0.003)
     assert floor["new_runs"] in (1, 2)
-    assert found["answer"].startswith("SLOWER engine=docker +10")
+    assert found["answer"] == "Slower than earlier runs: engine=docker (+10.0 %)."
     text = " ".join(compare(capsys, tmp_path / "old", new).out.split())
     assert "Runs of this differ by" in text
     assert "a gate at 3 % needs" in text
@@ -292,7 +292,7 @@ def test_earlier_runs_that_drift_predict_nothing(tmp_path, capsys):
     new = a_run(tmp_path / "new.stats.gz", 108, number=60, spread=0.001)
     (comparison,) = report(capsys, tmp_path / "old", new)["comparisons"]
     assert comparison["verdict"] == "refused"
-    assert "no steady series: a drift of +6" in comparison["reason"]
+    assert "earlier runs are unstable (a drift of +6" in comparison["reason"]
 
 
 def test_an_anchor_takes_out_what_runs_share(tmp_path, capsys):
@@ -328,7 +328,8 @@ def test_runs_that_share_no_treatment(tmp_path, capsys):
     a = a_run(tmp_path / "a.stats.gz", 100, engines=("docker", "native"))
     b = a_run(tmp_path / "b.stats.gz", 100, number=1, engines=("podman", "crun"))
     assert "there is nothing to compare" in " ".join(compare(capsys, a, b).out.split())
-    assert compare(capsys, "-q", a, b).out == "REFUSED nothing to compare\n"
+    answer = "Refused: no treatment of the new run is in an earlier one, so there is nothing to compare."
+    assert compare(capsys, "-q", a, b).out == f"{answer}\n"
     assert report(capsys, a, b)["comparisons"] == []
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from bench_master.analysis.parameters import known_keys, parameter_differences
 from bench_master.verdicts import confounds
 from bench_master.verdicts.confounds import RunDesign, grade_run, grade_sides
+from bench_master.verdicts.reasons import Code, because
 
 HOST = {
     "hostname": "one",
@@ -45,20 +47,20 @@ def test_unlike_parameters_refuse():
         container={"image": "sysbench:2"},
         open_load={"rate_per_s": 100.0, "process": "poisson"},
     )
-    found = confounds.parameter_differences(treatment(), other)
+    found = parameter_differences(treatment(), other)
     assert {one.name for one in found} == {"params.threads", "concurrency", "container.image", "rate", "arrivals"}
     assert {one.effect for one in found} == {"refusal"}
     assert ("2", "4") in [(one.a, one.b) for one in found]
-    assert not confounds.parameter_differences(treatment(), treatment("podman"))
+    assert not parameter_differences(treatment(), treatment("podman"))
 
 
 def test_what_is_compared_is_no_confound():
     """A treatment that is named for its concurrency differs in it on purpose; two environments do not."""
     more = treatment(labels={"concurrency": 8}, concurrency=8)
-    assert not confounds.parameter_differences(treatment(labels={"concurrency": 1}), more)
+    assert not parameter_differences(treatment(labels={"concurrency": 1}), more)
     there = treatment(concurrency=4)
     there["labels"]["environment"] = "hypervisor"
-    assert names(confounds.parameter_differences(treatment(concurrency=100), there)) == [("concurrency", "refusal")]
+    assert names(parameter_differences(treatment(concurrency=100), there)) == [("concurrency", "refusal")]
 
 
 def test_operations_and_units_are_parameters():
@@ -68,9 +70,9 @@ def test_operations_and_units_are_parameters():
         for word in ("true", "false")
     ]
     first, second = (treatment(job=job) for job in jobs)
-    assert names(confounds.parameter_differences(first, second)) == [("operations", "refusal")]
+    assert names(parameter_differences(first, second)) == [("operations", "refusal")]
     units = [treatment(metrics={"speed": {"unit": unit}}) for unit in ("MiB/s", "MB/s")]
-    assert names(confounds.parameter_differences(*units)) == [("unit of speed", "refusal")]
+    assert names(parameter_differences(*units)) == [("unit of speed", "refusal")]
 
 
 def test_hosts():
@@ -101,7 +103,7 @@ def test_engines_and_machines():
 
 def test_names_that_accept_takes():
     """Those of the lists, and those of the runs at hand."""
-    keys = confounds.known_keys([treatment()], [HOST])
+    keys = known_keys([treatment()], [HOST])
     assert {"cpu_governor", "params.threads", "container.image", "engine docker", "swappiness"} <= set(keys)
     assert len(keys) == len(set(keys))
 
@@ -113,12 +115,12 @@ def test_names_that_accept_takes():
     ("run", "grade", "reason"),
     [
         (RunDesign("interleaved"), "A", None),
-        (RunDesign("as-written"), "B", "the order of the trials was not drawn (order: as-written)"),
-        (RunDesign("interleaved", split_rounds=2), "B", "2 rounds were split by an interruption and left out"),
-        (RunDesign("blocked"), "D", "not interleaved (order: blocked)"),
-        (RunDesign(None), "D", "nobody knows the order of the trials"),
-        (RunDesign("interleaved", noop=True), "D", "a no-op run measures the harness"),
-        (RunDesign(None, imported=True), "D", "the results were measured elsewhere, one treatment after the other"),
+        (RunDesign("as-written"), "B", because(Code.ORDER_NOT_DRAWN, order="as-written")),
+        (RunDesign("interleaved", split_rounds=2), "B", because(Code.SPLIT_ROUNDS, rounds=2)),
+        (RunDesign("blocked"), "D", because(Code.NOT_INTERLEAVED, order="blocked")),
+        (RunDesign(None), "D", because(Code.UNKNOWN_ORDER)),
+        (RunDesign("interleaved", noop=True), "D", because(Code.NOOP)),
+        (RunDesign(None, imported=True), "D", because(Code.MEASURED_ELSEWHERE)),
     ],
 )
 def test_grades(run, grade, reason):
@@ -133,10 +135,11 @@ def test_sides_on_other_hosts():
     run = grade_run(RunDesign("interleaved"))
     blades = ["h1", "h2", "h3", "h4"]
     assert grade_sides(run, blades, list(reversed(blades))).grade == "A"
-    assert grade_sides(run, ["h1"], ["h2"]).reasons[-1].startswith("the sides ran on different hosts (one host each)")
+    few = because(Code.DIFFERENT_HOSTS, baseline=1, treatment_hosts=1, needed=4)
+    assert grade_sides(run, ["h1"], ["h2"]).reasons == (few,)
     assert grade_sides(run, blades, ["v1", "v2", "v3"]).grade == "D"
     assert grade_sides(run, blades, ["v1", "v2", "v3", "v4"]).grade == "C"
     assert grade_sides(run, ["h1", "h2"], ["h2", "h3"]).grade == "D"
     assert grade_sides(grade_run(RunDesign("blocked")), blades, ["v1"]).reasons == (
-        "not interleaved (order: blocked)",
+        because(Code.NOT_INTERLEAVED, order="blocked"),
     )

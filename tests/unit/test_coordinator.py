@@ -9,6 +9,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
+from bench_master.coordinator.policy import StoppingRule
 from bench_master.plan import Trial
 
 
@@ -970,7 +971,7 @@ class Looks(Run):
         places = [(2, 0, False)]
         places += [(one, block, block < warmup) for block in range(at_most + warmup) for one in (0, 1)]
         trials = [Trial(n, one, block, warmup=warm) for n, (one, block, warm) in enumerate(places)]
-        rule = act.StoppingRule(at_most, warmup=warmup, treatments=2, **rule)
+        rule = StoppingRule(at_most, warmup=warmup, treatments=2, **rule)
         super().__init__(*compared, ceiling, trials=trials, stopping=rule)
         self.waiting = issued(self.join())
 

@@ -12,6 +12,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
+from bench_master.coordinator.policy import StoppingRule
 from bench_master.plan import Trial
 
 WORKERS = ("a", "b", "c")
@@ -66,7 +67,7 @@ class Histories(RuleBasedStateMachine):
         ]
         places = [(one, block) for block in range(rounds) for one in range(len(treatments))]
         trials = [Trial(place, one, block, warmup=False) for place, (one, block) in enumerate(places)]
-        stopping = act.StoppingRule(rounds, treatments=len(treatments), budget_s=60.0) if rounds > 2 else None
+        stopping = StoppingRule(rounds, treatments=len(treatments), budget_s=60.0) if rounds > 2 else None
         self.look = None
         self.settled = set()
         self.now = 0.0

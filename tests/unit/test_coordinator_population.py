@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 from test_coordinator import Run, issued, only, treatment
 
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
@@ -27,7 +27,7 @@ def _run(*, workers: int = 2, **policy: Any) -> Run:
 
 def _progress(run: Run, number: int, *, over: bool = True, phase: str = "populate") -> list[act.Action]:
     epoch = run.member(number).epoch
-    return run.feed(ev.ObjectsProgress(epoch, 0, phase, over, FIELDS))  # type: ignore[arg-type]
+    return run.feed(ev.PopulationReport(epoch, 0, phase, over, FIELDS))  # type: ignore[arg-type]
 
 
 def _defined(actions: list[act.Action]) -> list[tuple[int, int, int]]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bench_master.verdicts import diagnosis
+from bench_master.verdicts.rank_sum import rank_sum_p
 
 MARGIN = math.log(1.03)
 NOISE = np.array([0.031, 0.012, 0.055, -0.004, 0.027, 0.041, 0.018, 0.063, 0.009, 0.036])
@@ -204,4 +205,4 @@ def test_carry_over():
     assert sum(found.p <= 0.01 for found in strong) >= 78
     assert np.median([found.shift for found in strong]) == pytest.approx(0.1, abs=0.015)
     assert diagnosis.carry_over([0.1, 0.2], [0.0] * 9) is None
-    assert diagnosis.rank_sum_p(np.zeros(5), np.zeros(5)) == 1.0
+    assert rank_sum_p(np.zeros(5), np.zeros(5)) == 1.0

@@ -1,6 +1,7 @@
 """What a container owns beside itself, in an engine that is not the environment's."""
 
 import pytest
+from deadlines import ANSWER_S
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import Container, OperationFailed
@@ -21,7 +22,7 @@ def test_an_unreachable_engine_is_called_by_its_own_address(tmp_path, container,
     """Podman's service is named, and not the Docker Engine that the environment has."""
     address = f"unix://{tmp_path}/podman.sock"
     with pytest.raises(OperationFailed) as caught:
-        attempt(DockerHttp(address), container, timeout_s=5)
+        attempt(DockerHttp(address), container, timeout_s=ANSWER_S)
     assert str(caught.value) == f"{address}: No such file or directory"
     assert caught.value.kind == "unreachable"
     assert container.attached_resources == ["4f2e406a"], "it is still to be removed"

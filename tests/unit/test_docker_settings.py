@@ -4,33 +4,25 @@ import io
 import socket
 import tarfile
 
-import docker
 import pytest
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.docker.cli import create_flags
-from bench_worker.engines.docker.settings import create_arguments, limit_flags, tar_archive
+from bench_worker.engines.docker.settings import create_body, limit_flags, tar_archive
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
 
 
-@pytest.fixture
-def client():
-    with docker.APIClient(base_url="unix:///nonexistent.sock", version="1.41") as made:
-        yield made
-
-
-def arguments(client, *, allow_host_mounts=False, own_socket=None, **settings):
+def arguments(*, allow_host_mounts=False, own_socket=None, **settings):
     container = Container("c1", 7, ContainerSettings(image="i", **settings))
     container.labels.update({RUN_LABEL: "r1"})
-    return create_arguments(client, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return create_body(container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
 
 
-def test_every_setting_reaches_the_engine(client):
+def test_every_setting_reaches_the_engine():
     """Each setting is passed on in Docker's unit, and swap is shut off with the memory limit."""
     got = arguments(
-        client,
         command=("a", "b c"),
         memory_bytes=64 << 20,
         cpus=0.5,
@@ -41,10 +33,10 @@ def test_every_setting_reaches_the_engine(client):
         log_options={"max-size": "1m"},
         init=True,
     )
-    host = got["host_config"]
-    assert got["command"] == ["a", "b c"]
-    assert got["environment"] == {"K": "v"}
-    assert got["labels"] == {RUN_LABEL: "r1"}
+    host = got["HostConfig"]
+    assert got["Cmd"] == ["a", "b c"]
+    assert got["Env"] == ["K=v"]
+    assert got["Labels"] == {RUN_LABEL: "r1"}
     assert (host["Memory"], host["MemorySwap"]) == (64 << 20, 64 << 20)
     assert host["NanoCpus"] == 500_000_000
     assert host["CpusetCpus"] == "0-1"
@@ -53,12 +45,12 @@ def test_every_setting_reaches_the_engine(client):
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "1m"}}
 
 
-def test_a_log_file_on_the_host_needs_the_workers_leave(client):
+def test_a_log_file_on_the_host_needs_the_workers_leave():
     """Podman would write there, as root, what a container prints."""
     named = {"log_driver": "k8s-file", "log_options": {"path": "/etc/profile.d/x.sh"}}
     with pytest.raises(MountRefused, match=r"path=/etc/profile.d/x.sh names a file of the host.*--allow-host-mounts"):
-        arguments(client, **named)
-    config = arguments(client, allow_host_mounts=True, **named)["host_config"]["LogConfig"]["Config"]
+        arguments(**named)
+    config = arguments(allow_host_mounts=True, **named)["HostConfig"]["LogConfig"]["Config"]
     assert config == {"path": "/etc/profile.d/x.sh"}
     container = Container("c1", 7, ContainerSettings(image="i", **named))
     with pytest.raises(MountRefused):
@@ -79,9 +71,9 @@ CONFINED = {
 }
 
 
-def test_confinement_reaches_the_engine(client):
+def test_confinement_reaches_the_engine():
     """Each in Docker's own words and units."""
-    host = arguments(client, **CONFINED)["host_config"]
+    host = arguments(**CONFINED)["HostConfig"]
     assert (host["Runtime"], host["PidsLimit"], host["BlkioWeight"]) == ("crun", 64, 300)
     assert host["Ulimits"] == [
         {"Name": "nofile", "Soft": 512, "Hard": 1024},
@@ -113,34 +105,34 @@ def test_confinement_is_the_same_on_the_command_line():
     assert limit_flags(ContainerSettings()) == []
 
 
-def test_what_is_not_given_is_the_engines_own_default(client):
+def test_what_is_not_given_is_the_engines_own_default():
     """Nothing is limited, and nobody is privileged or given a terminal, unasked."""
-    got = arguments(client)
-    assert got["command"] is None
-    assert got["tty"] is False
-    assert not {"Memory", "NanoCpus", "CpusetCpus", "Privileged", "Init", "LogConfig"} & set(got["host_config"])
+    got = arguments()
+    assert "Cmd" not in got
+    assert "Tty" not in got
+    assert not {"Memory", "NanoCpus", "CpusetCpus", "Privileged", "Init", "LogConfig"} & set(got["HostConfig"])
 
 
-def test_a_volume_carries_the_labels_and_tmpfs_its_size(client):
+def test_a_volume_carries_the_labels_and_tmpfs_its_size():
     """A volume that Docker makes for a container can be found again by its label."""
     storage = (
         Mount("volume", "/v"),
         Mount("volume", "/n", source="named", read_only=True),
         Mount("tmpfs", "/t", size_bytes=9),
     )
-    anonymous, named, memory = arguments(client, storage=storage)["host_config"]["Mounts"]
+    anonymous, named, memory = arguments(storage=storage)["HostConfig"]["Mounts"]
     assert anonymous["VolumeOptions"]["Labels"] == {RUN_LABEL: "r1"}
     assert anonymous.get("Source") is None
     assert (named["Source"], named["ReadOnly"]) == ("named", True)
     assert memory["TmpfsOptions"]["SizeBytes"] == 9
 
 
-def test_host_directories_need_the_workers_permission(client, tmp_path):
+def test_host_directories_need_the_workers_permission(tmp_path):
     """Without the worker's own consent a scenario cannot mount the host."""
     storage = (Mount("host", "/h", source=str(tmp_path)),)
     with pytest.raises(MountRefused, match="does not allow host mounts"):
-        arguments(client, storage=storage)
-    mounts = arguments(client, storage=storage, allow_host_mounts=True)["host_config"]["Mounts"]
+        arguments(storage=storage)
+    mounts = arguments(storage=storage, allow_host_mounts=True)["HostConfig"]["Mounts"]
     assert mounts[0]["Source"] == str(tmp_path)
 
 
@@ -153,13 +145,13 @@ def test_the_engines_socket_is_never_mounted(source):
         safe_host_directory(source, KNOWN_SOCKETS)
 
 
-def test_an_engine_elsewhere_is_protected_too(client, tmp_path):
+def test_an_engine_elsewhere_is_protected_too(tmp_path):
     """The socket that DOCKER_HOST names counts, also through a symbolic link."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     storage = (Mount("host", "/h", source=str(tmp_path / "link")),)
     with pytest.raises(MountRefused, match="engine's socket"):
-        arguments(client, storage=storage, allow_host_mounts=True, own_socket=str(tmp_path / "real" / "d.sock"))
+        arguments(storage=storage, allow_host_mounts=True, own_socket=str(tmp_path / "real" / "d.sock"))
 
 
 @pytest.mark.parametrize(
@@ -180,22 +172,22 @@ def test_any_other_socket_is_refused(tmp_path):
             safe_host_directory(str(path), KNOWN_SOCKETS)
 
 
-def test_a_host_directory_of_its_own_needs_no_permission(client, tmp_path, monkeypatch):
+def test_a_host_directory_of_its_own_needs_no_permission(tmp_path, monkeypatch):
     """It is the worker's, named after the container, where the clean-up looks."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    got = arguments(client, storage=(Mount("host", "/var/lib/mysql"), Mount("host", "/d")))
-    first, second = got["host_config"]["Mounts"]
+    got = arguments(storage=(Mount("host", "/var/lib/mysql"), Mount("host", "/d")))
+    first, second = got["HostConfig"]["Mounts"]
     assert (first["Type"], first["Target"]) == ("bind", "/var/lib/mysql")
     assert first["Source"] == str(native_labels.private_root() / "c1-host" / "var-lib-mysql")
     assert second["Source"] == str(native_labels.private_root() / "c1-host" / "d")
 
 
-def test_a_data_container_is_not_mounted_but_taken_over(client):
+def test_a_data_container_is_not_mounted_but_taken_over():
     """Its volumes are where it has them."""
-    got = arguments(client, storage=(Mount("data_container", "/d"), Mount("volume", "/v")))
-    assert got["host_config"]["VolumesFrom"] == ["c1-data"]
-    assert [mount["Target"] for mount in got["host_config"]["Mounts"]] == ["/v"]
-    assert "VolumesFrom" not in arguments(client)["host_config"]
+    got = arguments(storage=(Mount("data_container", "/d"), Mount("volume", "/v")))
+    assert got["HostConfig"]["VolumesFrom"] == ["c1-data"]
+    assert [mount["Target"] for mount in got["HostConfig"]["Mounts"]] == ["/v"]
+    assert "VolumesFrom" not in arguments()["HostConfig"]
 
 
 def test_files_become_an_archive_of_the_root():
@@ -207,25 +199,25 @@ def test_files_become_an_archive_of_the_root():
         assert archive.extractfile("etc/a/x.cnf").read() == b"one\n"
 
 
-def test_a_port_is_published_at_one_address_and_one_that_docker_picks(client):
+def test_a_port_is_published_at_one_address_and_one_that_docker_picks():
     """A service for jobs of other hosts listens at the address that its worker says, not at every one."""
     container = Container("c1", 7, ContainerSettings(image="i"))
     container.publish = ("10.0.0.5", 80)
-    got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
-    assert got["ports"] == [80]
-    assert got["host_config"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
+    got = create_body(container, allow_host_mounts=False, own_socket=None)
+    assert got["ExposedPorts"] == {"80/tcp": {}}
+    assert got["HostConfig"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
     assert "--publish=10.0.0.5::80" in create_flags(container, allow_host_mounts=False, own_socket=None)
-    assert "PortBindings" not in arguments(client)["host_config"]
+    assert "PortBindings" not in arguments()["HostConfig"]
 
 
-def test_volumes_are_shared_with_other_containers(client):
+def test_volumes_are_shared_with_other_containers():
     """Those of a service, where its socket is, and those of a data container beside them."""
     storage = (Mount("data_container", "/data"),)
     container = Container("c1", 7, ContainerSettings(image="i", storage=storage))
     container.shares = ("c1-mariadb",)
-    got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
-    assert got["host_config"]["VolumesFrom"] == ["c1-data", "c1-mariadb"]
+    got = create_body(container, allow_host_mounts=False, own_socket=None)
+    assert got["HostConfig"]["VolumesFrom"] == ["c1-data", "c1-mariadb"]
     plain = Container("c1", 7, ContainerSettings(image="i"))
     plain.shares = ("c1-mariadb",)
     assert "--volumes-from=c1-mariadb" in create_flags(plain, allow_host_mounts=False, own_socket=None)
-    assert "VolumesFrom" not in arguments(client)["host_config"]
+    assert "VolumesFrom" not in arguments()["HostConfig"]

@@ -1,18 +1,20 @@
 """What README and docs/ say is so: they are valid, and their names, tables, commands and links are the program's."""
 
 import ast
-import dataclasses
 import importlib
 import re
 import shlex
+from functools import cache
 
+import msgspec
 import pytest
 import zmq
 from documents import DOCUMENTS, ROOT, literals, rows, tree
 from docutils import nodes
+from sources import imports, syntax
 
+from bench_common.argument_types import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.channel import configure_socket
-from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode
 from bench_common.fields import KIB, Numbered
@@ -25,7 +27,7 @@ from bench_worker.cli import build_parser as build_worker_parser
 README = ROOT / "README.rst"
 PROTOCOL = ROOT / "docs" / "protocol.rst"
 GUIDE = ROOT / "docs" / "user-guide.rst"
-PACKAGES = ("bench_common", "bench_master", "bench_worker", "weighbridge", "workloads")
+PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "workloads")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -96,11 +98,18 @@ def test_every_path_that_is_named_exists(document):
 # -- commands ---------------------------------------------------------------------------------------------------
 
 
+@cache
 def subcommands():
     """Return the sub-commands' parsers by name, and the flags that stand before them."""
     parser = build_parser()
     action = next(action for action in parser._actions if isinstance(action.choices, dict))
     return action.choices, set(parser._option_string_actions)
+
+
+@cache
+def worker_flags():
+    """Return the flags of the worker."""
+    return set(build_worker_parser()._option_string_actions)
 
 
 def mentions(document):
@@ -116,7 +125,7 @@ def mentions(document):
 def refused(program, words):
     """Return why the words after a program's name are none that it knows, or None."""
     commands, before = subcommands()
-    known = set(build_worker_parser()._option_string_actions) if program == "bench-worker" else before
+    known = worker_flags() if program == "bench-worker" else before
     name = None
     for word in words:
         if word == "--":
@@ -158,7 +167,7 @@ def test_a_wrong_flag_would_be_found():
 def test_a_flag_that_stands_alone_exists(document):
     """An inline literal that begins with two dashes is a flag of one of our programs or scripts."""
     commands, before = subcommands()
-    known = before | set(build_worker_parser()._option_string_actions)
+    known = before | worker_flags()
     members = [member for parser in commands.values() for member in parser.sub_commands().values()]
     known |= {flag for parser in (*commands.values(), *members) for flag in parser._option_string_actions}
     folders = [ROOT / "script", *([ROOT / "benchmarks"] if document.parent.name == "benchmarks" else [])]
@@ -236,13 +245,13 @@ def test_the_table_of_messages_is_the_code():
 
 
 def value_of(place):
-    """Return the constant, or the default of the dataclass's field, at ``module:NAME`` or ``module:Class.field``."""
+    """Return the constant, or the default of the field, at ``module:NAME`` or ``module:Class.field``."""
     module, name = place.split(":")
     owner, _, field = name.partition(".")
     found = getattr(importlib.import_module(module), owner)
     if not field:
         return found
-    return next(entry.default for entry in dataclasses.fields(found) if entry.name == field)
+    return next(entry.default for entry in msgspec.structs.fields(found) if entry.name == field)
 
 
 def test_the_deadlines_are_the_codes():
@@ -282,22 +291,11 @@ ALLOWED = {
     "workloads": {"workloads", "bench_common"},
     "bench_master": {"bench_master", "bench_common", "workloads"},
     "bench_worker": {"bench_worker", "bench_common", "workloads"},
+    "bench_features": {"bench_features", "bench_common", "bench_master", "workloads"},
     "weighbridge": {"weighbridge", "bench_common", "bench_master"},
 }
 ENGINES = {"bench_worker.engines.noop"}
 """What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
-
-
-def imports(path):
-    """Return the modules that a file imports, wherever in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: a relative import"
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
 
 
 @sources
@@ -327,26 +325,22 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
         if not name.startswith("workloads/"):
             inside = {found for found in imports(path) if found.startswith("workloads.")}
             modules = {".".join(found.split(".")[:2]) for found in inside}
-            assert modules <= {f"workloads.{part}" for part in ("base", "metric_sources", "registry", "script")}, path
-
-
-NAMED_ENGINES = {
-    "bench_master/dialects/bucketbench.py": "the drivers of another tool are translated to engines",
-    "bench_master/fleet/launchers/docker_swarm.py": "it runs the program `docker`",
-}
-"""The modules of the master that have the name of an engine as a string, and why."""
+            assert modules <= {
+                f"workloads.{part}" for part in ("base", "guest", "metric_sources", "registry", "script")
+            }, path
 
 
 def test_the_master_has_no_engines_name():
     """What the master knows of an engine is data of its registry, so that an engine is added without the master."""
     names, found = set(engine_names()), set()
+    quoted = re.compile(f"[\"'](?:{'|'.join(map(re.escape, names))})[\"']")
     for path in [*(ROOT / "bench_master").rglob("*.py"), *(ROOT / "bench_common").rglob("*.py")]:
-        words = {
-            node.value for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Constant)
-        }
+        if not quoted.search(path.read_text("utf-8")):
+            continue
+        words = {node.value for node in ast.walk(syntax(path)) if isinstance(node, ast.Constant)}
         if words & names:
             found.add(path.relative_to(ROOT).as_posix())
-    assert found == set(NAMED_ENGINES)
+    assert found == set()
 
 
 def test_gevent_patches_in_the_two_entry_points_alone():

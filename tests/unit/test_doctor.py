@@ -2,11 +2,11 @@
 
 import json
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from recorded_host import RecordedHostFiles
 
 import bench_worker.doctor

@@ -22,9 +22,9 @@ class TwoCalls(NoopEngine):
 def test_a_run_of_two_calls_lasts_as_long_as_they_do():
     """It ends with the second; what lies between them is the worker's own and left out."""
     engine = TwoCalls(EngineOptions("r", "w", 1))
-    done = engine.run(Container("c", 1, ContainerSettings(image="i")), timeout_s=5.0)
+    done = engine.run(Container("c", 1, ContainerSettings(image="i")), timeout_s=900.0)  # subject: what is left of it
     assert (done.start_ns, done.end_ns, done.end_uncertainty_ns) == (970, 1040, 3)
-    assert 4.9 < engine.remaining_s < 5.0
+    assert 800 < engine.remaining_s < 900
 
 
 def test_an_engine_that_refuses_this_user_is_not_to_be_installed():

@@ -3,10 +3,10 @@
 import math
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 import pytest
 from figure_runs import run_of_two_engines, with_everything
+from msgspec.structs import replace
 
 from bench_master.figures import FIGURES, draw_figure
 from bench_master.figures.effects import timing_caveat
@@ -17,6 +17,7 @@ from bench_master.figures.picture import Frame, Picture
 from bench_master.figures.scaling import spread_of, spread_words
 from bench_master.reports.html import HtmlReport
 from bench_master.reports.html_tables import page_tables
+from bench_master.run_data.measured import MeasuredRun
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_names_at_the_ends_of_lines_do_not_cover_each_other():
 def test_wide_figures_name_their_lines_and_narrow_ones_have_a_key(run):
     """On a narrow screen there is no room at the right."""
     stats, document = run
-    source = FigureSource(with_everything(document), stats)
+    source = FigureSource(with_everything(document), MeasuredRun(stats))
     for name in ("trials", "scaling", "tail", "open"):
         wide, narrow = (draw_figure(name, source, width) for width in (760, 350))
         assert any(box.text.startswith("docker") and box.x0 > 600 for box in wide.boxes), name
@@ -76,7 +77,7 @@ def test_wide_figures_name_their_lines_and_narrow_ones_have_a_key(run):
 def test_a_slope_of_memory_has_its_interval(run):
     """What each container takes stands with the ends of its interval."""
     stats, document = run
-    caption = draw_figure("packing", FigureSource(with_everything(document), stats)).caption
+    caption = draw_figure("packing", FigureSource(with_everything(document), MeasuredRun(stats))).caption
     assert "For each: native " in caption
     assert " MiB [" in caption
 
@@ -92,7 +93,7 @@ def test_packings_of_different_treatments_have_panels_of_their_own(run):
         trial = replace(trial, steady={"memory_used_bytes": replace(trial.steady["memory_used_bytes"], mean=used)})
         labels = {**each.treatment, "image": ("small", "large")[place // 2]}
         treatments.append(replace(each, packing=replace(each.packing, trials=[trial]), treatment=labels))
-    picture = draw_figure("packing", FigureSource(replace(document, treatments=treatments), stats))
+    picture = draw_figure("packing", FigureSource(replace(document, treatments=treatments), MeasuredRun(stats)))
     assert (
         "For each: image small: native 1 MiB [1 MiB to 1 MiB], docker 1 MiB [1 MiB to 1 MiB]; "
         "image large: native 2 MiB [2 MiB to 2 MiB], docker 2 MiB"
@@ -137,7 +138,7 @@ def test_a_page_of_more_than_forty_treatments_has_the_forest_and_tables(run, tmp
 
     class Source:
         document = many
-        stats = ledger = None
+        run = None
 
     path = tmp_path / "page.html"
     with path.open("w") as out:
@@ -152,7 +153,7 @@ def test_a_page_of_more_than_forty_treatments_has_the_forest_and_tables(run, tmp
 def test_what_misleads_is_not_drawn(run, name):
     """No curve is smoothed, nothing shines or has a third dimension, and what is filled begins at 0."""
     stats, document = run
-    picture = draw_figure(name, FigureSource(with_everything(document), stats), theme="paper")
+    picture = draw_figure(name, FigureSource(with_everything(document), MeasuredRun(stats)), theme="paper")
     root = ET.fromstring(picture.svg())
     tags = {child.tag.rpartition("}")[2] for child in root.iter()}
     assert tags <= {"svg", "title", "desc", "text", "path", "rect"}
@@ -167,7 +168,7 @@ def test_what_misleads_is_not_drawn(run, name):
 def test_an_engine_keeps_its_colour_in_every_figure(run):
     """Whatever is drawn of an engine has its one hue, and no other engine has it."""
     stats, document = run
-    source = FigureSource(with_everything(document), stats)
+    source = FigureSource(with_everything(document), MeasuredRun(stats))
     native, docker = (engine_hue(engine) for engine in ("native", "docker"))
     assert native != docker
     for name in ("trials", "ecdf", "tail", "phases", "scaling", "packing", "open", "heat"):

@@ -3,25 +3,22 @@
 import io
 import math
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from builders import StatsBuilder, header, lifecycle_run, treatment_wire, write_report
 from figure_runs import HOSTILE, run_of_two_engines, with_everything
+from msgspec.structs import replace
 
 from bench_common.engine_traits import engine_names, engine_traits
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.figure_data import (
-    LATENCY_BINS,
-    MOST_JOBS,
     MOST_QUANTILES,
-    TIME_BINS,
     Distribution,
     FigureData,
+    figure_data,
     quantile_shares,
-    read_figure_data,
 )
 from bench_master.cli import run_command_line
 from bench_master.figures import FIGURES, NARROW, WIDE, draw_figure
@@ -32,6 +29,8 @@ from bench_master.figures.picture import Picture, cut_text, text_width, wrap_tex
 from bench_master.figures.scales import Scale, linear, log_if_wide, logarithmic, tick_label
 from bench_master.reports import ReportSource
 from bench_master.reports.svg import report_figure
+from bench_master.run_data.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
+from bench_master.run_data.measured import MeasuredRun
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def assert_fits(picture):
 def test_every_figure_fits_its_box(run, name, width):
     """Each figure is drawn at both widths, and no text leaves it or covers another."""
     stats, document = run
-    picture = draw_figure(name, FigureSource(with_everything(document), stats), width)
+    picture = draw_figure(name, FigureSource(with_everything(document), MeasuredRun(stats)), width)
     assert picture.caption
     assert picture.title
     assert_fits(picture)
@@ -86,7 +85,7 @@ def test_names_of_a_run_cannot_steer_a_picture(run, name, words):
             ],
         ),
     )
-    picture = draw_figure(name, FigureSource(hostile, stats), NARROW)
+    picture = draw_figure(name, FigureSource(hostile, MeasuredRun(stats)), NARROW)
     assert_fits(picture)
     assert "<script" not in picture.svg(standalone=True)
     assert "\u202e" not in picture.svg(standalone=True)
@@ -95,10 +94,10 @@ def test_names_of_a_run_cannot_steer_a_picture(run, name, words):
 def test_captions_are_made_from_the_scales(run):
     """A caption says that an axis is logarithmic where it is, and that it begins at 0 where it does."""
     stats, document = run
-    caption = draw_figure("trials", FigureSource(document, stats)).caption
+    caption = draw_figure("trials", FigureSource(document, MeasuredRun(stats))).caption
     assert "Job time: logarithmic axis" in caption
-    same = [mark for mark in read_figure_data(stats, document).trials if mark.treatment == 0]
-    data = replace(read_figure_data(stats, document), trials=[replace(mark, jobs=()) for mark in same])
+    same = [mark for mark in figure_data(MeasuredRun(stats), document).trials if mark.treatment == 0]
+    data = replace(figure_data(MeasuredRun(stats), document), trials=[replace(mark, jobs=()) for mark in same])
     caption = draw_figure("trials", FigureSource(document, data=data)).caption
     assert "the axis begins at 0" in caption
     assert "logarithmic" not in caption
@@ -107,7 +106,7 @@ def test_captions_are_made_from_the_scales(run):
 def test_figures_of_an_unfinished_run_say_so(run):
     """The caption begins with the state of the run."""
     stats, document = run
-    picture = draw_figure("ecdf", FigureSource(replace(document, run_state="incomplete"), stats))
+    picture = draw_figure("ecdf", FigureSource(replace(document, run_state="incomplete"), MeasuredRun(stats)))
     assert picture.caption.startswith("The run is incomplete. ")
 
 
@@ -119,7 +118,7 @@ def test_an_effect_is_turned_so_that_right_is_worse(run):
         first, direction="higher", ratio=0.5, low=0.4, high=0.8, confidence=0.95, a_value=100.0, unit="1/s"
     )
     verdicts = replace(document.verdicts, comparisons=[rate])
-    picture = draw_figure("forest", FigureSource(replace(document, verdicts=verdicts), stats))
+    picture = draw_figure("forest", FigureSource(replace(document, verdicts=verdicts), MeasuredRun(stats)))
     assert any(box.text == "2.00\u00d7 [1.25, 2.50]" for box in picture.boxes)
 
 
@@ -127,19 +126,20 @@ def test_a_factor_of_an_uncertain_baseline_is_hollow_and_marked(run):
     """A timing error of more than a tenth of the baseline's median is in the figure and its caption."""
     stats, document = run
     treatments = [replace(each, timing_error_p99_s=1.0) for each in document.treatments]
-    picture = draw_figure("forest", FigureSource(replace(document, treatments=treatments), stats))
+    picture = draw_figure("forest", FigureSource(replace(document, treatments=treatments), MeasuredRun(stats)))
     assert "do not quote the factor" in picture.caption
     assert any("\u2020" in box.text for box in picture.boxes)
     clean = [replace(each, timing_error_p99_s=0.0) for each in document.treatments]
     assert (
-        "do not quote" not in draw_figure("forest", FigureSource(replace(document, treatments=clean), stats)).caption
+        "do not quote"
+        not in draw_figure("forest", FigureSource(replace(document, treatments=clean), MeasuredRun(stats))).caption
     )
 
 
 def test_the_tail_ends_where_ten_values_are_left(run):
     """No line of the tail goes beyond the quantile 1 - 10/n, and 99.9 % of 3,000 values has no tick."""
     stats, document = run
-    picture = draw_figure("tail", FigureSource(document, stats))
+    picture = draw_figure("tail", FigureSource(document, MeasuredRun(stats)))
     labels = {box.text for box in picture.boxes}
     assert "99 %" in labels
     assert "99.9 %" not in labels
@@ -153,7 +153,7 @@ def test_the_tail_is_never_drawn_below_its_values():
 def test_what_a_run_lacks_is_not_drawn(tmp_path):
     """Each figure whose data does not exist is refused with the reason."""
     stats = StatsFile(lifecycle_run(tmp_path / "run.stats.gz"))
-    source = FigureSource(ReportSource(stats).document, stats)
+    source = FigureSource(ReportSource(stats).document, MeasuredRun(stats))
     reasons = {}
     for name in FIGURES:
         try:
@@ -177,7 +177,7 @@ def test_what_a_run_lacks_is_not_drawn(tmp_path):
 def test_the_data_of_figures_does_not_grow_with_the_jobs(run):
     """A line has at most 120 points, a trial 16 jobs, a host 240 bins, whatever the number of jobs."""
     stats, document = run
-    data = read_figure_data(stats, document)
+    data = figure_data(MeasuredRun(stats), document)
     assert {each.n for each in data.distributions} == {3000}
     assert max(len(each.shares) for each in data.distributions) <= MOST_QUANTILES
     assert {len(mark.jobs) for mark in data.trials} == {MOST_JOBS}
@@ -199,7 +199,7 @@ def test_quantiles_rise_and_are_few(n):
 def test_quantiles_are_those_of_the_values(run):
     """The median of the figures is within 0.2 % of the report's."""
     stats, document = run
-    for each in read_figure_data(stats, document).distributions:
+    for each in figure_data(MeasuredRun(stats), document).distributions:
         median = next(value for share, value in zip(each.shares, each.seconds, strict=True) if share >= 0.5)
         exact = document.treatments[each.treatment].operations[each.operation].percentiles_s["p50"]
         assert median == pytest.approx(exact, rel=0.02)
@@ -218,7 +218,7 @@ def test_a_trial_is_measured_by_the_figure_of_its_verdict(tmp_path):
         ],
         verdicts=None,
     )
-    marks = read_figure_data(stats, by_metric).trials
+    marks = figure_data(MeasuredRun(stats), by_metric).trials
     assert [mark.value for mark in marks] == [500.0, 501.0, 502.0, 503.0, 504.0, 505.0, None, 507.0]
     assert [mark.failed for mark in marks] == [0, 0, 0, 0, 0, 0, 1, 0]
     assert [mark.warmup for mark in marks][:3] == [True, True, False]
@@ -313,7 +313,8 @@ def test_a_page_has_variables_and_paper_has_colours(run):
     """Colours of a page come from CSS, so that it can be dark; those for papers are literals."""
     stats, document = run
     page, paper = (
-        draw_figure("ecdf", FigureSource(document, stats), theme=theme).svg() for theme in ("page", "paper")
+        draw_figure("ecdf", FigureSource(document, MeasuredRun(stats)), theme=theme).svg()
+        for theme in ("page", "paper")
     )
     assert "var(--vermilion)" in page
     assert "#b4480f" not in page
@@ -377,7 +378,7 @@ def test_an_unknown_figure_has_the_nearest_right_spelling(run):
     """As everywhere, a wrong name gets the right one."""
     stats, document = run
     with pytest.raises(UsageError, match="forest"):
-        draw_figure("forrest", FigureSource(document, stats))
+        draw_figure("forrest", FigureSource(document, MeasuredRun(stats)))
 
 
 def test_drivers_of_a_definition_are_in_one_panel(run):
@@ -389,10 +390,10 @@ def test_drivers_of_a_definition_are_in_one_panel(run):
     ]
 
     def panels(treatments):
-        source = FigureSource(replace(document, treatments=treatments), stats)
+        source = FigureSource(replace(document, treatments=treatments), MeasuredRun(stats))
         return [panel.treatments for panel in source.styles.panels(range(4), ("concurrency",))]
 
     assert panels(drivers) == [[0, 1, 2, 3]]
     assert panels([replace(drivers[0], operations={}), *drivers[1:]]) == [[0, 2], [1, 3]]
-    picture = draw_figure("scaling", FigureSource(replace(document, treatments=drivers), stats))
+    picture = draw_figure("scaling", FigureSource(replace(document, treatments=drivers), MeasuredRun(stats)))
     assert sum("jobs per second" in box.text for box in picture.boxes) == 1

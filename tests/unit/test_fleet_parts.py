@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 import zipfile
-from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from time import monotonic
@@ -17,6 +17,9 @@ from time import monotonic
 import gevent
 import paramiko
 import pytest
+from deadlines import ANSWER_S, END_S
+from documents import ROOT
+from msgspec.structs import replace
 
 from bench_common import keys
 from bench_common.cli import read_options
@@ -73,6 +76,13 @@ def small(monkeypatch):
     monkeypatch.setattr(wheels, "required_distributions", lambda: chosen)
     monkeypatch.setattr(wheels, "_bundled_pip", lambda: wheels.Wheel(Path("pip-1-py3-none-any.whl"), "0", 1))
     return chosen
+
+
+def test_packages_that_extend_the_program_in_any_way_go_to_the_hosts():
+    """Each group of entry points counts; traits belong to an engine of the same package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = {group.removeprefix("weighbridge.") for group in project["entry-points"]}
+    assert set(wheels.ENTRY_POINT_GROUPS) == groups - {"engine_traits"}
 
 
 def test_a_worker_gets_all_our_requirements():
@@ -217,14 +227,12 @@ def test_what_hosts_are_at_is_told_with_bytes_and_time_to_go(capsys):
         progress("b", "connecting")
         progress.ended("b")
         progress._told_at -= SILENCE_S
-        with gevent.Timeout(20):
+        with gevent.Timeout(ANSWER_S):
             while monotonic() - progress._told_at >= SILENCE_S:
                 gevent.sleep(0.002)
-    assert [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()] == [
-        "a  connecting",
-        "b  connecting",
-        "a  connecting, for 0 s",
-    ]
+    *told, last = [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["a  connecting", "b  connecting"]
+    assert re.fullmatch(r"a  connecting, for \d+ s", last)
 
 
 def test_hosts_are_handled_side_by_side(monkeypatch):
@@ -239,7 +247,7 @@ def test_hosts_are_handled_side_by_side(monkeypatch):
     def action(host):
         at_once.append(host.name)
         most.append(len(at_once))
-        together.wait(20)
+        together.wait(ANSWER_S)
         at_once.remove(host.name)
         return host.name
 
@@ -397,7 +405,7 @@ def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):
     inventory = parse_inventory("hosts: {b: }", "hosts.yaml", ("local", "ssh"))
     flags = ["--master-address", "[fd00::5]", "--wheelhouse", str(tmp_path / "wheels"), "--master-timeout", "90s"]
     words = ["start-workers", "-i", "hosts.yaml", "--key-dir", str(tmp_path), *flags]
-    options = read_options(start_workers.Options, build_parser().parse_args(words))
+    options = read_options(start_workers.Options, build_parser(words[:1]).parse_args(words))
     spec = launch_spec(options.fleet, inventory, start=options.start, network=options.network)
     assert spec.master_for(inventory.hosts[0]) == "fd00::5"
     assert spec.wheelhouse._find_links == tmp_path / "wheels"
@@ -600,7 +608,7 @@ def test_several_masters_make_the_keys_of_one_inventory_at_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", program, tmp_path / "keys"], stderr=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+    ended = [(process.communicate(timeout=END_S)[1], process.returncode) for process in started]
     assert ended == [("", 0)] * 4
     assert len(parse_allow_list((tmp_path / "keys/authorized_workers").read_text("ascii"), "list")) == 12
 

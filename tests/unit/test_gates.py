@@ -14,6 +14,7 @@ from builders import (
     treatment_report,
     treatment_wire,
 )
+from verdict_builders import said
 
 from bench_common.errors import ExitCode, UsageError
 from bench_common.records import ticket_of
@@ -21,12 +22,15 @@ from bench_common.thresholds import parse_condition, parse_verdict_condition
 from bench_master.analysis.gates import check_gates, gates_exit_code, judge_gates, requested_gates
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.cli import run_command_line
+from bench_master.verdicts.reasons import Code, because
 
 SLOWER = comparison_report("podman", "slower", (1.182, 1.21, 1.239))
 SAME = comparison_report("crun", "same", (0.991, 1.005, 1.02))
-OPEN = comparison_report("runsc", "inconclusive", (0.941, 0.977, 1.039), reason="neither is shown")
+OPEN = comparison_report("runsc", "inconclusive", (0.941, 0.977, 1.039), reasons=[said("neither is shown")])
 FASTER = comparison_report("native", "faster", (1 / 83.0, 1 / 79.6, 1 / 76.1))
-REFUSED = comparison_report("vm", "refused", (0.8, 0.86, 0.9), reason="not interleaved")
+REFUSED = comparison_report(
+    "vm", "refused", (0.8, 0.86, 0.9), reasons=[because(Code.NOT_INTERLEAVED, order="blocked")]
+)
 GAP = comparison_report("slow", "slower", (1.98, 2.0, 2.02), confidence=0.75, rounds=3)
 
 
@@ -199,10 +203,10 @@ def test_precedence():
 
 
 def test_missing_rounds_are_named():
-    """A verdict that hangs on rounds that are missing is an incomplete run, and no undecided question."""
+    """A verdict that depends on rounds that are missing is an incomplete run, and no undecided question."""
     found = outcome(lost_rounds(lost=2), fail_on=("slower",))
     assert (found.state, found.exit_code) == ("undecided", 3)
-    assert found.text == "podman cannot be judged: 2 rounds are missing, and the verdict hangs on them"
+    assert found.text == "podman cannot be judged: 2 rounds are missing, and the verdict depends on them"
 
 
 def test_gates_that_are_about_some_treatments():

@@ -10,6 +10,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
+from deadlines import ANSWER_S
 
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.containerd import messages_pb2 as messages
@@ -100,7 +101,7 @@ def test_calls_share_a_connection_and_are_stamped(serve):
     service, channel = serve(framed(reply.SerializeToString()))
     for number in range(3):
         before_ns = time.monotonic_ns()
-        done = channel.call("images.v1.Images/Get", [image(f"i{number}")], messages.ImageMessage, timeout_s=5)
+        done = channel.call("images.v1.Images/Get", [image(f"i{number}")], messages.ImageMessage, timeout_s=ANSWER_S)
         assert before_ns <= done.start_ns <= done.end_ns <= time.monotonic_ns()
         assert 0 <= done.end_uncertainty_ns <= done.end_ns - done.start_ns
         assert done.messages[0].image.name == "found"
@@ -115,7 +116,7 @@ def test_more_than_a_window_is_sent_and_each_reply_of_a_stream_is_read(serve):
     parts = [messages.WriteContentResponse(offset=number).SerializeToString() for number in (1, 2, 3)]
     service, channel = serve(framed(*parts))
     pieces = [messages.WriteContentRequest(offset=number, data=bytes(100_000)) for number in range(5)]
-    done = channel.call("Write", iter(pieces), messages.WriteContentResponse, timeout_s=10)
+    done = channel.call("Write", iter(pieces), messages.WriteContentResponse, timeout_s=ANSWER_S)
     assert [reply.offset for reply in done.messages] == [1, 2, 3]
     assert service.requests == [framed(*(piece.SerializeToString() for piece in pieces))]
 
@@ -126,7 +127,7 @@ def test_a_service_may_refuse_before_it_has_read_everything(serve):
     for _ in range(2):
         pieces = (messages.WriteContentRequest(data=bytes(100_000)) for _ in range(5))
         with pytest.raises(GrpcError, match="already exists") as caught:
-            channel.call("Write", pieces, messages.WriteContentResponse, timeout_s=10)
+            channel.call("Write", pieces, messages.WriteContentResponse, timeout_s=ANSWER_S)
         assert caught.value.code == 6
     assert service.connections == 2
 
@@ -136,7 +137,7 @@ def test_a_reply_that_is_not_valid_is_an_error_of_the_service(serve, body):
     """A text shorter than it says, a message that is cut short, a number without its end."""
     _, channel = serve(body)
     with pytest.raises(GrpcError, match="is not valid"):
-        channel.call("Get", [image("i")], messages.ImageMessage, timeout_s=5)
+        channel.call("Get", [image("i")], messages.ImageMessage, timeout_s=ANSWER_S)
 
 
 def test_an_operation_lasts_from_its_first_call_to_its_last(serve):

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from bench_common.job_kind import read_job
 from bench_common.treatment import Treatment
 from bench_master.cli import run_command_line
 from bench_master.plan import host_ceilings, is_host_ceiling, make_plan
@@ -49,7 +50,7 @@ def test_it_has_the_sizes_of_the_treatments():
         assert ceiling.engine == "native"
         assert ceiling.container.command == ("true",)
         assert [operation.kind for operation in job_script(ceiling)] == ["run", "wait", "remove"]
-        assert msgspec.convert(ceiling.to_dict(), Treatment) == ceiling
+        assert msgspec.convert(ceiling.to_dict(), Treatment, dec_hook=read_job) == ceiling
 
 
 def test_its_labels_are_unique():

@@ -9,8 +9,8 @@ import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
 
 from bench_common.stats.rows import SampleColumns
-from bench_master.analysis.host_samples import HostCpu, RateStats, TrialSpan, TrialSpans
 from bench_master.analysis.report_types import as_json
+from bench_master.run_data.host_samples import HostCpu, RateStats, TrialSpan, TrialSpans
 
 PAPER = {
     "title": "A study",

@@ -41,7 +41,7 @@ def test_a_reading_ages():
     host = joined()
     assert (host.clock_known, host.clock_reading(0)) == (False, None)
     host.update_offset(beat(-7_000, 400), 10**9)
-    assert (host.clock_known, host.clock_reading(3 * 10**9)) == (True, (7_000, 200_400))
+    assert (host.clock_known, host.clock_reading(3 * 10**9)) == (True, (7_000, 200_400, 2 * 10**9))
     ours = joined("mine")
     assert (ours.clock_known, ours.clock_reading(0)) == (True, None)
 

@@ -1,23 +1,30 @@
 """Rules of the code that no tool checks: where a command line ends, and how its options reach the rest."""
 
 import ast
-import dataclasses
 import re
 from pathlib import Path
 from typing import get_type_hints
 
+import msgspec
 import pytest
+from msgspec import Struct
+from sources import statements
 
 from bench_common.cli import read_options
 from bench_master import cli as master
+from bench_master.commands import all_commands
 from bench_worker import cli as worker
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("bench_common", "bench_master", "bench_worker", "weighbridge", "workloads")
+PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "workloads")
 PATHS = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
 
-EDGE = ("bench_common/cli.py", "bench_master/cli.py", "bench_worker/cli.py")
+EDGE = (
+    *(f"bench_common/{name}.py" for name in ("argument_types", "cli", "version")),
+    "bench_master/cli.py",
+    "bench_worker/cli.py",
+)
 GLOBAL = {"help", "version", "debug", "quiet", "verbose", "color", "no_pager"}
 """Options of every command: those that need them have a field, the others do not."""
 
@@ -26,12 +33,14 @@ def test_argparse_stays_at_the_edge():
     """Only the command lines import argparse, and a program that runs in a guest by itself."""
     imports = re.compile(r"^\s*(import|from) argparse\b", re.MULTILINE)
     users = {name for name, text in SOURCES.items() if imports.search(text)}
-    places = ("bench_master/commands/", "bench_master/options/", "bench_worker/queries/")
-    assert {name for name in users if not name.startswith(places)} == {*EDGE, "workloads/blogload_program.py"}
+    places = ("bench_master/commands/", "bench_master/objects/", "bench_master/options/", "bench_worker/queries/")
+    commands = {f"{entry.module.replace('.', '/')}.py" for entry in all_commands().values()}
+    others = {name for name in users if not name.startswith(places)}
+    assert others - commands == {*EDGE, "workloads/blogload_program.py"}
 
 
 def test_no_command_sees_a_namespace():
-    """What argparse found is a dataclass before a command runs; the action of --resume belongs to the parser."""
+    """What argparse found is a Struct before a command runs; the action of --resume belongs to the parser."""
     users = {name for name, text in SOURCES.items() if "argparse.Namespace" in text}
     assert users <= {*EDGE, "bench_master/options/run.py", "workloads/blogload_program.py"}
 
@@ -42,17 +51,17 @@ def arguments_of(parser):
 
 
 def fields_of(kind):
-    """Return the names of the fields of a dataclass and of the groups in it, and those that have no default."""
+    """Return the names of the fields of a Struct and of the groups in it, and those that have no default."""
     hints, names, required = get_type_hints(kind), set(), set()
-    for field in dataclasses.fields(kind):
+    for field in msgspec.structs.fields(kind):
         hint = hints[field.name]
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and issubclass(hint, Struct):
             inner, needed = fields_of(hint)
             names |= inner
             required |= needed
         else:
             names.add(field.name)
-            if field.default is dataclasses.MISSING:
+            if field.required:
                 required.add(field.name)
     return names, required
 
@@ -90,14 +99,12 @@ def test_every_argument_of_the_worker_is_a_field():
     assert required - GLOBAL <= arguments
 
 
-@dataclasses.dataclass(frozen=True)
-class Inner:
+class Inner(Struct, frozen=True):
     a: int = 1
     b: int = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Outer:
+class Outer(Struct, frozen=True):
     inner: Inner
     names: tuple[str, ...]
 
@@ -112,7 +119,7 @@ def test_options_are_read_by_name():
 
 def test_a_field_without_an_argument_and_a_default_is_an_error():
     """It is a mistake of the command, and names the field."""
-    with pytest.raises(TypeError, match=r"Outer\.names: the command has no such argument"):
+    with pytest.raises(TypeError, match=r"Outer: the command lacks an argument: .*names"):
         read_options(Outer, master.CommandParser().parse_args([]))
 
 
@@ -123,7 +130,7 @@ POLL_S, WORK_S = 0.005, 30
 def fixed_sleeps(source):
     """Return the lines at which a test sleeps for a fixed time; the work of a fake (a lambda) is something else."""
     found = []
-    for statement in ast.walk(ast.parse(source)):
+    for statement in statements(ast.parse(source)) if "sleep(" in source else ():
         call = statement.value if isinstance(statement, ast.Expr) else None
         if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "sleep":
             (seconds,) = call.args or [None]
@@ -138,3 +145,68 @@ def test_no_unit_test_sleeps_for_a_fixed_time():
     found = {path.name: fixed_sleeps(path.read_text("utf-8")) for path in tests}
     assert {name: lines for name, lines in found.items() if lines} == {}
     assert fixed_sleeps("import gevent\ngevent.sleep(0.001)\ngevent.sleep(0.05)\nlambda: gevent.sleep(60)\n") == [3]
+
+
+GUARDS = {"timeout", "timeout_s", "seconds", "limit_s", "within_s"}
+"""The names of arguments that are deadlines, and below the functions that take one by its place."""
+PLACES = {"wait": 0, "join": 0, "timeout": 0, "Timeout": 0, "settimeout": 0, "select": 3}
+PLACES |= {"wait_until": 1, "wait_for_output": 1, "wait_for_exit": 0, "assert_clean": 0, "sequence": 0}
+PLACES |= {"workspace.finish": 3}
+SCENARIO_KEYS = {"Operation", "lifecycle", "arrivals"}
+"""What takes a key of a scenario by such a name."""
+SUBJECT = "# subject: "
+"""A comment on the line that says which duration the test is about. What is shorter than a second is a pause."""
+
+
+def is_deadline(node, constants):
+    """Return whether an expression has numbers alone; a constant of the module is what it stands for."""
+    if isinstance(node, ast.Name):
+        node = constants.get(node.id, node)
+    if isinstance(node, ast.BinOp):
+        parts = [part for part in ast.walk(node) if not isinstance(part, ast.operator | ast.BinOp)]
+        return all(is_deadline(part, constants) for part in parts)
+    return isinstance(node, ast.Constant) and type(node.value) in {int, float} and node.value >= 1
+
+
+def deadlines_of(node):
+    """Yield the expressions that are deadlines: arguments, their defaults, and what is added to the clock."""
+    if isinstance(node, ast.Call):
+        words = ast.unparse(node.func)
+        name = words.rpartition(".")[2]
+        place = PLACES.get(words, PLACES.get(name, len(node.args)))
+        yield from node.args[place : place + 1]
+        yield from (word.value for word in node.keywords if word.arg in GUARDS and name not in SCENARIO_KEYS)
+    elif isinstance(node, ast.FunctionDef):
+        words, optional = node.args.args, node.args.defaults
+        pairs = [*zip(words[len(words) - len(optional) :], optional, strict=True)]
+        pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        yield from (value for word, value in pairs if word.arg in GUARDS)
+    elif isinstance(node, ast.BinOp) and ast.unparse(node.left).endswith("monotonic()"):
+        yield node.right
+
+
+def literal_deadlines(source):
+    """Return the lines of a test module that have a deadline which is not from tests/deadlines.py."""
+    tree, lines = ast.parse(source), source.splitlines()
+    plain = [each for each in tree.body if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)]
+    constants = {each.targets[0].id: each.value for each in plain}
+    found = [each for node in ast.walk(tree) for each in deadlines_of(node) if is_deadline(each, constants)]
+    return sorted({each.lineno for each in found if SUBJECT not in lines[each.lineno - 1]})
+
+
+def test_deadlines_are_in_one_module():
+    """A number of seconds is too short on a slow machine; those of tests/deadlines.py follow its speed."""
+    tests = {path.relative_to(ROOT / "tests").as_posix(): path for path in sorted((ROOT / "tests").rglob("*.py"))}
+    del tests["deadlines.py"]
+    found = {name: literal_deadlines(path.read_text("utf-8")) for name, path in tests.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_each_form_of_a_deadline_is_found():
+    """In an argument, in a default, beside the clock, and behind a name; not what is scaled, or a test's subject."""
+    wrong = "run(x, timeout=60)", "x.wait(5)", "wait_until(x, 3 * 5, y)", "end = time.monotonic() + 20", "x.join(A_S)"
+    wrong += ("def wait(seconds=9): pass", "def wait(*, seconds=9): pass", "workspace.finish(x, y, 0, 90)")
+    right = ("run(x, timeout=END_S)", "x.wait(0.05)", "wait_until(x, 2 * END_S, y)", "x.wait(5)  # subject: five")
+    right += ('Operation("sleep", seconds=2.0)', '"".join(words)', "x.wait()", "x.wait(5 * B_S)")
+    source = "\n".join(("A_S = 7", "B_S = 2 * END_S", *wrong, *right))
+    assert literal_deadlines(source) == list(range(3, 3 + len(wrong)))

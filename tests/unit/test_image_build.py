@@ -237,7 +237,7 @@ def test_a_second_builder_is_kept_out_and_gives_up_in_time(tmp_path):
     with (tmp_path / "build.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (
-            pytest.raises(InfrastructureError, match=r"has held .*build\.lock for 0 s"),
+            pytest.raises(InfrastructureError, match=r"has held .*build\.lock for \d+ s"),
             build_lock(tmp_path, said.append, wait_s=0),
         ):
             pytest.fail("two builders at once")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError
-from bench_master.imported.readers import read_monitor
+from bench_features.compat.log_files import read_monitor
 
 CPU = """\
 x,user,nice,system,idle,iowait,irq,softirq,steal,guest,guest_nice

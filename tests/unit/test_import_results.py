@@ -215,7 +215,7 @@ def test_runs_with_other_parameters_are_separate_treatments(tmp_path):
     place = {"environment": "e", "engine": "docker", "version": "1.0", "threads": 1}
     assert rows == [({**place, "cpu_max_prime": 4000}, 2, 0), ({**place, "cpu_max_prime": 16000}, 1, 1)]
     assert StatsFile(stats).header["treatments"][0]["job"]["params"]["threads"] == 1
-    assert StatsFile(stats).header["trials"] == [[0, 0, False], [1, 0, False], [0, 1, False], [1, 1, False]]
+    assert StatsFile(stats).header["trials"] == [(0, 0, False), (1, 0, False), (0, 1, False), (1, 1, False)]
 
 
 def test_versions_that_are_not_comparable_are_separate_treatments(tmp_path):

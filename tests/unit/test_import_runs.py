@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench_common.errors import UsageError
-from bench_master.imported.readers import split_runs
+from bench_features.compat.log_files import split_runs
 from workloads.registry import workload
 
 DATA = Path(__file__).parents[1] / "data"

@@ -9,8 +9,8 @@ from builders import write_report
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.stats.reader import StatsFile
+from bench_features.compat.log_files import read_monitor, split_runs
 from bench_master.cli import run_command_line
-from bench_master.imported.readers import read_monitor, split_runs
 from workloads.iibench import HEADER
 from workloads.registry import workload
 

@@ -5,16 +5,17 @@ from types import SimpleNamespace
 
 import gevent
 import pytest
+from deadlines import ANSWER_S, wait_until
 from gevent.event import Event
 from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
 from bench_common.messages import RESULTS
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.run.results import to_rows, unpack_results
-from bench_worker import engine_outage, job_executor
+from bench_worker import engine_outage
 from bench_worker.engine_outage import MAX_ANSWERS, MIN_ANSWERS, OutageRules
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
@@ -108,15 +109,13 @@ class Scene:
         orders = [(ticket, 0, 0) for ticket in tickets]
         self.crew.take(0, 0, orders, concurrency=concurrency or self.slots, batch=batch)
 
-    def wait_until(self, true, seconds=5.0):
-        with gevent.Timeout(seconds):
-            while not true():
-                gevent.sleep(0.001)
+    def wait_until(self, true, seconds=ANSWER_S):
+        wait_until(true, seconds, sleep=gevent.sleep)
 
     def begun(self, what):
         return self.engine.begun.count(what) if self.engine else 0
 
-    def settle(self, seconds=5.0):
+    def settle(self, seconds=ANSWER_S):
         self.wait_until(lambda: self.crew.idle, seconds)
         gevent.sleep(0)
 
@@ -233,7 +232,7 @@ def impatient(monkeypatch):
     """Let an engine be asked often, and jobs wait for a fifth of a second only."""
     monkeypatch.setattr(engine_outage, "ASK_INTERVAL_S", 0.005)
     monkeypatch.setattr(engine_outage, "LEAD_S", 0.02)
-    monkeypatch.setattr(job_executor, "job_limit_s", lambda _treatment: 0.2)
+    monkeypatch.setattr(engine_outage, "job_limit_s", lambda _treatment: 0.2)
 
 
 def test_an_engine_that_cannot_be_opened_fails_each_job_with_the_reason(impatient):
@@ -290,7 +289,7 @@ def test_an_engine_that_is_away_costs_the_jobs_under_way_and_no_others(impatient
 
 def test_jobs_that_wait_for_their_engine_can_be_aborted(impatient, monkeypatch):
     """They end at once, as those in the queue do."""
-    monkeypatch.setattr(job_executor, "job_limit_s", lambda _treatment: 60.0)
+    monkeypatch.setattr(engine_outage, "job_limit_s", lambda _treatment: 60.0)
     away = Event()
     away.set()
     scene = Scene("create", "remove", slots=2, unavailable=True, away=away)
@@ -386,7 +385,9 @@ def test_abort_does_not_interrupt_what_changes_something():
     """A container that is being made is made, and then removed: hanging up would leave it to nobody."""
 
     created = Event()
-    scene = Scene("create", "exec", "remove", slots=2, behave={"create": lambda _container: created.wait(5) and None})
+    scene = Scene(
+        "create", "exec", "remove", slots=2, behave={"create": lambda _container: created.wait(ANSWER_S) and None}
+    )
     scene.order(2)
     scene.wait_until(lambda: scene.begun("create") == 2)
     began = len(scene.engine.there)
@@ -484,7 +485,9 @@ def test_only_the_end_of_the_run_deletes_the_objects_of_other_workers(end, asked
     )
     assignment = RunContext("run", "w", 1, noop=False, keep=False, allow_host_mounts=False)
     outbox = Outbox(1, lambda _frame: True)
-    crew = JobExecutor(assignment, outbox, lambda _name, options: FakeEngine(options), open_objects=lambda: objects)
+    crew = JobExecutor(
+        assignment, outbox, lambda _name, options: FakeEngine(options), opened_runner=lambda *_: objects
+    )
     mix = (("create", 1.0),)
     job = Objects((SizeClass("tiny", Sizes("fixed", 1, 1), mix),))
     crew.define(Treatment(0, {}, None, "swift", job))

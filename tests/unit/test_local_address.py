@@ -4,9 +4,9 @@ import argparse
 
 import pytest
 
-from bench_common.cli import authority, host_address, host_name
-from bench_worker import agent as module
-from bench_worker.agent import local_address
+from bench_common.argument_types import authority, host_address, host_name
+from bench_worker import addresses as module
+from bench_worker.addresses import local_address
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from deadlines import END_S
 
 from bench_common import eventloop
 from bench_common.eventloop import GIL_HANDOVER_NS, LoopMeter, LoopPoll, LoopReading
@@ -33,7 +34,7 @@ gevent.sleep(0.01)
 
 def in_a_fresh_process(program):
     command = [sys.executable, "-c", PROGRAM + program]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=END_S)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

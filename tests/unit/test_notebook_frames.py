@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire
+from deadlines import END_S
 from documents import ROOT, rows
 
 import weighbridge
@@ -227,7 +228,7 @@ def test_the_documented_columns_are_those_of_the_tables(path):
 def test_importing_weighbridge_imports_no_library_of_frames():
     """They take longer to load than most files to read."""
     code = "import sys, weighbridge; print(sorted({'pandas', 'polars', 'pyarrow'} & sys.modules.keys()))"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S, check=True)
     assert ended.stdout == "[]\n"
 
 

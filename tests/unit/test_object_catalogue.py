@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from bench_common.object_job import Objects, PickOrder, SizeClass, Sizes
+from bench_common.objects.job import Objects, PickOrder, SizeClass, Sizes
 from bench_worker.stores.catalogue import EXPIRY_MARGIN_S, Catalogue, NoObject, StoredObject, Task
 from bench_worker.stores.names import Names, population_of
 

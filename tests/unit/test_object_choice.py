@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_worker.stores.choice import FOR_SIZE, Chooser, Zipf, draw, pick_of, share_of, sizes_of
 from bench_worker.stores.names import (
     Names,

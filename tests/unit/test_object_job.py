@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import WORK, DefineTreatment, encode
-from bench_common.object_job import MAX_OBJECT_BYTES, Objects, SizeClass, Sizes
+from bench_common.objects.job import MAX_OBJECT_BYTES, Objects, SizeClass, Sizes
 from bench_common.treatment import Treatment
-from bench_master.verdicts.confounds import parameter_differences
+from bench_master.analysis.parameters import parameter_differences
 from workloads.script import job_script
 
 JOB = Objects(

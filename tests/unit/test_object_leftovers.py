@@ -8,7 +8,7 @@ import pytest
 from test_object_population import MemoryStore, _error
 
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.store_access import find_accesses
+from bench_common.objects.access import find_accesses
 from bench_master.commands.cleanup_containers import render
 from bench_worker.stores import population
 from bench_worker.stores.leftovers import LeftContainer, find_containers, remove_containers

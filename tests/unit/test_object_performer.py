@@ -4,10 +4,11 @@ from time import monotonic_ns
 
 import gevent
 import pytest
+from deadlines import ANSWER_S
 
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.access import Access
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.records import JobReport, Outcome
-from bench_common.store_access import Access
 from bench_common.treatment import Treatment
 from bench_worker.slots import JobAborted
 from bench_worker.stores.base import Store, StoreAnswer, StoreOptions
@@ -113,16 +114,16 @@ def test_each_job_does_one_operation_and_none_fails_by_its_own_doing():
     ours = performer(store)
     reports = [ours.run(seed, 0) for seed in seeds(400)]
     assert all(report.outcome == Outcome.DONE for report in reports), [one.error for one in reports if one.error]
-    did = [ours.names[report.object_words[0]].partition("[")[0] for report in reports]
+    did = [ours.names[report.single_words[0]].partition("[")[0] for report in reports]
     assert set(did) == {"create", "read", "update", "delete", "head", "list"}
     assert [operation for operation, _ in store.asked] == [one for one in did if one != "list"]
     assert did.count("create") - did.count("delete") == len(store.objects)
-    assert any(report.object_words[-1] for report in reports)
+    assert any(report.single_words[-1] for report in reports)
 
 
 def test_the_same_seeds_do_the_same():
     first, again = (
-        [[report.object_words[0] for report in map(ours.run, seeds(100), [0] * 100)], ours]
+        [[report.single_words[0] for report in map(ours.run, seeds(100), [0] * 100)], ours]
         for ours in (performer(), performer())
     )
     assert first[0] == again[0]
@@ -155,7 +156,7 @@ def test_a_read_may_ask_for_a_range_and_only_that_is_compared():
     ours = performer(store, (("create", 1.0), ("read", 3.0)), range_bytes=100)
     reports = [ours.run(seed, 0) for seed in seeds(60)]
     assert {report.outcome for report in reports} == {Outcome.DONE}
-    assert {report.object_words[4] for report in reports if ours.names[report.object_words[0]] == "read[tiny]"} == {
+    assert {report.single_words[4] for report in reports if ours.names[report.single_words[0]] == "read[tiny]"} == {
         100
     }
 
@@ -175,7 +176,7 @@ def test_endpoints_are_used_by_seed_or_by_slot():
     reports = [ours.run(seed, 0) for seed in seeds(300)]
     used = [endpoint for _, endpoint in by_seed.asked]
     assert min(used.count(place) for place in range(3)) > 70
-    assert [report.object_words[5] for report in reports] == used
+    assert [report.single_words[5] for report in reports] == used
     by_slot = MemoryStore(urls)
     ours = performer(by_slot, (("create", 1.0),), slots=2, endpoint_choice="slot")
     assert [ours.run(seed, 0) for seed in seeds(10)]
@@ -224,7 +225,7 @@ def test_what_is_called_off_within_an_operation_is_in_doubt():
     store.fault = hang
     update = next(seed for seed in seeds(50) if ours._catalogue._chooser.cell(seed).operation == "update")
     job = gevent.spawn(ours.run, update, 0)
-    assert hanging.wait(5)
+    assert hanging.wait(ANSWER_S)
     job.kill(JobAborted)
     assert not isinstance(job.value, JobReport)
     assert sum(slot.closed for slot in store.slots) == 1
@@ -258,7 +259,7 @@ def test_a_job_waits_while_others_have_every_object():
 
     store.fault = take_turns
     jobs = [gevent.spawn(ours.run, seed, 0) for seed in seeds(3)]
-    gevent.joinall(jobs, timeout=10)
+    gevent.joinall(jobs, timeout=ANSWER_S)
     assert [job.value.outcome for job in jobs] == [Outcome.DONE] * 3
 
 
@@ -266,4 +267,4 @@ def test_without_any_object_a_job_fails_as_such():
     ours = performer(mix=(("read", 1.0),))
     report = ours.run(1, 0)
     assert (report.outcome, report.error[:2]) == (Outcome.FAILED, ("worker", "no-object"))
-    assert report.object_words[0] == -1
+    assert report.single_words[0] == -1

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gevent
 import pytest
+from deadlines import ANSWER_S
 from gevent.event import Event
 from msgspec.structs import replace
 
-from bench_common.object_job import Objects, SizeClass, Sizes, VerifyLevel
-from bench_common.store_access import Access
+from bench_common.objects.access import Access
+from bench_common.objects.job import Objects, SizeClass, Sizes, VerifyLevel
 from bench_common.treatment import Treatment
 from bench_worker.stores import population
 from bench_worker.stores.base import Store, StoreAnswer, StoreEntry, StoreOptions, StoreSlot, StoreUnavailable
@@ -391,7 +392,7 @@ def test_a_run_that_ends_before_its_store_is_open_makes_nothing() -> None:
     clearing = gevent.spawn(objects.clear, keep=False)
     gevent.sleep(0)
     opened.set()
-    gevent.joinall([preparing, clearing], raise_error=True, timeout=10)
+    gevent.joinall([preparing, clearing], raise_error=True, timeout=ANSWER_S)
     assert not store.content
     assert not store.requests["PUT"]
     assert store.closed == 1

@@ -5,7 +5,7 @@ import pytest
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import RESULTS
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.records import (
     OPERATION_DONE,
     OPERATION_EXCLUDED,
@@ -18,7 +18,7 @@ from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import StatsWriter
 from bench_common.treatment import Treatment
 from bench_master.analysis.document import build_document
-from bench_master.run.results import first_positions, object_rows, unpack_results
+from bench_master.run.results import first_positions, single_rows, unpack_results
 from bench_worker.job import Script
 from bench_worker.outbox import Outbox
 from workloads.script import job_script
@@ -33,7 +33,7 @@ CREATE, READ_BIG, FIRST_BIG = (NAMES.index(name) for name in ("create[tiny]", "r
 
 def report(start, end, words, outcome=Outcome.DONE, **extras):
     made = JobReport()
-    made.stamps, made.object_words = [start, end - start], words
+    made.stamps, made.single_words = [start, end - start], words
     if outcome != Outcome.DONE:
         made.outcome = outcome
     for name, value in extras.items():
@@ -45,7 +45,7 @@ def batches(reports):
     """Return the batch that a worker sends with these reports, as the master unpacks it."""
     frames = []
     outbox = Outbox(1, lambda frame: frames.append(frame) or True)
-    outbox.start_trial(0, 0, Script(SCRIPT), on_objects=True)
+    outbox.start_trial(0, 0, Script(SCRIPT), one_operation=True)
     for ticket, one in enumerate(reports):
         outbox.add(ticket, one)
     outbox.flush()
@@ -68,7 +68,7 @@ ABORTED = JobReport.ended(Outcome.ABORTED, (5000, 5000))
 def test_each_job_has_one_operation_and_a_read_its_first_byte():
     (batch,) = batches([DONE, READ, RETRIED, FAILED, ABORTED])
     assert batch.transactions == [TransactionRecord(0, 0, 0, "create[tiny]", "tx1")]
-    rows = object_rows([batch], [3], [100])
+    rows = single_rows([batch], [3], [100])
     assert rows.jobs["outcome"].tolist() == [0, 0, 0, 1, 3]
     assert rows.jobs["start_ns"].tolist() == [900, 1900, 2900, 3900, 4900]
     assert rows.operations["ticket"].tolist() == [0, 1, 2, 3], "a job that was called off did none"
@@ -94,13 +94,13 @@ def test_each_job_has_one_operation_and_a_read_its_first_byte():
 def test_an_operation_that_the_treatment_does_not_have_is_refused():
     (batch,) = batches([report(1, 2, (len(NAMES), -1, 0, 0, 0, 0, 0, 0))])
     with pytest.raises(ProtocolError, match="an operation that the treatment does not have"):
-        object_rows([batch], [0], [0])
+        single_rows([batch], [0], [0])
 
 
 def test_the_stats_file_gives_the_rows_back_with_the_operations_within_their_jobs(tmp_path):
     """First bytes do not keep a job's own operation from its place in the jobs' block."""
     sent = batches([DONE, READ, RETRIED, FAILED])
-    rows = object_rows(sent, [0] * len(sent), [0] * len(sent))
+    rows = single_rows(sent, [0] * len(sent), [0] * len(sent))
     writer = StatsWriter(tmp_path / "s.stats")
     header = {"treatments": [{"operation_names": NAMES}], "trials": [[0, 0, False]]}
     writer.put("header", {"format": "weighbridge-stats", "version": 2, **header})
@@ -124,7 +124,7 @@ def test_the_stats_file_gives_the_rows_back_with_the_operations_within_their_job
 def test_a_report_has_rates_retries_endpoints_and_the_slowest_requests(tmp_path):
     """Of successful operations; retries count those of failed ones, too."""
     sent = batches([DONE, READ, RETRIED, FAILED])
-    rows = object_rows(sent, [0] * len(sent), [0] * len(sent))
+    rows = single_rows(sent, [0] * len(sent), [0] * len(sent))
     path = tmp_path / "s.stats"
     labels = {"engine": "swift"}
     wire = {"title": "engine=swift", "labels": labels, "operation_names": NAMES, "engine": "swift"}

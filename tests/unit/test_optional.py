@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from builders import MS, header, job_counts, job_rows, treatment_report, treatment_wire, write_report
 
+from bench_common.job_kind import read_job
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.treatment import Treatment
@@ -92,7 +93,7 @@ def test_the_optional_key_reaches_the_treatment():
     text = "name: a\njobs: {a: {workload: blogbench, optional: true}, b: {workload: blogload}}\n"
     first, second = parse_scenario(Source("s.yaml", text)).treatments
     assert (first.optional, second.optional) == (True, False)
-    assert msgspec.convert(first.to_dict(), Treatment) == first
+    assert msgspec.convert(first.to_dict(), Treatment, dec_hook=read_job) == first
 
 
 def test_skipped_treatments_are_not_judged():

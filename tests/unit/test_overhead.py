@@ -23,8 +23,8 @@ from builders import (
 from bench_common.errors import ScenarioError
 from bench_common.stats.rows import SampleColumns
 from bench_common.treatment import EngineSampling, OverheadSampling
-from bench_master.analysis.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
 from bench_master.analysis.report_types import as_json
+from bench_master.run_data.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 

@@ -10,15 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
+from deadlines import wait_until
 from recorded_host import RecordedHostFiles
 
 from bench_common.errors import ScenarioError
+from bench_common.job_kind import read_job
 from bench_common.records import Outcome
 from bench_common.safe_text import escape_unprintable
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
-from bench_master.analysis.packing import PackingStats
 from bench_master.analysis.report_types import as_json
 from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
+from bench_master.run_data.packing import PackingStats
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source
@@ -64,7 +66,7 @@ def test_a_condition_holds_beyond_its_limit_and_says_why(text, below, beyond, wh
         ("memroy < 10%", "did you mean 'memory'?"),
         ("memory > 10%", "a host is full when memory < something"),
         ("memory < 120%", "no share between 0% and 100%"),
-        ("cpu < 5GiB", "no share of CPU time"),
+        ("cpu < 5GiB", "expected a percentage of CPU time"),
         ("memory < some", "memory < some"),
     ],
 )
@@ -104,7 +106,7 @@ def test_a_packing_has_its_condition_and_no_look_ahead():
     (treatment,) = scenario(f"{PACK}\nconcurrency: 20\nuntil: memory<1024MiB").treatments
     assert treatment.is_packing
     assert treatment.until == "memory < 1GiB"
-    assert msgspec.convert(treatment.to_dict(), Treatment) == treatment
+    assert msgspec.convert(treatment.to_dict(), Treatment, dec_hook=read_job) == treatment
     assert not allows_look_ahead(treatment)
     assert scenario(f"{PACK}\nmatrix: {{until: [memory < 10%, memory < 20%]}}").treatments[1].until == "memory < 20%"
 
@@ -148,7 +150,7 @@ def test_a_worker_takes_no_condition_that_is_none():
     """What comes over the wire is read as strictly as a scenario."""
     wire = scenario(PACK).treatments[0].to_dict() | {"until": "memory > 1"}
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(wire, Treatment)
+        msgspec.convert(wire, Treatment, dec_hook=read_job)
 
 
 # -- the worker ---------------------------------------------------------------------------------------------------
@@ -208,9 +210,7 @@ class Packs:
         self.crew.take(0, 3, [(ticket, 0, 0) for ticket in range(count)], concurrency=count, batch=1)
 
     def settle(self):
-        with gevent.Timeout(5):
-            while not self.crew.idle:
-                gevent.sleep(0.001)
+        wait_until(lambda: self.crew.idle, sleep=gevent.sleep)
         return self
 
     def outcomes(self):

@@ -98,7 +98,7 @@ def test_damaged_gzip_is_reported(answer, stdin, cut):
 
 def test_a_gzip_bomb_stops_at_the_limit(answer, stdin, monkeypatch):
     """Decompression stops there."""
-    monkeypatch.setattr("bench_master.imported.readers.LIMIT_BYTES", 2**20)
+    monkeypatch.setattr("bench_features.compat.log_files.LIMIT_BYTES", 2**20)
     stdin(gzip.compress(bytes(2**21)))
     status, _, err = answer("sysbench-cpu")
     assert status == 2

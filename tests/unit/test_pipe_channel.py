@@ -8,6 +8,7 @@ import sys
 import gevent
 import gevent.socket
 import pytest
+from deadlines import ANSWER_S, END_S
 from gevent.event import Event
 
 from bench_worker import supervisor
@@ -40,7 +41,7 @@ def test_a_line_that_is_not_read_any_more_says_so(line, end):
         theirs.shutdown(gevent.socket.SHUT_RDWR)
     else:
         writer.send(Ready() if end == "a message that breaks its reader" else EndProcess())
-    assert closed.wait(timeout=5)
+    assert closed.wait(timeout=ANSWER_S)
     reader.close()
     writer.close()
 
@@ -54,7 +55,7 @@ def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
     monkeypatch.setattr(supervisor, "END_TIMEOUT_S", 0.0)
     monkeypatch.setattr(supervisor, "KILL_TIMEOUT_S", 0.0)
     one = supervisor.LoadProcessHandle()
-    with gevent.Timeout(5):
+    with gevent.Timeout(ANSWER_S):
         one.end()
     assert killed == [4_000_000]
     assert "load process 4000000 did not exit after SIGKILL" in caplog.text
@@ -75,7 +76,7 @@ def test_what_a_worker_loads_can_be_copied():
         "and os.path.exists(f'/proc/self/fd/{fd}')]\n"
         "print(json.dumps([names, len(os.listdir('/proc/self/task'))]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S, check=True)
     names, threads = json.loads(done.stdout)
     assert [name for name in names if not name.startswith("/proc/")] == []
     assert threads == 1

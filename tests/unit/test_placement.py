@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench_common.errors import ScenarioError
+from bench_common.job_kind import read_job
 from bench_common.requirements import (
     choose_host,
     job_workers,
@@ -23,7 +24,8 @@ from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from workloads.ab import WEBBENCH
-from workloads.script import job_limit_s, remote_service_limit_s
+from workloads.guest import remote_service_limit_s
+from workloads.script import job_limit_s
 
 AB = "name: a\n%sjob: {workload: ab, services: {webbench: {%s}}}\n"
 
@@ -46,12 +48,12 @@ def test_a_place_is_read_and_survives_the_wire():
     """It travels with the treatment; a place of a service that there is not is refused."""
     one = treatment()
     assert one.placement == {"webbench": "b"}
-    assert msgspec.convert(one.to_dict(), Treatment) == one
+    assert msgspec.convert(one.to_dict(), Treatment, dec_hook=read_job) == one
     old = one.to_dict()
     del old["placement"]
-    assert msgspec.convert(old, Treatment).placement == {}
+    assert msgspec.convert(old, Treatment, dec_hook=read_job).placement == {}
     with pytest.raises(msgspec.ValidationError, match="unknown services in 'placement'"):
-        msgspec.convert({**one.to_dict(), "placement": {"mariadb": "b"}}, Treatment)
+        msgspec.convert({**one.to_dict(), "placement": {"mariadb": "b"}}, Treatment, dec_hook=read_job)
     with pytest.raises(ValueError, match="unknown services"):
         replace(one, placement={"mariadb": "b"})
 

@@ -4,19 +4,20 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.fields import VERSION
 from bench_common.messages import FROM_MASTER, Hello, PreflightResult
 from bench_common.messages import Preflight as PreflightMessage
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.requirements import (
+    KindNeed,
     Requirement,
-    StoreNeed,
     engines_for_worker,
+    kinds_for_worker,
     requirements_for_worker,
-    stores_for_worker,
 )
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Treatment
 from bench_master.run.message_handler import MessageHandler
@@ -28,7 +29,9 @@ from bench_master.run.preflight import (
     service_programs,
 )
 from bench_worker.engines.base import EngineStatus
-from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker, find_store_problems
+from bench_worker.host_part import find_problems
+from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker
+from bench_worker.queries import doctor
 
 OLD = {"usable": False}
 
@@ -312,6 +315,33 @@ def on_objects(index, engine="swift", environment=None, **job):
     return replace(treatment(index, engine, environment), job=Objects((size,), **job))
 
 
+def store_need(engine, **job):
+    """Return the need of a store."""
+    return KindNeed(engine, to_builtins(Objects((), **job)))
+
+
+def test_a_kind_that_is_not_installed_is_a_reason_not_to_take_part():
+    """The worker names it, and what it has."""
+    (reason,) = find_problems([KindNeed("cup", {"kind": "dice", "count": 3})], {})
+    assert "unknown kind of job 'dice'" in reason
+
+
+def test_the_doctor_tells_the_same_of_each_need(monkeypatch):
+    """A store has its own check and advice; a kind that is not installed here is a problem, too."""
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    needs = [KindNeed("cup", {"kind": "dice"}), store_need("swift", profile="lab"), store_need("noop")]
+    told = list(doctor._kind_findings([msgspec.json.encode(need).decode() for need in needs]))
+    assert [(one.check, one.level.value, one.value) for one in told] == [
+        ("jobs", "problem", "cup"),
+        ("store", "problem", "swift:lab"),
+        ("store", "ok", "noop"),
+    ]
+    assert told[0].finding.startswith("cup: unknown kind of job 'dice'")
+    assert told[1].advice.startswith("docs/objects.rst")
+    assert told[2].finding == "store noop answers, and accepts the credentials"
+
+
 def test_a_store_is_logged_in_to_before_a_worker_is_admitted():
     """It is no engine of the host; each store is asked for once, with its policy."""
     plan = [
@@ -321,14 +351,12 @@ def test_a_store_is_logged_in_to_before_a_worker_is_admitted():
         on_objects(3, "s3", environment="metal"),
         replace(on_objects(4, "s3", profile="other"), optional=True),
     ]
-    needs = [StoreNeed("swift", "lab", (), "gold"), StoreNeed("s3", endpoints=("http://a",))]
-    assert stores_for_worker(plan, "vm") == needs
+    needs = [store_need("swift", profile="lab", policy="gold"), store_need("s3", endpoints=("http://a",))]
+    assert kinds_for_worker(plan, "vm") == needs
     assert engines_for_worker(plan, "vm") == requirements_for_worker(plan, "vm") == []
     scene = Scene(*plan)
     assert not scene.hello()
-    assert [(message.stores, message.requirements, message.engines) for _, message in scene.asked] == [
-        (needs, [], [])
-    ]
+    assert [(message.kinds, message.requirements, message.engines) for _, message in scene.asked] == [(needs, [], [])]
     assert scene.answered() is not None
     assert scene.hello()
     fits = check_compatibility(plan[:1], environment="vm", slots=1, info={"engines": {}}, noop=False)
@@ -337,7 +365,7 @@ def test_a_store_is_logged_in_to_before_a_worker_is_admitted():
 
 def test_what_is_wrong_with_a_store_is_told_without_a_credential():
     """Its URL, its credentials, its profile, its name: one reason each."""
-    needs = [StoreNeed("swift"), StoreNeed("s3"), StoreNeed("swift", "lab"), StoreNeed("swfit")]
+    needs = [store_need("swift"), store_need("s3"), store_need("swift", profile="lab"), store_need("swfit")]
     variables = {
         "HOME": "/nonexistent",
         "ST_AUTH": "http://127.0.0.1:9/auth/v1.0",
@@ -345,7 +373,7 @@ def test_what_is_wrong_with_a_store_is_told_without_a_credential():
         "ST_KEY": "hunter2",
         "AWS_ACCESS_KEY_ID": "me",
     }
-    swift, s3, profile, name = find_store_problems(needs, variables)
+    swift, s3, profile, name = find_problems(needs, variables)
     assert swift.startswith("store swift: cannot log in at http://127.0.0.1:9/auth/v1.0: ")
     assert "(the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) does not have both)" in s3
     assert "store swift (profile lab): /nonexistent/.config/weighbridge/stores.yaml: not found" in profile

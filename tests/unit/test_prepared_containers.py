@@ -4,6 +4,7 @@ from pathlib import Path
 
 import gevent
 import pytest
+from deadlines import ANSWER_S
 
 from bench_common.messages import RESULTS
 from bench_common.records import Outcome
@@ -66,7 +67,7 @@ class Scene:
     def run(self, treatment, tickets):
         trial = treatment
         self.executor.take(treatment, trial, [(one, 0, 0) for one in tickets], concurrency=self.slots, batch=1)
-        with gevent.Timeout(5):
+        with gevent.Timeout(ANSWER_S):
             while not self.executor.idle:
                 gevent.sleep(0.001)
             gevent.sleep(0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.records import Outcome

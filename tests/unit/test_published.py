@@ -12,9 +12,9 @@ from bench_common.errors import ScenarioError
 from bench_common.records import MetricRecord, ticket_of
 from bench_common.stats.reader import StatsWriter
 from bench_common.treatment import Guest
-from bench_master.analysis.host_samples import COLUMNS, UNIT
 from bench_master.analysis.published import published_section
 from bench_master.reports.text_sections import published_lines
+from bench_master.run_data.host_samples import COLUMNS, UNIT
 from bench_master.scenario.load import load_scenario, parse_scenario
 from bench_master.scenario.published import matches_labels
 from bench_master.scenario.yaml_tree import Source, builtin_scenarios

@@ -35,14 +35,14 @@ COMPARED = {
 }
 """What each scenario that has something to compare asks."""
 ALONE = {
-    "host/density": "there is one treatment",
-    "host/reboot": "there is one treatment",
-    "noop": "there is one treatment",
+    "host/density": "only one treatment ran",
+    "host/reboot": "only one treatment ran",
+    "noop": "only one treatment ran",
     "vm-docker-bench/blogbench": "no two treatments share a job",
-    "vm-docker-bench/cpu": "there is one treatment",
-    "vm-docker-bench/iibench": "there is one treatment",
-    "vm-docker-bench/mbw": "there is one treatment",
-    "vm-docker-bench/oltp": "there is one treatment",
+    "vm-docker-bench/cpu": "only one treatment ran",
+    "vm-docker-bench/iibench": "only one treatment ran",
+    "vm-docker-bench/mbw": "only one treatment ran",
+    "vm-docker-bench/oltp": "only one treatment ran",
 }
 """Why the others have no verdict."""
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-from bench_common.records import Outcome, result_word_count
+from bench_common.records import LOOP_BYTES, Outcome, result_word_count
 from bench_master.coordinator.messages import RecordResults
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import ResultBatch
@@ -16,7 +16,7 @@ def batch(ticket):
     """Return the results of one job."""
     words = (ticket, Outcome.DONE, -1, 0, 10, 20, 10, 10)
     rows = b"".join(word.to_bytes(8, "little", signed=True) for word in words)
-    return ResultBatch(0, 0, result_word_count(1), rows, bytes(24), [ticket], [], [], [])
+    return ResultBatch(0, 0, result_word_count(1), rows, bytes(LOOP_BYTES), [ticket], [], [], [])
 
 
 def test_a_worker_whose_results_cannot_be_recorded_loses_only_its_own():

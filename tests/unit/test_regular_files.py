@@ -14,11 +14,11 @@ from bench_common.files import open_regular, spool_stdin
 from bench_common.keys import AllowList, read_master_key
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import StatsWriter
+from bench_features.compat.imports import read_bytes
 from bench_master.cli import run_command_line
-from bench_master.dialects import load_scenario_or_definition
 from bench_master.fleet.inventory import load_inventory
-from bench_master.imported import read_bytes
 from bench_master.run.resume import ResumableRun
+from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.yaml_tree import read_source
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deadlines import ANSWER_S
 
 from bench_master.fleet import remote_agent
 from bench_master.fleet.remote_agent import RequestError
@@ -210,7 +211,7 @@ def test_a_worker_that_works_for_somebody_is_not_taken(there, monkeypatch, first
     finally:
         call("stop", names=["w"])
         for child in remote_agent.STARTED_WORKERS:
-            child.wait(10)
+            child.wait(ANSWER_S)
 
 
 def test_stop_spares_what_is_not_the_worker(there):
@@ -244,7 +245,7 @@ def sessions():
         for pid in (process.pid, child):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(ANSWER_S)
 
 
 def stop_with(there, monkeypatch, state):
@@ -291,7 +292,7 @@ def test_a_worker_that_does_not_end_is_killed_with_its_session(there, monkeypatc
         start_id=START_ID, setup="trap '' TERM", first="while :; do sleep 0.1; done", child="env -i sleep 600"
     )
     assert stop_with(there, monkeypatch, state_of(worker.pid)) == "killed"
-    assert worker.wait(10) == -signal.SIGKILL
+    assert worker.wait(ANSWER_S) == -signal.SIGKILL
     assert not is_running(child)
 
 
@@ -299,7 +300,7 @@ def test_what_a_dead_worker_left_is_killed_by_its_start_id(there, monkeypatch, s
     """A process with another start's id stays."""
     worker, child = sessions(start_id=START_ID, first="exit 0")
     before = state_of(worker.pid)
-    worker.wait(10)
+    worker.wait(ANSWER_S)
     assert stop_with(there, monkeypatch, {**before, "start_id": "another"}) == "was not running"
     assert is_running(child)
     assert stop_with(there, monkeypatch, before) == "was not running"

@@ -2,6 +2,7 @@
 
 import gevent
 import pytest
+from deadlines import ANSWER_S, wait_until
 from test_service_pool import ServingEngine
 
 from bench_common.errors import ProtocolError
@@ -62,7 +63,7 @@ class Pair:
         job = Guest(name, workload(name).defaults() | params)
         own = ContainerSettings(image="s")
         self.treatment = Treatment(
-            0, {}, None, "fake", job, own, services={service: own}, placement={service: "b"}, timeout_s=5.0
+            0, {}, None, "fake", job, own, services={service: own}, placement={service: "b"}, timeout_s=ANSWER_S
         )
         self.roster = Roster(0, {})
         self.members = [
@@ -113,7 +114,7 @@ class Pair:
         self.crews[HERE].take(0, 0, [(ticket, 0, 0) for ticket in range(count)], concurrency=1, batch=1)
 
     def settle(self):
-        with gevent.Timeout(5):
+        with gevent.Timeout(ANSWER_S):
             while not self.crews[HERE].idle:
                 gevent.sleep(0.001)
             gevent.sleep(0.005)
@@ -211,9 +212,10 @@ def test_the_loss_of_the_servers_host_ends_the_job_at_once():
     stuck = gevent.event.Event()
     pair = Pair(prepare="each-job", here={"exec": lambda *_: stuck.wait() and None})
     pair.take()
-    with gevent.Timeout(5):
-        while HERE not in pair.engines or ("exec" not in [asked[0] for asked in pair.engines[HERE].asked]):
-            gevent.sleep(0.001)
+    wait_until(
+        lambda: HERE in pair.engines and "exec" in [asked[0] for asked in pair.engines[HERE].asked],
+        sleep=gevent.sleep,
+    )
     pair.lose(THERE)
     pair.settle()
     assert pair.outcomes() == [Outcome.FAILED]
@@ -226,7 +228,7 @@ def test_the_loss_of_the_clients_host_removes_the_server():
     pair = Pair(prepare="each-job")
     pair.deaf.add((HERE, ServiceReply))
     pair.take()
-    with gevent.Timeout(5):
+    with gevent.Timeout(ANSWER_S):
         while not pair.there():
             gevent.sleep(0.001)
         pair.lose(HERE)
@@ -242,7 +244,7 @@ def test_a_job_that_is_called_off_has_its_server_removed_while_that_one_starts()
     never = gevent.event.Event()
     pair = Pair(behave={"exec": lambda *_: never.wait() and None})
     pair.take()
-    with gevent.Timeout(5):
+    with gevent.Timeout(ANSWER_S):
         while THERE not in pair.engines or pair.engines[THERE].asked[-1][0] != "exec":
             gevent.sleep(0.001)
         pair.crews[HERE].abort()

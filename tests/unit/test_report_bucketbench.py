@@ -1,7 +1,6 @@
 """bucketbench's table and the scaling tables: rates by jobs in flight, and untruncated times."""
 
 import io
-from dataclasses import replace
 
 import pytest
 from builders import (
@@ -16,11 +15,12 @@ from builders import (
     treatment_wire,
     write_report,
 )
+from msgspec.structs import replace
 
 from bench_common.records import ErrorRecord, Outcome, ticket_of
+from bench_features.compat.bucketbench_report import lines
 from bench_master.analysis.treatment_types import RelativeOverheadReport
 from bench_master.formatting import DEFAULT_WIDTH
-from bench_master.reports.bucketbench import lines
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")
 

@@ -15,8 +15,8 @@ from bench_common.records import BATCH_SAMPLES_SOURCE, LOOP_FIELDS, ErrorRecord,
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import Columns
 from bench_master.analysis.document import build_document, percentile_name
-from bench_master.analysis.percentiles import ExactPercentiles, LatencySeries, group_positions, group_rows
 from bench_master.analysis.report_types import as_json
+from bench_master.run_data.percentiles import ExactPercentiles, LatencySeries, group_positions, group_rows
 
 
 @pytest.fixture
@@ -174,23 +174,24 @@ def test_nobody_is_told_to_keep_fewer_jobs_in_flight_than_one(path):
 
 
 def test_each_treatment_has_the_load_of_the_workers_loops(path):
-    """Batches weigh by their duration, over all workers; the worst lag counts, and warm-up does not."""
+    """Batches weigh by their duration, over all workers; the worst lag and wake-up count, and warm-up does not."""
     treatments = [treatment_wire(index, {"engine": name}, ("start",)) for index, name in enumerate("abc")]
     builder = StatsBuilder(path, header(treatments, [(0, 0, True), (0, 1, False), (1, 1, False), (2, 1, False)]))
     for worker, treatment, trial, *loop in (
-        (0, 0, 0, 9 * S, 9 * S, 9 * S),
-        (0, 0, 1, 3 * S, S, 2 * MS),
-        (1, 0, 1, S, S, 30 * MS),
-        (1, 1, 2, 2 * S, 0, 0),
-        (1, 7, 2, S, S, S),
+        (0, 0, 0, 9 * S, 9 * S, 9 * S, 9 * S, 9),
+        (0, 0, 1, 3 * S, S, 2 * MS, 4 * MS, 500),
+        (1, 0, 1, S, S, 30 * MS, 3 * MS, 999),
+        (1, 1, 2, 2 * S, 0, 0, 0, 0),
+        (1, 7, 2, S, S, S, S, 9),
     ):
         place = {"time_ns": [S], "treatment": [treatment], "trial": [trial], "batches": [5]}
         reading = dict(zip(LOOP_FIELDS, ([value] for value in loop), strict=True))
         builder.writer.samples(worker, BATCH_SAMPLES_SOURCE, {**place, **reading}, {})
     found = [
-        (entry["worker_busy_share"], entry["worker_lag_max_s"]) for entry in report_of(builder.close())["treatments"]
+        tuple(entry[name] for name in ("worker_busy_share", "worker_lag_max_s", "host_wake_up_max_s"))
+        for entry in report_of(builder.close())["treatments"]
     ]
-    assert found == [(0.5, 0.03), (0.0, 0.0), (None, None)]
+    assert found == [(0.5, 0.03, 0.004), (0.0, 0.0, None), (None, None, None)]
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

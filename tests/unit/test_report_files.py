@@ -84,7 +84,7 @@ def test_files_that_cannot_be_written_are_found_before_anything_is_read(path, tm
 def test_a_run_writes_its_files_and_prints_the_text(path, tmp_path, capsys, no_report):
     """Also where nothing is printed (-R); stderr says where each file is."""
     words = ["-f", "noop", "--format", f"junit={tmp_path / 'run.xml'}", "--format", f"parquet={tmp_path / 'tables'}"]
-    arguments = build_parser().parse_args(["run-scenario", *words, *(["-R"] if no_report else [])])
+    arguments = build_parser(["run-scenario"]).parse_args(["run-scenario", *words, *(["-R"] if no_report else [])])
     assert run_scenario.finish_run(RunResult("complete", stats=path), read_options(RunOptions, arguments)) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("Weighbridge report: quickstart\n") is not no_report
@@ -103,7 +103,7 @@ def test_a_dash_is_standard_output(path, tmp_path, capsys, monkeypatch):
         assert run(path, *words) == 0
         assert capsys.readouterr().out == whole
     assert run(path, "--format", "parquet=-") == 2
-    assert "writes a folder of files, which do not go to standard output" in capsys.readouterr().err
+    assert "writes several files, which do not go to standard output" in capsys.readouterr().err
     assert not (tmp_path / "-").exists()
 
 
@@ -111,7 +111,9 @@ def test_a_report_that_fails_after_a_run_hides_nothing_else(path, tmp_path, caps
     """A figure that the run lacks, printed and in a file: the others are written, stderr says where the run is."""
     words = ["-f", "noop", "--figure", "heat", "--format", "svg", "--format", f"svg={tmp_path / 'x.svg'}"]
     (tmp_path / "x.svg").write_text("of an earlier run")
-    arguments = build_parser().parse_args(["run-scenario", *words, "--format", f"junit={tmp_path / 'run.xml'}"])
+    arguments = build_parser(["run-scenario"]).parse_args(
+        ["run-scenario", *words, "--format", f"junit={tmp_path / 'run.xml'}"]
+    )
     assert run_scenario.finish_run(RunResult("complete", stats=path), read_options(RunOptions, arguments)) == 2
     said = capsys.readouterr().err
     assert f"stats file: {path}\n" in said
@@ -156,7 +158,7 @@ def test_a_file_is_replaced_at_once_and_keeps_its_mode(path, tmp_path, monkeypat
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bench_master.reports.openmetrics.OpenMetricsReport.write", fail)
+    monkeypatch.setattr("bench_features.formats.openmetrics.OpenMetricsReport.write", fail)
     assert run(path, "--format", f"openmetrics={prom}") == 3
     assert prom.read_text() == whole
     assert sorted(one.name for one in tmp_path.iterdir()) == ["run.stats.gz", "weighbridge.prom"]

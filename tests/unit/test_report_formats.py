@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -20,6 +19,7 @@ from builders import (
     treatment_wire,
     write_report,
 )
+from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
@@ -304,8 +304,8 @@ class OwnReport:
 def test_the_document_is_computed_once(path, monkeypatch):
     """The report and the verdicts on thresholds share one pass over the file."""
     calls = []
-    real = reports.build_document
-    monkeypatch.setattr(reports, "build_document", lambda *arguments: calls.append(1) or real(*arguments))
+    real = reports.document_of
+    monkeypatch.setattr(reports, "document_of", lambda *arguments: calls.append(1) or real(*arguments))
     head = plain_header(thresholds=["jobs.failed == 0", "jobs.done > 5"])
     path = StatsBuilder(path, head).add_jobs({"end_ns": S}).close()
     source = write_report(path, io.StringIO(), "json")

@@ -1,18 +1,18 @@
 """The GitHub job summary: verdict, effects, warnings, its limit, and hostile texts."""
 
 import io
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from builders import lifecycle_run
-from verdict_builders import comparison, engine_verdicts
+from msgspec.structs import replace
+from verdict_builders import comparison, engine_verdicts, said
 
 from bench_common.stats.reader import StatsFile
+from bench_features.formats.github import GithubReport
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import ThresholdReport
 from bench_master.analysis.verdict_types import GateReport
-from bench_master.reports.github import GithubReport
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_summary_is_smaller_than_github_allows(document):
             1.2,
             1.1,
             1.3,
-            reason=f"{place} " + "x" * 500,
+            reasons=[said(f"{place} " + "x" * 500)],
             labels={"engine": f"engine{place}"},
         )
         for place in range(3000)

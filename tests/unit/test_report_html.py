@@ -4,12 +4,12 @@ import base64
 import hashlib
 import io
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire
+from msgspec.structs import replace
 
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
@@ -80,7 +80,7 @@ def test_the_page_loads_nothing_and_allows_only_its_own_style_and_script(source)
         assert f"{tag}-src 'sha256-{checksum}'" in policy
 
 
-def test_verdicts_come_before_doubts_figures_and_tables(source):
+def test_verdicts_come_before_warnings_figures_and_tables(source):
     """What a reader wants to know is at the top; everything has its place in the contents."""
     text = written(source)
     places = [text.index(mark) for mark in ('class="answer"', "<nav", 'id="trials"', 'id="tables"', 'id="again"')]

@@ -2,19 +2,19 @@
 
 import io
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
 from builders import footer, lifecycle_run
+from msgspec.structs import replace
 from verdict_builders import engine_verdicts
 
 from bench_common.stats.reader import StatsFile
+from bench_features.formats.junit import JunitReport
 from bench_master.analysis.report_types import ThresholdReport
 from bench_master.analysis.verdict_types import GateReport
 from bench_master.reports import ReportSource
-from bench_master.reports.junit import JunitReport
 
 CHILDREN = {
     "testsuites": {"testsuite"},

@@ -3,13 +3,13 @@
 import io
 import json
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import jsonschema
 import pytest
 from builders import lifecycle_run, write_report
-from verdict_builders import comparison, engine_verdicts, refused_verdicts
+from msgspec.structs import replace
+from verdict_builders import comparison, engine_verdicts, refused_verdicts, said
 
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
@@ -44,7 +44,7 @@ TABLE = """\
 | crun   | SAME         |  309 ms |     +0.5 % | [-0.9, +2.0]   |     20 |
 | podman | SLOWER       |  371 ms |    +21.0 % | [+18.2, +23.9] |     20 |
 
-- runsc: neither a difference nor sameness is shown; about 14 more rounds would settle it
+- runsc: not enough evidence for a difference, nor for equality; about 14 more rounds would settle it
 """
 
 
@@ -100,7 +100,7 @@ def test_what_others_wrote_is_no_markup(text, shown):
 def test_hostile_names_stay_in_their_cell(document):
     """A name with a pipe, a line end and HTML leaves the table whole."""
     evil = "a|b\n| x | <img src=x> [q](http://x) @root `"
-    one = comparison(evil, "faster", 0.9, 0.8, 0.95, labels={"engine": evil}, reason=evil)
+    one = comparison(evil, "faster", 0.9, 0.8, 0.95, labels={"engine": evil}, reasons=[said(evil)])
     text = markdown(replace(document, verdicts=engine_verdicts(comparisons=(one,), question=evil)))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows[:4]}) == 1
@@ -127,7 +127,7 @@ def test_the_schema_holds_for_the_verdicts_of_a_report(tmp_path, capsys):
     check(schema, engine_verdicts())
     check(schema, refused_verdicts())
     for shape in schema["$defs"].values():
-        assert [name for name, key in shape["properties"].items() if not key.get("description")] == []
+        assert [name for name, key in shape.get("properties", {}).items() if not key.get("description")] == []
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(real | {"comparisons": [{"a": 1}]}, schema)
     with pytest.raises(jsonschema.ValidationError):

@@ -2,20 +2,20 @@
 
 import io
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from builders import footer, header, lifecycle_run, treatment_wire, write_report
 from documents import ROOT
+from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 from verdict_builders import comparison, engine_verdicts
 
 from bench_common.stats.reader import StatsFile
+from bench_features.formats.openmetrics import FAMILIES, OpenMetricsReport
 from bench_master.analysis.report_types import ThresholdReport
 from bench_master.reports import ReportSource
-from bench_master.reports.openmetrics import FAMILIES, OpenMetricsReport
 
 
 def families(text):

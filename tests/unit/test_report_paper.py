@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from builders import lifecycle_run
+from deadlines import END_S
 
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
@@ -46,7 +47,7 @@ def test_a_figure_is_a_png_or_a_pdf(run, tmp_path):
 def test_a_pipe_has_the_bytes_alone(run):
     """Standard output that is no terminal gets the file."""
     command = [sys.executable, "-m", "bench_master", "report-scenario", "-s", str(run), "--format", "png"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=END_S)
     assert done.stdout.startswith(b"\x89PNG")
     assert done.stdout.endswith(b"IEND\xaeB`\x82")
 

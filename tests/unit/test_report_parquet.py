@@ -10,8 +10,9 @@ from builders import MS, S, StatsBuilder, footer, header, host, job_rows, lifecy
 from bench_common.errors import UsageError
 from bench_common.records import Outcome, ticket_of
 from bench_common.stats.reader import StatsFile
+from bench_features.formats import parquet
 from bench_master.cli import run_command_line
-from bench_master.reports import ReportSource, parquet, report_named
+from bench_master.reports import ReportSource, report_named
 
 
 def folder_of(path):
@@ -102,7 +103,7 @@ def test_standard_output_is_no_folder(tmp_path, capsys):
     """The error says what to write."""
     path = lifecycle_run(tmp_path / "run.stats.gz")
     assert run_command_line(["report-scenario", "-s", str(path), "--format", "parquet"]) == 2
-    assert "name the folder: --format parquet=FOLDER\n" in capsys.readouterr().err
+    assert "name a directory: --format parquet=FOLDER\n" in capsys.readouterr().err
     with pytest.raises(UsageError, match="parquet=FOLDER"):
         report_named("parquet").write(ReportSource(StatsFile(path)), None)
     assert run_command_line(["report-scenario", "-s", str(path), "--format", "parquet", "-f", f"{tmp_path}/pq"]) == 0

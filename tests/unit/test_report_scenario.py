@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 from builders import (
@@ -20,6 +21,7 @@ from builders import (
     ticket_of,
     treatment_wire,
 )
+from deadlines import END_S
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
@@ -214,31 +216,65 @@ def spread_run(path):
     return lifecycle_run(path, flush=True)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_of_a_damaged_file_says_so(spread_run, capsys, name):
-    """In its data, on stderr and by exit code 3; the report of the whole file says that it is complete."""
-    whole = spread_run.read_bytes()
-    healthy = status, text, err = reported(spread_run, name, capsys)
-    assert (status, err, state_of(name, text)[0]) == (0, "", "complete")
-    damaged = 0
+def reported_in_files(path, folder):
+    """Return the exit code of one command that writes every format, the texts by format, and what is on stderr."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        words = [f"--format={name}={folder / name}" for name in FORMATS]
+        status = run_command_line(["report-scenario", "-s", str(path), "-f", str(folder / "first"), *words])
+    assert out.getvalue() == ""
+    texts = {}
+    for file in [folder / name for name in FORMATS if (folder / name).exists()]:
+        texts[file.name] = file.read_text("utf-8")
+        file.unlink()
+    return status, texts, err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def damaged_reports(tmp_path_factory):
+    """Return what is reported of a whole file, and of each damaged copy with the jobs in it; and the copies' path."""
+    folder = tmp_path_factory.mktemp("damaged")
+    path = lifecycle_run(folder / "run.stats.gz", flush=True)
+    whole, healthy = path.read_bytes(), reported_in_files(path, folder)
+    found = []
     for content in damaged_copies(whole, step=211):
-        spread_run.write_bytes(content)
-        status, text, err = reported(spread_run, name, capsys)
-        if (status, text, err) == healthy:
+        path.write_bytes(content)
+        status, texts, err = reported_in_files(path, folder)
+        ran = sum(int((rows["outcome"] <= 1).sum()) for rows in StatsFile(path).iter_jobs()) if texts else None
+        found.append((content, status, texts, err, ran))
+    return healthy, found, path
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_of_a_damaged_file_says_so(damaged_reports, name):
+    """In its data, on stderr and by exit code 3; the report of the whole file says that it is complete."""
+    healthy, copies, path = damaged_reports
+    status, texts, err = healthy
+    assert (status, err, state_of(name, texts[name])[0]) == (0, "", "complete")
+    damaged = 0
+    for _, status, texts, err, ran in copies:
+        if (status, texts.get(name), err) == (0, healthy[1][name], ""):
             continue  # a bit of a gzip head that means nothing
-        if not text:
+        if not texts:
             # The header is damaged: there is nothing to report.
             assert status in (2, 3)
-            assert err.startswith(f"bench-master: {spread_run}: ")
+            assert err.startswith(f"bench-master: {path}: ")
             continue
         damaged += 1
-        assert (status, err.startswith(f"bench-master: {spread_run}: the run is ")) == (3, True)
-        state, missing = state_of(name, text)
+        assert (status, err.startswith(f"bench-master: {path}: the run is ")) == (3, True)
+        state, missing = state_of(name, texts[name])
         assert state != "complete"
         if missing is not None:
-            ran = sum(int((rows["outcome"] <= 1).sum()) for rows in StatsFile(spread_run).iter_jobs())
             assert missing == 8 - ran
     assert damaged > 15
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_printed_report_of_a_damaged_file_is_that_of_its_file(damaged_reports, capsys, name):
+    """With the same message and exit code: of a file that is cut in the middle, and of one with a wrong bit there."""
+    _, copies, path = damaged_reports
+    for content, status, texts, err, _ in (copies[len(copies) // 4], copies[len(copies) * 3 // 4]):
+        path.write_bytes(content)
+        assert reported(path, name, capsys) == (status, texts[name], err)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -259,7 +295,7 @@ def test_a_reader_that_leaves_early_learns_of_an_incomplete_run(path):
     os.close(reading)
     words = [sys.executable, "-m", "bench_master", "report-scenario", "-s", str(path), "--csv"]
     with os.fdopen(writing, "wb") as out:
-        ended = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        ended = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, text=True, timeout=END_S, check=False)
     assert (ended.returncode, ended.stderr) == (
         3,
         f"bench-master: {path}: the run is incomplete: the run was interrupted\n",

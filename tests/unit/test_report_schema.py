@@ -77,7 +77,7 @@ def test_what_is_no_report_breaks_the_schema(document, path, value):
 def test_the_schema_explains_every_key():
     """With the text that stands below the field in the source; None is null there."""
     for name, shape in report_schema()["$defs"].items():
-        keys = {**shape["properties"], **shape.get("patternProperties", {})}
+        keys = {**shape.get("properties", {}), **shape.get("patternProperties", {})}
         assert [key for key, value in keys.items() if not value.get("description")] == [], name
 
 

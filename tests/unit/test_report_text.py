@@ -35,7 +35,7 @@ Engines against docker: job time (p50 of a trial), margin 3 %
 
   On host blade1, in this run. 3 rounds in drawn order (seed 7).
   ! engine=docker: 1 of 3 jobs failed; counted as the worst both ways
-  looked for and not found: unlike parameters, versions or hosts
+  checks passed: no differences in parameters, versions or hosts
 
 Errors
 ------

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bench_common.records import ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
+from bench_features.formats.trace import MASTER, UNKNOWN_WORKER, TrackAllocator, trace_events
 from bench_master.reports import ReportSource
-from bench_master.reports.trace import MASTER, UNKNOWN_WORKER, TrackAllocator, trace_events
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_malformed_records_are_refused(name, value):
 
 def test_each_batch_says_how_the_loop_was_since_the_one_before():
     """Of its own time alone: what lay between two trials is left out. Several batches are one reading."""
-    laps = iter([(9, 9, 9), (100, 40, 30), (50, 60, 20), (7, 7, 7), (1, 0, 0)])
+    laps = iter([(9, 9, 9, 9, 9), (100, 40, 30, 5, 2), (50, 60, 20, 4, 3), (7, 7, 7, 7, 7), (1, 0, 0, 0, 0)])
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True, lambda: next(laps))
     for trial, tickets in enumerate([(1, 2), (3,)]):
@@ -173,13 +173,20 @@ def test_each_batch_says_how_the_loop_was_since_the_one_before():
     batches = [unpack_results(RESULTS.decode(frame), [2, 2], TRIALS) for frame in frames]
     reading = loop_columns([batch.loop for batch in batches[:2]], 0, 0, 12)
     place = {"time_ns": [12], "treatment": [0], "trial": [0], "batches": [2]}
-    assert reading == {**place, "span_ns": [150], "busy_ns": [90], "lag_max_ns": [30]}
+    assert reading == {
+        **place,
+        "span_ns": [150],
+        "busy_ns": [90],
+        "lag_max_ns": [30],
+        "wake_up_ns": [5],
+        "wake_ups": [3],
+    }
     assert loop_columns([batches[2].loop], 1, 1, 12)["span_ns"] == [1]
 
 
 def test_impossible_times_of_a_loop_are_bounded():
     """Whatever a worker says: it was not busy for longer than there was time, and nothing overflows."""
-    loop = struct.pack("<3q", 1 << 62, -5, 1 << 62)
+    loop = struct.pack("<5q", 1 << 62, -5, 1 << 62, -1, 1 << 62)
     reading = loop_columns([loop] * 9, 0, 0, 1)
     assert (reading["span_ns"], reading["busy_ns"], reading["lag_max_ns"]) == ([9 << 50], [0], [1 << 50])
 

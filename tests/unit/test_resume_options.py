@@ -1,9 +1,8 @@
 """Which options a resumed run takes from its stats file, and which it refuses."""
 
-from dataclasses import asdict, fields
-
 import pytest
 from builders import StatsBuilder, header
+from msgspec.structs import asdict, fields
 
 from bench_common.cli import read_options
 from bench_common.errors import UsageError
@@ -20,7 +19,7 @@ from bench_master.scenario.yaml_tree import builtin_scenarios
 
 
 def parsed(*words):
-    return read_options(RunOptions, build_parser().parse_args(["run-scenario", *map(str, words)]))
+    return read_options(RunOptions, build_parser(["run-scenario"]).parse_args(["run-scenario", *map(str, words)]))
 
 
 @pytest.fixture

@@ -92,8 +92,8 @@ def test_a_quiet_run_has_no_flags(run):
     (only,) = verdicts.comparisons
     assert (only.verdict, verdicts.design.grade, verdicts.runs.flags, only.flags) == ("slower", "A", [], [])
     assert verdicts.runs.looked_for == [
-        "drift", "steps", "neighbours alike", "regimes", "carry-over", "changes of the hosts' speed",
-        "unlike parameters, versions or hosts",
+        "drift", "steps", "autocorrelation", "regimes", "carry-over", "changes of the hosts' speed",
+        "differences in parameters, versions or hosts",
     ]  # fmt: skip
     assert (only.a_value, only.b_value) == pytest.approx((0.1, 0.11), rel=0.01)
 
@@ -116,10 +116,10 @@ def test_drift_costs_the_single_numbers_and_no_verdict(run):
 def test_what_is_told_beside_the_main_finding_is_not_said_to_be_missing(run):
     """The trials of a ratio that drifts are alike to their neighbours, too: one text tells of both."""
     verdicts = run().write(lambda side, block, _: sides(side) * (1 + side * block / 20)).verdicts()
-    flags = [flag for flag in verdicts.comparisons[0].flags if "neighbours alike" in flag.text]
+    flags = [flag for flag in verdicts.comparisons[0].flags if "autocorrelation" in flag.text]
     assert flags
     assert all("neighbours" in flag.also for flag in flags)
-    assert "neighbours alike" not in verdicts.runs.looked_for
+    assert "autocorrelation" not in verdicts.runs.looked_for
 
 
 def test_the_same_drift_refuses_an_order_that_was_not_drawn(run):

@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 
+from deadlines import END_S
+
 PROGRAM = """
 from gevent import monkey
 monkey.patch_all()
 import os, signal, sys, time
 import gevent
-from bench_common.cli import silence_interrupts
+from bench_common.guard import silence_interrupts
 from bench_master.commands.run_signals import interruptible
 
 silence_interrupts()
@@ -34,7 +36,7 @@ for place in (interruptible("it is ended"), gevent.Timeout(None)):
 def run(sign, *, nohup=False):
     """Send a signal to a program while it starts workers, and once more afterwards; return how it took them."""
     command = [sys.executable, "-c", PROGRAM, str(int(sign)), "nohup" if nohup else ""]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
     return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_common.cli import error_lines, escape_output, run_guarded, tell, tell_quoted
 from bench_common.errors import InfrastructureError, Problem, ScenarioError, UsageError
+from bench_common.guard import error_lines, run_guarded
 from bench_common.safe_text import (
     LineFormatter,
     escape_unprintable,
@@ -21,6 +21,7 @@ from bench_common.safe_text import (
     quoted_lines,
     shorten,
 )
+from bench_common.streams import escape_output, tell, tell_quoted
 from bench_master.commands.cleanup_containers import render as render_leftovers
 from bench_master.formatting import align_table, paragraph, tab_separated, table_cell
 
@@ -36,6 +37,13 @@ def test_what_could_steer_a_terminal_is_an_escape_of_json():
     assert shown.isprintable()
     assert json.loads(f'"{shown}"') == STEERING
     assert escape_unprintable("é 好 🎉\n\tx") == "é 好 🎉\n\tx"
+
+
+@given(st.text(st.characters()), st.sampled_from(["", "".join(map(chr, range(160)))]))
+def test_a_text_is_escaped_character_by_character(text, controls):
+    """Whether it has few or many different characters that are not printable."""
+    text += controls
+    assert escape_unprintable(text) == "".join(map(escape_unprintable, text))
 
 
 @given(st.text(st.characters()))
@@ -123,7 +131,8 @@ def test_a_stream_escapes_whatever_is_written_to_it():
 
 
 WRITERS = {
-    "bench_common/cli.py": "the messages themselves",
+    "bench_common/guard.py": "the messages themselves",
+    "bench_common/streams.py": "the same",
     "bench_common/limits.py": "before anything else is loaded",
     "bench_master/run/sockets.py": "a warning of ours, of several lines",
     "bench_worker/cli.py": "the same",
@@ -136,7 +145,7 @@ WRITERS = {
 
 def test_messages_go_through_one_place():
     """A module that wrote to stderr itself could let a value forge a line; those that do have a reason."""
-    packages = ("bench_common", "bench_master", "bench_worker", "workloads")
+    packages = ("bench_common", "bench_features", "bench_master", "bench_worker", "workloads")
     paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     found = {
         str(path.relative_to(ROOT))
@@ -172,7 +181,9 @@ def test_no_reason_is_cut_at_its_end():
         r"\[:\s*\w*(?:MESSAGE|REASON|FAILURE|ERROR|TEXT)_(?:CHARS|LIMIT)\s*\]|(?:str\(error\)|str\(failure\)|reason)\[:"
     )
     paths = [
-        path for folder in ("bench_common", "bench_master", "bench_worker") for path in (ROOT / folder).rglob("*.py")
+        path
+        for folder in ("bench_common", "bench_features", "bench_master", "bench_worker")
+        for path in (ROOT / folder).rglob("*.py")
     ]
     found = [
         f"{path.name}: {line.strip()}" for path in paths for line in path.read_text().splitlines() if cut.search(line)

@@ -32,7 +32,9 @@ def complaint(**keys):
 
 
 def with_options(*words, **keys):
-    options = read_options(RunOptions, build_parser().parse_args(["run-scenario", "-f", "s.yaml", *words]))
+    options = read_options(
+        RunOptions, build_parser(["run-scenario"]).parse_args(["run-scenario", "-f", "s.yaml", *words])
+    )
     return apply_load_options(load(**keys), options.load)
 
 

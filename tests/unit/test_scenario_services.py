@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from bench_common.errors import ScenarioError
+from bench_common.job_kind import read_job
 from bench_common.requirements import ignored_settings, unsupported_features
 from bench_common.treatment import Mount, Treatment
 from bench_master.run.preflight import check_compatibility
@@ -68,10 +69,10 @@ def test_storage_that_is_made_for_a_container_needs_no_name(written, kind):
 def test_services_survive_the_wire():
     """A worker gets what the master resolved."""
     (one,) = treatments(OLTP % ", services: {mariadb: {network: bridge, storage: [{data_container: , target: /d}]}}")
-    assert msgspec.convert(one.to_dict(), Treatment) == one
+    assert msgspec.convert(one.to_dict(), Treatment, dec_hook=read_job) == one
     old = one.to_dict()
     del old["services"]
-    assert msgspec.convert(old, Treatment).services == {}
+    assert msgspec.convert(old, Treatment, dec_hook=read_job).services == {}
 
 
 def test_a_client_goes_where_its_server_is():

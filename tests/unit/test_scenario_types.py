@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from bench_common.errors import ScenarioError
+from bench_common.job_kind import read_job
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, OpenLoad, Treatment
 from bench_master.scenario.format import OPEN_CONCURRENCY
 from bench_master.scenario.load import parse_scenario
@@ -179,7 +180,7 @@ def test_truth_is_true_or_false(written, said):
         ("thresholds", "[jobs.failed == 0 where engine=docker]", "no treatment matches its labels"),
         ("thresholds", "[engine=docker not slower by 5%]", "no treatment matches its labels"),
         ("thresholds", "[not slowr by 5%]", "unknown word 'slowr' (did you mean 'slower'?)"),
-        ("thresholds", "[engine=native same]", "there is one treatment, so nothing to compare"),
+        ("thresholds", "[engine=native same]", "there is only one treatment: add an engine or a value"),
     ],
 )
 def test_wrong_values_are_refused(key, written, said):
@@ -416,7 +417,7 @@ def test_treatments_travel():
 
     for name in ("quickstart", "lifecycle", "concurrency"):
         for treatment in load_scenario(name).treatments:
-            assert msgspec.convert(treatment.to_dict(), Treatment) == treatment
+            assert msgspec.convert(treatment.to_dict(), Treatment, dec_hook=read_job) == treatment
 
 
 def test_a_rate_opens_the_load():
@@ -427,7 +428,7 @@ def test_a_rate_opens_the_load():
     treatments = load(text).treatments
     assert [one.open_load for one in treatments] == [OpenLoad(0.5, "constant", 2.0), OpenLoad(0.5, "poisson", 2.0)]
     assert {one.concurrency for one in treatments} == {OPEN_CONCURRENCY}
-    assert [msgspec.convert(one.to_dict(), Treatment) for one in treatments] == list(treatments)
+    assert [msgspec.convert(one.to_dict(), Treatment, dec_hook=read_job) for one in treatments] == list(treatments)
     assert load(f"{HEAD}rate: 5\noperation_count: 9\nconcurrency: 3\n{SLEEP}").treatments[0].concurrency == 3
 
 

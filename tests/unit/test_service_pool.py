@@ -4,6 +4,7 @@ from pathlib import Path
 
 import gevent
 import pytest
+from deadlines import ANSWER_S, wait_until
 
 from bench_common.messages import RESULTS
 from bench_common.records import Outcome
@@ -94,7 +95,7 @@ class Scene:
         self.settle()
 
     def settle(self):
-        with gevent.Timeout(5):
+        with gevent.Timeout(ANSWER_S):
             while not self.crew.idle:
                 gevent.sleep(0.001)
             gevent.sleep(0)
@@ -312,9 +313,7 @@ def test_an_abort_while_a_server_comes_up_leaves_nothing():
     """The wait for it is interrupted, the job is aborted, the server removed."""
     scene = Scene({"exec": lambda *_: gevent.sleep(60)})
     scene.crew.take(0, 0, [(0, 0, 0)], concurrency=1, batch=1)
-    with gevent.Timeout(5):
-        while not (scene.engine and scene.engine.there):
-            gevent.sleep(0.001)
+    wait_until(lambda: scene.engine and scene.engine.there, sleep=gevent.sleep)
     scene.crew.abort()
     scene.settle()
     assert scene.outcomes() == [Outcome.ABORTED]

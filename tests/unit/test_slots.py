@@ -1,6 +1,7 @@
 """Slots: as many jobs at once as allowed and no more, whoever waits; and none is woken for nothing time and again."""
 
 import gevent
+from deadlines import wait_until
 from gevent.event import Event
 
 from bench_worker.slots import PASSED_WITHIN_S, JobAborted, Slots
@@ -93,9 +94,7 @@ def test_what_follows_a_pass_waits_no_longer_than_that():
     passes = []
     slots = Slots(1, Work(waits=[0]), lambda: passes.append(slots.waiting))
     slots.put([0, 1])
-    with gevent.Timeout(30):
-        while not passes:
-            gevent.sleep(PASSED_WITHIN_S)
+    wait_until(lambda: passes, sleep=gevent.sleep)
     gevent.sleep(5 * PASSED_WITHIN_S)
     assert passes == [1], "it is not done over and over"
 

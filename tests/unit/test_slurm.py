@@ -2,19 +2,19 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError
 from bench_common.keys import KeyProvisioner
+from bench_features.clusters import slurm
+from bench_features.clusters.slurm_job import WorkerFiles, batch_script, comment, find_user, submit_options
+from bench_features.clusters.slurm_queue import Job, explain_end, explain_wait, parse_jobs, parse_node
 from bench_master.fleet.inventory import launcher_names, parse_inventory
 from bench_master.fleet.known_hosts import KnownHosts
-from bench_master.fleet.launchers import slurm
 from bench_master.fleet.launchers.base import LaunchSpec
-from bench_master.fleet.launchers.slurm_job import WorkerFiles, batch_script, comment, find_user, submit_options
-from bench_master.fleet.launchers.slurm_queue import Job, explain_end, explain_wait, parse_jobs, parse_node
 from bench_master.fleet.wheels import Wheelhouse
 
 HOSTS = """

@@ -9,12 +9,15 @@ import zmq
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import VERSION, Heartbeat, Results, encode
+from bench_common.records import LOOP_BYTES
 from bench_master.run.incoming import SRCFD, Incoming
 from bench_master.run.message_handler import MessageHandler
 
 BEAT = encode(Heartbeat(epoch=3, sent_ns=1, running=0, offset_ns=0, uncertainty_ns=-1))
 RESULTS = encode(
-    Results(epoch=3, sequence=0, treatment=0, trial=0, rows=b"", loop=bytes(24), metrics=[], errors=[], outputs=[])
+    Results(
+        epoch=3, sequence=0, treatment=0, trial=0, rows=b"", loop=bytes(LOOP_BYTES), metrics=[], errors=[], outputs=[]
+    )
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench_common.errors import UsageError
 from bench_common.safe_text import mask_credentials
-from bench_master.imported.ssbench import StatFile, StatResult, describe_failure
+from bench_features.compat.ssbench_file import StatFile, StatResult, describe_failure
 
 SECRETS = ("s3cr3t-key", "AUTH_tk0123456789abcdef", "s3cr3t-pass")
 SCENARIO = {

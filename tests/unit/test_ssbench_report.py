@@ -11,7 +11,7 @@ from test_ssbench_files import DONE, FAILED, SCENARIO, SECRETS
 
 from bench_common.stats.reader import StatsFile
 from bench_master.cli import run_command_line
-from bench_master.reports.ssbench import percentile_ranks
+from bench_master.objects.store_figures import percentile_ranks
 
 DATA = Path("tests/data/ssbench")
 IMPORT = ["import-results", "ssbench", "--environment", "lab", "--engine", "swift"]

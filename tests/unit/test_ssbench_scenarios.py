@@ -1,16 +1,16 @@
 """Scenario files of ssbench: recognised, planned unchanged, translated with every key, refused with their places."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bench_common.errors import ScenarioError, UsageError
-from bench_common.object_job import Objects, SizeClass, Sizes
+from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_master.cli import run_command_line
-from bench_master.dialects import load_scenario_or_definition, scenario_text
 from bench_master.options.load import LoadOptions, apply_load_options, settle_load_options
+from bench_master.scenario.dialects import load_scenario_or_definition, scenario_text
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import DefinitionFlags
 from bench_master.scenario.yaml_tree import Source
@@ -83,7 +83,7 @@ def test_each_file_is_planned_unchanged(name, capsys):
     document = json.loads((DATA / name).read_text())
     scenario = load_scenario_or_definition(str(DATA / name))
     (treatment,) = scenario.treatments
-    assert (scenario.dialect, scenario.name) == ("ssbench", document["name"])
+    assert (scenario.origin.tool, scenario.name) == ("ssbench", document["name"])
     assert (treatment.engine, scenario.repeats, scenario.user_count) == ("swift", (1,), document["user_count"])
     assert treatment.operation_count == document.get("operation_count")
     assert treatment.run_seconds == document.get("run_seconds")
@@ -177,7 +177,7 @@ def test_the_example_of_its_readme_is_loaded(tmp_path):
         ({"crud_profile": None}, "class 'tiny' has no 'crud_profile', and the scenario has none either"),
         (
             {"initial_files": {"tiny": 1, "tinny": 1}},
-            "'initial_files' names the class 'tinny', which 'sizes' has not",
+            "'initial_files': class 'tinny' is not defined in 'sizes'",
         ),
         ({"initial_files": {"tiny": 0}}, "'initial_files' are all 0"),
         ({"sizes": []}, "an empty list"),

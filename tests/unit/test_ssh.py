@@ -2,6 +2,7 @@
 
 import paramiko
 import pytest
+from deadlines import ANSWER_S
 
 from bench_master.fleet import ssh
 from bench_master.fleet.ssh import HostError, run_on
@@ -58,14 +59,14 @@ def unhurried(monkeypatch):
 
 def test_a_command_that_stops_reading_explains_why():
     """Its answer is returned, not the error that the rest could not be sent."""
-    said = run_on(Channel(b'{"refused": "no"}', status=0), ["python3"], stdin=[b"x"], timeout_s=900)
+    said = run_on(Channel(b'{"refused": "no"}', status=0), ["python3"], stdin=[b"x"], timeout_s=ANSWER_S)
     assert (said.status, said.stdout) == (0, b'{"refused": "no"}')
 
 
 def test_a_connection_that_was_cut_is_not_waited_for():
     """No exit status will arrive: reported immediately, with the end of stderr."""
     with pytest.raises(HostError, match=r"connection broke, or python3 was killed on the host: gone$"):
-        run_on(Channel(err=b"gone\n", cut=True), ["python3"], timeout_s=900)
+        run_on(Channel(err=b"gone\n", cut=True), ["python3"], timeout_s=ANSWER_S)
 
 
 def test_an_unreadable_input_is_reported_while_the_connection_is_open():
@@ -76,4 +77,4 @@ def test_an_unreadable_input_is_reported_while_the_connection_is_open():
         raise FileNotFoundError("a wheel")
 
     with pytest.raises(HostError, match="a wheel"):
-        run_on(Channel(), ["python3"], stdin=parts(), timeout_s=900)
+        run_on(Channel(), ["python3"], stdin=parts(), timeout_s=ANSWER_S)

@@ -1,12 +1,11 @@
-"""What a program does first: one heap for all threads, methods that are compiled on demand, no transport over SSH."""
+"""What a program does first: one heap for all threads, no plug-in of gevent's, no docker-py."""
 
-import dataclasses
+import json
 import subprocess
 import sys
 
 import pytest
-
-from bench_common import startup
+from deadlines import END_S
 
 PROGRAM = """
 import _thread
@@ -50,50 +49,57 @@ print(before, heaps())
 
 def test_threads_share_the_heap():
     """However many threads allocate at once, there are no more heaps than before."""
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=END_S)
     before, after = map(int, ended.stdout.split())
     assert after <= before
 
 
-@pytest.mark.skipif(not hasattr(dataclasses, "_create_fn"), reason="this Python compiles all methods at once")
-def test_methods_are_compiled_when_they_are_called(monkeypatch):
-    """Until then a class has only `__init__`; then they do what those of any dataclass do."""
-    compiled = []
-    make = dataclasses._create_fn
+PATCHED = """
+import sys
 
-    def recorded(name, *source, **scope):
-        compiled.append(name)
-        return make(name, *source, **scope)
+opened = []
+sys.addaudithook(lambda event, values: opened.append(str(values[0])) if event == "open" else None)
+path = list(sys.path)
+import bench_worker.__main__
+from gevent.monkey import is_module_patched
 
-    monkeypatch.setattr(dataclasses, "_create_fn", recorded)
-    startup.compile_on_demand()
-
-    @dataclasses.dataclass(frozen=True, slots=True, order=True)
-    class Point:
-        x: int
-        y: int = dataclasses.field(default=2, compare=False)
-
-    assert compiled == ["__init__"]
-    one, other = Point(1), Point(1, y=3)
-    assert one == other
-    assert one != Point(2)
-    assert one < Point(2)
-    assert len({one, other}) == 1
-    assert repr(one).endswith("Point(x=1, y=2)")
-    assert dataclasses.replace(one, y=5).y == 5
-    for change in (lambda: setattr(one, "x", 7), lambda: delattr(one, "x")):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            change()
-    assert Point.__eq__.__qualname__ == f"{Point.__qualname__}.__eq__"
-    assert one == other
-    assert sorted(compiled) == sorted(set(compiled)), "compiled twice"
+assert sys.path == path, sys.path
+assert is_module_patched("socket") and is_module_patched("threading")
+print(sum(name.endswith("entry_points.txt") for name in opened))
+"""
 
 
-@pytest.mark.parametrize(("host", "skipped"), [("", True), ("unix:///run/x.sock", True), ("ssh://a", False)])
-def test_docker_over_ssh_is_loaded_where_it_is_asked_for(monkeypatch, host, skipped):
-    """Its transport takes longer to load than the rest of docker-py."""
-    name = "docker.transport.sshconn"
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setenv("DOCKER_HOST", host)
-    startup.skip_docker_ssh()
-    assert (sys.modules.get(name, "absent") is None) == skipped
+def test_no_package_is_asked_for_a_plug_in_of_gevent():
+    """The patch reads nothing that the packages on the path declare, and leaves the path as it was."""
+    command = [sys.executable, "-c", PATCHED]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=END_S)
+    assert ended.stdout.split() == ["0"]
+
+
+HEAVY = {"docker", "requests", "paramiko", "numpy"}
+
+
+@pytest.mark.parametrize("engine", ["docker", "docker-cli", "podman", "containerd", "runc", "native"])
+def test_an_engine_is_loaded_without_what_few_runs_need(engine):
+    """docker-py, which takes paramiko along, is loaded by who pulls, copies or removes an image."""
+    program = (
+        "import json, sys, bench_worker.cli, bench_worker.agent, bench_worker.load_process\n"
+        "from bench_worker.engines.registry import BrokenEngine, engine_classes\n"
+        f"assert not isinstance(engine_classes(['{engine}'])['{engine}'], BrokenEngine)\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=END_S)
+    assert HEAVY & set(json.loads(ended.stdout)) == set()
+
+
+def test_a_worker_that_serves_loads_no_query():
+    """Each query has a module of its own, which the others do without."""
+    program = (
+        "import sys\n"
+        "from bench_worker.cli import build_parser\n"
+        "arguments = build_parser(['--once', '--engines=native', '-c', '2', 'w']).parse_args(['--once', 'w'])\n"
+        "assert arguments.query is None and arguments.once\n"
+        "assert not [name for name in sys.modules if name.startswith('bench_worker.queries.')]\n"
+        "assert build_parser(['--list-engines']).parse_args(['--list-engines']).query.FLAG == '--list-engines'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=END_S)

@@ -27,7 +27,7 @@ from bench_common.records import (
 )
 from bench_common.stats import frame as stats_frame
 from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, encode_frame, pack_payload
-from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
+from bench_common.stats.reader import FORMAT, MAX_KEPT_BYTES, VERSION, KeptBlocks, StatsFile, StatsWriter
 from bench_common.stats.rows import MAX_ROWS, SampleColumns, pack_jobs, unpack
 from bench_common.stats.writer import MAX_OUTPUT, BlockBuilder
 
@@ -80,7 +80,7 @@ def test_everything_reads_back_as_written(path):
     writer.samples(-1, "loop", {"time_ns": [S, 2 * S], "busy_share": [0.25, 0.5]}, {"busy_share": "share"})
     writer.close({"status": "complete"})
     bodies = {block.kind: block.body for block in StatsFile(path).blocks()}
-    assert bodies["header"] == HEAD
+    assert bodies["header"] == {**HEAD, "trials": [tuple(trial) for trial in HEAD["trials"]]}
     assert np.array_equal(bodies["jobs"], jobs)
     assert np.array_equal(bodies["operations"], operations)
     assert (bodies["metrics"], bodies["errors"], bodies["outputs"]) == (metrics, errors, outputs)
@@ -686,3 +686,47 @@ def test_a_plan_that_no_reader_would_take_is_refused_before_the_run(path):
     with pytest.raises(StatsFileError, match="this plan does not fit into a stats file: nested more than 64 deep"):
         writer.put("header", {**HEAD, "options": deep})
     writer.close()
+
+
+# -- a second look ------------------------------------------------------------------------------------------------
+
+
+def shown(blocks):
+    """Return blocks as comparable values: rows by column in order, everything else as it is."""
+    names = {"jobs": ("ticket", "start_ns", "duration_ns"), "operations": ("ticket", "operation", "duration_ns")}
+    return [
+        (block.kind, [block.body[name].tolist() for name in names[block.kind]] if block.kind in names else block.body)
+        for block in blocks
+    ]
+
+
+def walks_of(stats, monkeypatch):
+    """Return a list that gets an entry for each walk through the file from now on."""
+    walks, walk = [], stats._intact_blocks
+    monkeypatch.setattr(stats, "_intact_blocks", lambda *args, **more: walks.append(args) or walk(*args, **more))
+    return walks
+
+
+LOOK = ("jobs", "operations", "event", "metrics")
+
+
+@pytest.mark.parametrize("room", [MAX_KEPT_BYTES, 0])
+def test_a_second_look_sees_what_the_first_one_saw(path, monkeypatch, room):
+    """Of a small file without reading it again; of one that takes more memory than there is room, by another walk."""
+    stats = StatsFile(lifecycle_run(path))
+    kept = KeptBlocks(LOOK, room)
+    first = shown(block for block in stats.blocks(by_column=True, keep=kept) if block.kind in LOOK)
+    walks = walks_of(stats, monkeypatch)
+    assert shown(stats.blocks_again(kept, LOOK)) == first
+    assert shown(stats.blocks_again(kept, {"operations"})) == [one for one in first if one[0] == "operations"]
+    assert len(walks) == (0 if room else 2)
+
+
+def test_a_second_look_at_a_kind_that_was_not_kept_reads_the_file(path, monkeypatch):
+    """Nobody gets less than there is."""
+    stats = StatsFile(lifecycle_run(path))
+    kept = KeptBlocks({"jobs"})
+    list(stats.blocks(keep=kept))
+    walks = walks_of(stats, monkeypatch)
+    assert [block.kind for block in stats.blocks_again(kept, {"host"})] == ["host"]
+    assert len(walks) == 1

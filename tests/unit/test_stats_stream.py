@@ -2,7 +2,9 @@
 
 import gevent
 import pytest
+from deadlines import ANSWER_S, wait_until
 
+from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed, OperationResult
@@ -10,7 +12,7 @@ from bench_worker.engines.noop import NoopEngine
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.operation_runner import StatsStream
 from bench_worker.outbox import Outbox
-from workloads.script import COMMIT_BYTES, STATS_READINGS, job_metrics
+from workloads.script import job_metrics
 
 
 def failure(kind="engine"):
@@ -88,9 +90,7 @@ def job_of(kinds, made):
     operations = tuple(Operation(kind, kind, seconds=1.0 if kind == "stats" else None) for kind in kinds)
     crew.define(Treatment(0, {}, None, "watched", Lifecycle(operations), ContainerSettings(image="i")))
     crew.take(0, 0, [(0, 0, 0)], concurrency=1, batch=1)
-    with gevent.Timeout(5):
-        while not reports:
-            gevent.sleep(0.001)
+    wait_until(lambda: reports, sleep=gevent.sleep)
     (report,) = reports
     return report.outcome, report.metrics, report.error
 
@@ -130,5 +130,5 @@ def test_an_engine_that_can_be_asked_can_be_watched():
             return OperationResult(1, 2)
 
     engine = Asked(EngineOptions("run", "w", 1))
-    watch = engine.watch(Container("c", 1, ContainerSettings()), interval_s=0.0001, timeout_s=1.0)
+    watch = engine.watch(Container("c", 1, ContainerSettings()), interval_s=0.0001, timeout_s=ANSWER_S)
     assert [next(watch) for _ in range(3)] == [OperationResult(1, 2)] * 3

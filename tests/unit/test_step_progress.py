@@ -2,6 +2,7 @@
 
 import gevent
 import pytest
+from deadlines import wait_until
 
 from bench_common.treatment import ContainerSettings
 from bench_worker import operation_runner
@@ -89,22 +90,15 @@ def test_workloads_find_their_latest_report():
     assert Iibench().progress(HEADER) == SysbenchOltp().progress("") == ""
 
 
-def wait_until(true):
-    """Wait until something is true."""
-    with gevent.Timeout(20):
-        while not true():
-            gevent.sleep(0.002)
-
-
 def test_a_preparation_that_takes_long_is_told(monkeypatch):
     """The latest of what is under way, then what remains of it; a short one costs no message."""
     monkeypatch.setattr(operation_runner, "PREPARATION_NOTICE_S", 0.01)
     told = []
     progress = PreparationProgress(told.append)
     with progress.during("starting mariadb"):
-        wait_until(lambda: told == ["starting mariadb"])
+        wait_until(lambda: told == ["starting mariadb"], sleep=gevent.sleep)
         with progress.during("importing an image"):
-            wait_until(lambda: told[1:] == ["importing an image"])
+            wait_until(lambda: told[1:] == ["importing an image"], sleep=gevent.sleep)
     monkeypatch.setattr(operation_runner, "PREPARATION_NOTICE_S", 60.0)
     with progress.during("short"):
         gevent.sleep(0)

@@ -1,26 +1,42 @@
-"""How the program is cut: sizes, folders, who imports whom, and which libraries it declares.
+"""How the program is cut: who imports whom, and which libraries it declares; length is an alarm, not a limit.
 
 ``python benchmarks/house.py`` prints the figures; docs/architecture.rst draws the arrows.
 """
 
+import ast
 import importlib.metadata
+import inspect
 import re
-import statistics
 import sys
 import tomllib
-from collections import Counter
 
 import pytest
-from documents import ROOT, rows
+from documents import ROOT
+
+from bench_common.stats.reader import StatsFile
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from house import find_arrows, find_cycles, read_modules
+from house import (
+    ALARM_LINES,
+    FEATURES,
+    compares_sentence,
+    feature_imports_of_kernel,
+    find_cycles,
+    imports_between_features,
+    imports_page,
+    long_modules,
+    main,
+    makers,
+    mentions,
+    questions_of_kind,
+    read_modules,
+    sentence_comparisons,
+    untyped_header_accesses,
+    untyped_headers,
+)
 
-MAX_MODULES = 460
-MAX_LINES = 600
-MEDIAN_LINES = range(150, 201)
-MAX_FILES_IN_A_FOLDER = 30
-
+FEATURES_THAT_KNOW_OTHERS: dict[tuple[str, str], str] = {}
+"""Pairs of features of which the first imports the second, and why."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -30,21 +46,15 @@ def modules():
     return read_modules()
 
 
-def test_no_module_is_longer_than_the_limit(modules):
-    """A module can be read at a sitting."""
-    assert {module.name: module.lines for module in modules.values() if module.lines > MAX_LINES} == {}
-
-
-def test_modules_are_few_and_of_a_readable_size(modules):
-    """A newcomer finds the file in one guess: few modules, neither crumbs nor giants."""
-    assert len(modules) <= MAX_MODULES
-    assert statistics.median_low(module.lines for module in modules.values()) in MEDIAN_LINES
-
-
-def test_no_folder_is_crowded(modules):
-    """A folder's list of files fits on a screen."""
-    crowded = Counter(module.folder for module in modules.values())
-    assert {folder: count for folder, count in crowded.items() if count > MAX_FILES_IN_A_FOLDER} == {}
+def test_long_modules_are_listed_and_nothing_else_happens(tmp_path, capsys):
+    """Length is an alarm, not a limit: the benchmark names the modules from 450 lines on, the longest first."""
+    package = tmp_path / "workloads"
+    package.mkdir()
+    for name, lines in (("short", ALARM_LINES - 1), ("long", ALARM_LINES), ("longest", ALARM_LINES + 1)):
+        (package / f"{name}.py").write_text("\n" * lines)
+    assert [module.name for module in long_modules(read_modules(tmp_path))] == ["workloads.longest", "workloads.long"]
+    assert main([], tmp_path) == 0
+    assert capsys.readouterr().out.count("\nlong  ") == 2
 
 
 def test_no_modules_import_each_other_in_a_circle(modules):
@@ -65,10 +75,105 @@ def test_a_circle_would_be_found(tmp_path):
 
 
 def test_the_arrows_are_those_that_are_drawn(modules):
-    """docs/architecture.rst lists, for each folder, exactly the folders that it imports from."""
-    table = rows(ROOT / "docs" / "architecture.rst", "folder", "imports from")
-    drawn = {folder: set(re.findall(r"[\w/]+", targets)) - {"nothing"} for folder, targets in table}
-    assert drawn == find_arrows(modules)
+    """docs/imports.rst lists, for each folder, exactly the folders that it imports from."""
+    written = (ROOT / "docs" / "imports.rst").read_text(encoding="utf-8")
+    assert written == imports_page(modules), "python benchmarks/house.py --write-imports"
+
+
+def test_the_kernel_imports_no_feature(modules):
+    """What is outside of bench_features works without it, and finds what a feature brings by entry points."""
+    assert feature_imports_of_kernel(modules) == []
+
+
+def test_features_know_one_another_only_where_that_is_said(modules):
+    """Each feature is a room of its own."""
+    assert imports_between_features(modules) <= FEATURES_THAT_KNOW_OTHERS.keys()
+
+
+# -- the header of a stats file -----------------------------------------------------------------------------------
+
+
+def test_the_header_has_its_type_everywhere():
+    """Readers get the declared type, so mypy checks each key, and no function takes a map of anything instead."""
+    assert inspect.signature(StatsFile.header.fget).return_annotation == "Header"
+    assert untyped_header_accesses() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(header: dict[str, Any]): ...",
+        "def f(header: Mapping[str, Any]): ...",
+        "def header(self) -> dict[str, Any]: ...",
+        "header: dict[str, Any] | None = None",
+        "def f(body):\n    header = body\n    return header['seed']",
+        "def f(header):\n    return header.get('seed')",
+    ],
+)
+def test_an_untyped_header_would_be_found(text):
+    """The check above sees each form of a header without its type."""
+    assert untyped_headers(ast.parse(text))
+
+
+# -- kinds of jobs and features --------------------------------------------------------------------------------------
+
+
+def test_a_job_is_hardly_ever_asked_for_its_kind():
+    """What differs between kinds is in their parts, so that a further kind needs no change elsewhere."""
+    assert len(questions_of_kind()) <= 5
+
+
+def test_each_form_of_the_question_is_found(tmp_path):
+    """The check above sees `isinstance` with one or several classes, and `match`, of whatever is a `Job`."""
+    package = tmp_path / "workloads"
+    package.mkdir()
+    asking = ("isinstance(x, Dice)", "isinstance(x.job, (int, a.Dice))", "isinstance(x, int | Dice)")
+    lines = ["class Dice(Job, Struct): pass", *asking, "match x:", "    case Dice(): pass", "isinstance(x, Struct)"]
+    (package / "dice.py").write_text("\n".join(lines))
+    assert questions_of_kind(tmp_path) == [f"workloads/dice.py:{line}" for line in (2, 3, 4, 6)]
+
+
+MENTIONS = {"objects": 21}
+"""How many modules outside of a feature's folders mention it: fewer are better, and more are refused."""
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_no_further_module_mentions_a_feature(feature):
+    """A feature that can live outside of the kernel is known to few modules there."""
+    assert len(mentions(FEATURES[feature])) <= MENTIONS[feature], mentions(FEATURES[feature])
+
+
+# -- reasons and verdicts -----------------------------------------------------------------------------------------
+
+
+def test_no_logic_reads_the_sentence_of_a_reason():
+    """What a reason is says its code; sentences are for readers, and may change."""
+    assert sentence_comparisons() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "comparison.reason == NOT_ENOUGH",
+        "'drift' in comparison.reason",
+        "flag.where in flag.text",
+        "flag.text.replace(title, name)",
+        "document.no_verdict.startswith('only')",
+        "one.sentence() != other",
+    ],
+)
+def test_logic_that_reads_a_sentence_would_be_found(text):
+    """The check above sees each form of it."""
+    assert compares_sentence(ast.parse(text, mode="eval").body)
+
+
+def test_verdicts_and_the_answer_have_one_maker():
+    """Within a run, between runs and against a trend alike; so a report cannot depend on who made it."""
+    assert makers(("ComparisonReport", "VerdictsReport", "make_answer")) == {
+        "ComparisonReport": {"bench_master.analysis.verdict_makers"},
+        "VerdictsReport": {"bench_master.analysis.verdict_makers"},
+        "make_answer": {"bench_master.analysis.verdict_makers"},
+    }
 
 
 # -- libraries ----------------------------------------------------------------------------------------------------

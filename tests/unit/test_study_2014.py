@@ -94,7 +94,7 @@ def test_a_series_that_climbs_has_no_single_number(tmp_path, capsys):
     assert "a drift of 7.90 times" in text
     assert run_command_line(["report-scenario", "-s", str(control)]) == 0
     alone = " ".join(capsys.readouterr().out.split())
-    assert "No verdict: there is one treatment" in alone
+    assert "No verdict: only one treatment ran" in alone
     assert "no single number: a step of 3.55 times after the 12th trial, a drift of 7.90 times" in alone
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from bench_common.errors import ScenarioError
+from bench_common.job_kind import read_job
 from bench_common.treatment import Treatment
 from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
@@ -41,7 +42,7 @@ def test_the_key_reaches_the_treatment_and_back(swap):
     """A job says so; the workers are told."""
     made = treatment(swap)
     assert made.swap == swap
-    assert msgspec.convert(made.to_dict(), Treatment) == made
+    assert msgspec.convert(made.to_dict(), Treatment, dec_hook=read_job) == made
 
 
 def test_another_word_is_refused():

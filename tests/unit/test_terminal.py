@@ -14,7 +14,6 @@ from builders import lifecycle_run
 from bench_master.cli import run_command_line
 from bench_master.formatting import DEFAULT_WIDTH, page_of, page_width, paragraph
 from bench_master.terminal import (
-    TerminalOptions,
     pager_command,
     paint,
     screen_width,
@@ -22,6 +21,7 @@ from bench_master.terminal import (
     text_output,
     wants_color,
 )
+from bench_master.terminal_options import TerminalOptions
 
 RED, GREEN, YELLOW, END = "\x1b[1;31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from bench_common.errors import UsageError
+from bench_master.coordinator.policy import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 from bench_master.options.run import HEARTBEATS_PER_TIMEOUT, TimeoutOptions
-from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 
 
 def test_the_defaults_are_the_documented_ones():

@@ -3,17 +3,22 @@
 import pytest
 from builders import operation_report
 
-from bench_master.analysis.validity import SWITCH_INTERVAL_S, timing_warning
+from bench_master.analysis.validity import SWITCH_INTERVAL_S, LoopStats, timing_warning
 
 SHORT = {"start": operation_report(n=10, percentiles_s={"p50": 0.0002})}
+
+
+def loops(busy, wake_up_ns=0):
+    """Return workers whose loops were busy for this share of the time; None: nobody measured it."""
+    return LoopStats() if busy is None else LoopStats(1000, int(1000 * busy), 0, wake_up_ns)
 
 
 def test_an_idle_run_gets_no_warning():
     """A thread switch may delay any stamp by so much, on an idle host, too; a long operation allows for more."""
     long = {"start": operation_report(n=10, percentiles_s={"p50": 0.3})}
-    assert timing_warning(SWITCH_INTERVAL_S, SHORT, 0.9, 1) is None
-    assert timing_warning(0.02, long, 0.9, 1) is None
-    assert timing_warning(None, SHORT, 0.9, 1) is None
+    assert timing_warning(SWITCH_INTERVAL_S, SHORT, loops(0.9), 1) is None
+    assert timing_warning(0.02, long, loops(0.9), 1) is None
+    assert timing_warning(None, SHORT, loops(0.9), 1) is None
 
 
 @pytest.mark.parametrize(
@@ -23,7 +28,15 @@ def test_an_idle_run_gets_no_warning():
 )  # fmt: skip
 def test_the_advice_fits_the_load(busy, concurrency, said):
     """At concurrency 1 nobody can keep fewer jobs in flight; where the loops were idle, their load is no cause."""
-    warning = timing_warning(0.01, SHORT, busy, concurrency)
+    warning = timing_warning(0.01, SHORT, loops(busy), concurrency)
     assert warning is not None
     assert said in warning
     assert ("keep fewer" in warning) is (said == "keep fewer jobs in flight")
+
+
+@pytest.mark.parametrize(("wake_up_ns", "told"), [(9_000_000, True), (4_000_000, False), (0, False)])
+def test_late_wake_ups_are_told_where_they_are_the_reason(wake_up_ns, told):
+    """A host that wakes threads late is named where that is most of the error, and not its workers."""
+    warning = timing_warning(0.01, SHORT, loops(0.9, wake_up_ns), 4)
+    assert ("the host woke a thread up to 9.00ms late, as a busy hypervisor does" in warning) is told
+    assert ("keep fewer jobs in flight" in warning) is not told

@@ -15,13 +15,15 @@ from bench_master.analysis.trend_source import PastRun, PastSeries
 from bench_master.analysis.trend_verdicts import add_trend
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.reports import ReportSource, report_named
+from bench_master.run_data.measured import MeasuredRun
 from bench_master.verdicts.between_runs import RunLevels
+from bench_master.verdicts.reasons import Code, because
 
 
 class Past:
     """Earlier runs whose levels are these shares above 100 ms."""
 
-    def __init__(self, shares, since=""):
+    def __init__(self, shares, since=None):
         self.series = PastSeries(
             RunLevels.exact([math.log(0.1) + share for share in shares]),
             [PastRun(f"{place:012x}", f"2026-01-{1 + place % 28:02}") for place in range(len(shares))],
@@ -34,7 +36,7 @@ class Past:
 
     def past(self, run):
         self.asked.append(run)
-        return {one.title: self.series for one in run.treatments}
+        return dict.fromkeys(run.treatments, self.series)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def runs(tmp_path_factory):
 
 
 def judged(path, past, **options):
-    report = add_trend(None, StatsFile(path), VerdictOptions(trend=past, **options))
+    report = add_trend(None, MeasuredRun(StatsFile(path)), VerdictOptions(trend=past, **options))
     return report, report.comparisons[0]
 
 
@@ -63,7 +65,7 @@ def test_each_verdict(runs):
     assert (found.verdict, found.confidence, found.a, found.rounds) == ("slower", 0.95, "earlier runs", 20)
     assert found.reason == "confirmed by 2 runs since 2026-01-21 (000000000014)"
     assert found.low < 1.1 < found.high
-    assert (report.answer[:6], report.family.control, report.archive.runs) == ("SLOWER", "second-run", 21)
+    assert (report.answer[:6], report.family.control, report.archive.runs) == ("Slower", "second-run", 21)
     _, found = judged(runs[103.5], Past(QUIET / 50), margin=0.05)
     assert (found.verdict, found.unconfirmed) == ("same", False)
     _, found = judged(runs[103.5], Past(QUIET / 3), margin=0.036)
@@ -74,9 +76,12 @@ def test_what_is_refused(runs, tmp_path):
     """Too few runs, and why; a run that does not count asks for nothing."""
     for past, why in (
         (Past([]), "no earlier run; 5 are needed"),
-        (Past([], "on blade-2 (the archive has runs of this on blade-1)"), "no earlier run on blade-2"),
+        (Past([], because(Code.ARCHIVED_ELSEWHERE, hosts="blade-2", known=["blade-1"])), "no earlier run on blade-2"),
         (
-            Past(QUIET[:4], "since the machine changed (kernel 1 -> 2)"),
+            Past(
+                QUIET[:4],
+                because(Code.SINCE_MACHINE_CHANGED, changes="kernel 1 -> 2", run="0", includes=True),
+            ),
             "only 4 earlier runs since the machine changed",
         ),
     ):
@@ -113,7 +118,7 @@ def test_runs_that_resemble_their_neighbours(runs):
     slow = 0.03 * np.sin(np.arange(40) / 2)
     _, found = judged(runs[100], Past(slow))
     assert [flag.kind for flag in found.flags] == ["neighbours"]
-    assert "runs resemble the ones before them (neighbours alike, correlation 0.8" in found.flags[0].text
+    assert "runs resemble the ones before them (autocorrelation 0.8" in found.flags[0].text
     assert judged(runs[100], Past(QUIET))[1].flags == []
 
 
@@ -125,4 +130,4 @@ def test_reports_show_the_trend(runs):
         text = " ".join(out.getvalue().split())
         assert "99.9 % interval" in text
         assert "unconfirmed: run it again" in text
-        assert "hold together" not in text
+        assert "confidence for" not in text

@@ -4,6 +4,7 @@ import threading
 
 import paramiko
 import pytest
+from deadlines import ANSWER_S
 
 from bench_master.fleet import tunnels
 from bench_master.fleet.ssh import HostError
@@ -49,8 +50,8 @@ def test_a_tunnel_is_retried_after_any_error(at_once, caplog):
     ahead = iter(clients)
     tunnel = Tunnel("blade-1", lambda: next(ahead), "127.0.0.1", [1])
     try:
-        assert good.used.wait(10)
-        assert all(client.closed.wait(10) for client in (first, refused, odd))
+        assert good.used.wait(ANSWER_S)
+        assert all(client.closed.wait(ANSWER_S) for client in (first, refused, odd))
         assert not good.closed.is_set()
     finally:
         tunnel.close()

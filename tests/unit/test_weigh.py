@@ -1,9 +1,9 @@
 """`weigh`: a command line becomes the scenario that runs, and that `--save-scenario` writes."""
 
 import shlex
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from bench_common.treatment import Guest, Lifecycle
 from bench_master.cli import run_command_line

@@ -2,14 +2,18 @@
 
 import contextlib
 import os
+import re
 import sys
+import threading
 import time
 
 import pytest
+from deadlines import ANSWER_S
 
 from bench_common.errors import InfrastructureError
-from bench_master import waiting, worker_query
-from bench_master.waiting import WaitLine, saying, speaking
+from bench_master import progress_message as module
+from bench_master import worker_query
+from bench_master.progress_message import WaitLine, progress_message, show_progress_messages
 
 CLEAR = "\r\x1b[K"
 
@@ -46,23 +50,26 @@ def test_a_terminal_has_one_line_that_is_redrawn_and_removed():
 
 @contextlib.contextmanager
 def impatient(monkeypatch):
-    """Let nothing be silent for longer than 20 ms; yield what reads stderr until a text comes."""
+    """Let nothing be silent for longer than 20 ms; yield what reads stderr until a text comes.
+
+    How many seconds something has taken depends on the machine: they are read as ``N s``.
+    """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
     def read(text):
-        found, deadline = "", time.monotonic() + 20
-        while text not in found:
+        raw, deadline = "", time.monotonic() + ANSWER_S
+        while text not in (found := re.sub(r": \d+ s ", ": N s ", raw)):
             assert time.monotonic() < deadline, found
             try:
-                found += os.read(reading, 4096).decode()
+                raw += os.read(reading, 4096).decode()
             except BlockingIOError:
                 time.sleep(0.002)
         return found
 
     with os.fdopen(writing, "w") as stream, monkeypatch.context() as patch:
-        patch.setattr(waiting, "SILENCE_S", 0.02)
-        patch.setattr(waiting, "POLL_S", 0.002)
+        patch.setattr(module, "SILENCE_S", 0.02)
+        patch.setattr(module, "POLL_S", 0.002)
         patch.setattr(sys, "stderr", stream)
         yield read
     os.close(reading)
@@ -71,31 +78,47 @@ def impatient(monkeypatch):
 def test_work_that_holds_the_interpreter_is_told_by_a_thread(monkeypatch, capsys):
     """The innermost wait speaks; nothing is said outside of a command, or by a quiet one."""
     with impatient(monkeypatch) as read:
-        with saying("nobody hears this"), speaking(quiet=True), saying("nor this"):
+        with progress_message("nobody hears this"), show_progress_messages(quiet=True), progress_message("nor this"):
             pass
-        with speaking(quiet=False), saying("making a report"):
-            told = read("making a report: 0 s ..")
-            with saying("reading a"):
-                told += read("reading a: 0 s .")
-                waiting.note("half of it")
-                told += read("half of it\n") + read("reading a: 0 s .")
-                waiting.put("a result")
+        with show_progress_messages(quiet=False), progress_message("making a report"):
+            told = read("making a report: N s ..")
+            with progress_message("reading a"):
+                told += read("reading a: N s .")
+                module.note("half of it")
+                told += read("half of it\n") + read("reading a: N s .")
+                module.put("a result")
                 told += read("\n")
-            told += read("making a report: 0 s .")
+            told += read("making a report: N s .")
     assert "this" not in told
     assert "\nreading a" in told
     assert ".\nhalf of it\n" in told
     assert capsys.readouterr().out == "a result\n"
 
 
-def test_what_the_worker_prints_is_passed_on(monkeypatch):
+def test_what_the_worker_prints_is_passed_on(monkeypatch, tmp_path):
     """At once and whole, also where it fails; what it takes is said meanwhile."""
-    program = "import sys, time; print('one', file=sys.stderr, flush=True); time.sleep(0.2); sys.exit(1)"
+    heard = tmp_path / "heard"
+    program = (
+        "import os, sys, time; print('one', file=sys.stderr, flush=True)\n"
+        f"while not os.path.exists({str(heard)!r}): time.sleep(0.005)\n"
+        "sys.exit(1)"
+    )
     monkeypatch.setattr(worker_query, "worker_command", lambda: [sys.executable, "-c", program])
+    early = []
+
+    def hear(read):
+        try:
+            early.append(read("building images: N s ."))
+        finally:
+            heard.touch()
+
     with impatient(monkeypatch) as read:
-        with speaking(quiet=False), pytest.raises(InfrastructureError, match="exit code 1"):
+        listener = threading.Thread(target=hear, args=(read,))
+        listener.start()
+        with show_progress_messages(quiet=False), pytest.raises(InfrastructureError, match="exit code 1"):
             worker_query.query_worker("--x", doing="building images")
-        waiting.relay(b"the end\n")
-        told = read("the end\n")
-    assert "building images: 0 s ." in told
+        listener.join()
+        module.relay(b"the end\n")
+        told = "".join(early) + read("the end\n")
+    assert "building images: N s ." in told
     assert "one\n" in told

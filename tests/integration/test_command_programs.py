@@ -1,0 +1,77 @@
+"""Each command that tests run in their own process, as the program that users start: both do the same."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from archive_runs import a_run
+from command_line import DRY, IN_PROCESS, run_in_process, runs_in_process
+from workspace import NAP, Completed, Workspace
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+OUTPUT = DATA / "sysbench" / "cpu-1.1.0.txt"
+
+COMMANDS = {
+    "archive": ("archive", "list", "--archive", "archive"),
+    "cleanup-containers": ("cleanup-containers", "--run", "no-such-run"),
+    "compare": ("compare", "runs/0.stats.gz", "runs/1.stats.gz"),
+    "completion": ("completion", "bash"),
+    "convert-scenario": ("convert-scenario", DATA / "bucketbench" / "docker.yaml"),
+    "import-results": (
+        "import-results", "--environment", "local", "--engine", "native", "-s", "made.stats.gz", "sysbench-cpu",
+        OUTPUT,
+    ),
+    "keygen": ("keygen", "--dir", "keys", "--list"),
+    "list-engines": ("list-engines",),
+    "list-scenarios": ("list-scenarios",),
+    "list-workloads": ("list-workloads",),
+    "man-page": ("man-page",),
+    "parse-output": ("parse-output", "sysbench-cpu", OUTPUT),
+    "report-scenario": ("report-scenario", "-s", "runs/0.stats.gz"),
+    "run-scenario": ("run-scenario", "-f", "nap.yaml", "--dry-run"),
+    "show-output": ("show-output", "-s", "runs/0.stats.gz", "0"),
+    "validate-scenario": ("validate-scenario", "-f", "nap.yaml"),
+    "weigh": ("weigh", "native", "--dry-run", "--", "sleep", "1"),
+}  # fmt: skip
+"""One call of each."""
+REFUSED = {"cleanup-containers", "show-output"}
+"""Those that end with exit code 2: no engine here knows the run, and the runs here have no outputs."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A workspace with an archive of two runs, keys of a worker and a scenario."""
+    with Workspace(tmp_path) as workspace:
+        runs = tmp_path / "runs"
+        runs.mkdir()
+        paths = [a_run(runs / f"{number}.stats.gz", number) for number in range(2)]
+        for words in (("keygen", "--dir", "keys", "--worker", "blade"), ("archive", "add", "--archive", "archive")):
+            prepared = run_in_process([*words, *(paths if "add" in words else ())], tmp_path, workspace.environ)
+            assert prepared[0] == 0, prepared
+        shutil.move(workspace.scenario(job=NAP), tmp_path / "nap.yaml")
+        yield workspace
+
+
+def test_every_command_that_runs_in_process_is_proved():
+    """A command that is added to one list has its call in the other."""
+    assert set(COMMANDS) == IN_PROCESS | DRY
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_program_does_what_the_command_does_in_process(folder, name):
+    """The same exit code, and the same on both streams: the process of the tests adds nothing and hides nothing."""
+    words = ("-q", *COMMANDS[name])
+    assert runs_in_process(words, folder.environ)
+    program = folder.start("bench-master", *words).wait_for_exit()
+    (folder.folder / "made.stats.gz").unlink(missing_ok=True)
+    here = folder.master(*words)
+    assert program.status == (2 if name in REFUSED else 0), program.err
+    assert lasting(program) == lasting(here)
+
+
+def lasting(ended):
+    """Return how a program ended without what differs from call to call: times, seeds, containers of other tests."""
+    changing = r"\d+|; runs with leftovers here: .*"
+    return Completed(ended.status, *(re.sub(changing, "", text) for text in (ended.out, ended.err)))
