@@ -28,7 +28,7 @@ import gevent
 from common import ONE_OPERATION, master_command, noop_scenario, numbers, parser_of, print_ratio, script_figures
 
 from bench_common.messages import Results, encode
-from bench_common.records import ASSIGNMENT_FIELDS, LOOP_FIELDS, RESULT_FIELDS, WORD_BYTES, result_word_count
+from bench_common.records import ASSIGNMENT_FIELDS, LOOP_BYTES, RESULT_FIELDS, WORD_BYTES, result_word_count
 
 HEARTBEAT_NS = 500_000_000
 SHOWN = 20
@@ -166,7 +166,7 @@ class PlayedWorker:
             treatment=order.treatment,
             trial=order.trial,
             rows=rows.tobytes(),
-            loop=bytes(WORD_BYTES * len(LOOP_FIELDS)),
+            loop=bytes(LOOP_BYTES),
             metrics=[],
             errors=[],
             outputs=[],

@@ -29,7 +29,7 @@ from common import (
 )
 
 from bench_common.messages import Jobs, Results, encode
-from bench_common.records import ASSIGNMENT_FIELDS, LOOP_FIELDS, WORD_BYTES, result_word_count
+from bench_common.records import ASSIGNMENT_FIELDS, LOOP_BYTES, WORD_BYTES, result_word_count
 
 MIXED = [
     {"create": ["sleep", "600"]},
@@ -70,7 +70,7 @@ def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     rows = bytes(WORD_BYTES * len(ASSIGNMENT_FIELDS) * batch)
     order = encode(Jobs(epoch=1, treatment=0, trial=0, concurrency=1, batch=1, rows=rows))
     rows = bytes(WORD_BYTES * result_word_count(operations) * batch)
-    loop = bytes(WORD_BYTES * len(LOOP_FIELDS))
+    loop = bytes(LOOP_BYTES)
     result = Results(
         epoch=1, sequence=1, treatment=0, trial=0, rows=rows, loop=loop, metrics=[], errors=[], outputs=[]
     )

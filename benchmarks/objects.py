@@ -214,7 +214,8 @@ def cpu(stub: StubStore, requests: int, in_flight: int, turns: int) -> None:
 def slot_requests(url: str, protocol: str, method: str, requests: int, in_flight: int) -> Figures:
     """Measure the operations of a store's slots, logins and signatures included."""
     from bench_common.eventloop import LoopMeter
-    from bench_common.store_access import Access, Secret
+    from bench_common.objects.access import Access
+    from bench_common.secret import Secret
     from bench_worker.stores.base import StoreOptions
     from bench_worker.stores.registry import open_store
 

@@ -22,7 +22,7 @@ from common import FOLDER
 from light_workers import LightWorker, parser, run_workers
 
 from bench_common.messages import Results, Welcome, encode
-from bench_common.records import LOOP_FIELDS, RESULT_FIELDS, WORD_BYTES, Outcome
+from bench_common.records import LOOP_BYTES, RESULT_FIELDS, WORD_BYTES, Outcome
 
 CANNOT_BUILD = "recorded workers are a C program: apt-get install gcc libc6-dev"
 NUMBERS = ("epoch", "sequence", "treatment", "trial", "taken")
@@ -46,9 +46,7 @@ def recorded_frame() -> str:
     """Return the line that tells the player what results look like, and where their numbers are."""
     marks = {name: MARK + place for place, name in enumerate(NUMBERS)}
     rows = b"\xff" * WORD_BYTES
-    frame = encode(
-        Results(rows=rows, loop=bytes(WORD_BYTES * len(LOOP_FIELDS)), metrics=[], errors=[], outputs=[], **marks)
-    )
+    frame = encode(Results(rows=rows, loop=bytes(LOOP_BYTES), metrics=[], errors=[], outputs=[], **marks))
     # Before the bytes of the rows is a head of two bytes; the player writes one for rows of any number.
     before, _, after = frame.partition(b"\xc4" + bytes([len(rows)]) + rows)
     places = [before.index(marks[name].to_bytes(8, "big")) for name in NUMBERS[:-1]]

@@ -25,7 +25,7 @@ from common import parser_of, print_ratio
 
 from bench_master.archive.archive import Archive
 from bench_master.archive.types import RunFilter
-from bench_master.web.site import PAGE_ROWS, Aside, ReportCache, Site
+from bench_master.web.site import PAGE_ROWS, BackgroundThread, ReportCache, Site
 from bench_master.web.site_app import guarded
 
 PORT: Final = 8090
@@ -73,7 +73,7 @@ def measure(name: str, url: str, folder: Path, runs: int, times: int, limit_ms: 
         real = [
             archive.add(a_run(folder / f"{name}{n}.stats.gz", n, times=(100, 101, 99, 100 + n))).id for n in (1, 2)
         ]
-        site = Site(archive, ReportCache(folder / f"{name} reports"), Aside())
+        site = Site(archive, ReportCache(folder / f"{name} reports"), BackgroundThread())
         client = Client(guarded(site, "127.0.0.1", PORT, None))
         for what, address in pages(archive, real):
             took = []
@@ -91,7 +91,7 @@ def measure(name: str, url: str, folder: Path, runs: int, times: int, limit_ms: 
             if address == "/runs":
                 alone = median(asked(archive) for _ in range(times))
                 print_ratio(f"{name}, {what}, to what the index answers alone", middle / 1000, alone)
-        site.aside.close()
+        site.background.close()
     return quick
 
 

@@ -68,14 +68,14 @@ def main() -> None:
     import numpy as np
 
     from bench_common.stats.rows import Columns, unpack_jobs
-    from bench_master.analysis.aggregate import Aggregator
     from bench_master.analysis.comparisons import build_verdicts
-    from bench_master.analysis.trial_values import TrialCollector
     from bench_master.analysis.verdict_types import VerdictOptions
+    from bench_master.run_data.aggregate import Aggregator
+    from bench_master.run_data.trial_values import TrialCollector
 
     plan = header(options.treatments, options.rounds)
     trials = encoded_trials(options.jobs[0] // options.rounds, late=options.late)
-    ledger, collector = Aggregator(plan), TrialCollector(plan, "worst")
+    ledger, collector = Aggregator(plan), TrialCollector(plan)
 
     def blocks(trial: int, treatment: int) -> Any:
         for body in trials[(trial * 5 + treatment) % len(trials)]:
@@ -98,7 +98,7 @@ def main() -> None:
         for rows in blocks(trial, treatment):
             collector.add_jobs(rows)
         collector.add_event({"kind": "trial-end", "trial": trial, "at_ns": FIRST_NS})
-    table = collector.table(ledger)
+    table = collector.table(ledger, "worst")
     values_s = time.process_time() - began
     began = time.process_time()
     report = build_verdicts(plan, ledger, table, VerdictOptions())

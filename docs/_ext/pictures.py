@@ -61,7 +61,7 @@ def draw(data: Path, generated: Path) -> None:
         # The exit code is that of the run; a report that cannot be made says why on stderr, and is missed below.
         run_command_line(["report-scenario", "-q", "-s", str(stats), "--format", "html", "-f", str(page)])
         source = ReportSource(StatsFile(stats))
-        figures = FigureSource(source.document, source.stats)
+        figures = FigureSource(source.document, source.run)
         for name in FIGURES:
             for kind, width in WIDTHS.items():
                 with suppress(NoFigureError):
