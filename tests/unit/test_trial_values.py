@@ -11,7 +11,7 @@ from rounds import RATE, A, B, Rounds
 
 from bench_common.errors import UsageError
 from bench_common.thresholds import parse_primary
-from bench_master.analysis import trial_values
+from bench_master.run_data import trial_values
 from bench_master.verdicts.quantiles import enough_jobs, quantile
 
 
