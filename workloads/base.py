@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import abc
 import re
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
+from bench_common.treatment import Guest, MetricSource, Scalar
 from workloads.line_reader import clean_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bench_common.treatment import Guest, MetricSource, Scalar
 
 Direction = Literal["higher", "lower", ""]
 ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "text"]

@@ -138,6 +138,7 @@ class StoredTreatment(TypedDict, total=False):
     metrics: Annotated[dict[Text, StoredMetric], Meta(max_length=MAX_TEXTS)]
     concurrency: Count | None
     iterations: Count | None
+    timeout_s: float | None
     jobs_per_trial: Count | None
     primary: Text | None
     optional: bool
@@ -171,6 +172,7 @@ class StoredJob(TypedDict, total=False):
     workload: Text | None
     params: dict[str, Any] | None
     operations: list[dict[str, Any]] | None
+    own: dict[str, Any] | None
     classes: list[StoredClass]
     endpoints: TextList | None
     delete_after_s: float | None

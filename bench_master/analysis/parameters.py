@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from bench_common.job_kind import KERNEL
 from bench_common.stats.block_types import StoredJob, StoredTreatment, definition_of
 from bench_common.treatment import Treatment
-from bench_master.verdicts.confounds import KNOWN_NAMES, Difference, are_alike, shown
+from bench_master.verdicts.confounds import KNOWN_NAMES, Difference, shown
 
 _PARAMETERS: Final = (
     "workload",
@@ -27,7 +27,10 @@ _PARAMETERS: Final = (
     "until",
     "placement",
 )
-"""Parameters of a treatment that refuse; those of its workload and container follow as ``params.NAME`` and so on."""
+"""Parameters of a treatment that refuse.
+
+Those of its workload and container follow as ``params.NAME`` and so on; those of an own command as ``job.NAME``.
+"""
 
 
 def as_stored(treatment: Treatment) -> StoredTreatment:
@@ -54,6 +57,8 @@ def parameters(treatment: StoredTreatment) -> dict[str, Any]:
     for prefix, values in (("params", job.get("params")), ("container", definition.get("container"))):
         for name, value in (values or {}).items():
             found[f"{prefix}.{name}"] = value
+    for name, value in (job.get("own") or {}).items():
+        found[f"job.{name}"] = value
     if job.get("kind") not in (None, *_KERNEL):
         found |= _of_kind(job)
     for service, settings in (definition.get("services") or {}).items():
@@ -90,7 +95,7 @@ def _operations(job: StoredJob) -> list[Any] | None:
     listed = job.get("operations")
     if not listed:
         return None
-    fields = ("kind", "name", "argv", "seconds", "signal", "timed", "fresh")
+    fields = ("kind", "name", "argv", "seconds", "signal", "timed", "fresh", "metrics")
     return [{name: one[name] for name in fields if name in one} for one in listed]
 
 
@@ -108,8 +113,16 @@ def parameter_differences(a: StoredTreatment, b: StoredTreatment) -> list[Differ
     return [
         Difference(name, shown(mine.get(name)), shown(theirs.get(name)), "refusal")
         for name in dict.fromkeys((*mine, *theirs))
-        if not are_alike(mine.get(name), theirs.get(name))
+        if mine.get(name) != theirs.get(name)
     ]
+
+
+def timeout_differences(a: StoredTreatment, b: StoredTreatment) -> list[Difference]:
+    """Return the time limits of operations that differ: a warning, for they change only what comes near to them."""
+    mine, theirs = a.get("timeout_s"), b.get("timeout_s")
+    if mine is None or theirs is None or mine == theirs:
+        return []
+    return [Difference("timeout", f"{mine:g} s", f"{theirs:g} s", "warning")]
 
 
 def known_keys(treatments: Collection[StoredTreatment], fingerprints: Collection[Mapping[str, Any]]) -> list[str]:
@@ -117,6 +130,7 @@ def known_keys(treatments: Collection[StoredTreatment], fingerprints: Collection
 
     def names() -> Iterator[str]:
         yield from _PARAMETERS
+        yield "timeout"
         yield from KNOWN_NAMES
         for treatment in treatments:
             yield from parameters(treatment)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from bench_common.stats.block_types import StoredHost
-from bench_master.analysis.parameters import parameter_differences
+from bench_master.analysis.parameters import parameter_differences, timeout_differences
 from bench_master.analysis.run_checks import Pair
 from bench_master.analysis.verdict_types import DifferenceClass, PropertyReport
 from bench_master.run_data.aggregate import Aggregator
@@ -37,7 +37,7 @@ class SideDifferences(Struct):
         """Note in what the sides of a pair differ; return why that refuses every word, None if it does not."""
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
         titles = (str(a.get("title")), str(b.get("title")))
-        differences = [(titles, one) for one in parameter_differences(a, b)]
+        differences = [(titles, one) for one in (*parameter_differences(a, b), *timeout_differences(a, b))]
         first, second = (self.hosts(index) for index in (pair.a, pair.b))
         if first and second and set(first) != set(second):
             differences += self._of_hosts(pair, first.values(), second.values())

@@ -1,8 +1,8 @@
 """What jobs on objects did, by operation and class of size, as ssbench's report has it.
 
-A cell is an operation (or all: `TOTAL`) on objects of a class (or of all classes: `ALL`). It has the latencies to the
-first and to the last byte, in memory that does not grow with the rows; percentiles are ssbench's, exact by a second
-look at the rows.
+A cell is an operation (or all: `TOTAL`) on objects of a class (or of all classes: `ALL`, which is no name, as a class
+may be called all). It has the latencies to the first and to the last byte, in memory that does not grow with the
+rows; percentiles are ssbench's, exact by a second look at the rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bench_master.run_data.measured import MeasuredRun
 from bench_master.run_data.percentiles import ExactRanks, LatencySeries, group_positions, select_rows
 
 TOTAL: Final = "TOTAL"
-ALL: Final = "all"
+ALL: Final = None
 
-Cell: TypeAlias = tuple[str, str]
+Cell: TypeAlias = tuple[str, str | None]
 """Operation and class."""
 
 _NAME: Final = re.compile(r"(?P<operation>[a-z]+)\[(?P<size_class>.*)\](?P<first>\.first)?", re.DOTALL)
@@ -116,7 +116,7 @@ class StoreFigures:
     def classes(self) -> list[str]:
         """The size classes, in the order of the scenario; others that occur follow."""
         known = [str(one["name"]) for one in (definition_of(self.treatment).get("job") or {}).get("classes", ())]
-        return list(dict.fromkeys([*known, *(size for _, size in self.cells if size != ALL)]))
+        return list(dict.fromkeys([*known, *(size for _, size in self.cells if size is not ALL)]))
 
     def latency(self, cell: Cell, pctile: float, *, first: bool) -> Latency | None:
         """Return the latencies of a cell to the first or the last byte; None if there are none."""

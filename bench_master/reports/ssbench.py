@@ -73,8 +73,8 @@ class _Run:
             if figures is not None and (figures.count or figures.errors):
                 yield name, figures
 
-    def lines_of(self, block: str) -> Iterator[tuple[str, str, Latency | None]]:
-        """Yield class, ``first`` or ``last``, and latencies of each line of a block."""
+    def lines_of(self, block: str) -> Iterator[tuple[str | None, str, Latency | None]]:
+        """Yield class (`ALL` for all of them), ``first`` or ``last``, and latencies of each line of a block."""
         for size in (ALL, *self.figures.classes):
             if (block, size) in self.figures.cells:
                 for which in ("first", "last"):
@@ -235,7 +235,7 @@ def _block(run: _Run, block: str, figures: CellFigures) -> Iterator[str]:
         f"  {'':15s}  Worst latency TX ID"
     )
     for size, which, latency in run.lines_of(block):
-        name = "(all obj sizes)" if size == ALL else f"({size:>8s} objs)"
+        name = "(all obj sizes)" if size is ALL else f"({size:>8s} objs)"
         times = _NO_TIMES if latency is None else _times(latency)
         transaction = "" if latency is None else latency.worst_transaction
         yield f"       {'First-byte' if which == 'first' else 'Last-byte '} latency: {times}  {name}  {transaction}"
@@ -325,10 +325,18 @@ def csv_row(run: _Run) -> dict[str, Any]:
                 every = (latency.minimum, latency.maximum, latency.mean, latency.stddev, latency.percentile)
                 values = [round(value, 6) for value in every]
             names = ("min", "max", "avg", "std_dev", f"{run.pctile:g}_pctile")
-            row |= {f"{label}_{which}_{size}_{name}": value for name, value in zip(names, values, strict=True)}
-            row[f"{label}_{which}_{size}_worst_txid"] = (
+            column = _column(size, run.figures.classes)
+            row |= {f"{label}_{which}_{column}_{name}": value for name, value in zip(names, values, strict=True)}
+            row[f"{label}_{which}_{column}_worst_txid"] = (
                 "" if latency is None else table_cell(latency.worst_transaction)
             )
         more[f"{label}_mb_per_s"] = round(_mb_per_s(figures), 6)
     more |= {f"errors {table_cell(kind)}": count for kind, count in run.errors.items()}
     return row | more
+
+
+def _column(size: str | None, classes: Sequence[str]) -> str:
+    """Return what a class is called in the names of columns: one called all beside others is not all of them."""
+    if size is ALL:
+        return "all"
+    return "class_all" if size == "all" and len(classes) > 1 else size

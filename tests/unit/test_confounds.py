@@ -1,8 +1,23 @@
 """What differs between two sides besides the treatment, and what a run's design allows."""
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from bench_master.analysis.parameters import known_keys, parameter_differences
+from bench_common.objects.job import Objects, SizeClass, Sizes
+from bench_common.treatment import (
+    ContainerSettings,
+    Guest,
+    Lifecycle,
+    MetricSource,
+    Mount,
+    OpenLoad,
+    Operation,
+    OwnCommand,
+    OwnService,
+    Treatment,
+)
+from bench_master.analysis.parameters import known_keys, parameter_differences, timeout_differences
 from bench_master.verdicts import confounds
 from bench_master.verdicts.confounds import RunDesign, grade_run, grade_sides
 from bench_master.verdicts.reasons import Code, because
@@ -143,3 +158,77 @@ def test_sides_on_other_hosts():
     assert grade_sides(grade_run(RunDesign("blocked")), blades, ["v1"]).reasons == (
         because(Code.NOT_INTERLEAVED, order="blocked"),
     )
+
+
+# -- every key of a treatment ---------------------------------------------------------------------------------------
+
+NOT_COMPARED = {
+    "index": "a place in the plan",
+    "labels": "they are what is compared",
+    "environment": "hosts are compared by what they are",
+    "engine": "it is what is compared",
+    "timeout_s": "it is mentioned, by `timeout_differences`",
+    "optional": "what is left out has no figure",
+    "job.profile": "two stores may be compared",
+    "job.endpoints": "two stores may be compared",
+    "job.operations.0.name": "a part of `operations`, and changed with it",
+}
+GUEST = Guest(
+    "command",
+    {"threads": 2},
+    OwnCommand(("sleep", "1"), metrics=(MetricSource("m", regex="x"),), services=(OwnService("db", ("d",)),)),
+)
+LIFECYCLE = Lifecycle((Operation("exec", "exec", ("true",), metrics=(MetricSource("m", regex="x"),)),))
+OBJECTS = Objects((SizeClass("tiny", Sizes("fixed", 1, 2, ((1, 1.0),)), (("read", 1.0),)),), profile="p")
+
+
+def plain_treatment(job):
+    one = Treatment(0, {"engine": "docker"}, "lab", "docker", job, until="memory < 10%")
+    mount = Mount("volume", "/data", "v")
+    settings = ContainerSettings(image="i", storage=(mount,), env={"A": "1"})
+    services = {"db": settings}
+    one = replace(one, container=settings, open_load=OpenLoad(5.0), services=services, placement={"db": "lab"})
+    return msgspec.to_builtins(one)
+
+
+def leaves(value, *path):
+    """Yield the path of each value in a tree of mappings and lists."""
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, one in below:
+        yield from leaves(one, *path, key)
+    if not below:
+        yield path
+
+
+def changed(tree, path):
+    """Return the tree with another value at a path."""
+    if not path:
+        return {True: False, False: True}[tree] if isinstance(tree, bool) else f"{tree} and more"
+    copy = list(tree) if isinstance(tree, list | tuple) else dict(tree)
+    copy[path[0]] = changed(tree[path[0]], path[1:])
+    return copy
+
+
+@pytest.mark.parametrize("job", [GUEST, LIFECYCLE, OBJECTS], ids=["guest", "lifecycle", "objects"])
+def test_every_key_that_can_change_a_figure_is_compared(job):
+    """Each value in a treatment, one by one: no other command, time limit or setting goes unnoticed."""
+    plain, unnoticed = plain_treatment(job), []
+    for path in leaves(plain):
+        name = ".".join(map(str, path))
+        if not any(name == each or name.startswith(f"{each}.") for each in (*NOT_COMPARED, "job.kind")):
+            try:
+                other = changed(plain, path)
+                found = parameter_differences(plain, other)
+            except msgspec.ValidationError:
+                continue  # the reader refuses it
+            if not found:
+                unnoticed.append(name)
+    assert not unnoticed
+
+
+def test_another_time_limit_is_mentioned():
+    """It censors what is slow, and refuses no comparison of what was far from it."""
+    first, second = ({**treatment(), "timeout_s": limit} for limit in (60.0, 5.0))
+    assert not parameter_differences(first, second)
+    assert names(timeout_differences(first, second)) == [("timeout", "warning")]
+    assert not timeout_differences(first, first)

@@ -120,6 +120,17 @@ def test_failed_jobs_are_counted_by_kind_and_have_no_latency(tmp_path, capsys):
     assert (row["errors create[big]: http-503"], row["create_errors"], row["total_count"]) == ("2", "2", "2")
 
 
+@pytest.mark.parametrize("others", [[], ["big"]])
+def test_a_class_called_all_is_counted_once(tmp_path, others):
+    """So is the only class of a scenario that names none."""
+    sizes = [{"name": name, "size_min": 1, "size_max": 2} for name in ("all", *others)]
+    document = {"name": "n", "sizes": sizes, "initial_files": {"all": 3}, "crud_profile": [1, 0, 0, 0]}
+    results = [{**DONE, "size_str": name} for name in ("all", "all", *others)]
+    row = row_of(imported(tmp_path, stat_file(tmp_path, *results, head={**HEAD, "_scenario_data": document})))
+    assert (row["total_count"], row["read_count"]) == (str(len(results)),) * 2
+    assert ("total_last_class_all_avg" in row) == bool(others)
+
+
 def test_nothing_that_an_import_leaves_has_a_credential(tmp_path, capsys):
     stats = imported(tmp_path, stat_file(tmp_path, DONE, FAILED))
     everything = repr([block.body for block in StatsFile(stats).blocks()])
