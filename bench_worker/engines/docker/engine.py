@@ -129,8 +129,9 @@ class DockerEngine(Engine):
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
-        if "_client" in vars(self):
-            self._client.close()
+        client = vars(self).pop("_client", None)  # opened again, the engine may be at another address
+        if client is not None:
+            client.close()
 
     @cached_property
     def _client(self) -> docker.APIClient:
