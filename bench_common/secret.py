@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NoReturn
 
 MASK: Final = "***"
@@ -42,3 +45,19 @@ class Secret:
 
 
 NO_SECRET: Final = Secret()
+
+
+def hide_from_system(secrets: Iterable[str], process: Path = Path("/proc/self")) -> None:
+    """Overwrite secrets in the memory that the system shows as this process's arguments (`ps`), where it can be."""
+    # proc(5): fields 48 and 49 of stat, counted from 1, are arg_start and arg_end; the name before may have spaces.
+    with suppress(OSError, ValueError, IndexError):
+        words = (process / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        start, end = int(words[45]), int(words[46])
+        with (process / "mem").open("r+b", buffering=0) as memory:
+            memory.seek(start)
+            text = memory.read(end - start)
+            for secret in secrets:
+                encoded = secret.encode("utf-8", "surrogateescape")
+                text = text.replace(encoded, b"*" * len(encoded))
+            memory.seek(start)
+            memory.write(text)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,14 @@ POSTGRESQL: Final = "postgresql+psycopg"
 BUILT_SUFFIX: Final = "_new"
 """After its name: the schema in which a rebuild makes the new index."""
 _SCHEMES: Final = ("postgresql+psycopg", "postgresql", "postgres", "sqlite")
+_HARMLESS: Final = frozenset(
+    (
+        *("application_name", "channel_binding", "connect_timeout", "gssencmode", "host", "hostaddr", "keepalives"),
+        *("keepalives_idle", "keepalives_interval", "passfile", "port", "service", "sslcert", "sslcrl", "sslkey"),
+        *("sslmode", "sslrootcert", "target_session_attrs", "tcp_user_timeout", "user"),
+    )
+)
+"""The parameters of libpq that hold no secret (PostgreSQL's documentation, "Parameter Key Words")."""
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 
 
@@ -88,6 +97,13 @@ def find_address(given: str | None) -> Address:
     return _of_folder(_expanded(text, where), where)
 
 
+def password_of(text: str) -> str:
+    """Return the password in an archive's URL as it is written there; empty if there is none."""
+    _, found, rest = text.partition("://")
+    user, found, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@") if found else ("", "", "")
+    return user.partition(":")[2] if found else ""
+
+
 def _expanded(text: str, where: str) -> Path:
     try:
         return Path(text).expanduser()
@@ -124,11 +140,7 @@ def _of_url(text: str, where: str) -> Address:
             f"{where} {shown}: does not say where the stats files are kept{hint}; add ?objects=/FOLDER, a folder "
             "that all hosts of the team mount"
         )
-    if "password" in values:
-        raise UsageError(
-            f"{where} {shown}: a password after ? would be kept with the run's command line; put it before the @, or "
-            "into PGPASSWORD or ~/.pgpass"
-        )
+    _refuse_secrets(values, f"{where} {shown}")
     if not objects.startswith("/"):
         raise UsageError(f"{where} {shown}: objects={one_line(objects)}: expected a path that begins with /")
     if not parts.path.strip("/"):
@@ -143,6 +155,23 @@ def _of_url(text: str, where: str) -> Address:
         )
     url = urlunsplit((POSTGRESQL, parts.netloc, parts.path, urlencode(values), ""))
     return Address(Path(objects), url, schema)
+
+
+def _refuse_secrets(parameters: Iterable[str], shown: str) -> None:
+    """Raise `UsageError` for a parameter that is not known to hold no secret: they stay in the run's command line."""
+    for name in parameters:
+        if name == "password":
+            raise UsageError(
+                f"{shown}: a password after ? would be kept with the run's command line; put it before the @, or "
+                "into PGPASSWORD or ~/.pgpass"
+            )
+        if name not in _HARMLESS:
+            hint = did_you_mean(name, (*_HARMLESS, "schema"))
+            raise UsageError(
+                f"{shown}: parameter {one_line(name)!r}{hint} is not taken, for it would be kept with the run's "
+                f"command line; expected objects, schema, {', '.join(sorted(_HARMLESS))}; others belong into a "
+                "service file (service=NAME, ~/.pg_service.conf)"
+            )
 
 
 def _parts(text: str, where: str) -> SplitResult:

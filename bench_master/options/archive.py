@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, MutableSequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue
+from bench_common.safe_text import without_userinfo
+from bench_common.secret import hide_from_system
+from bench_common.streams import tell
 from bench_common.units import parse_duration
-from bench_master.archive.address import VARIABLE
+from bench_master.archive.address import VARIABLE, password_of
 
 
 class SubCommand(Struct, frozen=True):
@@ -33,10 +37,27 @@ def add_archive_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--archive``."""
     parser.add_argument(
         "--archive",
+        type=hidden_address,
         metavar="URL|PATH",
         help="the archive: a folder, or postgresql+psycopg://USER@HOST/DATABASE?objects=/FOLDER (default: "
         f"{VARIABLE} of the environment, else weighbridge in the XDG data directory)",
     )
+
+
+def hidden_address(text: str, arguments: MutableSequence[str] = sys.argv) -> str:
+    """Return an archive's address as it is, once its password is out of the arguments of this process.
+
+    ``ps`` shows them to every user of the host, and pages are served for weeks.
+    """
+    password = password_of(text)
+    if password:
+        arguments[:] = map(without_userinfo, arguments)
+        hide_from_system([f":{password}@"])
+        tell(
+            "a password was given with --archive: other users of this host could see it until now, and your shell "
+            f"may keep it; set {VARIABLE} or PGPASSWORD, or write it into ~/.pgpass"
+        )
+    return text
 
 
 def add_filter_options(parser: argparse._ActionsContainer) -> None:

@@ -11,8 +11,6 @@ import argparse
 import os
 import sys
 from collections.abc import MutableMapping, MutableSequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,7 +18,7 @@ from msgspec import Struct
 from bench_common.errors import UsageError
 from bench_common.objects.access import INSECURE_VARIABLE, SWIFT_VARIABLES, VERSION_VARIABLES, refuse_userinfo
 from bench_common.safe_text import without_userinfo
-from bench_common.secret import MASK, Secret
+from bench_common.secret import MASK, Secret, hide_from_system
 from bench_common.streams import tell
 
 STORE_OPTIONS: Final = "object stores (else: variables ST_*, OS_* and AWS_*, or a profile)"
@@ -126,22 +124,6 @@ def masked(argument: str, secrets: list[str]) -> str:
         if argument.startswith("-") and argument.endswith(secret):
             return argument.removesuffix(secret) + MASK
     return argument
-
-
-def hide_from_system(secrets: list[str], process: Path = Path("/proc/self")) -> None:
-    """Overwrite secrets in the memory that the system shows as this process's arguments (`ps`), where it can be."""
-    # proc(5): fields 48 and 49 of stat, counted from 1, are arg_start and arg_end; the name before may have spaces.
-    with suppress(OSError, ValueError, IndexError):
-        words = (process / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
-        start, end = int(words[45]), int(words[46])
-        with (process / "mem").open("r+b", buffering=0) as memory:
-            memory.seek(start)
-            text = memory.read(end - start)
-            for secret in secrets:
-                encoded = secret.encode("utf-8", "surrogateescape")
-                text = text.replace(encoded, b"*" * len(encoded))
-            memory.seek(start)
-            memory.write(text)
 
 
 class _SetVariable(argparse.Action):

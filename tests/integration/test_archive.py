@@ -171,6 +171,8 @@ def test_addresses_that_are_wrong_say_how_they_should_be(tmp_path, monkeypatch):
         ("postgresql://u:s3cret@h/d?objects=x", "begins with /"),
         ("postgresql://u:s3cret@h/?objects=/x", "names no database"),
         ("postgresql://h/d?objects=/x&password=s3cret", "put it before the @"),
+        ("postgresql://h/d?objects=/x&sslpassword=s3cret", "'sslpassword' is not taken"),
+        ("postgresql://h/d?objects=/x&sslmod=require", "did you mean 'sslmode'?"),
         ("postgresql://u:s3cret@h:x/d?objects=/x", "a port is a number"),
         ("postgresql://u:s3cret@h/d?objects=/x&schema=A-B", "lower-case letters"),
         ("postgresql://u:s3cret@127.0.0.1:1/d?objects=" + str(tmp_path), "127.0.0.1"),
@@ -663,7 +665,9 @@ def test_a_server_that_refuses_says_what_is_missing(postgresql, tmp_path, capsys
         address = url.replace("bench:s3cret@", f"{changes.get('user', 'bench')}:s3cret@")
         address = address.replace("/postgres?", f"/{changes.get('database', 'postgres')}?")
         code = run_command_line(["-q", "archive", *map(str, words), "--archive", address])
-        return code, capsys.readouterr().err
+        notice, _, err = capsys.readouterr().err.partition("\n")
+        assert notice.startswith("a password was given with --archive")
+        return code, err
 
     for words, changes, advice in (
         (("add", path), {"user": "guest"}, "the right to create and change tables"),

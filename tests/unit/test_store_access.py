@@ -22,6 +22,7 @@ from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
 from bench_common.objects.access import STORES_GROUP, Access, bucket_name, find_access, store_names
 from bench_common.secret import Secret
+from bench_master.archive.address import password_of
 from bench_master.options.store import StoreFlags, add_store_options
 from bench_worker.stores import registry
 from bench_worker.stores.base import StoreOptions, StoreUnavailable
@@ -366,7 +367,7 @@ def test_secrets_leave_the_arguments_of_this_process(capsys):
 def test_secrets_leave_the_list_of_processes():
     """The system shows other users what is in the memory of the arguments, which is overwritten."""
     text = (
-        "import sys; from pathlib import Path; from bench_master.options.store import hide_from_system\n"
+        "import sys; from pathlib import Path; from bench_common.secret import hide_from_system\n"
         "hide_from_system(['hunter2'])\n"
         "print(Path('/proc/self/cmdline').read_bytes().split(b'\\0')[3:], sys.argv[1:])"
     )
@@ -378,6 +379,30 @@ def test_secrets_leave_the_list_of_processes():
         timeout=END_S,
     )
     assert done.stdout.strip() == "[b'-K', b'*******', b'after', b''] ['-K', 'hunter2', 'after']"
+
+
+def test_the_password_of_an_archive_leaves_the_list_of_processes():
+    """As soon as the command line is read, in whichever form the option has."""
+    text = (
+        "import sys, argparse; from pathlib import Path\n"
+        "from bench_master.options.archive import add_archive_option\n"
+        "parser = argparse.ArgumentParser(); add_archive_option(parser); found = parser.parse_args().archive\n"
+        "password = 's3' + 'cret'\n"
+        "shown = Path('/proc/self/cmdline').read_text()\n"
+        "print(password in shown, password in str(sys.argv), password in found)"
+    )
+    url = "postgresql://me:s3cret@h/d?objects=/x"
+    for words in (["--archive", url], [f"--archive={url}"]):
+        done = subprocess.run(
+            [sys.executable, "-c", text, *words], capture_output=True, text=True, check=True, timeout=END_S
+        )
+        assert done.stdout.strip() == "False False True"
+        assert "set WEIGHBRIDGE_ARCHIVE or PGPASSWORD" in done.stderr
+    assert [password_of(each) for each in ("/folder", "postgresql://h/d", "postgresql://u@h/d?x=a:b@c")] == [
+        "",
+        "",
+        "",
+    ]
 
 
 def test_the_servers_of_a_store_are_part_of_what_is_measured():
