@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from bench_common.errors import InfrastructureError
-from bench_common.files import lock_within
+from bench_common.files import lock_within, open_regular
 from bench_common.safe_text import one_line
 from bench_master.archive.database import REPLAYED_KEY
 from bench_master.archive.index import insert_if_absent, plain
@@ -91,7 +91,7 @@ class Annotations:
     def read(self, start: int = 0) -> Iterator[tuple[int, Entry | None]]:
         """Yield each whole line from a byte on as an entry, with where it ends; None for one that is none."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(start)
                 for line in file:
                     start += len(line)

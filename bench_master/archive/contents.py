@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from bench_common.errors import StatsFileError
+from bench_common.files import open_regular
 
 MAX_CONTENTS_BYTES: Final = 256 << 20
 """More than the index has of any run."""
@@ -103,6 +105,12 @@ _decode: Final = msgspec.msgpack.Decoder(RunContents).decode
 def packed(contents: RunContents) -> bytes:
     """Return the contents as the bytes of a file."""
     return gzip.compress(_encode(contents), mtime=0)
+
+
+def read_summary(path: Path) -> RunContents:
+    """Return what is kept of a pruned run; raise `OSError` or `StatsFileError`."""
+    with open_regular(path) as file:
+        return unpacked(file.read(), name=str(path))
 
 
 def unpacked(content: bytes, *, name: str) -> RunContents:

@@ -205,9 +205,9 @@ def _share_blocks(file: BinaryIO, copy: BinaryIO) -> bool:
 
 
 def hash_of(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content; raise `OSError` where it is no regular file."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()

@@ -19,11 +19,11 @@ from bench_common.safe_text import one_line
 from bench_master.archive.address import BUILT_SUFFIX, Address, find_address
 from bench_master.archive.annotations import Annotations
 from bench_master.archive.archive import LOCK_FILE, folder_id, locked_file
-from bench_master.archive.contents import RunContents, unpacked
+from bench_master.archive.contents import RunContents, read_summary
 from bench_master.archive.database import Database
 from bench_master.archive.extract import contents_of
 from bench_master.archive.index import add_run
-from bench_master.archive.objects import SUMMARY_SUFFIX, Objects, hash_of, sync_folder
+from bench_master.archive.objects import SUFFIX, SUMMARY_SUFFIX, Objects, hash_of, sync_folder
 from bench_master.archive.schema import META, METADATA, RUN
 
 REBUILD_LOCK: str = "rebuild-lock"
@@ -74,6 +74,7 @@ class _Rebuild:
             with locked_file(self._address.folder / LOCK_FILE, "alone"):
                 self._add_objects(lambda *_: None)  # those that came meanwhile
                 self._add_pruned()
+                self._name_the_missing()
                 with self._new.writing() as connection:
                     self._found.odd_lines = Annotations(self._address.folder).replay(connection)
                 self._swap()
@@ -146,7 +147,7 @@ class _Rebuild:
                 continue
             path = self._objects.path(sha256, SUMMARY_SUFFIX)
             try:
-                kept.append(unpacked(path.read_bytes(), name=str(path)))
+                kept.append(read_summary(path))
             except (OSError, StatsFileError) as error:
                 self._found.refused.append((path, str(error)))
         self._found.pruned = len(kept)
@@ -155,6 +156,21 @@ class _Rebuild:
                 if not add_run(connection, one):  # its file was read before it was pruned
                     self._found.runs -= 1
                     connection.execute(RUN.update().where(RUN.c.sha256 == one.sha256).values(pruned_at=one.pruned_at))
+
+    def _name_the_missing(self) -> None:
+        """Note the runs of the old index, where it can be read, that the new one has not: their files are gone."""
+        old = Database(self._address)
+        try:
+            # What has no index yet, or a damaged one, has nothing to say.
+            with contextlib.suppress(Exception), old.reading() as connection:
+                rows = connection.execute(sa.select(RUN.c.sha256, RUN.c.pruned_at)).all()
+                for sha256, pruned_at in rows:
+                    suffix = SUFFIX if pruned_at is None else SUMMARY_SUFFIX
+                    if not any(self._objects.path(sha256, one).exists() for one in (SUFFIX, SUMMARY_SUFFIX)):
+                        path = self._objects.path(sha256, suffix)
+                        self._found.refused.append((path, "is missing; add the original file again"))
+        finally:
+            old.close()
 
     def _add(self, contents: Iterable[RunContents]) -> None:
         with self._new.writing() as connection:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from bench_common.errors import StatsFileError
 from bench_common.safe_text import one_line
 from bench_master.archive.archive import Archive
-from bench_master.archive.contents import unpacked
+from bench_master.archive.contents import read_summary
 from bench_master.archive.objects import SUMMARY_SUFFIX, hash_of
 from bench_master.archive.schema import ANNOTATION, RUN, TREATMENT
 from bench_master.archive.types import ID_CHARS
@@ -86,7 +86,7 @@ def _row_faults(archive: Archive, rows: dict[str, Any], here: set[str]) -> Itera
             continue
         path = archive.objects.path(sha256, SUMMARY_SUFFIX)
         try:
-            unpacked(path.read_bytes(), name=str(path))
+            read_summary(path)
         except (OSError, StatsFileError) as error:
             text = f"{path}: what is kept of this pruned run: {one_line(str(error))}; a rebuild would lose the run"
             yield Fault("lost-summary", run, text)

@@ -337,6 +337,45 @@ def test_a_database_that_is_thrown_away_comes_back(archive, archive_url, command
     assert faults(archive) == ["annotations"]
 
 
+@either_database
+def test_a_rebuild_names_the_run_whose_file_is_missing(archive, archive_url, tmp_path, command):
+    """The old index knew it; once it is told and not in the new one, nobody does."""
+    for number in range(2):
+        archive.add(a_run(tmp_path / f"{number}.stats.gz", number))
+    gone = archive.objects.path(archive.run("run000000001").row.sha256)
+    gone.unlink()
+    code, _, err = command("rebuild")
+    assert code == 3
+    assert f"{gone}: not in the new index: is missing; add the original file again" in err
+    assert "new index of 1 run" in err
+    assert command("rebuild")[0] == 0
+
+
+def test_what_is_no_file_does_not_stop_an_archive(archive, command, tmp_path):
+    """A FIFO in the place of an object, a summary or the annotations: nobody waits for what comes out of it."""
+    for number in range(3):
+        archive.add(a_run(tmp_path / f"{number}.stats.gz", number))
+    assert command("prune", "--keep-last", "2")[0] == 0
+    pruned = next(archive.objects.root.rglob("*.pruned.gz"))
+    stats = archive.objects.path(archive.run("run000000002").row.sha256)
+    for path, kind in ((pruned, "lost-summary"), (stats, "damaged-file")):
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        assert kind in faults(archive)
+        code, _, err = command("rebuild")
+        assert code == 3
+        assert f"{path}: not in the new index" in err
+        path.unlink()
+        path.write_bytes(content)
+        assert command("rebuild")[0] == 0
+    archive.annotations.path.unlink(missing_ok=True)
+    os.mkfifo(archive.annotations.path)
+    code, _, err = command("rebuild")
+    assert code == 3
+    assert "cannot be read" in err
+
+
 def test_pruned_runs_keep_what_statistics_need(archive, command, tmp_path):
     """The files go, not after a dry run; what can no longer be asked is said, and comes back with the file."""
     paths = [a_run(tmp_path / f"{number}.stats.gz", number) for number in range(4)]
