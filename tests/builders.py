@@ -114,7 +114,7 @@ def footer(**changes):
         "ended": "2026-01-02T03:05:05+00:00",
         "status": "complete",
         "duration_s": 60.0,
-        "counts": {"planned": 0, "done": 0, "failed": 0, "lost": 0, "aborted": 0},
+        "counts": {"planned": 0},
         "not_started": 0,
         "warnings": [],
         **changes,

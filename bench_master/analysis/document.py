@@ -338,15 +338,8 @@ def _warnings(ledger: Aggregator) -> list[str]:
         found.append(f"excluded: {plural(ledger.strangers, 'job')} of treatments that the header does not list")
     if ledger.unlisted_operations:
         found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
-    counts = (ledger.footer or {}).get("counts", {})
-    # Those left out are failed ones in the file.
-    counted = {"done": counts.get("done"), "failed": counts.get("failed")}
-    counted["failed"] = None if counted["failed"] is None else counted["failed"] + counts.get("left_out", 0)
-    found += [
-        f"the run counted {plural(count, 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
-        for name, count in counted.items()
-        if count is not None and count != ledger.all_outcomes[name]
-    ]
+    if ledger.contradiction is None:
+        found += ledger.other_counts
     names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
     outside = ledger.jobs_outside_trial()

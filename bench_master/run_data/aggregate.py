@@ -32,6 +32,7 @@ from bench_common.stats.block_types import Header, StoredFooter, StoredHost, Sto
 from bench_common.stats.reader import RESUMED, Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
 from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
+from bench_master.formatting import plural
 from bench_master.run_data.host_samples import HostLoad, TrialSpan, TrialSpans
 from bench_master.run_data.open_system import OpenSystems
 from bench_master.run_data.packing import PackingStats
@@ -239,6 +240,29 @@ class Aggregator:
                 self._add_event(block.body)
             case "footer":
                 self.footer = block.body
+
+    @property
+    def other_counts(self) -> list[str]:
+        """In what the footer's counts of jobs and the jobs of the file differ."""
+        counts = (self.footer or {}).get("counts", {})
+        # Those left out are failed ones in the file.
+        counted = {"done": counts.get("done"), "failed": counts.get("failed")}
+        counted["failed"] = None if counted["failed"] is None else counted["failed"] + counts.get("left_out", 0)
+        return [
+            f"the run counted {plural(count, 'job')} {name}, the file holds {self.all_outcomes[name]}"
+            for name, count in counted.items()
+            if count is not None and count != self.all_outcomes[name]
+        ]
+
+    @property
+    def contradiction(self) -> str | None:
+        """Why blocks of results are missing, or there twice; None if they are not.
+
+        A run that ended as incomplete may have lost results before they were in the file: its footer says so.
+        """
+        if (self.footer or {}).get("status") != "complete" or not self.other_counts:
+            return None
+        return f"{'; '.join(self.other_counts)}: blocks are missing, or are there twice"
 
     def _count_unlisted(self, rows: Columns) -> int:
         """Return how many operations of known treatments the header does not list."""

@@ -82,8 +82,8 @@ class MeasuredRun:
             if at_once is not None and block.kind in at_once.kinds:
                 at_once.add(block)
         self.sums.open.settle()
-        self.damage = stats.damage
-        """What could not be read; None if all was."""
+        self.damage = "; ".join(filter(None, (stats.damage, self.sums.contradiction))) or None
+        """What could not be read, or is missing or there twice by the file's own account; None if all is there."""
         self.intact_bytes = stats.intact_bytes
         """Bytes that were read; all of them of a file without damage."""
         self.spans = self.sums.spans()

@@ -400,10 +400,20 @@ def test_a_truncated_file_is_reported_up_to_its_end(path):
     assert report["totals"]["duration_s"] is None or report["totals"]["duration_s"] > 0
 
 
-def test_contradictory_counts_give_a_warning(path):
-    """The report warns if the footer's counts differ from the rows."""
+@pytest.mark.parametrize("done", [1, 5])
+def test_a_block_of_jobs_that_is_missing_or_there_twice_is_damage(path, done):
+    """By the footer's own account, where the run was complete: no row shows it."""
     builder = one_treatment(path).add_jobs({"end_ns": S}, {"treatment": 7})
-    report = report_of(builder.close(footer(counts={"done": 5, "failed": 0}, warnings=["the host swapped"])))
+    report = report_of(builder.close(footer(counts={"done": done, "failed": 0})))
+    assert report["run_state"] == "damaged"
+    assert f"the run counted {done} job{'s' if done > 1 else ''} done, the file holds 2" in report["damage"]
+
+
+def test_contradictory_counts_of_an_incomplete_run_give_a_warning(path):
+    """It may have lost results before they were in the file."""
+    builder = one_treatment(path).add_jobs({"end_ns": S}, {"treatment": 7})
+    counts = {"done": 5, "failed": 0}
+    report = report_of(builder.close(footer(counts=counts, status="incomplete", warnings=["the host swapped"])))
     assert report["warnings"] == [
         "the host swapped",
         "excluded: 1 job of treatments that the header does not list",
