@@ -9,6 +9,8 @@ import pytest
 from attention import undisturbed
 from workspace import Run, Workspace
 
+pytestmark = pytest.mark.alone  # five lanes that begin processes disturbed five rounds of five
+
 LENGTH_S, SLOWER = 0.2, 4
 """So much slower that it is seen on a machine on which such a length is once 0.2 s and once 0.25 s."""
 
