@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from msgspec import Struct, field
 from sqlalchemy.engine import Connection
 
-from bench_common.errors import NotAStatsFileError, StatsFileError, UsageError
+from bench_common.errors import InfrastructureError, NotAStatsFileError, StatsFileError, UsageError
 from bench_common.safe_text import one_line
 from bench_master.archive.address import BUILT_SUFFIX, Address, find_address
 from bench_master.archive.annotations import Annotations
@@ -161,16 +161,16 @@ class _Rebuild:
         """Note the runs of the old index, where it can be read, that the new one has not: their files are gone."""
         old = Database(self._address)
         try:
-            # What has no index yet, or a damaged one, has nothing to say.
-            with contextlib.suppress(Exception), old.reading() as connection:
-                rows = connection.execute(sa.select(RUN.c.sha256, RUN.c.pruned_at)).all()
-                for sha256, pruned_at in rows:
-                    suffix = SUFFIX if pruned_at is None else SUMMARY_SUFFIX
-                    if not any(self._objects.path(sha256, one).exists() for one in (SUFFIX, SUMMARY_SUFFIX)):
-                        path = self._objects.path(sha256, suffix)
-                        self._found.refused.append((path, "is missing; add the original file again"))
+            with old.reading() as connection:
+                known = list(connection.scalars(sa.select(RUN.c.sha256)))
+        except InfrastructureError:
+            return  # what has no index yet, or a damaged one, has nothing to say
         finally:
             old.close()
+        for sha256 in known:
+            paths = [self._objects.path(sha256, suffix) for suffix in (SUFFIX, SUMMARY_SUFFIX)]
+            if not any(path.exists() for path in paths):
+                self._found.refused.append((paths[0], "is missing; add the original file again"))
 
     def _add(self, contents: Iterable[RunContents]) -> None:
         with self._new.writing() as connection:
