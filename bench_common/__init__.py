@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from collections.abc import Callable
+    from importlib.metadata import EntryPoint, EntryPoints
 
 __version__: Final = "0.1.0"
 
@@ -20,6 +21,22 @@ def registered(group: str) -> EntryPoints:
     """Return the entry points of a group, such as ``weighbridge.engines``; none of them is loaded."""
     found: EntryPoints = _all_entry_points().select(group=group)
     return found
+
+
+def load_entry(point: EntryPoint) -> Any:
+    """Return what an entry point leads to; raise what its module raises, which may be any `Exception`."""
+    return import_safely(point.load)
+
+
+def import_safely(load: Callable[[], Any]) -> Any:
+    """Return what a call gives that imports somebody else's module; one that would end this program raises, too.
+
+    A script that was registered without ``if __name__ == "__main__"`` calls `sys.exit`, perhaps with a code of 0.
+    """
+    try:
+        return load()
+    except SystemExit as end:
+        raise ImportError(f"the module ends the program that imports it (sys.exit({end.code!r}))") from end
 
 
 @cache

@@ -48,14 +48,15 @@ def configure_socket(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME, *, b
     The receive queue has no limit, and a socket that `binds` sends no heartbeats. libzmq 4.3.5 stops reading from a
     peer when the queue is full; if that peer then resets its connection, the next heartbeat to it aborts this process
     (``Assertion failed: !_io_error``). `bench_master.run.connections` bounds what peers send. The heartbeats of a
-    worker say for how long its connection may be silent (``HEARTBEAT_TTL``), so the master closes dead ones.
+    worker say for how long its connection may be silent (``HEARTBEAT_TTL``), so the master closes dead ones. A
+    handshake takes seven ways through the network, each of which may take seconds where that is congested.
     """
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + FRAME_OVERHEAD)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 0 if binds else 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
     socket.setsockopt(zmq.HEARTBEAT_TTL, 20000)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 30_000)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
     socket.setsockopt(zmq.SNDHWM, 100_000)

@@ -35,11 +35,54 @@ def add_debug_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="print a traceback with every error")
 
 
+def add_engine_option(group: argparse._ActionsContainer, what: str, *, takes_names: bool = False) -> None:
+    """Add ``--engine``, by which the owner of a worker offers an engine again; its help begins with `what`.
+
+    With `takes_names` the name of an engine is a value, too: a label that stands for itself.
+    """
+    from bench_common.engine_traits import parse_engine, parse_engine_label
+
+    group.add_argument(
+        "--engine",
+        action="append",
+        type=parse_engine if takes_names else parse_engine_label,
+        default=[],
+        metavar="ENGINE|LABEL=ENGINE:PLACE" if takes_names else "LABEL=ENGINE:PLACE",
+        help=f"{what}, such as new=crun:/opt/crun/bin/crun or rootless=docker:unix:///run/user/1000/docker.sock; "
+        "repeatable",
+    )
+
+
+def add_host_settings_option(group: argparse._ActionsContainer, what: str) -> None:
+    """Add ``--allow-host-settings``, by which the owner of a host lends settings of its kernel."""
+    from bench_common.host_settings import setting_names
+
+    group.add_argument(
+        "--allow-host-settings",
+        action=_Extend,
+        type=setting_names,
+        default=[],
+        metavar="NAME[,NAME...]",
+        help=f"{what}, such as sys/kernel/rcu_expedited, vm.swappiness, thp or governor; repeatable; needs root",
+    )
+
+
+class _Extend(argparse.Action):
+    """Adds the items of a value to those of earlier ones."""
+
+    def __call__(
+        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _option: str | None = None
+    ) -> None:
+        """Add them."""
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *values])
+
+
 def read_options(kind: type[Options], arguments: argparse.Namespace) -> Options:
     """Return the Struct `kind` with what the parser found: each field takes the argument of its own name.
 
-    A field that no argument is named for and whose type is a Struct is a group of options and is read likewise. Any
-    other one keeps its default: this parser does not have the option. Options that can be repeated come as tuples.
+    A field that no argument is named for and whose type is a Struct is a group of options and is read likewise; such
+    a Struct may have a `read_arguments` that does it. Any other one keeps its default: this parser does not have the
+    option. Options that can be repeated come as tuples.
     """
     from msgspec import Struct  # help does without it
 
@@ -52,7 +95,8 @@ def read_options(kind: type[Options], arguments: argparse.Namespace) -> Options:
             continue
         hints = hints or get_type_hints(kind)
         if isinstance(hints[name], type) and issubclass(hints[name], Struct):
-            values[name] = read_options(hints[name], arguments)
+            read = getattr(hints[name], "read_arguments", None)
+            values[name] = read_options(hints[name], arguments) if read is None else read(arguments)
     try:
         return kind(**values)
     except TypeError as error:
@@ -80,6 +124,35 @@ class WordsAfterDashes(NamedTuple):
     """The argument that they become, as a list."""
     explain_missing: Callable[[Sequence[str]], str]
     """Returns the message for a command line that has none; takes the words before the dashes."""
+    replaced_by: Callable[[Sequence[str], Sequence[str]], bool] = lambda *_: False
+    """Whether these positional words are enough without any; the second argument is the whole command line."""
+
+
+class FirstHelp(NamedTuple):
+    """What ``--help`` shows of a parser that has more than a screen can hold; ``--help-all`` shows all of it."""
+
+    usage: str
+    """How it is called, without the program's name."""
+    parts: dict[str, list[str]]
+    """What it shows below each heading: options by a spelling, arguments and sub-commands by their name in help."""
+    more: str
+    """What stands below them, such as examples; it ends with how to see the rest."""
+
+
+class _ShowAll(argparse.Action):
+    """Prints the whole help and ends the program."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        _values: Any,
+        _option: str | None = None,
+    ) -> None:
+        """Print it."""
+        assert isinstance(parser, CommandParser)
+        sys.stdout.write(parser.format_all())
+        parser.exit()
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -88,10 +161,14 @@ class CommandParser(argparse.ArgumentParser):
     An option that takes one value and comes twice is an error.
     """
 
+    first_help: FirstHelp | None = None
+    """None: ``--help`` shows everything."""
     words_after_dashes: WordsAfterDashes | None = None
     """None: the parser takes what stands after ``--`` for positional arguments."""
     explain_unknown: Callable[[str], str] | None = None
     """Returns what is meant by an unknown option (``--repeats``), as the end of the message, or an empty string."""
+    explain_misused: Callable[[str], str] | None = None
+    """Returns what an option means whose value is missing or wrong (``-s``), likewise."""
     _argv: Sequence[str] = ()
 
     def __init__(self, *arguments: Any, **given: Any) -> None:
@@ -100,6 +177,41 @@ class CommandParser(argparse.ArgumentParser):
         """The `dest` of each option with one value that the present command line has had so far."""
         self.register("action", None, StoreOnce)
         self.register("action", "store", StoreOnce)
+
+    def show_first(self, first: FirstHelp) -> None:
+        """Have ``--help`` show this alone, and add ``--help-all``; what it names may be added later."""
+        self.first_help = first
+        self.add_help_all("show every option, and exit")
+
+    def add_help_all(self, what: str = argparse.SUPPRESS) -> None:
+        """Add ``--help-all``; who adds it from habit where ``--help`` has everything need not know."""
+        self.add_argument("--help-all", nargs=0, action=_ShowAll, dest="help", default=argparse.SUPPRESS, help=what)
+
+    def format_help(self) -> str:
+        """Return what ``--help`` prints."""
+        first = self.first_help
+        if first is None:
+            return self.format_all()
+        formatter = self._get_formatter()
+        formatter.add_usage(f"{self.prog} {first.usage}".replace("%", "%%"), (), ())
+        formatter.add_text(self.description)
+        for heading, names in first.parts.items():
+            formatter.start_section(heading)
+            formatter.add_arguments([self._named(name) for name in names])
+            formatter.end_section()
+        formatter.add_text(first.more)
+        return formatter.format_help()
+
+    def format_all(self) -> str:
+        """Return what ``--help-all`` prints: every argument, option and sub-command."""
+        return super().format_help()
+
+    def _named(self, name: str) -> argparse.Action:
+        """Return an option, an argument or the line of a sub-command; raise `KeyError` if there is none."""
+        lists = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+        lines = [line for one in lists for line in one._get_subactions()]  # noqa: SLF001  help has no other way
+        found = {action.metavar or action.dest: action for action in (*self._actions, *lines)}
+        return self._option_string_actions.get(name) or found[name]
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
@@ -130,7 +242,8 @@ class CommandParser(argparse.ArgumentParser):
             given = list(sys.argv[1:] if args is None else args)
             split = given.index("--") if "--" in given else len(given)
             args, after = given[:split], given[split + 1 :]
-            if not after and not {"-h", "--help"}.intersection(args):
+            is_asked = not after and not {"-h", "--help", "--help-all"}.intersection(args)
+            if is_asked and not tail.replaced_by(self._positional_words(args), args):
                 self.error(tail.explain_missing(args))
         self._argv = tuple(args or ())
         self.given.clear()
@@ -140,6 +253,19 @@ class CommandParser(argparse.ArgumentParser):
         if rest:
             self._reject_extra(rest)
         return parsed, rest
+
+    def _positional_words(self, words: Sequence[str]) -> list[str]:
+        """Return the words that are neither options nor their values."""
+        found, skipped = [], 0
+        for word in words:
+            action = self._option_string_actions.get(word)
+            if skipped:
+                skipped -= 1
+            elif action is not None:
+                skipped = action.nargs if isinstance(action.nargs, int) else 1
+            elif not word.startswith("-"):
+                found.append(word)
+        return found
 
     def _reject_extra(self, rest: Sequence[str]) -> NoReturn:
         flag = next((word.split("=")[0] for word in rest if word.startswith("-")), None)
@@ -168,6 +294,10 @@ class CommandParser(argparse.ArgumentParser):
                 message = f"unknown sub-command {value!r}{hint or f'; {known}'}"
             else:
                 message = f"{what}: {value!r}: expected {known}{hint}"
+        if self.explain_misused is not None and message.startswith("argument -"):
+            message += self.explain_misused(message.split()[1].rstrip(":").split("/")[0])
+        if message.endswith("required: SUB-COMMAND"):
+            message += f", one of {', '.join(self.sub_commands())}"
         missing = message.removeprefix("the following arguments are required: ").split("/")[0]
         if (
             not self._get_positional_actions()

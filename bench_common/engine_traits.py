@@ -3,18 +3,27 @@
 An engine is an entry point of the group ``weighbridge.engines``. One that differs from an ordinary container engine
 (it has no images, say) registers an `EngineTraits` under the same name in the group ``weighbridge.engine_traits``,
 from a module that is cheap to import: the master reads it, and an engine's own module may need half of a second.
+
+An engine can be used several times on a host, each time under a label of its own with another program or socket
+(``--engine new=crun:/opt/crun/bin/crun``). A label is a name of an engine like any other, and has the traits of the
+engine that it stands for; `use_engine_labels` says which labels there are in this process.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from bench_common import registered
-from bench_common.errors import UsageError
+from bench_common import load_entry, registered
+from bench_common.argument_types import NAME_PATTERN, InvalidValue
+from bench_common.cost import CostSource
+from bench_common.errors import UsageError, did_you_mean
 
 ENGINES_GROUP: Final = "weighbridge.engines"
 TRAITS_GROUP: Final = "weighbridge.engine_traits"
@@ -31,8 +40,13 @@ class EngineTraits(Struct, frozen=True):
     """A job that names no engine runs under this one. Exactly one installed engine is the default."""
     is_baseline: bool = False
     """It runs plain processes, so the host's ceiling is measured with it. At most one installed engine is it."""
+    place: Literal["", "program", "address", "either"] = ""
+    """What a label of it names: a program, the address of its socket, or nothing where it can have no label."""
     hue: str = ""
-    """Its colour in figures, for ever: a name of `bench_master.figures.palette.HUES`; empty for a spare one."""
+    """Its colour in charts, for ever: a name of `bench_master.reports.palette.HUES`; empty for a spare one."""
+
+    cost: CostSource = ""
+    """From where a job's cost is known (`bench_common.cost`); empty: nobody tells it."""
 
     @property
     def has_images(self) -> bool:
@@ -50,14 +64,97 @@ class EngineTraits(Struct, frozen=True):
         return "init" not in self.inapplicable
 
 
+class EngineLabel(Struct, frozen=True):
+    """A further use of an engine on a host, as ``--engine`` gives it: its text is ``LABEL=ENGINE[:PLACE]``."""
+
+    label: str
+    """The name that scenarios have for it."""
+    kind: str
+    """The engine that it is, by its registered name."""
+    place: str = ""
+    """Its program or the address of its socket; empty where the worker alone knows it."""
+
+    def __str__(self) -> str:
+        return f"{self.label}={self.kind}" + (f":{self.place}" if self.place else "")
+
+
+_PLACES: Final = {"program": "the absolute path of a program", "address": "unix:///PATH or tcp://HOST:PORT"}
+_PATTERNS: Final = {"program": re.compile(r"/.+"), "address": re.compile(r"unix:///.+|tcp://.+")}
+_labels: dict[str, EngineLabel] = {}
+
+
+def parse_engine_label(text: str) -> EngineLabel:
+    """Return a label from its text. Raises `InvalidValue` with what was expected."""
+    label, equals, rest = text.partition("=")
+    kind, colon, place = rest.partition(":")
+    if not equals or re.fullmatch(NAME_PATTERN, label) is None:
+        raise InvalidValue(
+            f"{text!r}: expected LABEL=ENGINE:PROGRAM or LABEL=ENGINE:ADDRESS, such as new=crun:/opt/crun/bin/crun; "
+            "a label is a word of letters, digits and _ . + -"
+        )
+    names = _installed_names()
+    if label in names:
+        raise InvalidValue(f"{text!r}: {label} is an engine itself; choose another label")
+    if kind not in names:
+        hint = did_you_mean(kind, names)
+        raise InvalidValue(f"{text!r}: unknown engine {kind!r}{hint}; one of: {', '.join(names)}")
+    takes = _registered_traits().get(kind, EngineTraits()).place
+    if not takes:
+        raise InvalidValue(f"{text!r}: engine {kind} has neither a program nor a socket that a label could name")
+    wanted = " or ".join(text for word, text in _PLACES.items() if takes in (word, "either"))
+    if colon and not any(_PATTERNS[word].fullmatch(place) for word in _PLACES if takes in (word, "either")):
+        raise InvalidValue(f"{text!r}: expected {wanted} after '{kind}:'")
+    return EngineLabel(label, kind, place)
+
+
+def parse_engine(text: str) -> EngineLabel:
+    """Return the label of a text, or an engine by its name: a label that stands for itself.
+
+    Raises `InvalidValue` with what was expected.
+    """
+    if "=" in text:
+        return parse_engine_label(text)
+    if text not in _installed_names():
+        hint = did_you_mean(text, _installed_names())
+        raise InvalidValue(
+            f"{text!r}: expected an engine{hint or ', as list engines shows them'}, or LABEL=ENGINE:PLACE"
+        )
+    return EngineLabel(text, text)
+
+
+def use_engine_labels(labels: Iterable[EngineLabel]) -> None:
+    """Let these labels, and no others, be names of engines in this process. Raises `UsageError` for two of a name."""
+    known: dict[str, EngineLabel] = {}
+    for one in labels:
+        if known.setdefault(one.label, one) != one:
+            raise UsageError(f"--engine {one}: the label {one.label!r} is given twice, first as {known[one.label]}")
+    _labels.clear()
+    _labels.update(known)
+
+
+def engine_labels() -> tuple[EngineLabel, ...]:
+    """Return the labels of this process, in their order."""
+    return tuple(_labels.values())
+
+
+def engine_kind(name: str) -> str:
+    """Return the registered name of an engine, which may be given by its label."""
+    label = _labels.get(name)
+    return name if label is None else label.kind
+
+
 def engine_names() -> tuple[str, ...]:
-    """Return the sorted names of all installed engines, without loading any."""
-    return tuple(sorted({entry.name for entry in registered(ENGINES_GROUP)}))
+    """Return the sorted names of all installed engines and of the labels, without loading any."""
+    return tuple(sorted({*_installed_names(), *_labels}))
 
 
 def engine_traits(name: str) -> EngineTraits:
-    """Return the traits that an engine registers; those of an ordinary engine where it registers none."""
-    return _registered_traits().get(name, EngineTraits())
+    """Return the traits that an engine registers; those of an ordinary engine where it registers none.
+
+    A label has those of its engine, but for what only one engine can have: its colour, and the role of a default.
+    """
+    traits = _registered_traits().get(engine_kind(name), EngineTraits())
+    return replace(traits, hue="", is_default=False, is_baseline=False) if name in _labels else traits
 
 
 def default_engine() -> str:
@@ -78,16 +175,20 @@ def _only(names: list[str], role: str) -> str:
     raise UsageError(f"no installed engine is {role}; reinstall weighbridge")
 
 
+def _installed_names() -> tuple[str, ...]:
+    return tuple(sorted({entry.name for entry in registered(ENGINES_GROUP)}))
+
+
 @cache
 def _registered_traits() -> dict[str, EngineTraits]:
-    installed = set(engine_names())
+    installed = set(_installed_names())
     points = sorted(registered(TRAITS_GROUP), key=lambda point: point.name)
     return {point.name: _load(point) for point in points if point.name in installed}
 
 
 def _load(point: EntryPoint) -> EngineTraits:
     try:
-        loaded = point.load()
+        loaded = load_entry(point)
     except Exception:  # noqa: BLE001  a broken package must not stop the others; its engine is reported as broken
         return EngineTraits()
     return loaded if isinstance(loaded, EngineTraits) else EngineTraits()

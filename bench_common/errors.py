@@ -101,6 +101,17 @@ class StatsFileError(InfrastructureError):
     """A stats file cannot be read or written; the message names the file and the byte offset."""
 
 
+class DiskFullError(StatsFileError):
+    """A stats file found no room on its disk: what could not be written is kept, and the next flush tries again."""
+
+    def __init__(self, message: str, reason: str, free_bytes: int | None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """What the system says, such as ``Disk quota exceeded``."""
+        self.free_bytes = free_bytes
+        """How much was free for this user, a quota aside; None where unknown."""
+
+
 class NotAStatsFileError(StatsFileError):
     """What the user named as a stats file is none: it is missing, cannot be opened, or is something else."""
 
@@ -130,9 +141,15 @@ _BEGINNING: Final = 3
 """Letters by which a word can be told from others."""
 
 
+_MAX_WORD_CHARS: Final = 200
+"""What is longer is no misspelling; to compare texts takes the product of their lengths."""
+
+
 def closest_match(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` nearly spells, or the only one that it begins, or None."""
-    names = sorted(known)
+    if len(word) > _MAX_WORD_CHARS:
+        return None
+    names = sorted(name for name in known if len(name) <= _MAX_WORD_CHARS)
     folded = {name.lower().replace("-", "_"): name for name in names}
     meant = word.lower().replace("-", "_")
     matches = get_close_matches(meant, list(folded), n=3, cutoff=0.6)

@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 import time
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -41,7 +42,7 @@ def lock_within(descriptor: int, timeout_s: float, *, shared: bool = False) -> b
             return True
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a regular file for reading; raise `OSError` for anything else, at once, with what it is."""
     # Before it is opened: opening a socket fails with a number that says nothing, and opening a tape may wind it.
     _check_regular(path, Path(path).stat().st_mode)
@@ -53,6 +54,17 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def real_path(path: Path) -> Path:
+    """Return a path without symbolic links; one that leads round and round stays as it is, for who opens it."""
+    return Path(os.path.realpath(path))
+
+
+def read_regular(path: str | os.PathLike[str]) -> str:
+    """Return the text of a regular file, with U+FFFD for what is not UTF-8; raise `OSError` like `open_regular`."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8", "replace")
 
 
 def write_new(path: Path, text: str) -> None:

@@ -9,10 +9,17 @@ import traceback
 from collections.abc import Callable
 
 from bench_common.errors import ExitCode, ScenarioError, WeighbridgeError
+from bench_common.extras import missing_extra
 from bench_common.limits import ADVICE
-from bench_common.safe_text import quoted_lines
+from bench_common.safe_text import quoted_lines, without_passwords
 from bench_common.startup import release_collector, restore_sigint
-from bench_common.streams import discard_output, discard_rejected_output, stdout_has_reader, stdout_is_blocked
+from bench_common.streams import (
+    discard_output,
+    discard_rejected_output,
+    fit_line,
+    stdout_has_reader,
+    stdout_is_blocked,
+)
 
 
 def silence_interrupts() -> None:
@@ -56,20 +63,29 @@ def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int
         advice = f" ({ADVICE[error.errno]})" if error.errno in ADVICE else ""
         text = f"{where}{error.strerror or error}{advice}"
         return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+    except ModuleNotFoundError as error:
+        refusal = missing_extra(error)
+        text = str(refusal or _internal(error))
+        status = int(refusal.exit_code if refusal is not None else ExitCode.INFRASTRUCTURE)
+        return _report_error(error, text, status, program=program, debug=debug)
     except MemoryError as error:
         text = ADVICE[errno.ENOMEM]
         return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     except Exception as error:  # noqa: BLE001  the last boundary: users see a traceback only with --debug
-        text = f"internal error: {type(error).__name__}: {error} (please run again with --debug and report it)"
-        return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+        return _report_error(error, _internal(error), int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     return int(status)
+
+
+def _internal(error: Exception) -> str:
+    return f"internal error: {type(error).__name__}: {error} (please run again with --debug and report it)"
 
 
 def _report_error(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
+        sys.stderr.write(without_passwords("".join(traceback.format_exception(error))))
     for line in error_lines(error) if isinstance(error, WeighbridgeError) else quoted_lines(text):
-        sys.stderr.write(f"{program}: {line or type(error).__name__}\n")
+        shown = f"{program}: {without_passwords(line) or type(error).__name__}"
+        sys.stderr.write(f"{fit_line(shown, sys.stderr)}\n")
     return status
 
 

@@ -145,6 +145,20 @@ class Histogram:
             counts[begin : begin + len(earlier._counts)] -= earlier._counts
         return {self._base + int(place): int(counts[place]) for place in np.flatnonzero(counts)}
 
+    def add(self, other: Histogram) -> None:
+        """Count the values of another one, too."""
+        if not other.n:
+            return
+        counted = np.flatnonzero(other._counts)
+        low, high = (int(counted[place]) + other._base for place in (0, -1))
+        self._grow_range(low, high)
+        self._counts[low - self._base : high - self._base + 1] += other._counts[
+            low - other._base : high - other._base + 1
+        ]
+        self.n += other.n
+        self.total += other.total
+        self._update_extremes(other.min or 0, other.max or 0)
+
     def _update_extremes(self, smallest: int, largest: int) -> None:
         self.min = smallest if self.min is None else min(self.min, smallest)
         self.max = largest if self.max is None else max(self.max, largest)

@@ -27,6 +27,22 @@ Texts: TypeAlias = Annotated[dict[ShortText, HostText], Meta(max_length=MAX_FACT
 Names: TypeAlias = Annotated[list[ShortText], Meta(max_length=MAX_FACTS)]
 
 
+IMAGE_DETAIL: Final = "image "
+"""What the details with digests of images begin with; the image's name follows."""
+PROGRAM_DETAIL: Final = "program "
+"""What the details with the paths of programs that jobs run on the host begin with; the command's name follows."""
+DIGEST_DETAIL: Final = "sha256 "
+"""What the details with the digests of these programs begin with."""
+SEVERAL: Final = ", "
+"""What separates the files, and the digests, that one command is on several PATHs."""
+_DIGEST_CHARS: Final = 12
+
+
+def short_digests(digests: str) -> str:
+    """Return the beginning of a digest, or of each of several, as people are shown it."""
+    return SEVERAL.join(digest[:_DIGEST_CHARS] for digest in digests.split(SEVERAL))
+
+
 class EngineInfo(TypedDict, total=False):
     """The status of an engine on a host, see `bench_worker.engines.base.EngineStatus`."""
 
@@ -34,6 +50,8 @@ class EngineInfo(TypedDict, total=False):
     """Its registered name."""
     usable: bool
     """Whether it can be used."""
+    kind: ShortText
+    """The engine that it is, where its name is a label."""
     version: ShortText
     """Its version."""
     endpoint: HostText
@@ -88,7 +106,15 @@ class HostInfo(TypedDict, total=False):
     """Labels that the worker was started with."""
     allow_host_mounts: bool
     """Whether containers may mount directories of the host."""
+    allow_foreign: bool
+    """Whether containers may use volumes and networks that others made, and log drivers that write elsewhere."""
     allow_native: bool
     """Whether jobs may run programs of the host."""
     allow_swapoff: bool
     """Whether swap may be switched off."""
+    allow_cold: bool
+    """Whether the page cache may be dropped, and images be removed and fetched again, before a job."""
+    page_cache: HostText
+    """Why the page cache cannot be dropped all the same; empty where it can."""
+    allow_host_settings: Names
+    """Settings of the host's kernel that may be changed (`bench_common.host_settings`)."""

@@ -8,13 +8,13 @@ so the module of the `JobKind` itself imports next to nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from bench_common import registered
+from bench_common import import_safely, load_entry, registered
 from bench_common.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -40,11 +40,24 @@ class Job:
     """Whether `Treatment.engine` is an engine that runs its containers; otherwise its kind knows what that is."""
     does_one_operation: ClassVar[bool] = False
     """Whether a job does one of its operations, and its row has `records.SINGLE_FIELDS`; otherwise it does each."""
+    place_fields: ClassVar[frozenset[str]] = frozenset()
+    """Those of its fields that say which one of several alike things is used: two of these may be compared."""
+
+    def cost_name(self, engine: str) -> str:
+        """Return what the processes of what it uses are sampled as: `engine`, and its place where it names one."""
+        places = (getattr(self, name) for name in sorted(self.place_fields))
+        words = [word for place in places for word in ([place] if isinstance(place, str) else place) if word]
+        return f"{engine}@{','.join(words)}" if words else engine
 
     @property
     def population(self) -> int | None:
         """How many things its workers together make before the first trial; None: nothing, so nobody is asked."""
         return None
+
+    @property
+    def needs_whole_population(self) -> bool:
+        """Whether a run ends before its first trial where a part of the population could not be made."""
+        return True
 
     @property
     def engine_operations(self) -> tuple[Operation, ...]:
@@ -77,7 +90,7 @@ class JobKind:
 
 
 KERNEL: Final = (
-    JobKind("guest", job="bench_common.treatment:Guest", rules="workloads.guest:GuestRules"),
+    JobKind("guest", job="bench_common.treatment:Guest", rules="bench_workloads.guest:GuestRules"),
     JobKind("lifecycle", job="bench_common.treatment:Lifecycle", rules="bench_common.lifecycle:LifecycleRules"),
 )
 """The kinds that are no packages of their own."""
@@ -88,7 +101,7 @@ def load_part(place: str) -> Any:
     """Return what a part of a kind names; raise `UsageError` if it cannot be loaded."""
     module, _, attribute = place.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        return getattr(import_safely(partial(import_module, module)), attribute)
     except Exception as error:  # somebody else's module may raise anything when imported
         raise UsageError(f"{place} cannot be loaded: {type(error).__name__}: {error}") from error
 
@@ -104,7 +117,7 @@ def job_kind(name: str) -> JobKind:
         known = sorted({*entries, *(kind.name for kind in KERNEL)})
         raise UsageError(f"unknown kind of job {name!r}{did_you_mean(name, known)}; one of: {', '.join(known)}")
     try:
-        kind = entries[name].load()
+        kind = load_entry(entries[name])
     except Exception as error:  # as above
         raise UsageError(f"the kind of job {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, JobKind) or kind.name != name:
@@ -121,6 +134,15 @@ def package_kinds(complain: Callable[[str], object]) -> list[JobKind]:
         except UsageError as error:
             complain(str(error))
     return found
+
+
+@cache
+def installed_job_type(name: str) -> type[Job] | None:
+    """Return what the jobs of a kind are; None if it is not installed here, where runs of it can still be read."""
+    try:
+        return job_kind(name).job_type
+    except UsageError:
+        return None
 
 
 def kind_of(job: Job) -> JobKind:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from bench_common.job_kind import Job, kind_of, load_part
-from bench_common.thresholds import JOB_SERIES, RESPONSE_SERIES
+from bench_common.thresholds import JOB_SERIES, JOBS_PER_S, RESPONSE_SERIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ class JobRules(abc.ABC, Generic[JobT]):
 
     @property
     def caveat(self) -> str:
-        """What reports have to say of every such figure; empty: nothing."""
+        """What reports have to say of every such measure; empty: nothing."""
         return ""
 
     @property
@@ -75,16 +75,19 @@ class JobRules(abc.ABC, Generic[JobT]):
         return {}
 
     def primary(self) -> str:
-        """Return the figure by which treatments are compared unless the scenario names one."""
+        """Return the measure by which treatments are compared unless the scenario names one."""
         return f"{RESPONSE_SERIES}.p95" if self.treatment.open_load is not None else self.closed_primary()
 
     def closed_primary(self) -> str:
-        """Return that figure where jobs do not arrive at a rate."""
-        return f"{JOB_SERIES}.p50"
+        """Return that measure where jobs do not arrive at a rate.
 
-    def fixed_reason(self, figure: Primary) -> str | None:
-        """Return why this kind gives a figure the same value whatever the treatment; None if it may differ."""
-        del figure
+        Jobs that do one of their operations have no median but that of the most frequent one: the throughput is one.
+        """
+        return JOBS_PER_S if self.job.does_one_operation else f"{JOB_SERIES}.p50"
+
+    def fixed_reason(self, measure: Primary) -> str | None:
+        """Return why this kind gives a measure the same value whatever the treatment; None if it may differ."""
+        del measure
         return None
 
     def step_limit_s(self, operation: Operation) -> float:

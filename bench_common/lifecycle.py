@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from bench_common.cost import held_metrics
 from bench_common.job_rules import JobRules
 from bench_common.thresholds import CONTAINERS, JOB_SERIES
 from bench_common.treatment import Lifecycle
@@ -43,17 +45,27 @@ class LifecycleRules(JobRules[Lifecycle]):
             found[COMMIT_BYTES] = {"unit": "B", "direction": "lower", "primary": True}
         if any(operation.kind == "stats" and operation.seconds is not None for operation in self.job.operations):
             found[STATS_READINGS] = {"unit": "1", "direction": ""}
-        return found
+        return found | held_metrics() if self.treatment.is_packing else found
 
     def primary(self) -> str:
-        """Return how many containers a host holds where they are packed."""
-        return CONTAINERS if self.treatment.is_packing else super().primary()
+        """Return how many containers a host holds where a condition ends the packing.
 
-    def fixed_reason(self, figure: Primary) -> str | None:
-        """Return why the scenario itself says what a figure is; None if it does not."""
-        if figure.kind == "rate" and self.treatment.is_packing:
+        Without one the scenario says how many, and the question is how long the last operation before the hold takes,
+        which is usually ``start``.
+        """
+        if not self.treatment.is_packing:
+            return super().primary()
+        if self.treatment.until is not None:
+            return CONTAINERS
+        until_hold = takewhile(lambda one: one.kind != "hold", self.job.operations)
+        before = [one.name for one in until_hold if one.kind != "sleep"]
+        return f"{before[-1]}.p50" if before else CONTAINERS
+
+    def fixed_reason(self, measure: Primary) -> str | None:
+        """Return why the scenario itself says what a measure is; None if it does not."""
+        if measure.kind == "rate" and self.treatment.is_packing:
             return "the scenario says how long containers are held"
         held = [one.name for one in self.job.operations if one.kind in ("hold", "sleep")]
-        if figure.series in held or (figure.series == JOB_SERIES and self.treatment.is_packing):
-            return f"the scenario says how long '{figure.series if figure.series in held else held[0]}' lasts"
+        if measure.series in held or (measure.series == JOB_SERIES and self.treatment.is_packing):
+            return f"the scenario says how long '{measure.series if measure.series in held else held[0]}' lasts"
         return None

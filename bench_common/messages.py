@@ -55,9 +55,21 @@ from bench_common.records import (
     OutputRecord,
     TransactionRecord,
 )
-from bench_common.requirements import KindNeed, RequestedAction, Requirement, ServiceAction, ServiceOutcome
+from bench_common.requirements import (
+    AbsentProgram,
+    KindNeed,
+    RequestedAction,
+    Requirement,
+    ServiceAction,
+    ServiceOutcome,
+    SettingNeed,
+    SettingProblem,
+)
 from bench_common.safe_text import shorten
 from bench_common.treatment import EngineSampling, Treatment
+
+MAX_ENDPOINTS: Final = 32
+MAX_URL_CHARS: Final = 500
 
 # -- control: a worker to the master ------------------------------------------------------------------------------
 
@@ -89,8 +101,14 @@ class PreflightResult(_WorkerControl):
 
     reasons: Annotated[list[Reason], Meta(max_length=MAX_REASONS)]
     """What is missing, one reason each; empty where nothing is."""
+    forbidden: Annotated[list[Reason], Meta(max_length=MAX_REASONS)]
+    """What of others the plan would use, and this worker does not allow, one reason each."""
     engines: Engines
     """The present status of the engines that were named, as in the ``info`` of a hello."""
+    settings: Annotated[list[SettingProblem], Meta(max_length=MAX_REASONS)] = msgspec.field(default_factory=list)
+    """The host settings that cannot have what the plan gives them."""
+    absent: Annotated[list[AbsentProgram], Meta(max_length=MAX_REASONS)] = msgspec.field(default_factory=list)
+    """The programs that images do not have."""
 
 
 class _Reported(Numbered):
@@ -153,6 +171,8 @@ class PackingReport(_Reported):
     """How long the containers are held, in seconds."""
     memory_before: Count
     """Bytes of the host's memory that were in use before the first container."""
+    unread: Reason = ""
+    """Why containers' own control groups are not read; empty if they are."""
 
 
 class RunWarning(_Reported):
@@ -179,7 +199,7 @@ class EngineOutage(_Reported):
 
 
 class PopulationReport(_Reported):
-    """A worker fills a store before the first trial of a treatment, or deletes after the last trial what it made."""
+    """A worker makes what jobs use before the first trial of a treatment, or deletes it after the last trial."""
 
     treatment: Count
     phase: Literal["populate", "clear"]
@@ -189,6 +209,8 @@ class PopulationReport(_Reported):
     """How many objects it has made or deleted."""
     found: Count
     """How many were there already, and stay after the run."""
+    replaced: Count
+    """How many of those that it has made took the place of others, which had their names."""
     content_bytes: Count
     """Bytes of the objects that it has made."""
     failed: Count
@@ -197,6 +219,8 @@ class PopulationReport(_Reported):
     """How long that took so far."""
     reason: Reason
     """Why the first of them failed; empty where none did."""
+    endpoints: Annotated[list[Reason], Meta(max_length=MAX_ENDPOINTS)] = field(default_factory=list)
+    """The URLs of the store's endpoints in the last message of a filling; those beyond so many are not told."""
 
 
 class CpuContention(_WorkerControl):
@@ -308,10 +332,12 @@ class Preflight(_MasterControl):
     engines: list[str]
     """Engines to probe again, as they may have changed since the worker was started."""
     kinds: list[KindNeed] = msgspec.field(default_factory=list)
-    """What kinds of jobs from packages need, such as a store to log in to."""
+    """What kinds of jobs from packages need, such as a server to log in to."""
+    settings: list[SettingNeed] = msgspec.field(default_factory=list)
+    """Settings of the host's kernel that trials change; the worker tries each value."""
 
 
-class StoreCredentials(_MasterControl):
+class Credentials(_MasterControl):
     """How what the run's jobs use is reached, as variables: before a preflight and before a welcome.
 
     It goes only where nobody can listen: over CURVE, or to a process of the same user. It is in no log and no file.
@@ -324,7 +350,7 @@ class StoreCredentials(_MasterControl):
 
     def __repr__(self) -> str:
         """Return its names alone."""
-        return f"StoreCredentials(variables={sorted(self.variables)})"
+        return f"Credentials(variables={sorted(self.variables)})"
 
 
 class Welcome(_MasterControl):
@@ -541,7 +567,7 @@ WorkerControlMessage: TypeAlias = (
     Hello | PreflightResult | Heartbeat | Samples | CpuContention | SpeedMeasured | Progress | ReportedMessage
 )
 MasterControlMessage: TypeAlias = (
-    Preflight | StoreCredentials | Welcome | Dismiss | HeartbeatAck | MeasureSpeed | Cleanup | Stop
+    Preflight | Credentials | Welcome | Dismiss | HeartbeatAck | MeasureSpeed | Cleanup | Stop
 )
 ResultsMessage: TypeAlias = Results | ResultsPart
 MasterWorkMessage: TypeAlias = DefineTreatment | Jobs | ServiceCommand | ServiceReply | Acknowledge | CancelJobs

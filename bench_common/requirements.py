@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Type
 
 from msgspec import Meta, Struct, to_builtins
 
+from bench_common.cost import COST_UNITS, UNTOLD
 from bench_common.errors import did_you_mean
+from bench_common.host_settings import MAX_VALUE_CHARS
 from bench_common.job_kind import Job
 from bench_common.job_rules import rules_of
-from bench_common.treatment import ContainerSettings
+from bench_common.treatment import ContainerSettings, Mount, named_volumes
 from bench_common.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bench_common.treatment import Mount, Treatment
+    from bench_common.treatment import Treatment
 
 GRACE_STEP = "stop.grace_step_s"
 """The detail with the step in which an engine counts the grace period of `stop`, in seconds."""
@@ -70,7 +72,7 @@ def unsupported_features(status: Mapping[str, Any], treatment: Treatment) -> lis
 
 
 def ignored_settings(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
-    """Return the settings that are left out because they have no meaning for this engine, one sentence each."""
+    """Return what is left out: what has no meaning for this engine, or cannot be told here, one sentence each."""
     meaningless = set(status.get("inapplicable") or ())
     engine = f"engine '{status.get('name') or treatment.engine}'"
     return [
@@ -78,6 +80,25 @@ def ignored_settings(status: Mapping[str, Any], treatment: Treatment) -> list[st
         for whose, container in _containers(treatment)
         for setting in sorted(container.non_default() & meaningless)
         if not (whose and setting == "image")
+    ] + _untold_costs(engine, status, treatment)
+
+
+def untold_primary(status: Mapping[str, Any], treatment: Treatment, primary: str) -> list[str]:
+    """Return why the engine cannot tell the primary measure, one of a job's cost, on its host; empty if it can."""
+    why = _details(status).get(f"{UNTOLD}{primary.removeprefix('metrics.')}") if treatment.cost else None
+    if not why:
+        return []
+    engine = f"engine '{status.get('name') or treatment.engine}'"
+    return [f"{engine} cannot tell {primary} here, which is the primary measure: {why}; name another one"]
+
+
+def _untold_costs(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+    """Return which measures of a job's cost the engine cannot tell on its host, a sentence for each reason."""
+    why = {name.removeprefix(UNTOLD): text for name, text in _details(status).items() if name.startswith(UNTOLD)}
+    known = [name for name in COST_UNITS if name in why] if treatment.cost else []
+    return [
+        f"{engine} cannot tell {', '.join(name for name in known if why[name] == reason)} of a job here: {reason}"
+        for reason in dict.fromkeys(why[name] for name in known)
     ]
 
 
@@ -306,6 +327,28 @@ def unplaced_services(treatments: Iterable[Treatment], members: Sequence[Placeme
     return list(reasons)
 
 
+class ImageProgram(Struct, frozen=True, forbid_unknown_fields=True):
+    """The program that containers of an image begin with, as the scenario has it."""
+
+    program: str
+    """Its name or path."""
+    search_path: str | None = None
+    """The PATH that the scenario gives; None: the image's own."""
+    directory: str | None = None
+    """The working directory that the scenario gives; None: the image's own."""
+    covered: tuple[str, ...] = ()
+    """Paths in the container that something else than the image fills: mounts and files."""
+
+
+class AbsentProgram(Struct, frozen=True, forbid_unknown_fields=True):
+    """A program that an image does not have."""
+
+    program: Annotated[str, Meta(max_length=4096)]
+    """Its name or path, as the scenario has it."""
+    reason: Annotated[str, Meta(max_length=4096)]
+    """The engine, the image, and where it was looked for."""
+
+
 class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
     """What containers of one engine require on a host; None: no requirement of that kind."""
 
@@ -319,14 +362,34 @@ class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
     """The log driver that must be available."""
     runtime: str | None = None
     """The runtime that must be available."""
+    snapshotter: str | None = None
+    """The snapshotter that must be available."""
+    gvisor_platform: str | None = None
+    """The platform of gVisor that must be available."""
     program: str | None = None
     """The program that must be installed, where services run on the host itself."""
+    command: str | None = None
+    """The program of the host that jobs run: nothing that must be there, but the worker tells which file it is."""
+    search_path: str | None = None
+    """The PATH on which that program is looked up; None: the worker's own."""
+    directory: str | None = None
+    """The directory in which a relative path of it begins."""
+    starts: ImageProgram | None = None
+    """The program that must be in the image."""
+    volumes: tuple[str, ...] = ()
+    """Named volumes: those that are there must be Weighbridge's, unless the worker allows host mounts."""
 
     @property
     def settings(self) -> ContainerSettings:
         """The container settings that express this requirement."""
         return ContainerSettings(
-            image=self.image, network=self.network, log_driver=self.log_driver, runtime=self.runtime
+            image=self.image,
+            network=self.network,
+            storage=tuple(Mount("volume", "/", name) for name in self.volumes),
+            log_driver=self.log_driver,
+            runtime=self.runtime,
+            snapshotter=self.snapshotter,
+            gvisor_platform=self.gvisor_platform,
         )
 
 
@@ -347,6 +410,36 @@ def kinds_for_worker(treatments: Iterable[Treatment], environment: str) -> list[
         if need is not None and not treatment.optional and treatment.environment in (None, environment):
             found[treatment.engine, need] = None
     return [KindNeed(engine, to_builtins(job)) for engine, job in found]
+
+
+class SettingNeed(Struct, frozen=True, forbid_unknown_fields=True):
+    """A setting of a host's kernel and the values that trials give it."""
+
+    name: Annotated[str, Meta(max_length=1024)]
+    """Its name in records (`bench_common.host_settings`)."""
+    values: list[Annotated[str, Meta(max_length=MAX_VALUE_CHARS)]]
+    """The values, each once."""
+
+
+class SettingProblem(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a host's setting cannot have a value."""
+
+    name: Annotated[str, Meta(max_length=1024)]
+    """The setting."""
+    value: Annotated[str, Meta(max_length=MAX_VALUE_CHARS)]
+    """The value; empty where it can have none."""
+    reason: Annotated[str, Meta(max_length=4096)]
+    """Why."""
+
+
+def settings_for_worker(treatments: Iterable[Treatment], environment: str) -> list[SettingNeed]:
+    """Return the host settings that the jobs of a worker of an environment need, each with its values in order."""
+    found: dict[str, dict[str, None]] = {}
+    for treatment in treatments:
+        if treatment.environment in (None, environment):
+            for name, value in treatment.host.items():
+                found.setdefault(name, {})[value] = None
+    return [SettingNeed(name, list(values)) for name, values in found.items()]
 
 
 class DoctorNeeds(Struct, frozen=True, forbid_unknown_fields=True):
@@ -388,8 +481,17 @@ def requirements_for_worker(
         if treatment.environment in (None, environment):
             containers = [treatment.container, *local_services(treatment).values(), *containers]
         for asked in containers:
-            image = None if treatment.pulls_image else asked.image
-            need = Requirement(treatment.engine, image, asked.network, asked.log_driver, asked.runtime)
+            image = None if treatment.fetches_image else asked.image
+            need = Requirement(
+                treatment.engine,
+                image,
+                asked.network,
+                asked.log_driver,
+                asked.runtime,
+                asked.snapshotter,
+                asked.gvisor_platform,
+                volumes=named_volumes(asked),
+            )
             if need != Requirement(treatment.engine):
                 found[need] = None
     return list(found)

@@ -17,10 +17,12 @@ import logging
 import re
 from typing import Final
 
-_BAR: Final = "  | "
+BAR: Final = "  | "
+"""Before each line of a quoted text but the first."""
 _KEPT: Final = frozenset("\n\t")
 _FEW: Final = 32
 _USERINFO: Final = re.compile(r"://[^\s/@]*@")
+_PASSWORD: Final = re.compile(r"(:/{1,2}[^\s/@:]*):[^\s/@]*@")
 
 
 def escape_unprintable(text: str) -> str:
@@ -59,6 +61,11 @@ def without_userinfo(text: str) -> str:
     return _USERINFO.sub("://***@", text) if "://" in text and "@" in text else text
 
 
+def without_passwords(text: str) -> str:
+    """Return text with ``***`` in the place of the password of each URL in it, also of one taken for a path."""
+    return _PASSWORD.sub(r"\1:***@", text) if ":/" in text and "@" in text else text
+
+
 def flat_line(text: str) -> str:
     """Return text as one line that keeps its spaces, for columns."""
     return escape_unprintable(" ".join(text.expandtabs().splitlines()))
@@ -79,7 +86,7 @@ def shorten(text: str, limit: int) -> str:
 def quoted_lines(text: str) -> list[str]:
     """Return the lines of text; those after the first begin with a bar, so that none passes for one of ours."""
     first, *rest = escape_lines(text).split("\n")
-    return [first, *(f"{_BAR}{line}" for line in rest)]
+    return [first, *(f"{BAR}{line}" for line in rest)]
 
 
 class LineFormatter(logging.Formatter):

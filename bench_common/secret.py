@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -45,6 +47,24 @@ class Secret:
 
 
 NO_SECRET: Final = Secret()
+_FLAG: Final = re.compile(r"-[KT]|--(?:key|auth-token|os[-_][a-z_-]*(?:password|token|secret))")
+"""Options whose value is a secret."""
+_ATTACHED: Final = re.compile(rf"(?:-[KT]|(?:{_FLAG.pattern})=)(?P<value>.+)", re.DOTALL)
+
+
+def secret_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the values of options that are secrets, whether they stand behind the option or are attached to it."""
+    for option, word in pairwise(("", *arguments)):
+        if _FLAG.fullmatch(option) and word:
+            yield word
+        elif attached := _ATTACHED.fullmatch(word):
+            yield attached["value"]
+
+
+def hide_arguments(arguments: Sequence[str]) -> None:
+    """Have the system show no secret among this process's arguments; call it first, as modules take time to load."""
+    if found := sorted(secret_arguments(arguments), key=len, reverse=True):
+        hide_from_system(found)
 
 
 def hide_from_system(secrets: Iterable[str], process: Path = Path("/proc/self")) -> None:

@@ -7,14 +7,23 @@ import functools
 import io
 import os
 import select
+import shlex
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from bench_common.safe_text import escape_unprintable, flat_line, quoted_lines
+from bench_common.safe_text import BAR, escape_unprintable, flat_line, quoted_lines
 
 ESCAPE: Final = "weighbridge-escape"
+INDENT: Final = "  "
+"""Before the further lines of a message that a terminal is too narrow for."""
+CONTINUED: Final = " \\"
+"""At the end of a line of a command that goes on in the next one."""
+NARROWEST: Final = 40
+"""Columns below which nothing is wrapped between words any more."""
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
@@ -138,11 +147,69 @@ def _ignore_write_errors(method: Callable[..., Any], name: str) -> Callable[...,
 
 
 def tell(text: str) -> None:
-    """Write a message to stderr, as one line whatever is in it."""
-    sys.stderr.write(f"{flat_line(text)}\n")
+    """Write a message to stderr, as one line whatever is in it; on a terminal wrapped between words."""
+    sys.stderr.write(f"{fit_line(flat_line(text), sys.stderr)}\n")
 
 
 def tell_quoted(text: str) -> None:
     """Write a message that may have several lines to stderr; those after the first begin with a bar."""
     for line in quoted_lines(text):
+        sys.stderr.write(f"{fit_line(line, sys.stderr)}\n")
+
+
+def tell_command(label: str, words: Sequence[str]) -> None:
+    """Write to stderr what to run: where it is too long for a terminal, it can still be copied from there."""
+    quoted = [flat_line(shlex.quote(word)) for word in words]
+    line = f"{label}: {' '.join(quoted)}"
+    columns = terminal_columns(sys.stderr)
+    if columns is None or len(line) <= columns:
         sys.stderr.write(f"{line}\n")
+        return
+    lines = [f"{label}:", f"{INDENT}{quoted[0]}"]
+    for word in quoted[1:]:
+        if len(f"{lines[-1]} {word}{CONTINUED}") <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += CONTINUED
+            lines.append(f"{INDENT}{word}")
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def redraws(stream: TextIO) -> bool:
+    """Whether a line on a stream can be drawn again: it is a terminal that moves its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def draw_line(text: str, stream: TextIO) -> None:
+    """Draw the line of a terminal again that was drawn last, cut to its width; an empty text removes it."""
+    columns = terminal_columns(stream) or 80
+    with suppress(OSError, ValueError):
+        stream.flush()
+        os.write(stream.fileno(), f"\r\x1b[K{flat_line(text)[: columns - 1]}".encode(errors="backslashreplace"))
+
+
+def terminal_columns(stream: TextIO) -> int | None:
+    """Return how many columns a terminal has; None if the stream is none, or its width is not known."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def fit_line(line: str, stream: TextIO) -> str:
+    """Return a line as it goes to a stream: on a terminal, which would break it within words, in lines that fit.
+
+    Those after the first are indented, and begin with a bar where it does. A file or a pipe gets the line as it is.
+    """
+    columns = terminal_columns(stream)
+    if columns is None or len(line) <= columns:
+        return line
+    indent = BAR if line.startswith(BAR) else " " * (len(line) - len(line.lstrip())) + INDENT
+    return textwrap.fill(
+        line,
+        max(NARROWEST, columns),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )

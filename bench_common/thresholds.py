@@ -22,10 +22,10 @@ or on its own verdicts, in a grammar that ``--fail-on`` and ``--require`` share:
 
 PATH leads into one treatment of the JSON report: ``operations.NAME.FIELD``, ``metrics.NAME.FIELD``, ``jobs.FIELD``,
 ``jobs_per_s``, ``mb_per_s``, ``objects.FIELD``, ``overhead.NAME.FIELD``, ``overhead.cpu_s``,
-``overhead.relative.FIELD``. The grammar is here and not beside the report, because an impossible path is an error of
-the scenario.
+``overhead.cpu_per_job_s``, ``overhead.relative.FIELD``. The grammar is here and not beside the report, because an
+impossible path is an error of the scenario.
 
-Likewise the primary figure of a job, by which treatments are compared::
+Likewise the primary measure of a job, by which treatments are compared::
 
     job.p50    response.p95    start.mean    events_per_second    jobs_per_s    containers
 """
@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from bench_common.cost import CHANGE_WORDS
 from bench_common.errors import did_you_mean
 from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
 
@@ -49,11 +50,13 @@ OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s"
 METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
 JOB_FIELDS: Final = ("total", "done", "failed", "lost", "aborted", "not_started", "warmup")
 
-OBJECT_FIELDS: Final = ("content_bytes", "mb_per_s", "retries", "redrawn")
-"""What jobs on objects moved, all together."""
-TRANSFER_FIELDS: Final = ("per_s", *OBJECT_FIELDS)
-"""What one of their operations moved."""
-_OBJECT_UNITS: Final[Mapping[str, str]] = {"content_bytes": "B", "mb_per_s": "MB/s", "per_s": "/s"}
+TRANSFERRED: Final = "objects"
+"""The part of a treatment's report with what its jobs transferred, where each does one of its operations."""
+TRANSFERRED_FIELDS: Final = ("content_bytes", "mb_per_s", "retries", "redrawn")
+"""What these jobs transferred, all together."""
+TRANSFER_FIELDS: Final = ("per_s", *TRANSFERRED_FIELDS)
+"""What one of their operations transferred."""
+_TRANSFER_UNITS: Final[Mapping[str, str]] = {"content_bytes": "B", "mb_per_s": "MB/s", "per_s": "/s"}
 
 OVERHEAD_UNITS: Final[Mapping[str, str]] = {
     "rss_bytes": "B",
@@ -67,42 +70,57 @@ OVERHEAD_FIELDS: Final = ("n", "mean", "min", "max")
 RELATIVE_UNITS: Final[Mapping[str, str]] = {"memory_percent": "%", "cpu_factor": ""}
 """An engine compared to the baseline, with units."""
 
-_ROOTS: Final = ("operations", "metrics", "overhead", "jobs", "jobs_per_s", "objects", "mb_per_s")
-_OVERHEAD: Final = (*OVERHEAD_UNITS, "cpu_s", "relative")
+_SINGLE: Final = ("cpu_s", "cpu_per_job_s")
+_ROOTS: Final = ("operations", "metrics", "overhead", "jobs", "jobs_per_s", TRANSFERRED, "mb_per_s")
+_OVERHEAD: Final = (*OVERHEAD_UNITS, *_SINGLE, "relative")
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)(?:_s)?")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*(?:\[[\w-]+\](?:\.first)?)?")
-_OF_OBJECTS: Final = re.compile(r"([^.]*\](?:\.first)?)\.(.*)")
-"""The name of an operation on objects, such as ``read[tiny].first``, and the field."""
+_ALTERNATIVE: Final = re.compile(r"([^.]*\](?:\.first)?)\.(.*)")
+"""The name of one of several operations, such as ``read[tiny].first``, and the field."""
 
 
-def parse_figure_path(path: str) -> tuple[str, ...]:
+def parse_measure_path(path: str) -> tuple[str, ...]:
     """Parse a path; raise `ValueError` with what was expected and the nearest valid spelling."""
     root, _, rest = path.partition(".")
     if root == "jobs_per_s" and not rest:
         return (root,)
     if root == "mb_per_s" and not rest:
-        return ("objects", root)
-    if root == "objects":
-        return (root, _field(rest, OBJECT_FIELDS))
+        return (TRANSFERRED, root)
+    if root == TRANSFERRED:
+        return (root, _field(rest, TRANSFERRED_FIELDS))
     if root == "jobs":
         return (root, _field(rest, JOB_FIELDS))
     if root == "overhead":
         return (root, *_overhead(rest))
     if root in ("operations", "metrics"):
         # A percentile may have a decimal point of its own: operations.start.p99.9_s.
-        of_objects = _OF_OBJECTS.fullmatch(rest)
-        name, field = of_objects.groups() if of_objects is not None else rest.partition(".")[::2]
+        alternative = _ALTERNATIVE.fullmatch(rest)
+        name, field = alternative.groups() if alternative is not None else rest.partition(".")[::2]
         if not field:
             raise ValueError(f"{path!r} is not of the form {root}.NAME.FIELD")
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot be a name in {root}")
-        if of_objects is not None and field in TRANSFER_FIELDS:
-            return ("objects", root, name, field)
+        if alternative is not None and field in TRANSFER_FIELDS:
+            return (TRANSFERRED, root, name, field)
         return (root, name, _operation_field(field) if root == "operations" else _field(field, METRIC_FIELDS))
-    raise ValueError(
-        f"unknown figure {path!r}{did_you_mean(root, _ROOTS)}; one of: operations.NAME.FIELD, metrics.NAME.FIELD, "
-        "overhead.NAME.FIELD, jobs.FIELD, jobs_per_s, objects.FIELD, mb_per_s"
+    raise UnknownMeasure(
+        f"unknown measure {path!r}{_meant(path) or did_you_mean(root, _ROOTS)}; one of: operations.NAME.FIELD, "
+        "metrics.NAME.FIELD, overhead.NAME.FIELD, jobs.FIELD, jobs_per_s, objects.FIELD, mb_per_s (list measures)"
     )
+
+
+class UnknownMeasure(ValueError):
+    """A path that begins with nothing that a report has."""
+
+
+def _meant(path: str) -> str:
+    """Return a hint where the path is a primary measure, which a threshold spells in full."""
+    name, _, field = path.partition(".")
+    try:
+        own = _operation_field(field)
+    except ValueError:
+        return ""
+    return f" (did you mean 'operations.{name}.{own}'?)" if _NAME.fullmatch(name) else ""
 
 
 def percentile_of(path: tuple[str, ...]) -> float | None:
@@ -115,7 +133,7 @@ def check_unit(path: tuple[str, ...], unit: str) -> None:
     """Raise `ValueError` for a unit that can never fit; a metric's own unit is known only from a report."""
     if not unit or path[0] == "metrics":
         return
-    own = figure_unit(path, {})
+    own = measure_unit(path, {})
     if unit_converter(unit, own) is not None:
         return
     for units, kind in ((TIME_UNITS, "time"), (SIZE_UNITS, "size")):
@@ -127,15 +145,15 @@ def check_unit(path: tuple[str, ...], unit: str) -> None:
     raise ValueError(f"{'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
 
 
-def figure_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
-    """Return the unit of a figure; `holder` is the part of the report that contains it."""
+def measure_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
+    """Return the unit of a measure; `holder` is the part of the report that contains it."""
     root, field = path[0], path[-1]
     if root == "metrics":
         return "" if field == "n" else str(holder.get("unit", ""))
     if root == "jobs_per_s":
         return "/s"
-    if root == "objects":
-        return _OBJECT_UNITS.get(field, "")
+    if root == TRANSFERRED:
+        return _TRANSFER_UNITS.get(field, "")
     if root == "overhead" and field != "n":
         return RELATIVE_UNITS.get(field) or OVERHEAD_UNITS.get(path[1]) or ("s" if field.endswith("_s") else "")
     return "s" if field.endswith("_s") else ""
@@ -145,13 +163,13 @@ def _overhead(rest: str) -> tuple[str, ...]:
     name, _, field = rest.partition(".")
     if name not in _OVERHEAD:
         raise ValueError(
-            f"unknown figure 'overhead.{name}'{did_you_mean(name, _OVERHEAD)}; one of: {', '.join(_OVERHEAD)}"
+            f"unknown measure 'overhead.{name}'{did_you_mean(name, _OVERHEAD)}; one of: {', '.join(_OVERHEAD)}"
         )
     if name == "relative":
         return (name, _field(field, RELATIVE_UNITS))
-    if name == "cpu_s":
+    if name in _SINGLE:
         if field:
-            raise ValueError(f"'overhead.cpu_s' is a single number and has no {field!r}")
+            raise ValueError(f"'overhead.{name}' is a single number and has no {field!r}")
         return (name,)
     if not field:
         raise ValueError(f"'overhead.{name}' is not of the form overhead.NAME.FIELD")
@@ -195,7 +213,7 @@ _WHERE: Final = re.compile(r"\s*(?P<key>[^\s=,]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^
 
 
 class Threshold(Struct, frozen=True):
-    """A parsed threshold. `value` is in `unit` as written (empty: in the figure's own unit)."""
+    """A parsed threshold. `value` is in `unit` as written (empty: in the measure's own unit)."""
 
     text: str
     path: tuple[str, ...]
@@ -349,10 +367,11 @@ def parse_threshold(text: str) -> Threshold:
         )
     where, unit = _conditions(rest, text), parsed["unit"]
     try:
-        path = parse_figure_path(match["path"])
+        path = parse_measure_path(match["path"])
         check_unit(path, unit)
     except ValueError as error:
-        raise ValueError(f"threshold {text!r}: {error}") from None
+        kind = UnknownMeasure if isinstance(error, UnknownMeasure) else ValueError
+        raise kind(f"threshold {text!r}: {error}") from None
     return Threshold(
         text=" ".join(text.split()),
         path=path,
@@ -415,7 +434,7 @@ _QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)(?:_s)?")
 
 
 class Primary(Struct, frozen=True):
-    """The primary figure of a job: one number for each trial, by which treatments are compared."""
+    """The primary measure of a job: one number for each trial, by which treatments are compared."""
 
     name: str
     """As reports call it: ``job.p50``, ``jobs_per_s``, or the metric's name."""
@@ -426,14 +445,14 @@ class Primary(Struct, frozen=True):
     direction: Literal["higher", "lower"]
     """Which direction is better."""
     series: str | None = None
-    """The operation whose durations it is of, ``job`` or ``response``; None for other figures."""
+    """The operation whose durations it is of, ``job`` or ``response``; None for other measures."""
     q: float | None = None
     """The quantile (0..1) of a trial's durations; None for their mean."""
 
     @property
     def is_time_or_rate(self) -> bool:
         """Whether *faster* and *slower* are the words for it."""
-        return self.unit in _TIMES or self.unit.endswith("/s")
+        return is_speed(self.name, self.unit)
 
     @property
     def title(self) -> str:
@@ -445,14 +464,19 @@ class Primary(Struct, frozen=True):
         return f"{self.series} time ({self.name.partition('.')[2]} of a trial)"
 
 
+def is_speed(name: str, unit: str) -> bool:
+    """Return whether *faster* and *slower* are the words for a measure: it is a time or a rate, and no cost."""
+    return name not in CHANGE_WORDS and (unit in _TIMES or unit.endswith("/s"))
+
+
 def better_direction(unit: str, declared: str | None) -> Literal["higher", "lower"]:
-    """Return whether more of a figure is better, or less: as it is declared, or else more of what is per second."""
+    """Return whether more of a measure is better, or less: as it is declared, or else more of what is per second."""
     more_is_better = declared == "higher" if declared else unit.endswith("/s")
     return "higher" if more_is_better else "lower"
 
 
 def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, Any]) -> Primary:
-    """Parse a primary figure of a job with these operations and metrics (each with unit and direction).
+    """Parse a primary measure of a job with these operations and metrics (each with unit and direction).
 
     Raises `ValueError` with what was expected and the nearest valid spelling.
     """
@@ -472,7 +496,7 @@ def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, An
     hint = did_you_mean(f"{series}.p50" if field else text, everything)
     durations = ", ".join(f"{one}.pNN" for one in known)
     others = ", ".join([*metrics, JOBS_PER_S])
-    raise ValueError(f"unknown figure {text!r}{hint}; one of: {durations} (or .mean instead of .pNN), {others}")
+    raise ValueError(f"unknown measure {text!r}{hint}; one of: {durations} (or .mean instead of .pNN), {others}")
 
 
 def _duration(text: str, series: str, field: str) -> Primary:
@@ -485,4 +509,4 @@ def _duration(text: str, series: str, field: str) -> Primary:
     hint = (
         f" (did you mean '{series}.p50'?)" if field.startswith("med") else did_you_mean(field, ("p50", "p95", "mean"))
     )
-    raise ValueError(f"{text!r}: {field!r} is no figure of a duration{hint}; expected pNN, such as p95, or mean")
+    raise ValueError(f"{text!r}: {field!r} is no measure of a duration{hint}; expected pNN, such as p95, or mean")

@@ -27,6 +27,7 @@ from msgspec import Meta, Struct, field
 from bench_common.defaults import QUEUE_TIMEOUT_S, TIMEOUT_S
 from bench_common.errors import did_you_mean
 from bench_common.job_kind import TAG, Job
+from bench_common.layout import Layout
 from bench_common.records import MAX_COUNT, Count, Finite, Integer
 from bench_common.units import format_size, parse_size
 
@@ -213,6 +214,13 @@ MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
 SwapState = Literal["as-is", "off"]
 SWAP_STATES: Final[tuple[SwapState, ...]] = ("as-is", "off")
+ColdStart = Literal["none", "page-cache", "image", "both"]
+COLD_STARTS: Final[tuple[ColdStart, ...]] = ("none", "page-cache", "image", "both")
+PlainEnvironment = Literal["container", "inherit", ""]
+PLAIN_ENVIRONMENTS: Final[tuple[PlainEnvironment, ...]] = ("container", "inherit")
+"""The environment of plain processes: that of a container, or that of the worker; empty where nobody says."""
+CONTAINER_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where programs are looked up in a container whose image does not say it."""
 ARRIVAL_PROCESSES: Final[tuple[ArrivalProcess, ...]] = ("constant", "poisson")
 
 
@@ -240,16 +248,18 @@ class ContainerSettings(_Declared, frozen=True):
     """How a container is made. None and empty mean: the engine's own default.
 
     `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
-    ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that forwards
-    signals and reaps children. `files` are texts by absolute path, in place before it first starts. `rootfs` is an
-    unpacked root file system, or an OCI bundle, on the worker's host (an absolute path) that takes the place of an
-    image. `runtime` is an OCI runtime that the engine knows by this name. `pids` limits its processes and threads,
-    `ulimits` are texts such as ``1024`` or ``512:1024`` (soft:hard; ``-1`` is no limit) by the names of
-    limits.conf(5). `blkio_weight` is its share of disk time (10 to 1000); the four ``device_`` limits are bytes and
-    operations a second by the path of a block device. `read_only` is its root file system. `security_options` are of
-    `SECURITY_OPTIONS`. `cap_add` and `cap_drop` are capabilities that its root has beyond the engine's own choice, of
-    `GRANTABLE_CAPABILITIES`, and that it lacks, of `DROPPABLE_CAPABILITIES` (``ALL_PACKED`` but those that it is
-    given).
+    ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that
+    forwards signals and reaps children. `files` are texts by absolute path, in place before it first starts.
+    `rootfs` is an unpacked root file system, or an OCI bundle, on the worker's host (an absolute path) that takes
+    the place of an image. `runtime` is an OCI runtime that the engine knows by this name, `snapshotter` what keeps
+    its file system in containerd, by its name there, `gvisor_platform` how gVisor intercepts system calls. `pids`
+    limits its processes and threads, `ulimits` are texts such as ``1024`` or ``512:1024`` (soft:hard; ``-1`` is no
+    limit) by the names of limits.conf(5). `blkio_weight` is its share of disk time (10 to 1000); the four
+    ``device_`` limits are bytes and operations a second by the path of a block device. `read_only` is its root file
+    system. `security_options` are of `SECURITY_OPTIONS`. `cap_add` and `cap_drop` are capabilities that its root
+    has beyond the engine's own choice, of `GRANTABLE_CAPABILITIES`, and that it lacks, of `DROPPABLE_CAPABILITIES`
+    (``ALL_PACKED`` but those that it is given). `directory` is the working directory of its commands, an absolute
+    path.
     """
 
     image: str | None = None
@@ -266,6 +276,8 @@ class ContainerSettings(_Declared, frozen=True):
     files: Mapping[str, str] = field(default_factory=dict)
     rootfs: str | None = None
     runtime: str | None = None
+    snapshotter: str | None = None
+    gvisor_platform: str | None = None
     pids: Integer | None = None
     ulimits: Mapping[str, str] = field(default_factory=dict)
     blkio_weight: Integer | None = None
@@ -277,6 +289,7 @@ class ContainerSettings(_Declared, frozen=True):
     security_options: tuple[SecurityOption, ...] = ()
     cap_add: tuple[GrantableCapability, ...] = ()
     cap_drop: tuple[DroppableCapability, ...] = ()
+    directory: str | None = None
 
     def non_default(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
@@ -287,16 +300,66 @@ class ContainerSettings(_Declared, frozen=True):
 CONTAINER_SETTINGS: Final = ContainerSettings.__struct_fields__
 """The names of all settings of a container."""
 
+_OWN_LOG_DRIVERS: Final = frozenset({"none", "json-file", "local", "k8s-file"})
+"""Log drivers that write to a file of the engine's own, which goes with the container, or nowhere."""
+_OWN_LOG_OPTIONS: Final = frozenset(
+    {
+        "max-size",
+        "max-file",
+        "max-buffer-size",
+        "compress",
+        "mode",
+        "tag",
+        "labels",
+        "labels-regex",
+        "env",
+        "env-regex",
+    }
+)
+"""Options of those that name no place to write to."""
+
+
+def named_volumes(settings: ContainerSettings) -> tuple[str, ...]:
+    """Return the names of the engine's volumes that a container mounts, each once."""
+    return tuple(dict.fromkeys(one.source for one in settings.storage if one.kind == "volume" and one.source))
+
+
+FOREIGN_ADVICE: Final = "--allow-host-mounts allows it (of bench-worker, or of run-scenario for workers of this host)"
+"""How what belongs to others may be used."""
+
+
+def outside_logging(settings: ContainerSettings) -> str:
+    """Return what about a container's log may write outside of the engine's own log files, or nothing.
+
+    Drivers open sockets (``syslog``, ``gelf``, plugins ...), write to the journal of the host, or write a file of the
+    host (Podman's option ``path``); an option decides where a driver that is the engine's own choice writes to.
+    """
+    if settings.log_driver is not None and settings.log_driver not in _OWN_LOG_DRIVERS:
+        return f"log driver {settings.log_driver!r} writes outside of the engine's own log files"
+    for name, value in settings.log_options.items():
+        if name not in _OWN_LOG_OPTIONS:
+            what = "names a file of the host" if name == "path" else "may have a log written elsewhere"
+            return f"log option {name}={value} {what}"
+    return ""
+
+
+USAGES: Final = ("user", "system", "cpu")
+"""What the kernel counts of an ended process and of the children that it waited for: CPU time in seconds, in user
+mode, in the kernel, and in both."""
+
 
 class MetricSource(_Declared, frozen=True):
-    """A metric of the user's own, and where a command prints it: what `regex` captures, or what is at `json`."""
+    """A metric of the user's own, and where it is: what `regex` captures of a command's output, or what is at `json`.
+
+    With `usage` it is in no output: the kernel counts it.
+    """
 
     name: str
     """Its name in reports and thresholds."""
     regex: str = ""
-    """A regular expression whose one group captures the number; empty: see `json`."""
+    """A regular expression whose one group captures the number; empty: see `json` and `usage`."""
     json: str = ""
-    """A path into a JSON document, such as ``$.latency.p95``; empty: see `regex`."""
+    """A path into a JSON document, such as ``$.latency.p95``; empty: see `regex` and `usage`."""
     unit: str = "1"
     """Its unit, such as ``1/s``; ``1`` is a plain number."""
     better: Literal["higher", "lower", ""] = ""
@@ -305,10 +368,14 @@ class MetricSource(_Declared, frozen=True):
     """Where the command prints it."""
     take: MatchChoice = "only"
     """Which match counts where `regex` matches several times; `only`: several are an error."""
+    usage: Literal["user", "system", "cpu", ""] = ""
+    """What of the command's use of the host it is; empty: it is in the output."""
 
 
 OWN_COMMAND: Final = "command"
 """The workload that runs a command of the user's own."""
+START_COST_STEP: Final = "start-cost"
+"""Its step that does nothing: what it takes is the cost of starting a process."""
 
 
 class OwnService(_Declared, frozen=True):
@@ -339,6 +406,9 @@ class OwnCommand(_Declared, frozen=True):
     """What `command` prints."""
     services: tuple[OwnService, ...] = ()
     """The servers that `command` needs."""
+    start_cost: tuple[str, ...] = ()
+    """A command that does nothing: runs just before `command` in each job, untimed; how long it takes is the cost of
+    starting a process."""
 
 
 class Operation(_Declared, frozen=True):
@@ -408,7 +478,13 @@ class Treatment(_Declared, frozen=True):
     say. `placement` gives for those of them that run elsewhere the environment, or the worker's id, where they do.
     One that is `optional` is left out of what a run must do where its image or tool is not there.
     `until` is the condition that ends a packing early. `swap` may ask for swap to be
-    off on the host while a job runs.
+    off on the host while a job runs. `host` are settings of the host's kernel and their values, by the names of
+    `bench_common.host_settings`, for the time of its trials. `cold` is what is taken
+    away before each job, outside of its time: the host's page cache, the engine's image, or both.
+    `plain_environment` is what plain processes have in their environment beside what `container` gives: what a
+    container has, or (also where it is empty) the worker's search path and a locale. `layout` says whether their
+    memory layout is drawn for each trial, `layout_seed` by which seed; None where it is not. `cost` says whether each
+    job tells what it cost beside its time, where its engine knows (`bench_common.cost`).
     """
 
     index: Count
@@ -428,6 +504,12 @@ class Treatment(_Declared, frozen=True):
     optional: bool = False
     until: str | None = None
     swap: SwapState = "as-is"
+    host: Mapping[str, str] = field(default_factory=dict)
+    cold: ColdStart = "none"
+    plain_environment: PlainEnvironment = ""
+    layout: Layout = "fixed"
+    layout_seed: Count | None = None
+    cost: bool = False
 
     @property
     def is_packing(self) -> bool:
@@ -438,6 +520,21 @@ class Treatment(_Declared, frozen=True):
     def pulls_image(self) -> bool:
         """Whether its jobs fetch their image themselves, so that it need not be there before."""
         return self._has_operation("pull")
+
+    @property
+    def fetches_image(self) -> bool:
+        """Whether the image is fetched for its jobs while the run goes on, be it as an operation or before one."""
+        return self.pulls_image or self.drops_image
+
+    @property
+    def drops_page_cache(self) -> bool:
+        """Whether the host's page cache is dropped before each job."""
+        return self.cold in ("page-cache", "both")
+
+    @property
+    def drops_image(self) -> bool:
+        """Whether the engine's image is removed and fetched again before each job."""
+        return self.cold in ("image", "both")
 
     def _has_operation(self, kind: str) -> bool:
         return any(one.kind == kind for one in self.job.engine_operations)
@@ -473,7 +570,7 @@ class EngineSampling(_Declared, frozen=True):
 
     interval_s: Positive
     engines: Mapping[str, str]
-    """The engines to watch, each with a control group to read in the place of its processes; empty: the processes."""
+    """What to watch by `Job.cost_name`, each with a control group to read in place of its processes; empty: these."""
 
 
 class OverheadSampling(Struct, frozen=True):
@@ -487,8 +584,9 @@ class OverheadSampling(Struct, frozen=True):
     cgroups: Mapping[str, str] = field(default_factory=dict)
 
     def worker_settings(self, engines: Iterable[str]) -> EngineSampling:
-        """Return what a worker needs to know to watch these engines."""
-        return EngineSampling(self.interval_s, {name: self.cgroups.get(name, "") for name in engines})
+        """Return what a worker needs to know to watch these engines, each a `Job.cost_name`."""
+        groups = {name: self.cgroups.get(name.partition("@")[0], "") for name in engines}
+        return EngineSampling(self.interval_s, groups)
 
     def header_fields(self) -> dict[str, Any]:
         """Return what the stats file keeps."""

@@ -5,7 +5,7 @@ Sizes follow the engines where those have a habit: a bare ``k``, ``m``, ``g`` or
 ``TB`` are decimal, as on the label of a disk. Durations are sums such as ``1h30m``. Every parser raises `ValueError`
 with a message that says what to write instead.
 
-Turns a number of one unit into another of its kind: what a threshold says into what a figure is in.
+Turns a number of one unit into another of its kind: what a threshold says into what a measure is in.
 """
 
 from __future__ import annotations

@@ -3,12 +3,15 @@
 import sys
 
 from bench_common.limits import require_to_load
+from bench_common.secret import hide_arguments
 from bench_common.startup import (
     end_on_interrupt,
     hold_collector,
     limit_malloc_arenas,
     standard_library_only,
 )
+
+hide_arguments(sys.argv[1:])
 
 NAMES_A_COMMAND = any(not word.startswith("-") for word in sys.argv[1:])
 """Whether a sub-command may run; help and version need no event loop, which takes longer to load than they do."""

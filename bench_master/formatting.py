@@ -3,7 +3,7 @@
 A page has 80 columns (`DEFAULT_WIDTH`). Where a terminal shows it, the command line sets the terminal's width for all
 that it formats (`page_of`), and nothing else does: a text in a file or a pipe is the same everywhere.
 
-A measured figure has a fixed number of digits and its unit, spelled as in `bench_common.units`. None, a figure that
+A measured value has a fixed number of digits and its unit, spelled as in `bench_common.units`. None, a value that
 does not exist, is a dash. `align_table` makes a plain table, `wrap_last_column` wraps a long last column, and
 `fit_table` drops the columns that a narrow page has no room for. For programs the same rows are `tab_separated`.
 """
@@ -26,6 +26,9 @@ _TIME: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _THOUSANDS: Final = ("", "k", "M", "G", "T", "P")
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DASH: Final = "-"
+MISSING: Final = "n/a"
+"""What a table of a report has in place of a dash: a value that was not measured, or that nothing gave."""
+MISSING_MEANS: Final = "not measured, or no job gave a value"
 
 
 def plural(number: int, noun: str) -> str:
@@ -123,7 +126,7 @@ def format_number(value: float) -> str:
 
 
 def format_value(value: float | None, unit: str, digits: int = 3) -> str:
-    """Return a figure in the unit that a person would use: ``3.86 ms``, ``1.5 GiB/s``, ``2,895/s``, ``42 events/s``.
+    """Return a measure in the unit that a person would use: ``3.86 ms``, ``1.5 GiB/s``, ``2,895/s``, ``42 events/s``.
 
     Times come in seconds (``s``), sizes in bytes (``B``, ``bytes``, ``B/s`` ...).
     """
@@ -141,15 +144,15 @@ def format_value(value: float | None, unit: str, digits: int = 3) -> str:
 
 
 def format_change(ratio: float | None, *, sided: bool = False) -> str:
-    """Return a ratio as a change: in percent below twofold, else in times: ``+21.0 %``, ``79.6 times``.
+    """Return a ratio as a change: in percent below twofold, else as a factor: ``+21.0 %``, ``79.6x``.
 
-    With `sided` a word beside it says whether it is more or less: else it is ``79.6 times less``.
+    With `sided` a word beside it says whether it is more or less: else it is ``79.6x less``.
     """
     if ratio is None or not math.isfinite(ratio) or ratio <= 0:
         return _DASH
     if not _in_times(ratio):
         return f"{_percent(ratio, 1)} %"
-    return f"{format_number(max(ratio, 1 / ratio))} times{'' if sided or ratio > 1 else ' less'}"
+    return f"{format_number(max(ratio, 1 / ratio))}x{'' if sided or ratio > 1 else ' less'}"
 
 
 def format_change_interval(low: float | None, high: float | None, ratio: float) -> str:
@@ -181,11 +184,11 @@ def _percent(ratio: float, digits: int) -> str:
 
 
 def format_share(value: float | None) -> str:
-    """Return a share (0..1) in percent, or in times from twofold on: ``1.4 %``, ``2.60 times``."""
+    """Return a share (0..1) in percent, or as a factor from twofold on: ``1.4 %``, ``2.60x``."""
     if value is None or not math.isfinite(value):
         return _DASH
     if value >= 1:
-        return f"{format_number(1 + value)} times"
+        return f"{format_number(1 + value)}x"
     return f"{100 * value:.1f} %"
 
 
@@ -268,14 +271,17 @@ def align_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Seq
     return [_align_cells(line, columns, widths, 2) for line in lines]
 
 
-def wrap_last_column(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table whose last column is wrapped so that no line is longer than the page is wide."""
+def wrap_last_column(titles: Sequence[str], rows: Sequence[Sequence[str]], least: int = 20) -> list[str]:
+    """Return a table whose last column is wrapped so that no line is longer than the page is wide.
+
+    It has `least` characters, whatever the others leave of the page.
+    """
     rows = [_cells(row) for row in rows]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles) - 1)]
     head = sum(widths) + 2 * len(widths)
     lines: list[Sequence[str]] = []
     for row in rows:
-        first, *rest = textwrap.wrap(row[-1], max(20, page_width() - head)) or [""]
+        first, *rest = textwrap.wrap(row[-1], max(least, page_width() - head)) or [""]
         lines += [(*row[:-1], first), *((*("" for _ in row[:-1]), text) for text in rest)]
     return align_table(titles, lines)
 
@@ -292,13 +298,10 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
     spare columns are left out; at last the rows are wrapped like text.
     """
     rows = [_cells(row) for row in rows]
-    kept = [
-        place
-        for place, column in enumerate(columns)
-        if not (column.optional and rows and says_nothing(row[place] for row in rows))
-    ]
+    kept = _told_columns(columns, rows)
+    rows = [without_dashes(row) for row in rows]
     while True:
-        widths = [max(len(columns[place].title), *(len(row[place]) for row in rows), 0) for place in kept]
+        widths = _widths(columns, rows, kept)
         for gap in (2, 1):
             if indent + sum(widths) + gap * (len(widths) - 1) <= page_width():
                 return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, gap, indent)
@@ -310,9 +313,33 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
         kept.remove(spare[-1])
 
 
+def has_room(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 2) -> bool:
+    """Return whether the page has room for each row of a table on one line, with every column that says anything."""
+    rows = [_cells(row) for row in rows]
+    widths = _widths(columns, [without_dashes(row) for row in rows], _told_columns(columns, rows))
+    return indent + sum(widths) + len(widths) - 1 <= page_width()
+
+
+def _told_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        place
+        for place, column in enumerate(columns)
+        if not (column.optional and rows and says_nothing(row[place] for row in rows))
+    ]
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[int]:
+    return [max(len(columns[place].title), *(len(row[place]) for row in rows), 0) for place in kept]
+
+
 def _cells(row: Sequence[str]) -> list[str]:
     """Return cells that have one line each, and keep their indentation."""
     return [flat_line(cell) for cell in row]
+
+
+def without_dashes(row: Iterable[str]) -> list[str]:
+    """Return cells that say that a value is missing, instead of a bare dash."""
+    return [MISSING if cell == _DASH else cell for cell in row]
 
 
 def _select_columns(rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[list[str]]:
@@ -395,7 +422,7 @@ def markdown_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> 
     """Yield a table whose source is aligned, too."""
     lines = [
         [escape_markdown(column.title) for column in columns],
-        *([escape_markdown(cell) for cell in row] for row in rows),
+        *([escape_markdown(cell) for cell in without_dashes(row)] for row in rows),
     ]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = [

@@ -14,14 +14,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from bench_common.engine_traits import baseline_engine
+from bench_common.engine_traits import baseline_engine, engine_traits
 from bench_common.job_rules import rules_of
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Scalar, Treatment
 from bench_common.units import format_duration
-from workloads.script import job_script, preparation_script, shares_container
+from bench_workloads.script import job_script, preparation_script, shares_container
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -116,6 +116,12 @@ class Plan(Struct, frozen=True):
     """How they were ordered: ``interleaved``, ``as-written`` or ``blocked``."""
     seed: int
     """Decides every random choice."""
+    setting_places: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Where the scenario gives a host setting a value: ``FILE:LINE:COLUMN`` by name and value."""
+    command_places: Mapping[str, str] = field(default_factory=dict)
+    """Where the scenario first has a command of this program: ``FILE:LINE:COLUMN``."""
+    primary: tuple[str, ...] = ()
+    """The primary measure of each of the scenario's treatments, by its index."""
 
     def job_count(self, trial: Trial, workers: int) -> int | None:
         """Return how many jobs a trial has when `workers` workers share it; None where time alone ends it."""
@@ -146,6 +152,26 @@ def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
     return f"look-ahead is off{where}: guest benchmarks, packing and trials by time get their jobs one by one"
 
 
+def host_notes(treatments: Sequence[Treatment]) -> list[str]:
+    """Return what is done to the hosts for the treatments: what is dropped before jobs, and what is set."""
+    found: dict[str, None] = {}
+    for one in treatments:
+        steps = (
+            ("the image is removed and fetched again", one.drops_image),
+            ("the host's page cache is dropped (sync, then drop_caches 3)", one.drops_page_cache),
+        )
+        what = ", then ".join(text for text, wanted in steps if wanted)
+        if what:
+            found[f"cold: {one.cold}: before each job, outside its time, {what}"] = None
+    settings: dict[str, dict[str, None]] = {}
+    for one in treatments:
+        for name, value in one.host.items():
+            settings.setdefault(name, {})[value] = None
+    for name, values in settings.items():
+        found[f"host setting {name} is {' or '.join(values)} while trials run, and as before afterwards"] = None
+    return list(found)
+
+
 def make_plan(scenario: Scenario, seed: int) -> Plan:
     """Return the plan of a scenario; `seed` fixes every random choice in it.
 
@@ -168,8 +194,18 @@ def make_plan(scenario: Scenario, seed: int) -> Plan:
         )
         first = ((block, len(treatments) + ceiling, warm) for block, ceiling, warm in _rounds(repeats, warmup))
         placed, treatments = [*first, *placed], (*treatments, *ceilings)
+    treatments = tuple(_with_layout(one, seed) for one in treatments)
     trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))
-    return Plan(treatments, trials, scenario.order, seed)
+    return Plan(
+        treatments, trials, scenario.order, seed, scenario.setting_places, scenario.command_places, scenario.primary
+    )
+
+
+def _with_layout(treatment: Treatment, seed: int) -> Treatment:
+    """Return a treatment whose plain processes have a layout by this seed in each trial."""
+    if treatment.layout != "drawn" or not engine_traits(treatment.engine).runs_on_host:
+        return treatment
+    return replace(treatment, layout_seed=seed)
 
 
 def more_rounds(scenario: Scenario, plan: Plan, rounds: int) -> list[Trial]:

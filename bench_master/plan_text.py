@@ -16,7 +16,8 @@ from msgspec import Struct
 from bench_common.requirements import matches_worker, services_hosted_by
 from bench_common.units import format_duration
 from bench_master.formatting import align_table, format_span, page_width, plural
-from bench_master.plan import estimate_seconds, look_ahead_note
+from bench_master.plan import estimate_seconds, host_notes, look_ahead_note
+from bench_master.scenario.claims import claim_text, registration_text
 from bench_master.scenario.master_part import master_parts
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ def render_plan(scenario: Scenario, plan: Plan, workers: Sequence[ExpectedWorker
     takers = job_worker_counts(plan.treatments, workers)
     head = _head(scenario, plan, workers, takers, look_ahead=look_ahead)
     lines = [*head, "", *_treatments(plan, takers), "", *_order(plan)]
-    if scenario.notes:
-        lines += ["", "Notes", *(line for note in scenario.notes for line in _wrap("  - ", note))]
+    notes = (*scenario.notes, *host_notes(plan.treatments))
+    if notes:
+        lines += ["", "Notes", *(line for note in notes for line in _wrap("  - ", note))]
     return "\n".join(lines) + "\n"
 
 
@@ -112,6 +114,10 @@ def _head(
         yield from _wrap(" " * _HEAD + "- ", assumption)
     for threshold in scenario.thresholds:
         yield from _field("Threshold", threshold)
+    for claim in scenario.claims:
+        yield from _field("Claim", claim_text(claim))
+    if scenario.claims:
+        yield from _field("", registration_text(scenario.claims, scenario.margin))
 
 
 def _workers(plan: Plan, workers: Sequence[ExpectedWorker], takers: Sequence[int]) -> str:
@@ -163,7 +169,7 @@ def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:
     shown = plan.treatments[:MAX_TREATMENTS_SHOWN]
     keys = list(dict.fromkeys(key for treatment in shown for key in treatment.labels))
     trials = Counter((trial.treatment, trial.warmup) for trial in plan.trials)
-    figures = [
+    sizes = [
         (
             str(trials[one.index, False]),
             str(trials[one.index, True]),
@@ -174,13 +180,13 @@ def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:
     ]
     titles = ("trials", "warm-up", "jobs/trial", "in flight")
     columns = [(str(one.index), *(_format_label(one, key) for key in keys)) for one in shown]
-    rows = [(*left, *right) for left, right in zip(columns, figures, strict=True)]
+    rows = [(*left, *right) for left, right in zip(columns, sizes, strict=True)]
     lines = align_table(("#", *keys, *titles), rows, right=("#", *titles))
     if max(map(len, lines)) <= page_width():
         yield from lines
     else:
-        for one, figure in zip(shown, figures, strict=True):
-            counts = ", ".join(f"{title} {count}" for title, count in zip(titles, figure, strict=True))
+        for one, size in zip(shown, sizes, strict=True):
+            counts = ", ".join(f"{title} {count}" for title, count in zip(titles, size, strict=True))
             yield from _wrap(f"{one.index:>3}  ", f"{one.title}  ({counts})")
     if len(shown) < len(plan.treatments):
         yield f"... and {len(plan.treatments) - len(shown)} more treatments"

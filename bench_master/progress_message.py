@@ -18,7 +18,7 @@ from typing import Final, TextIO
 from gevent.monkey import get_original
 
 from bench_common.safe_text import flat_line, one_line
-from bench_common.streams import tell
+from bench_common.streams import redraws, tell
 from bench_master.terminal import screen_width
 
 SILENCE_S: Final = 1.75
@@ -77,7 +77,7 @@ class _Printer:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._redraws = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._redraws = redraws(stream)
         self._lock = _new_native_lock()
         self._lines: list[WaitLine] = []
         """One in the other; the last one is shown. The thread of the first ends when they are over."""

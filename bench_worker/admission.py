@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench_common.messages import Hello
 from bench_worker.addresses import local_address, resolve_endpoint
+from bench_worker.host import page_cache
 from bench_worker.pipe_channel import CurveKeys, RunContext, StartRun
 
 if TYPE_CHECKING:
@@ -34,8 +35,12 @@ def hello_message(options: AgentOptions, info: HostInfo, offset: ClockOffset | N
             **present,
             "labels": options.labels,
             "allow_host_mounts": options.allow_host_mounts,
+            "allow_foreign": options.allow_foreign,
             "allow_native": options.allow_native,
             "allow_swapoff": options.allow_swapoff,
+            "allow_cold": options.allow_cold,
+            "page_cache": page_cache.unusable_reason() if options.allow_cold else "",
+            "allow_host_settings": list(options.allow_host_settings),
         },
     )
 
@@ -53,8 +58,11 @@ def start_message(
             noop=welcome.noop,
             keep=welcome.keep,
             allow_host_mounts=options.allow_host_mounts,
+            allow_foreign=options.allow_foreign,
             allow_native=options.allow_native,
             allow_swapoff=options.allow_swapoff,
+            allow_cold=options.allow_cold,
+            allow_host_settings=options.allow_host_settings,
             address=local_address(options.control, options.address),
         ),
         epoch=welcome.epoch,

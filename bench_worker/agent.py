@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Final
@@ -26,6 +27,7 @@ from bench_common.messages import (
     Cleanup,
     CleanupDone,
     CpuContention,
+    Credentials,
     Dismiss,
     Heartbeat,
     HeartbeatAck,
@@ -41,21 +43,24 @@ from bench_common.messages import (
     Samples,
     SpeedMeasured,
     Stop,
-    StoreCredentials,
     Welcome,
     WorkerDied,
     clip,
 )
+from bench_common.requirements import AbsentProgram
 from bench_common.startup import STAGE_JOINING, STAGE_LEFTOVERS, STAGE_LOAD_PROCESS
-from bench_common.treatment import EngineSampling
+from bench_common.streams import tell
+from bench_common.treatment import SOURCE, EngineSampling
 from bench_worker.admission import hello_message, start_message
 from bench_worker.cleanup import clean_up_dead_runs
-from bench_worker.cli import AgentOptions
+from bench_worker.cli import PROGRAM, AgentOptions
 from bench_worker.control_channel import ControlChannel
 from bench_worker.doctor.before_run import NeighbourSample, neighbour_findings
 from bench_worker.engines.registry import daemon_names, daemon_processes, open_engine
 from bench_worker.host.contention import BusyPeriod
 from bench_worker.host.daemons import engine_samplers
+from bench_worker.host.listeners import listening_processes
+from bench_worker.host.procfs import LiveHostFiles, ProcessStat
 from bench_worker.host.sampler import SpeedReading, measure_speed
 from bench_worker.host_part import KindsOfRun
 from bench_worker.master_clock import MasterClock
@@ -67,17 +72,27 @@ from bench_worker.pipe_channel import (
     ServicesReleased,
     ToAgent,
 )
-from bench_worker.preflight import EngineCatalog, PreflightChecker
-from bench_worker.supervisor import LoadProcessHandle, LoadProcessSupervisor
+from bench_worker.preflight import EngineCatalog, PreflightChecker, find_setting_problems
+from bench_worker.supervisor import RELEASE_TIMEOUT_S, LoadProcessHandle, LoadProcessSupervisor
 from bench_worker.worker_run import WorkerRun
 
 log = logging.getLogger(__name__)
 
 
 HELLO_INTERVAL_S: Final = 0.5
+ANSWER_S: Final = 1.0
+"""How long a master has to answer at least, in seconds."""
 """Interval between the hellos of a worker without a master, in seconds."""
 LOOP_SAMPLE_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_mean": "jobs"}
 """The units of a `LoopSample`."""
+
+
+def gives_up(timeout_s: float, alone_s: float, asked_for_s: float) -> bool:
+    """Return whether a worker without a master for `alone_s` ends, after it has asked for one for `asked_for_s`.
+
+    Its timeout includes its own start, but a master has a moment to answer in any case.
+    """
+    return alone_s > timeout_s and asked_for_s >= min(timeout_s, ANSWER_S)
 
 
 class Agent:
@@ -104,7 +119,7 @@ class Agent:
             options.control, options.key, on_heartbeat_ack=self._on_heartbeat_ack, on_message=self._on_message
         )
         self._clock = MasterClock()
-        self._preflight = PreflightChecker(options.worker_id, open_engine)
+        self._preflight = PreflightChecker(options.worker_id, open_engine, allow_foreign=options.allow_foreign)
         self._load = LoadProcessSupervisor(options.engines, self._on_load_process_message, child)
         # A worker that its master started is one of the master's family, as are the other local workers.
         self._family = os.getppid() if options.local else os.getpid()
@@ -112,6 +127,8 @@ class Agent:
         self._run: WorkerRun | None = None
         self._kinds = KindsOfRun()
         self._running = 0
+        self._asked_s: float | None = None
+        """When the first hello left since there was a run, in seconds of `monotonic`."""
         self._over = Event()
         self._wake_up = Event()
         """Set when the main loop must act at once."""
@@ -121,17 +138,22 @@ class Agent:
 
     def serve(self) -> int:
         """Serve masters until `stop`; return the exit code."""
+        began = monotonic()
         self._neighbours.begin()
         self._info = self._describe()
         self._stage(STAGE_LEFTOVERS)
-        for leftover in clean_up_dead_runs().removed:
+        cleaned = clean_up_dead_runs()
+        for leftover in cleaned.removed:
             log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
-        alone_since = monotonic()
+        for run_id, reason in cleaned.unproved.items():
+            log.warning("kept what run %s left, or uses: %s", run_id, reason)
+        # To look at a host takes seconds. A master that starts its workers waits for them; any other one is absent.
+        alone_since = monotonic() if self._options.local else began
         try:
             while not self._over.is_set():
                 self._check_load_process()
                 if self._run is not None:
-                    alone_since = monotonic()
+                    alone_since, self._asked_s = monotonic(), None
                     self._send_heartbeat(self._run)
                 else:
                     self._seek_admission(monotonic() - alone_since)
@@ -150,12 +172,22 @@ class Agent:
         self._stage(STAGE_JOINING if self._load.ready else STAGE_LOAD_PROCESS)
         self._neighbours.begin()
         if self._load.ready:
+            if self._asked_s is None:
+                self._say(f"waits for a master at {self._options.control}; Ctrl-C ends it")
+            self._asked_s = self._asked_s or monotonic()
             self._send_hello()
             self._line.check_reachability()
         master_timeout_s = self._options.master_timeout_s
-        if master_timeout_s is not None and alone_s > master_timeout_s:
+        asked_for_s = 0.0 if self._asked_s is None else monotonic() - self._asked_s
+        if master_timeout_s is not None and gives_up(master_timeout_s, alone_s, asked_for_s):
             log.warning("no master answered at %s for %g s", self._options.control, master_timeout_s)
             self.stop(ExitCode.INFRASTRUCTURE)
+
+    def _say(self, text: str) -> None:
+        """Tell who started this worker by hand how it gets on; a full disk does not end it."""
+        if not self._options.local and self._options.run_file is None:
+            with suppress(OSError):
+                tell(f"{PROGRAM} {self._options.worker_id}: {text}")
 
     def _rest(self, most_s: float) -> None:
         # Measure the wait alone: before it, other greenlets may run and receive from the master.
@@ -245,7 +277,7 @@ class Agent:
                 self._welcome(message)
             case Dismiss() if run is None or message.epoch in (0, run.epoch):
                 self._on_dismiss(message)
-            case StoreCredentials() if run is None and message.epoch == 0:
+            case Credentials() if run is None and message.epoch == 0:
                 self._kinds.credentials = message
             case Preflight() if run is None and message.epoch == 0:
                 gevent.spawn(self._run_preflight, message)
@@ -271,7 +303,18 @@ class Agent:
         reasons = self._preflight.find_missing(needs)
         reasons += self._kinds.find_problems(message.kinds)
         clipped = [clip(reason) for reason in reasons[:MAX_REASONS]]
-        self._line.send_or_log(PreflightResult(epoch=0, reasons=clipped, engines=engines))
+        forbidden = [clip(reason) for reason in [*self._preflight.forbidden][:MAX_REASONS]]
+        settings = find_setting_problems(message.settings, self._options.allow_host_settings)[:MAX_REASONS]
+        told = self._preflight.with_digests(engines)
+        absent = [
+            AbsentProgram(clip(program), clip(reason))
+            for reason, program in [*self._preflight.absent.items()][:MAX_REASONS]
+        ]
+        self._line.send_or_log(
+            PreflightResult(
+                epoch=0, reasons=clipped, forbidden=forbidden, engines=told, settings=settings, absent=absent
+            )
+        )
 
     def _welcome(self, message: Welcome) -> None:
         if self._run is not None or not self._load.ready:
@@ -288,16 +331,21 @@ class Agent:
             self._leave_run()
             self.stop(ExitCode.INFRASTRUCTURE)
             return
-        self._check_neighbours(run)
-        self._watch_contention(run)
+        self._say(f"takes part in run {message.run_id} of {message.master}")
+        # Who serves what jobs use is known by where it listens, whatever it is called.
+        servers = listening_processes(LiveHostFiles(), self._kinds.server_ports)
+        self._watch_contention(run, servers, self._check_neighbours(run, servers))
+        run.watch_pressure(lambda: self._load.pid)
         if message.overhead is not None:
-            self._watch_engines(run, message.overhead)
+            self._watch_engines(run, message.overhead, self._kinds.variables(message.run_id))
         if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
             self._load.start(start_message(self._options, message, self._kinds.variables(message.run_id)))
 
     def _measure_speed(self, run: WorkerRun, message: MeasureSpeed) -> None:
         """Do the fixed work, as one worker of this host only; it blocks this process while nothing else happens."""
+        run.read_pressure()
         reading = measure_speed() if run.leads_host() else SpeedReading(0, 0, 0)
+        run.read_pressure()
         self._line.send_or_log(
             SpeedMeasured(
                 epoch=run.epoch,
@@ -327,12 +375,20 @@ class Agent:
             content = self._load.profile()
             if content and self._run is run:
                 self._report(run, ProfileReport(epoch=run.epoch, content=content))
-        if not run.keep:
-            self._load.release()
+        released = run.keep or self._load.release()
+        if not released and self._load.has_ended:
+            # Its death is told instead, and another one goes on with the clean-up.
+            self._wake_up.set()
+            return
+        if self._run is not run:
+            return
         if run.contention is not None:
             run.contention.flush()
+        run.read_pressure()
         run.sampling.flush()
         removed, problems = run.clean_up()
+        if not released and self._kinds.in_use:  # containers are removed all the same
+            problems.append(f"the load process did not remove what its jobs had left within {RELEASE_TIMEOUT_S:g} s")
         failed = [clip(problem, MAX_FAILURE_CHARS) for problem in problems[:MAX_REASONS]]
         # The last message of a run: the master may end the run when it receives it.
         self._report(run, CleanupDone(epoch=run.epoch, removed=removed, failed=failed))
@@ -340,6 +396,8 @@ class Agent:
     def _leave_run(self, *, discard: bool = False, last: bool = False) -> None:
         """Leave the run and end its load process; a fresh one starts for the next run, unless it was the `last`."""
         run, self._run = self._run, None
+        if run is not None:
+            self._say("the run is over")
         if last:
             self._load.retire()
         self._kinds.credentials = None
@@ -398,8 +456,10 @@ class Agent:
     ) -> None:
         self._line.send_or_log(Samples(epoch=epoch, source=source, columns=columns, units=units))
 
-    def _watch_contention(self, run: WorkerRun) -> None:
-        """Report who takes the CPU of this host while it has no idle CPU."""
+    def _watch_contention(
+        self, run: WorkerRun, servers: frozenset[int], processes: Mapping[int, ProcessStat]
+    ) -> None:
+        """Report who takes the CPU of this host while it has no idle CPU; `processes` are those of now."""
 
         def report(period: BusyPeriod) -> None:
             self._line.send_or_log(
@@ -416,29 +476,34 @@ class Agent:
                 )
             )
 
-        run.watch_contention(self._family, self._measured_daemons(), report)
+        run.watch_contention(self._family, self._measured_daemons(), servers, report, processes)
 
     def _measured_daemons(self) -> frozenset[str]:
         """Return the names of the processes that are measured here: engines', and those of servers that jobs use."""
         return daemon_names(self._engine_catalog.statuses) | self._kinds.server_processes
 
-    def _check_neighbours(self, run: WorkerRun) -> None:
-        """Report what else runs on this host, before anything of the run does."""
+    def _check_neighbours(self, run: WorkerRun, servers: frozenset[int]) -> Mapping[int, ProcessStat]:
+        """Report what else runs on this host, before anything of the run does; return all of its processes."""
         # A worker on a quick machine has joined before the kernel has counted anybody's CPU time.
         gevent.sleep(self._neighbours.missing_s())
-        host = self._neighbours.end(self._measured_daemons())
+        host = self._neighbours.end(self._measured_daemons(), servers)
         for one in neighbour_findings(host) if run.leads_host() else ():
             self._report(
                 run,
                 HostFinding(epoch=run.epoch, check=one.check, finding=clip(one.finding), advice=clip(one.advice)),
             )
+        return host.processes_after
 
-    def _watch_engines(self, run: WorkerRun, sampling: EngineSampling) -> None:
+    def _watch_engines(self, run: WorkerRun, sampling: EngineSampling, variables: Mapping[str, str]) -> None:
         """Start sampling the engines that the master names, before the run creates any container."""
 
         def warn(text: str) -> None:
             self._report(run, RunWarning(epoch=run.epoch, text=clip(text)))
 
         if sampling.engines:
-            samplers = engine_samplers(sampling.engines, daemon_processes, warn)
+            processes = [name for name, group in sampling.engines.items() if not group]
+            servers = self._kinds.cost_samplers(processes, variables, warn)
+            engines = {name: group for name, group in sampling.engines.items() if name not in servers}
+            samplers = engine_samplers(engines, daemon_processes, warn)
+            samplers |= {f"{SOURCE}{name}": one for name, one in servers.items() if one is not None}
             run.sampling.start_sampling(samplers, sampling.interval_s)

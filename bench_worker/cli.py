@@ -1,8 +1,8 @@
 """The command line of `bench-worker`: serve a master, or answer a query about this machine and exit.
 
 Queries (``--list-engines`` and others) are how `bench-master` learns about its own host without importing the worker:
-each is one module of `bench_worker.queries` and prints JSON objects, one a line. A query imports what it needs when
-it runs: a worker that serves loads all of these modules and runs none.
+each is one module of `bench_worker.queries`, or of a feature, and prints JSON objects, one a line. A query imports
+what it needs when it runs: a worker that serves loads all of these modules and runs none.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import gevent
 from msgspec import Struct, field
 
-from bench_common import __version__, limits
+from bench_common import __version__, limits, load_entry, registered
 from bench_common.argument_types import (
     CONTROL_PORT,
     MAX_SLOTS,
@@ -35,9 +35,16 @@ from bench_common.argument_types import (
     port,
     seconds,
 )
-from bench_common.cli import CommandParser, add_debug_flag, read_options
+from bench_common.cli import (
+    CommandParser,
+    add_debug_flag,
+    add_engine_option,
+    add_host_settings_option,
+    read_options,
+)
 from bench_common.clock import clock_id
 from bench_common.curve import INSECURE_WORKER_WARNING, curve_required
+from bench_common.engine_traits import EngineLabel, use_engine_labels
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.guard import honors_sighup, run_guarded
 from bench_common.host_info import HostInfo
@@ -45,6 +52,7 @@ from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.rendezvous import check_socket, control_socket
 from bench_common.safe_text import log_to_stderr
 from bench_common.startup import STAGE_ENGINES, STAGE_LOADING
+from bench_common.streams import tell
 from bench_common.version import VersionAction
 from bench_worker import queries
 from bench_worker.host.fingerprint import fingerprint, guess_environment
@@ -56,10 +64,12 @@ if TYPE_CHECKING:
     from bench_worker.preflight import EngineCatalog
 
 PROGRAM = "bench-worker"
+QUERIES: Final = "weighbridge.queries"
+"""The entry points of queries from features and other packages: each is a module."""
 
 
 class Query(Protocol):
-    """What a module of `bench_worker.queries` offers."""
+    """What a module of `bench_worker.queries` offers, and one that an entry point of `QUERIES` names."""
 
     FLAG: str
     """The option that asks it."""
@@ -76,10 +86,16 @@ class Query(Protocol):
 
 
 def all_queries() -> list[Query]:
-    """Import and return every query, by flag."""
-    modules = [
+    """Import and return every query, by flag; what cannot be loaded is left out, and told on stderr."""
+    modules: list[Any] = [
         importlib.import_module(f"{queries.__name__}.{info.name}") for info in pkgutil.iter_modules(queries.__path__)
     ]
+    for point in registered(QUERIES):
+        try:
+            modules.append(load_entry(point))
+        except Exception as error:  # noqa: BLE001  somebody else's module may raise anything when imported
+            problem = f"it cannot be loaded: {type(error).__name__}: {error}"
+            tell(f"{PROGRAM}: the query {point.name!r} ({point.value}) is left out: {problem}")
     return sorted((cast("Query", module) for module in modules if hasattr(module, "FLAG")), key=lambda q: q.FLAG)
 
 
@@ -132,7 +148,7 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--master-timeout",
         type=seconds,
         metavar="SECONDS",
-        help="exit after so long without a master, before the first run or between runs (default: never)",
+        help="exit after so long without a master, counted from the start or from the last run (default: never)",
     )
     where.add_argument("--once", action="store_true", help="exit after the first run instead of waiting for the next")
     who = parser.add_argument_group("this worker")
@@ -171,14 +187,28 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let scenarios switch swap off on this host while a job runs",
     )
-    who.add_argument("--allow-host-mounts", action="store_true", help="let scenarios mount directories of this host")
+    who.add_argument(
+        "--allow-cold",
+        action="store_true",
+        help="let scenarios drop this host's page cache, or remove and fetch again the image, before each job; "
+        "needs root",
+    )
+    add_host_settings_option(who, "let scenarios change these settings of this host's kernel while a trial runs")
+    who.add_argument(
+        "--allow-host-mounts",
+        action="store_true",
+        help="let scenarios mount directories of this host, use volumes and networks of others, and any log driver",
+    )
     who.add_argument(
         "--allow-native",
         action="store_true",
         help="let scenarios run programs of this host as this user, without a container (engine native)",
     )
+    add_engine_option(who, "offer an engine again under a label, with another program or socket")
     # A worker that its master starts looks for the engines of the plan only.
     who.add_argument("--engines", type=lambda text: tuple(filter(None, text.split(","))), help=argparse.SUPPRESS)
+    # One whose master is this user's own takes the directories that the scenario names, and nothing of others.
+    who.add_argument("--allow-host-directories", action="store_true", help=argparse.SUPPRESS)
     who.add_argument("--run-file", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 
@@ -190,6 +220,7 @@ def run_command_line(argv: Sequence[str]) -> int:
     log_to_stderr(logging.INFO if arguments.verbose else logging.WARNING)
 
     def command() -> int:
+        use_engine_labels(arguments.engine)
         if arguments.load_process is not None:
             from bench_worker.load_process import run_load_process
 
@@ -236,12 +267,20 @@ class ServeOptions(Struct, frozen=True):
     """The IP address at which other hosts reach services on this one."""
     allow_swapoff: bool
     """Let scenarios switch swap off."""
+    allow_cold: bool
+    """Let scenarios drop the page cache and fetch images again before a job."""
+    allow_host_settings: tuple[str, ...]
+    """Let scenarios change these settings of the kernel."""
     allow_host_mounts: bool
+    """Let scenarios mount directories of this host, and use volumes, networks and log drivers of others."""
+    allow_host_directories: bool
     """Let scenarios mount directories of this host."""
     allow_native: bool
     """Let scenarios run programs of this host."""
     engines: tuple[str, ...] | None
     """The engines to look for; None: all."""
+    engine: tuple[EngineLabel, ...]
+    """Labels under which it offers engines again."""
     run_file: Path | None
     """Says whom this worker serves while it takes part in a run."""
 
@@ -269,10 +308,16 @@ class AgentOptions(Struct, frozen=True):
     """End after so long without a master; None: never."""
     allow_host_mounts: bool = False
     """Let scenarios mount directories of this host."""
+    allow_foreign: bool = False
+    """Let scenarios use volumes, networks and log drivers of others."""
     allow_native: bool = False
     """Let scenarios run programs of this host."""
     allow_swapoff: bool = False
     """Let scenarios switch swap off on this host."""
+    allow_cold: bool = False
+    """Let scenarios drop this host's page cache and fetch images again before a job."""
+    allow_host_settings: tuple[str, ...] = ()
+    """Let scenarios change these settings of this host's kernel."""
     engines: tuple[str, ...] | None = None
     """The engines to offer; None: every usable one."""
     address: str | None = None
@@ -360,9 +405,12 @@ def _agent_options(given: ServeOptions) -> AgentOptions:
         local=given.control is not None,
         once=given.once,
         master_timeout_s=LOCAL_MASTER_TIMEOUT_S if given.control else given.master_timeout,
-        allow_host_mounts=given.allow_host_mounts,
+        allow_host_mounts=given.allow_host_mounts or given.allow_host_directories,
+        allow_foreign=given.allow_host_mounts,
         allow_native=given.allow_native,
         allow_swapoff=given.allow_swapoff,
+        allow_cold=given.allow_cold,
+        allow_host_settings=given.allow_host_settings,
         engines=given.engines,
         address=given.address,
         run_file=given.run_file,

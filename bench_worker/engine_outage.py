@@ -16,7 +16,7 @@ import gevent
 from gevent.event import Event
 from msgspec import Struct
 
-from workloads.script import job_limit_s
+from bench_workloads.script import job_limit_s
 
 if TYPE_CHECKING:
     from bench_common.treatment import Treatment
@@ -210,21 +210,41 @@ class Outages:
         self._by_engine: dict[str, EngineOutage] = {}
         self._unremoved: list[Callable[[], object]] = []
         """Removes what jobs left behind when their engine did not answer."""
+        self._refused: set[int] = set()
+        """The tickets of jobs whose first operation their engine did not begin, as it was away."""
+        self._treatment: Treatment | None = None
+        self.trial = -1
+        """The present trial."""
         self.present: EngineOutage | None = None
         """The outage of the present treatment's engine, until one of its jobs is done."""
 
     def switch_treatment(self, treatment: Treatment) -> None:
         """Let the engine of a treatment be the present one."""
+        self._treatment = treatment
         self.present = self._by_engine.get(treatment.engine)
 
-    def begin(self, treatment: Treatment, trial: int, reason: str) -> EngineOutage:
-        """Let further jobs of a treatment, the present one, wait until its engine answers."""
+    def begin(self, reason: str) -> EngineOutage:
+        """Let further jobs of the present treatment wait until its engine answers."""
+        treatment = self._treatment
+        assert treatment is not None
         engine = treatment.engine
         if engine not in self._by_engine:
             self._by_engine[engine] = EngineOutage(engine, partial(self._answers, treatment), self._report)
         self.present = outage = self._by_engine[engine]
-        outage.begin(reason, trial, job_limit_s(treatment))
+        outage.begin(reason, self.trial, job_limit_s(treatment))
         return outage
+
+    def refuse(self, ticket: int, reason: str) -> None:
+        """Note that the engine did not begin a job's first operation: nothing was made for it."""
+        self._refused.add(ticket)
+        self.begin(reason)
+
+    def may_wait(self, ticket: int) -> bool:
+        """Return whether a job that failed can wait for the end of the outage instead, and forget that it failed."""
+        if ticket not in self._refused:
+            return False
+        self._refused.discard(ticket)
+        return self.present is not None and not self.present.abandoned
 
     def await_end(self, outage: EngineOutage) -> None:
         """Wait for the end of an outage; before that, the first job removes what those left that failed by it.

@@ -8,16 +8,19 @@ from __future__ import annotations
 import abc
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import WeighbridgeError
 from bench_common.job_kind import Job, kind_of, load_part, package_kinds, read_job
+from bench_worker.host.listeners import is_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bench_common.messages import StoreCredentials
+    from bench_common.messages import Credentials
     from bench_common.requirements import KindNeed
+    from bench_worker.host.sampler import Sampler
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,16 @@ class HostPart(abc.ABC):
         """Return what the processes of the servers are called that jobs use, which may run on this host."""
         del engines
         return frozenset()
+
+    def servers(self, engine: str, job: Job, variables: Mapping[str, str]) -> Iterable[tuple[str, int]]:
+        """Return host and port of the servers that jobs use, as far as they are known without asking."""
+        del engine, job, variables
+        return ()
+
+    def cost_sampler(self, engine: str, job: Job, variables: Mapping[str, str]) -> Sampler:
+        """Return what samples the processes of the server that jobs use; raise `WeighbridgeError` with why not."""
+        del job, variables
+        raise WeighbridgeError(f"what {engine} costs is not known here")
 
 
 def read_need(need: KindNeed) -> Job:
@@ -95,7 +108,7 @@ class KindsOfRun:
     """What an agent knows of the kinds from packages in its run, or in the next one."""
 
     def __init__(self) -> None:
-        self.credentials: StoreCredentials | None = None
+        self.credentials: Credentials | None = None
         """How what they use is reached, where the master says so."""
         self._needs: Sequence[KindNeed] = ()
 
@@ -114,9 +127,12 @@ class KindsOfRun:
         return find_problems(needs, {**os.environ, **self.variables(None)})
 
     @property
-    def server_processes(self) -> frozenset[str]:
-        """What the processes of the servers are called that jobs use, which may run on this host."""
-        engines: dict[str, tuple[HostPart, set[str]]] = {}
+    def in_use(self) -> bool:
+        """Whether there are jobs of such kinds, which alone know what they made."""
+        return bool(self._needs)
+
+    def _parts(self) -> Iterator[tuple[str, Job, HostPart]]:
+        """Yield of each need what it runs on, its job and the part of its kind, where there is one."""
         for need in self._needs:
             try:
                 job = read_need(need)
@@ -124,5 +140,40 @@ class KindsOfRun:
             except WeighbridgeError:
                 continue  # the master was told
             if part is not None:
-                engines.setdefault(kind_of(job).name, (part, set()))[1].add(need.engine)
+                yield need.engine, job, part
+
+    def cost_samplers(
+        self, names: Iterable[str], variables: Mapping[str, str], complain: Callable[[str], None]
+    ) -> dict[str, Sampler | None]:
+        """Return what to read of the servers that jobs use, by `Job.cost_name`; None for what `complain` was told."""
+        found: dict[str, Sampler | None] = {}
+        for engine, job, part in self._parts():
+            name = job.cost_name(engine)
+            if name in found or name not in names:
+                continue
+            try:
+                found[name] = part.cost_sampler(engine, job, {**os.environ, **variables})
+            except Exception as error:  # a third party's part may raise anything; the run goes on without
+                if not isinstance(error, WeighbridgeError):
+                    log.exception("the overhead of %s cannot be sampled", engine)
+                found[name] = None
+                complain(f"the overhead of {engine} is unknown: {str(error) or type(error).__name__}")
+        return found
+
+    @property
+    def server_ports(self) -> frozenset[int]:
+        """Where the servers that jobs use listen on this host."""
+        variables = {**os.environ, **self.variables(None)}
+        found: set[int] = set()
+        for engine, job, part in self._parts():
+            with suppress(WeighbridgeError):  # the master was told
+                found.update(port for host, port in part.servers(engine, job, variables) if is_here(host))
+        return frozenset(found)
+
+    @property
+    def server_processes(self) -> frozenset[str]:
+        """What the processes of the servers are called that jobs use, which may run on this host."""
+        engines: dict[str, tuple[HostPart, set[str]]] = {}
+        for engine, job, part in self._parts():
+            engines.setdefault(kind_of(job).name, (part, set()))[1].add(engine)
         return frozenset[str]().union(*(part.server_processes(names) for part, names in engines.values()))

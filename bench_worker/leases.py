@@ -4,12 +4,14 @@ A worker holds a lease for as long as it works for a run: a file that names the 
 The kernel releases the lock when the process ends, however it ends: nothing has to time out, and a stale file cannot
 pass for a live run. Users share engines, and each one's clean-up must know the others' runs, so every user can read
 all leases; only the user can make, rename or delete them (`bench_common.directories`). So a stranger can keep
-leftovers with an invented lease, and never have those of a live run removed.
+leftovers with an invented lease, and never have those of a live run removed. A mount namespace may hide a lease: then
+the label of each leftover says whether its run is alive (`bench_worker.owner`).
 
-A record of use is an empty file that names a run and an engine. It exists before the run opens the engine and
-survives a reboot, as containers do; a clean-up that finds nothing left of the run deletes it. So clean-up opens only
-the engines that runs used: to ask every installed one takes a dozen processes, and for Podman a service of its own.
-A user's clean-up believes its own records and root's; root's those of everybody.
+A record of use is a file whose name has a run, an engine and the process that uses it; it is empty but for a label,
+whose program or address it has. It exists before the run opens the engine and survives a reboot, as containers do; a
+clean-up that finds nothing left of the run deletes it. So clean-up opens only the engines that runs used: to ask
+every installed one takes a dozen processes, and for Podman a service of its own. A user's clean-up believes its own
+records and root's; root's those of everybody, but for the places of labels, since it would run a program there.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
+from bench_common.argument_types import InvalidValue
 from bench_common.directories import (
     opened,
     runtime_directories,
@@ -34,7 +37,9 @@ from bench_common.directories import (
     state_directories,
     state_directory,
 )
+from bench_common.engine_traits import EngineLabel, parse_engine_label
 from bench_common.errors import InfrastructureError
+from bench_worker.owner import own_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,18 +165,29 @@ class EngineUse(Struct, frozen=True):
     """The run."""
     engine: str
     """The name of the engine."""
+    process: str
+    """The label of the process that uses it (`bench_worker.owner`)."""
+    label: EngineLabel | None
+    """What that is, where it is a label."""
     path: Path
     """The file that records it."""
     owner: int
     """The user whose file it is."""
 
 
-def record_engine_use(run_id: str, engine: str) -> None:
-    """Record that a run uses an engine on this host. Raises `InfrastructureError` where that is impossible."""
-    name = f"{quote(run_id, safe='')}:{quote(engine, safe='')}"
+def record_engine_use(run_id: str, engine: str, label: EngineLabel | None = None) -> None:
+    """Record that this process uses an engine for a run, which may be a label.
+
+    Raises `InfrastructureError` where that is impossible.
+    """
+    name = f"{quote(run_id, safe='')}:{quote(engine, safe='')}:{own_label()}"
     try:
         path = state_directory(USES, readable=True) / name
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(fd, b"" if label is None else str(label).encode(), 0)
+        finally:
+            os.close(fd)
     except (OSError, InfrastructureError) as error:
         raise InfrastructureError(
             f"cannot record that engine {engine} is used, which clean-up needs to know: {error}"
@@ -186,10 +202,27 @@ def recorded_uses(run_id: str | None = None) -> list[EngineUse]:
             continue
         with opened(directory, owner) as folder:
             for name in _names(folder):
-                run, colon, engine = name.partition(":")
+                run, _, engine = name.partition(":")
+                engine, colon, process = engine.partition(":")
                 if colon and run_id in (None, unquote(run)):
-                    found.append(EngineUse(unquote(run), unquote(engine), directory / name, owner))
+                    label = _recorded_label(folder, name, owner)
+                    found.append(EngineUse(unquote(run), unquote(engine), process, label, directory / name, owner))
     return found
+
+
+def _recorded_label(folder: int | None, name: str, owner: int) -> EngineLabel | None:
+    """Return the label in a record, which names a program to run: only in this user's records and in root's."""
+    if owner not in (0, os.geteuid()):
+        return None
+    with suppress(OSError, ValueError, InvalidValue):
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            facts = os.fstat(fd)
+            if stat.S_ISREG(facts.st_mode) and facts.st_uid == owner and facts.st_size:
+                return parse_engine_label(os.pread(fd, _LARGEST_BYTES, 0).decode())
+        finally:
+            os.close(fd)
+    return None
 
 
 def delete_records(uses: Iterable[EngineUse]) -> None:

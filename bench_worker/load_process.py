@@ -41,6 +41,7 @@ from bench_common.messages import (
     MasterWorkMessage,
     PackingReport,
     Progress,
+    RunWarning,
     ServiceCommand,
     ServiceReply,
     ServiceRequest,
@@ -181,8 +182,9 @@ class LoadProcess:
         if run.profile:
             self._profiler = Profiler(f"load process of worker {run.context.worker_id}")
             self._profiler.start()
+        if not run.context.noop:  # no operation waits for a thread; the witness would cost a tenth of the rate
+            self._wake_up_witness.start()
         self._results = ZmqChannel(self._connect(zmq.PUSH, run.results_endpoint, run))
-        self._wake_up_witness.start()
         self._outbox = Outbox(epoch, self._send_results, self._lap)
         self._executor = JobExecutor(
             run.context,
@@ -204,6 +206,7 @@ class LoadProcess:
                 )
             ),
             report_outage=self._report_outage,
+            warn=lambda text: self._pipe.send(RunWarning(epoch=epoch, text=clip(text))),
             opened_runner=partial(open_runner, RunnerContext(run.context, epoch, self._pipe.send)),
         )
         self._meter.read()  # discard the start-up (loading engines and workloads): not part of the run
@@ -228,6 +231,7 @@ class LoadProcess:
                 returned=list(packed.returned),
                 hold_s=packed.hold_s,
                 memory_before=packed.memory_before,
+                unread=clip(packed.unread),
             )
         )
 

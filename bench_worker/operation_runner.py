@@ -25,12 +25,13 @@ from bench_common.job_rules import CLEANUP_S, rules_of
 from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
 from bench_common.records import JobReport
 from bench_common.safe_text import shorten
-from bench_common.treatment import ContainerSettings, Operation, Treatment
+from bench_common.treatment import CONTAINER_PATH, ContainerSettings, MetricSource, Operation, Treatment
 from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
+from bench_worker.host.page_cache import drop_page_cache
 from bench_worker.job import Failure, Script
-from workloads.base import Workload
-from workloads.metric_sources import compile_patterns, read_metrics
-from workloads.script import (
+from bench_workloads.base import Workload
+from bench_workloads.metric_sources import compile_patterns, read_metrics
+from bench_workloads.script import (
     IDLE_COMMAND,
     fill_placeholders,
     job_script,
@@ -198,6 +199,9 @@ INTERRUPTIBLE: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
 STATS_GRACE_S: Final = 1.0
 """How much longer than its limit an engine may take to report that there is no reading, in seconds."""
 
+CONTAINER_ENVIRONMENT: Final = {"PATH": CONTAINER_PATH, "LANG": ""}
+"""What a plain process gets that a container is compared with: no locale, and none of the worker's search path."""
+
 NO_OUTPUT: Final = OperationResult(0, 0)
 
 _searching: Final = BoundedSemaphore(1)
@@ -284,6 +288,14 @@ class OperationRunner:
             )
             for operation, limit_s, guest in zip(self.script.operations, limits, self._guest_step, strict=True)
         ]
+        if treatment.cold != "none" and not free and operations is None:
+            first = self.steps[0]
+            self.steps[0] = first._replace(call=self._after_cooling(first.call))
+        if treatment.cost and not free and operations is None:
+            first = self.steps[0]
+            self.steps[0] = first._replace(call=_counting_cost(first.call))
+            last = self.steps[-1]
+            self.steps[-1] = last._replace(call=self._with_cost(last.call), needs_check=True)
         self.watches = not free and any(
             one.kind == "stats" and one.seconds is not None for one in self.script.operations
         )
@@ -297,6 +309,8 @@ class OperationRunner:
         failure = self._find_failure(container, position, done, report)
         if failure is not None:
             raise UnusableResult(failure)
+        if container.cost is not None:
+            report.metrics = {**(report.metrics or {}), **container.cost}
 
     def _find_failure(
         self, container: Container, position: int, done: OperationResult, report: JobReport
@@ -343,11 +357,16 @@ class OperationRunner:
             raise
         except OperationFailed as failure:
             return None if failure.kind == "not-found" else shorten(str(failure), MAX_MESSAGE_CHARS)
+        finally:
+            if container.cost_group is not None:
+                container.cost_group.remove()
         return None
 
     def _settings(self) -> ContainerSettings:
         """Return the container's settings; for a guest, with the command of the container's main process."""
         settings = self.treatment.container
+        if has_no_images(self.engine) and self.treatment.plain_environment == "container":
+            settings = replace(settings, env={**CONTAINER_ENVIRONMENT, **settings.env})
         if self._workload is None:
             return settings
         own = [step.argv for step in self.script.operations if step.kind == "wait" and step.argv]
@@ -369,7 +388,8 @@ class OperationRunner:
         """Return a call that runs an operation on a container, with its arguments bound."""
         # Closures instead of `partial`: a call costs a third less.
         engine, kind = self.engine, operation.kind
-        verb = partial(engine.pull, fresh=operation.fresh) if kind == "pull" else getattr(engine, kind, None)
+        fresh = operation.fresh or self.treatment.drops_image
+        verb = partial(engine.pull, fresh=fresh) if kind == "pull" else getattr(engine, kind, None)
         match kind:
             case "create" | "run":
                 make = _with_timeout(verb, limit_s)
@@ -395,6 +415,33 @@ class OperationRunner:
             case "sleep" | "hold":
                 return _skip_sleep if self._free else partial(_sleep, operation.seconds or 0.0)
         return _with_timeout(verb, limit_s)
+
+    def _after_cooling(self, call: Callable[[Container], OperationResult]) -> Callable[[Container], OperationResult]:
+        """Return the first operation of a job, with what makes it a cold start before it, outside of its stamps."""
+        engine, treatment = self.engine, self.treatment
+        # A job that pulls fetches the image itself.
+        fetches = treatment.drops_image and not treatment.pulls_image
+
+        def act(container: Container) -> OperationResult:
+            if fetches:
+                engine.pull(container, fresh=True, timeout_s=treatment.timeout_s)
+            if treatment.drops_page_cache:
+                drop_page_cache()
+            return call(container)
+
+        return act
+
+    def _with_cost(self, call: Callable[[Container], OperationResult]) -> Callable[[Container], OperationResult]:
+        """Return the last operation of a job, which also tells the job's cost, outside of its stamps."""
+        engine = self.engine
+
+        def act(container: Container) -> OperationResult:
+            meter = engine.cost_meter(container)
+            done = call(container)
+            container.cost = meter()
+            return done
+
+        return act
 
     def _watch(self, interval_s: float, limit_s: float, container: Container) -> OperationResult:
         """Start a stream of a container's statistics, which lasts until its job ends; return the first reading."""
@@ -446,7 +493,7 @@ class OperationRunner:
             text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes and was cut"
             return Failure("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
-            metrics = self._read_metrics(operation, printed)
+            metrics = self._read_metrics(operation, printed, done)
         except ParseError as error:
             line = "" if operation.metrics else _error_line(printed)
             text = f"{error} (the tool printed: {line})" if line else str(error)
@@ -457,16 +504,23 @@ class OperationRunner:
         report.metrics = {**(report.metrics or {}), **metrics}
         return None
 
-    def _read_metrics(self, operation: Operation, printed: OperationResult) -> dict[str, float]:
-        """Return the metrics in a step's output; raise `ParseError`."""
+    def _read_metrics(
+        self, operation: Operation, printed: OperationResult, done: OperationResult
+    ) -> dict[str, float]:
+        """Return the metrics in a step's output, and those that the kernel counted; raise `ParseError`."""
+        counted = [one for one in operation.metrics if one.usage]
+        if counted:
+            found = self._usage(counted, done)
+            rest = tuple(one for one in operation.metrics if not one.usage)
+            return found | self._read_metrics(replace(operation, metrics=rest), printed, done) if rest else found
         if operation.metrics:
             # An expression of the user's can take its whole time limit: it must stop neither the other jobs nor,
             # with several at a time, whatever else needs a native thread.
             with _searching:
-                found: dict[str, float] = gevent.get_hub().threadpool.apply(
+                read: dict[str, float] = gevent.get_hub().threadpool.apply(
                     read_metrics, (operation.metrics, printed.stdout, printed.stderr)
                 )
-            return found
+            return read
         assert self._workload is not None
         parsed = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
         # A number that no message can carry would block every later result.
@@ -474,11 +528,31 @@ class OperationRunner:
         self._workload.verify(self._params, metrics)
         return metrics
 
+    def _usage(self, counted: Sequence[MetricSource], done: OperationResult) -> dict[str, float]:
+        """Return the CPU time of an ended command, in seconds; raise `ParseError` where nobody knows it."""
+        if done.cpu_s is None:
+            name = self.engine.name
+            text = f"metric {counted[0].name}: {name} does not tell the CPU time of a command; the engine native does"
+            raise ParseError(text)
+        user_s, system_s = done.cpu_s
+        values = {"user": user_s, "system": system_s, "cpu": user_s + system_s}
+        return {one.name: values[one.usage] for one in counted if one.usage}
+
 
 def _with_timeout(verb: Any, limit_s: float) -> Callable[[Container], OperationResult]:
     def act(container: Container) -> OperationResult:
         done: OperationResult = verb(container, timeout_s=limit_s)
         return done
+
+    return act
+
+
+def _counting_cost(call: Callable[[Container], OperationResult]) -> Callable[[Container], OperationResult]:
+    """Return the first operation of a job that tells its cost."""
+
+    def act(container: Container) -> OperationResult:
+        container.counts_cost = True
+        return call(container)
 
     return act
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from bench_common.treatment import HostState, Operation, StopCondition
 from bench_worker.engines.base import OperationResult
+from bench_worker.hold_meter import HoldMeter
 from bench_worker.host.procfs import CpuTicks, HostFiles, LiveHostFiles, parse_meminfo, parse_stat
 
 ALL_PACKED: Final = "as many as asked for"
@@ -39,6 +40,8 @@ class PackingResult(Struct, frozen=True):
     """How long the containers are held, in seconds."""
     memory_before: int
     """Bytes of the host's memory that were in use before the first container."""
+    unread: str
+    """Why containers' own control groups are not read; empty if they are."""
 
 
 class JobReturned(gevent.GreenletExit):
@@ -124,6 +127,7 @@ class Packing:
         self._starting: set[int] = set()
         self._container_count = 0
         self._full: str | None = None
+        self._unread = ""
         self._released = Event()
         self._hold_ends_at = 0.0
 
@@ -148,9 +152,14 @@ class Packing:
         if position > self.position:
             self._turn.release(ticket)
 
-    def hold(self, ticket: int) -> OperationResult:
-        """Count a job's container as up and hold it as long as all others; the result's times begin here."""
+    def hold(self, ticket: int, meter: HoldMeter | None = None) -> OperationResult:
+        """Count a job's container as up and hold it as long as all others; the result's times begin here.
+
+        `meter` reads what the container takes meanwhile.
+        """
         start_ns = monotonic_ns()
+        if meter is not None:
+            self._unread = self._unread or meter.unread
         self._starting.discard(ticket)
         self._container_count += 1
         if self._until is not None and self._full is None and self._outside:
@@ -160,8 +169,13 @@ class Packing:
         self._turn.release(ticket)
         self._begin_when_packed()
         self._released.wait()
+        if meter is not None:
+            meter.begin()
         gevent.sleep(max(0.0, self._hold_ends_at - monotonic()))
-        return OperationResult(start_ns, monotonic_ns())
+        done = OperationResult(start_ns, monotonic_ns())
+        if meter is not None:
+            meter.end()
+        return done
 
     def job_ended(self, ticket: int, failure: str | None = None) -> None:
         """Remove an ended job; a container that could not be created (`failure`: why) may end the packing."""
@@ -193,5 +207,6 @@ class Packing:
                 returned,
                 self._hold_s,
                 self._memory_before,
+                self._unread,
             )
         )

@@ -21,6 +21,7 @@ from bench_common.messages import (
     PackingReport,
     PopulationReport,
     Progress,
+    RunWarning,
     ServiceRequest,
     ServiceResult,
 )
@@ -46,10 +47,16 @@ class RunContext(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether containers stay when the run ends."""
     allow_host_mounts: bool
     """Whether a container may see a directory of this host."""
+    allow_foreign: bool = False
+    """Whether a container may use volumes, networks and log drivers of others."""
     allow_native: bool = False
     """Whether jobs may run programs of this host."""
     allow_swapoff: bool = False
     """Whether swap may be switched off on this host."""
+    allow_cold: bool = False
+    """Whether the page cache of this host may be dropped, and images be removed, before a job."""
+    allow_host_settings: tuple[str, ...] = ()
+    """Settings of this host's kernel that may be changed."""
     address: str = "127.0.0.1"
     """Where other hosts reach this one."""
 
@@ -153,7 +160,9 @@ class ServicesReleased(_PipeMessage):
 
 
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
-Forwarded: TypeAlias = PackingReport | EngineOutage | PopulationReport | Progress | ServiceRequest | ServiceResult
+Forwarded: TypeAlias = (
+    PackingReport | EngineOutage | PopulationReport | Progress | RunWarning | ServiceRequest | ServiceResult
+)
 """Messages to the master; the agent, which owns the control socket, forwards them."""
 ToAgent: TypeAlias = Ready | LoadStatus | LaneTaken | ProfileTaken | ServicesReleased | Forwarded
 

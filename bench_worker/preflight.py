@@ -15,15 +15,19 @@ import msgspec
 from msgspec.structs import asdict
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
-from bench_common.host_info import EngineInfo
+from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, PROGRAM_DETAIL, SEVERAL, EngineInfo
+from bench_common.requirements import SettingProblem
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import engine_classes, probe_all
-from workloads.registry import debian_packages
+from bench_worker.host.setting_switch import records_directory
+from bench_worker.host.settings import try_values, unusable_reason
+from bench_worker.program_digest import DIGEST, PROGRAM, program_details
+from bench_workloads.registry import debian_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from bench_common.requirements import Requirement
+    from bench_common.requirements import Requirement, SettingNeed
     from bench_worker.engines.base import Engine, EngineStatus
 
 log = logging.getLogger(__name__)
@@ -91,20 +95,57 @@ def _missing_program(engine: str, program: str) -> str:
     return f"engine {engine}: the service's program {program} is not installed here: apt-get install {package}"
 
 
+def find_setting_problems(needs: Iterable[SettingNeed], allowed: Collection[str]) -> list[SettingProblem]:
+    """Return the settings of this host that cannot be what is asked, one reason each; they are tried, and put back.
+
+    What is not `allowed` is left alone: the master knows that from the hello.
+    """
+    found = []
+    for need in needs:
+        if need.name not in allowed:
+            continue
+        prefix = f"host setting {need.name}: "
+        try:
+            reason = unusable_reason(need.name)
+            problem = ("", reason) if reason else try_values(records_directory(), need.name, need.values)
+        except (OSError, WeighbridgeError) as error:
+            problem = ("", str(error))
+        if problem is not None:
+            found.append(SettingProblem(need.name, problem[0], problem[1].removeprefix(prefix)))
+    return found
+
+
 class PreflightChecker:
     """Checks what containers need of their engines. The engines stay open until `close`: opening them takes time."""
 
-    def __init__(self, worker_id: str, open_engine: Callable[[str, EngineOptions], Engine]) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        open_engine: Callable[[str, EngineOptions], Engine],
+        *,
+        allow_foreign: bool = False,
+    ) -> None:
         self._worker_id = worker_id
+        self._allow_foreign = allow_foreign
         self._open_engine = open_engine
         self._opened: dict[str, Engine] = {}
+        self.images: dict[str, dict[str, str]] = {}
+        """Of each engine asked, the digests of the images that were found, by name."""
+        self.programs: dict[str, dict[str, str]] = {}
+        """Of each engine asked, the paths and digests of the programs that its jobs run, as details of its status."""
+        self.forbidden: dict[str, None] = {}
+        """What of others the containers would use without consent, by the last questions."""
+        self.absent: dict[str, str] = {}
+        """Why images lack a program that their containers begin with, by the last questions: reason and program."""
 
     def find_missing(self, needs: Iterable[Requirement]) -> list[str]:
         """Return what is missing, one reason each; an engine that cannot be asked is a reason, too."""
         reasons: dict[str, None] = {}
         by_engine: dict[str, list[Requirement]] = {}
         for need in needs:
-            if need.program is None:
+            if need.command is not None:
+                self._note_program(need, need.command)
+            elif need.program is None:
                 by_engine.setdefault(need.engine, []).append(need)
             elif _find_program(need.program) is None:
                 reasons[_missing_program(need.engine, need.program)] = None
@@ -112,8 +153,7 @@ class PreflightChecker:
             try:
                 engine = self._engine(name)
                 for need in wanted:
-                    missing = engine.missing(need.settings)
-                    reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in missing)
+                    reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in self._ask(engine, name, need))
             except WeighbridgeError as error:
                 prefix = "" if isinstance(error, EngineUnavailable) else f"engine {name}: "
                 reasons[f"{prefix}{error}"] = None
@@ -122,14 +162,53 @@ class PreflightChecker:
                 reasons[f"engine {name}: {type(error).__name__}: {error}"] = None
         return list(reasons)
 
+    def _ask(self, engine: Engine, name: str, need: Requirement) -> list[str]:
+        """Return what an engine lacks for one need; note what is forbidden, which image it is, what is not in it."""
+        settings = need.settings
+        self.forbidden |= dict.fromkeys(f"engine {name}: {one}" for one in engine.forbidden(settings))
+        missing = engine.missing(settings)
+        if missing:
+            return missing
+        if settings.image and (digest := engine.image_digest(settings)):
+            self.images.setdefault(name, {})[settings.image] = digest
+        if need.starts is not None and (reason := engine.absent_program(settings, need.starts)):
+            self.absent[f"engine {name}: {reason}"] = need.starts.program
+        return []
+
+    def _note_program(self, need: Requirement, command: str) -> None:
+        """Note which file a command is; one that is not there says nothing: a job may make it."""
+        place = os.path.join(need.directory or "", command) if "/" in command else command  # noqa: PTH118
+        details = program_details(shutil.which(place, path=need.search_path) or "")
+        if not details:
+            return
+        found = self.programs.setdefault(need.engine, {})
+        for prefix, detail in ((PROGRAM_DETAIL, details[PROGRAM]), (DIGEST_DETAIL, details[DIGEST])):
+            # The same name on another PATH is another file.
+            known = found.get(f"{prefix}{command}", "").split(SEVERAL)
+            found[f"{prefix}{command}"] = SEVERAL.join(dict.fromkeys((*filter(None, known), detail)))
+
+    def with_digests(self, engines: Mapping[str, EngineInfo]) -> dict[str, EngineInfo]:
+        """Return statuses of engines with the digests of images and jobs' programs among the details."""
+        found = {name: EngineInfo(**status) for name, status in engines.items()}
+        for name, status in found.items():
+            digests = {f"{IMAGE_DETAIL}{image}": digest for image, digest in self.images.get(name, {}).items()}
+            digests |= self.programs.get(name, {})
+            if digests:
+                status["details"] = {**status.get("details", {}), **digests}
+        return found
+
     def close(self) -> None:
-        """Close the engines."""
+        """Close the engines; what was found of images and programs may change from now on."""
+        self.images.clear()
+        self.programs.clear()
+        self.forbidden.clear()
+        self.absent.clear()
         opened, self._opened = self._opened, {}
         for engine in opened.values():
             engine.close()
 
     def _engine(self, name: str) -> Engine:
         if name not in self._opened:
-            options = EngineOptions("", self._worker_id, slots=1, timeout_s=TIMEOUT_S)
+            options = EngineOptions("", self._worker_id, 1, TIMEOUT_S, allow_foreign=self._allow_foreign)
             self._opened[name] = self._open_engine(name, options)
         return self._opened[name]

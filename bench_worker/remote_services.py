@@ -50,8 +50,8 @@ from bench_worker.services import (
     endpoint_placeholders,
 )
 from bench_worker.slots import JobAborted
-from workloads.base import Service
-from workloads.guest import guest_rules, remote_service_limit_s
+from bench_workloads.base import Service
+from bench_workloads.guest import guest_rules, remote_service_limit_s
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from bench_worker.operation_runner import OperationRunner, PreparationProgress
 from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
 from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
 from bench_worker.slots import JobAborted
-from workloads.base import Workload
-from workloads.script import preparation_script
+from bench_workloads.base import Workload
+from bench_workloads.script import preparation_script
 
 RunScript: TypeAlias = Callable[[OperationRunner, str, Callable[[], None]], JobReport]
 RunInContainer: TypeAlias = Callable[[OperationRunner, Container], JobReport]

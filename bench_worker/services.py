@@ -23,8 +23,8 @@ from bench_common.safe_text import shorten
 from bench_common.treatment import ContainerSettings, Mount, Treatment
 from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
 from bench_worker.operation_runner import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
-from workloads.base import Service, Workload
-from workloads.script import native_argv
+from bench_workloads.base import Service, Workload
+from bench_workloads.script import native_argv
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -18,6 +18,7 @@ from gevent.event import AsyncResult, Event
 from gevent.monkey import get_original
 
 from bench_common.activity import ActivityWatch
+from bench_common.engine_traits import engine_labels
 from bench_common.messages import PopulationReport
 from bench_worker.pipe_channel import (
     EndProcess,
@@ -59,6 +60,7 @@ def spawn_load_process(_ours: socket.socket, theirs: socket.socket, engines: Seq
     argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
     if engines is not None:
         argv += ["--engines", ",".join(engines)]
+    argv += [word for label in engine_labels() for word in ("--engine", str(label))]
     pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
     return pid
 
@@ -150,6 +152,11 @@ class LoadProcessHandle:
         if silent <= frozen_s or (silent <= STARVED_TIMEOUT_S and self._activity.is_active()):
             return None
         return f"sent nothing for {silent:.0f} s"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has closed its pipe: it will not answer any more."""
+        return self._closed
 
     def end(self) -> None:
         """Ask it to end, wait, and kill it after the timeout."""
@@ -252,6 +259,11 @@ class LoadProcessSupervisor:
         return self._handle is not None and self._handle.ready
 
     @property
+    def pid(self) -> int | None:
+        """The load process; None while there is none."""
+        return None if self._handle is None else self._handle.pid
+
+    @property
     def cannot_start(self) -> bool:
         """Whether load processes keep failing to start on this machine."""
         return self._failed_starts >= MAX_FAILED_STARTS
@@ -287,10 +299,17 @@ class LoadProcessSupervisor:
             log.warning("the load process sent no profile within %g s", PROFILE_TIMEOUT_S)
         return content
 
-    def release(self) -> None:
-        """Ask it to remove the services that its jobs no longer need; log a timeout."""
-        if self._handle is not None and not self._handle.release(RELEASE_TIMEOUT_S):
-            log.warning("the load process did not remove what its jobs had left within %g s", RELEASE_TIMEOUT_S)
+    def release(self) -> bool:
+        """Ask it to remove what its jobs no longer need; return whether it did so, and log a timeout."""
+        if self._handle is not None and self._handle.release(RELEASE_TIMEOUT_S):
+            return True
+        log.warning("the load process did not remove what its jobs had left within %g s", RELEASE_TIMEOUT_S)
+        return False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is no load process any more that could answer."""
+        return self._handle is None or self._handle.has_ended
 
     def end(self) -> None:
         """End the load process; the next check starts a fresh one."""

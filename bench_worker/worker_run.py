@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 from bench_common.eventloop import STALL_THRESHOLD_S
 from bench_common.ordered import OrderedSender
-from bench_worker.cleanup import clean_up_run
+from bench_worker.cleanup import clean_up_run, forget_run
 from bench_worker.host.contention import ContentionWatch, HostLeader
+from bench_worker.host.pressure import SOURCE, PressureSampler
 from bench_worker.host.sampler import Sampling
 from bench_worker.leases import RunLease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from bench_common.messages import Welcome
     from bench_worker.host.contention import BusyPeriod
+    from bench_worker.host.procfs import ProcessStat
     from bench_worker.host.sampler import SendSamples
 
 log = logging.getLogger(__name__)
@@ -50,11 +52,14 @@ class WorkerRun:
         """Whether the master has asked for the clean-up at the end."""
         self.contention: ContentionWatch | None = None
         """Finds out who takes the CPU of the host, if it was started."""
+        self._pressure: PressureSampler | None = None
         self._leader = HostLeader(welcome.run_id)
         self._run_id = welcome.run_id
         self._sampling_s = welcome.sampling_s
         self._worker_id = worker_id
         self._lease = RunLease(self._run_id)
+        self._left_nothing = False
+        """Whether the clean-up at the end of the run found nothing that it could not remove."""
         self._silent_s = 0.0
         self._checked_at = monotonic()
 
@@ -68,10 +73,29 @@ class WorkerRun:
         self._lease.acquire()
         self.discard()
 
-    def watch_contention(self, family: int, engines: frozenset[str], report: Callable[[BusyPeriod], None]) -> None:
+    def watch_contention(
+        self,
+        family: int,
+        engines: frozenset[str],
+        servers: frozenset[int],
+        report: Callable[[BusyPeriod], None],
+        processes: Mapping[int, ProcessStat],
+    ) -> None:
         """Report from now on when this host has no idle CPU, and who takes it; see `ContentionWatch`."""
-        self.contention = ContentionWatch(family, engines, report, leads=self._leader.holds)
+        self.contention = ContentionWatch(
+            family, engines, report, leads=self._leader.holds, servers=servers, processes=processes
+        )
         self.sampling.on_host_row = self.contention.add
+
+    def watch_pressure(self, load_pid: Callable[[], int | None]) -> None:
+        """Record from now on how much the work of this host is held up; see `PressureSampler`."""
+        self._pressure = PressureSampler(load_pid)
+        self.sampling.start_sampling({SOURCE: self._pressure}, self._sampling_s)
+
+    def read_pressure(self) -> None:
+        """Take a reading now, so that what is before and what comes are apart."""
+        if self._pressure is not None:
+            self.sampling.add(SOURCE, self._pressure.sample(), self._pressure.units)
 
     def leads_host(self) -> bool:
         """Return whether this worker speaks for its host in the run: one of its workers does."""
@@ -104,12 +128,15 @@ class WorkerRun:
         if self.keep:
             return 0, []
         result = clean_up_run(self._run_id)
+        self._left_nothing = not result.failed
         return len(result.removed), [str(problem) for problem in result.failed]
 
     def end(self) -> None:
-        """Stop sampling and release the lease: clean-up may remove what is left."""
+        """Stop sampling and release the lease: clean-up may remove what is left. The load process has ended."""
         self.sampling.end()
         self._leader.close()
+        if self._left_nothing:
+            forget_run(self._run_id)
         self._lease.release()
         if self._run_file is not None:
             self._run_file.unlink(missing_ok=True)

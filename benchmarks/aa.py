@@ -33,11 +33,11 @@ from common import master_command, parser_of
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
+from bench_master.verdicts.binomial import LEVEL, binomial_interval
 from bench_master.verdicts.diagnosis import rank_sum_p
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, exact_interval
-from bench_master.verdicts.student import regularized_beta, t_two_sided
+from bench_master.verdicts.student import t_two_sided
 
-LEVEL: Final = 0.05
 IMAGE: Final = "weighbridge/base"
 UNDECIDED: Final = frozenset({"same", "inconclusive", "refused"})
 Sides = tuple[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]
@@ -129,21 +129,6 @@ def alone(comparison: Mapping[str, Any]) -> bool:
     """Return whether the interval of a comparison, taken for itself at 5 %, excludes "no difference"."""
     ratios = np.log([ratio for ratio in comparison["per_round"] if ratio])
     return len(ratios) >= MIN_ROUNDS and exact_interval(ratios, ratios, LEVEL).excludes_zero()
-
-
-def binomial_interval(found: int, of: int) -> tuple[float, float]:
-    """Return the exact 95 % interval of a share."""
-    low = 0.0 if found == 0 else _share_with(lambda p: regularized_beta(found, of - found + 1, p), LEVEL / 2)
-    high = 1.0 if found == of else _share_with(lambda p: regularized_beta(found + 1, of - found, p), 1 - LEVEL / 2)
-    return low, high
-
-
-def _share_with(rising: Callable[[float], float], level: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < level else (low, middle)
-    return low
 
 
 def line(what: str, found: int, of: int) -> str:

@@ -24,10 +24,10 @@ from typing import Any, Final
 import numpy as np
 from common import parser_of, print_ratio
 
-from bench_master.archive.archive import Archive
-from bench_master.archive.contents import HostContents, RunContents, TreatmentContents, TrialContents, ValueContents
-from bench_master.archive.index import add_run
-from bench_master.archive.types import RunFilter
+from bench_features.archive.archive import Archive
+from bench_features.archive.contents import HostContents, RunContents, TreatmentContents, TrialContents, ValueContents
+from bench_features.archive.index import add_run
+from bench_features.archive.types import RunFilter
 
 LIMIT_S: Final = 0.3
 SCENARIOS: Final = 2
@@ -113,7 +113,7 @@ def questions(archive: Archive) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "one run", lambda: archive.run(newest.id)
     yield "every series", archive.series
     yield f"the points of a series ({series.runs:,} runs)", lambda: archive.points(series.key)
-    yield "the points of another figure", lambda: archive.points(series.key, "start.p95")
+    yield "the points of another measure", lambda: archive.points(series.key, "start.p95")
 
 
 def bare(archive: Archive) -> float:

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from bench_common.errors import WeighbridgeError
 from bench_common.treatment import ContainerSettings
-from bench_worker.engines.base import ImageUnavailable
+from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, ImageUnavailable
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.images import STORE, UnpackedImages, make_private
 from bench_worker.engines.oci.mount_namespace import join_namespace, mount_overlay, new_namespace, unmount
@@ -179,7 +179,7 @@ def clients(engine: str, options: argparse.Namespace) -> dict[str, Callable[[int
     status = runtime.probe()
     if not status.usable:
         return f"{status.reason} ({status.advice})"
-    labels = (f"benchmark-{options.mark}", "bare")
+    labels = {RUN_LABEL: f"benchmark-{options.mark}", WORKER_LABEL: "bare"}
     settings = ContainerSettings(image=options.image, command=COMMAND, network="none")
     try:
         home = make_private(home_of(engine, options))

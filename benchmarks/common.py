@@ -54,7 +54,7 @@ def treatment_of(scenario: Mapping[str, Any], *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout)["treatments"][0])
 
 
-def script_figures(script: str, *words: str) -> Any:
+def script_results(script: str, *words: str) -> Any:
     """Run another script of this folder in a fresh process, and return the JSON that it prints."""
     command = [sys.executable, str(FOLDER / script), *words]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
@@ -62,13 +62,13 @@ def script_figures(script: str, *words: str) -> Any:
 
 def in_turn(repeats: int, measures: Mapping[str, Callable[[], float]], unit: str) -> dict[str, list[float]]:
     """Measure each in turn, so often; print each turn, and return the figures by name."""
-    figures: dict[str, list[float]] = {name: [] for name in measures}
+    results: dict[str, list[float]] = {name: [] for name in measures}
     for turn in range(1, repeats + 1):
         for name, measure in measures.items():
-            figures[name].append(measure())
-        told = "   ".join(f"{name} {values[-1]:,.0f}" for name, values in figures.items())
+            results[name].append(measure())
+        told = "   ".join(f"{name} {values[-1]:,.0f}" for name, values in results.items())
         print(f"turn {turn}: {told}  {unit}", flush=True)
-    return figures
+    return results
 
 
 def print_ratio(what: str, ours: float, baseline: float) -> None:

@@ -172,13 +172,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.recorded and shutil.which("cc") is None:
         raise SystemExit(CANNOT_BUILD)
-    figures: list[tuple[Run, float]] = []
+    results: list[tuple[Run, float]] = []
     for workers in options.workers:
         # What the master does but for jobs: a run with as few of them as there can be is taken off.
         few = options.concurrency * workers
         idle, run = weigh(options, workers, few), weigh(options, workers, options.jobs + few)
         per_job_us = (run.master_cpu_s - idle.master_cpu_s) * 1e6 / options.jobs
-        figures.append((run, per_job_us))
+        results.append((run, per_job_us))
         cost = f"{per_job_us:6.2f} us" if per_job_us > 0 else "too few jobs to tell"
         kind = "recorded" if options.recorded else "real" if workers <= options.real else "light"
         print(
@@ -187,7 +187,7 @@ def main() -> None:
             f"missed {idle.missed + run.missed}{told(run.played)}",
             flush=True,
         )
-    (first, first_us), (last, last_us) = figures[0], figures[-1]
+    (first, first_us), (last, last_us) = results[0], results[-1]
     compared = f"with {options.workers[-1]} workers to that with {options.workers[0]}"
     print_ratio(f"of the jobs a second {compared}", last.jobs_per_s, first.jobs_per_s)
     if first_us > 0 and last_us > 0:

@@ -25,26 +25,24 @@ ROOT = Path(__file__).resolve().parent.parent
 ALARM_LINES = 450
 """A module from this length on is listed: an alarm, not a limit, for a module is one thing, long or short."""
 FEATURE_PACKAGE = "bench_features"
-PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "workloads")
-
-
-@dataclass(frozen=True)
-class Feature:
-    """What can live outside of the kernel: its own folders, and what a module has that knows of it."""
-
-    folders: tuple[str, ...]
-    mention: re.Pattern[str]
+PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "bench_workloads")
 
 
 FEATURES = {
-    "objects": Feature(
-        ("bench_common/objects", "bench_master/objects", "bench_worker/stores"),
-        re.compile(
-            r"bench_(?:common|master)\.objects\b|bench_worker\.stores\b|\b[Oo]n objects\b|\b[Oo]bject stores?\b"
-            r"|\bObjects[A-Z]\w+|\bStoreNeed\b|== \"objects\""
-        ),
+    "objects": re.compile(
+        r"bench_features\.objects\b|\b[Oo]n (?:an )?objects?\b|\b[Oo]bject stores?\b|\bObjects[A-Z]\w+|\bStoreNeed\b"
+        r"|== \"objects\"|\bSwift\b|\bswift\b|\bS3\b|\bs3\b"
     )
 }
+"""What a module has that knows of a feature, which has a folder of this name."""
+
+
+FEATURES_THAT_KNOW_OTHERS: dict[tuple[str, str], str] = {
+    ("archive", "charts"): "trends are drawn: in the archive's pages, and by archive trend --chart",
+    ("clusters", "fleet"): "a scheduler is one more launcher of the workers of an inventory",
+    ("compat", "objects"): "scenarios and stat files of ssbench are about jobs on objects",
+}
+"""Pairs of features of which the first imports the second, and why; there are no others."""
 
 
 @dataclass
@@ -209,10 +207,55 @@ def feature_imports_of_kernel(modules: Mapping[str, Module]) -> list[tuple[str, 
     )
 
 
+def kernel_names_of_features(root: Path = ROOT) -> list[str]:
+    """Return where the kernel names the package of features, as ``path:line``: entry points alone may lead there."""
+    return [
+        f"{path.relative_to(root)}:{number}"
+        for path in program_files(root)
+        if path.relative_to(root).parts[0] != FEATURE_PACKAGE
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if FEATURE_PACKAGE in line
+    ]
+
+
 def imports_between_features(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
     """Return the pairs of features of which the first imports the second."""
     pairs = {(feature_of(name), feature_of(target)) for name, module in modules.items() for target in module.imports}
     return {(one, other) for one, other in pairs if one and other and one != other}
+
+
+HALVES = {
+    "common": ("bench_common", "bench_workloads"),
+    "master": ("bench_common", "bench_master", "bench_workloads"),
+    "worker": ("bench_common", "bench_worker", "bench_workloads"),
+}
+"""The folders of a feature that both sides have a part in, and the packages of the kernel that each may import."""
+
+
+def halves_of(modules: Mapping[str, Module]) -> dict[str, str]:
+    """Return which of `HALVES` each module of a feature belongs to: a feature without halves is the master's.
+
+    What a feature with halves has beside them, which names its parts as entry points, is common to both.
+    """
+    cut = {feature_of(name) for name in modules if name.split(".")[2:3] == ["worker"]}
+    found = {}
+    for name in modules:
+        if feature_of(name):
+            inside = name.split(".")[2] if name.count(".") > 1 else ""
+            found[name] = (inside if inside in HALVES else "common") if feature_of(name) in cut else "master"
+    return found
+
+
+def crossings_of_halves(modules: Mapping[str, Module]) -> list[tuple[str, str]]:
+    """Return which module of a feature imports what only the other side may: there should be none."""
+    halves, found = halves_of(modules), []
+    for name, half in halves.items():
+        for target in modules[name].imports:
+            other = halves.get(target)
+            known = other in ("common", half) if other is not None else target.partition(".")[0] in HALVES[half]
+            if not known:
+                found.append((name, target))
+    return sorted(found)
 
 
 def untyped_header_accesses(root: Path = ROOT) -> list[str]:
@@ -305,15 +348,14 @@ def asked_classes(node: ast.Call | ast.MatchClass) -> set[str]:
     return {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(asked)}
 
 
-def mentions(feature: Feature, root: Path = ROOT) -> list[str]:
-    """Return the modules outside of a feature's folders that mention it, by path."""
-    outside = (
-        path for path in program_files(root) if path.parent.relative_to(root).as_posix() not in feature.folders
-    )
+def mentions(feature: str, root: Path = ROOT) -> list[str]:
+    """Return the modules outside of a feature's folder that mention it, by path."""
+    own = f"{FEATURE_PACKAGE}/{feature}/"
+    paths = (path.relative_to(root).as_posix() for path in program_files(root))
     return [
-        path.relative_to(root).as_posix()
-        for path in outside
-        if feature.mention.search(path.read_text(encoding="utf-8"))
+        path
+        for path in paths
+        if not path.startswith(own) and FEATURES[feature].search((root / path).read_text(encoding="utf-8"))
     ]
 
 
@@ -325,10 +367,11 @@ def program_files(root: Path) -> list[Path]:
 def shapes_of(thing: str, root: Path = ROOT) -> list[str]:
     """Return the classes and tables that declare what a thing is (``Treatment``, ``Run``), as ``path:line name``.
 
-    They are named for it, and have two fields at least that tell it from others of its kind.
+    They are named for it, and have two fields at least that tell it from others of its kind. What has another shape
+    of the thing as a field adds to that one, and is none of its own; `MENTIONS` are none either.
     """
     telling = _TELLING[thing]
-    found = []
+    found, holders = [], {}
     for path in (path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if thing in text or thing.upper() in text else ():
@@ -343,13 +386,48 @@ def shapes_of(thing: str, root: Path = ROOT) -> list[str]:
             else:
                 continue
             words = set(re.findall(r"[A-Z][a-z]+|[A-Z]+", name))
-            if {thing, thing.upper()} & words and len(telling & fields) > 1:
-                found.append(f"{path.relative_to(root)}:{node.lineno} {name}")
-    return found
+            if {thing, thing.upper()} & words and len(telling & fields) > 1 and name not in MENTIONS:
+                found.append((f"{path.relative_to(root)}:{node.lineno}", name))
+                holders[name] = field_types(node)
+    names = {name for _, name in found}
+    return [f"{place} {name}" for place, name in found if not names & holders[name]]
+
+
+def field_types(node: ast.ClassDef | ast.AnnAssign) -> set[str]:
+    """Return the types of a class's fields that are a name alone: what it has one of."""
+    body = node.body if isinstance(node, ast.ClassDef) else ()
+    return {ast.unparse(one.annotation) for one in body if isinstance(one, ast.AnnAssign)}
+
+
+MENTIONS: Final[Mapping[str, str]] = {
+    "RunFileReport": "says which run is meant (its file, its id, when it began) and why it does not count",
+}
+"""What is named for a thing and has fields of it, and is no shape of it; with what it is."""
+
+
+SHAPES: Final[Mapping[str, tuple[str, str]]] = {
+    "Treatment": ("wire", "what workers are sent: each field is there, and checked"),
+    "StoredTreatment": (
+        "wire",
+        "the same in a file, which may be damaged, imported or older: each field may be missing",
+    ),
+    "TreatmentReport": ("measured", "what reports show"),
+    "RunReport": ("measured", "what reports show"),
+    "RunSummary": (
+        "measured",
+        "one level for each treatment: thousands of runs are compared, without their documents",
+    ),
+    "TreatmentContents": ("indexed", "what goes into the archive's index and comes out of it"),
+    "TREATMENT": ("indexed", "the columns of that in the database"),
+    "RunContents": ("indexed", "what goes into the archive's index, and stays of a pruned run"),
+    "RUN": ("indexed", "the columns of that in the database"),
+    "RunRow": ("indexed", "a line of a list: has what people typed of the run, and whether a later file replaces it"),
+}
+"""The level of each shape (on the wire, measured, indexed), and what it is beside others of that level."""
 
 
 _TELLING: Final = {
-    "Treatment": frozenset({"title", "labels", "treatment", "engine", "figure", "definition", "key"}),
+    "Treatment": frozenset({"title", "labels", "treatment", "engine", "measure", "definition", "key"}),
     "Run": frozenset({"run_id", "id", "created", "began_s", "hosts", "scenario", "treatments", "header"}),
 }
 """Fields by which a shape of each thing is known."""
@@ -357,8 +435,9 @@ _TELLING: Final = {
 
 SENTENCES: Final = frozenset({"reason", "why", "no_verdict", "answer"})
 """Attributes that are the sentence of a verdict, a refusal or a run that is left out; `text` is that of a flag."""
-VERDICT_FOLDERS: Final = tuple(
-    f"bench_master/{name}" for name in ("analysis", "archive", "figures", "reports", "verdicts", "web")
+VERDICT_FOLDERS: Final = (
+    *(f"bench_master/{name}" for name in ("analysis", "reports", "run_data", "verdicts")),
+    *(f"{FEATURE_PACKAGE}/{name}" for name in ("archive", "archive/site", "charts", "compat", "formats")),
 )
 MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "makers of verdicts": ("ComparisonReport", "VerdictsReport"),
@@ -452,16 +531,20 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     print_places("untyped header", untyped_header_accesses())
     inward = [f"{name} -> {target}" for name, target in feature_imports_of_kernel(modules)]
     print_places("kernel imports", inward, " of a feature")
+    print_places("across halves", [f"{name} -> {target}" for name, target in crossings_of_halves(modules)])
+    print_places("kernel names", kernel_names_of_features(root), " of features")
     for one, other in sorted(imports_between_features(modules)):
         print(f"feature imports {one} -> {other}")
     print_places("isinstance", questions_of_kind(), " of a job's kind")
-    for name, feature in FEATURES.items():
-        print_places(name, mentions(feature), " modules outside mention the feature")
+    for name in FEATURES:
+        print_places(name, mentions(name), " modules outside mention the feature")
     print_places("text compared", sentence_comparisons(root))
     for what, names in MAKERS.items():
         print(f"{what}: {', '.join(f'{len(who)} of {name}' for name, who in makers(names, root).items())}")
     for thing in _TELLING:
-        print_places(f"{thing.lower()} shapes", shapes_of(thing, root))
+        shapes = {place: SHAPES.get(place.split()[-1], ("no level", "")) for place in shapes_of(thing, root)}
+        told = [f"{place}: {level}, {what}" for place, (level, what) in shapes.items()]
+        print_places(f"{thing.lower()} shapes", told, f" on {len({level for level, _ in shapes.values()})} levels")
     if "--write-imports" in arguments:
         (root / "docs" / "imports.rst").write_text(imports_page(modules), encoding="utf-8")
     return 0

@@ -25,7 +25,7 @@ from time import monotonic_ns, thread_time
 from typing import Any
 
 import gevent
-from common import ONE_OPERATION, master_command, noop_scenario, numbers, parser_of, print_ratio, script_figures
+from common import ONE_OPERATION, master_command, noop_scenario, numbers, parser_of, print_ratio, script_results
 
 from bench_common.messages import Results, encode
 from bench_common.records import ASSIGNMENT_FIELDS, LOOP_BYTES, RESULT_FIELDS, WORD_BYTES, result_word_count
@@ -235,7 +235,7 @@ def main() -> None:
         for batch in options.batches:
             jobs = options.jobs if batch > 1 else options.jobs // 10
             words = ["--side", side, "--jobs", str(max(jobs, 10 * batch)), "--batches", str(batch)]
-            found.append(float(script_figures("message_cost.py", *words)))
+            found.append(float(script_results("message_cost.py", *words)))
             print(
                 f"{side:<12} {batch:>5} jobs in a message: {found[-1]:7.2f} us a job  "
                 f"{found[-1] * batch:8.1f} us a message",
@@ -243,7 +243,7 @@ def main() -> None:
             )
         if options.profile:
             words[-1] = str(options.batches[1])
-            script_figures("message_cost.py", *words, "--profile")
+            script_results("message_cost.py", *words, "--profile")
         print_ratio(f"of the CPU of a job alone in its message to that of one of many, {side}", found[0], found[-1])
 
 

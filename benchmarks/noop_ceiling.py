@@ -24,7 +24,7 @@ from common import (
     noop_scenario,
     parser_of,
     print_ratio,
-    script_figures,
+    script_results,
     treatment_of,
 )
 
@@ -62,7 +62,7 @@ def reference(options: argparse.Namespace, jobs: int, concurrency: int) -> float
     """Return jobs per second of the plain harness."""
     sizes = ("--jobs", jobs, "--concurrency", concurrency, "--workers", options.workers)
     words = (*sizes, "--operations", options.operations, "--json")
-    return float(script_figures("reference.py", *map(str, words)))
+    return float(script_results("reference.py", *map(str, words)))
 
 
 def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
@@ -131,11 +131,11 @@ def ceiling(options: argparse.Namespace, operations: list[object]) -> None:
         "reference": lambda: reference(options, max(1, jobs // 4), concurrency),
         "no-op": lambda: weigh(options, operations, jobs, concurrency),
     }
-    figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "jobs/s").items()}
+    results = {name: median(each) for name, each in in_turn(options.repeats, measures, "jobs/s").items()}
     sizes = f"{concurrency} in flight, {workers} worker(s), {len(operations)} operation(s) a job"
-    print(f"no-op ceiling, {sizes}: {figures['no-op']:,.0f} jobs/s (median)")
-    print_ratio("to raw pyzmq with the same bytes", figures["no-op"], figures["raw pyzmq"])
-    print_ratio("to the plain reference", figures["no-op"], figures["reference"])
+    print(f"no-op ceiling, {sizes}: {results['no-op']:,.0f} jobs/s (median)")
+    print_ratio("to raw pyzmq with the same bytes", results["no-op"], results["raw pyzmq"])
+    print_ratio("to the plain reference", results["no-op"], results["reference"])
 
 
 def round_trip(options: argparse.Namespace, operations: list[object]) -> None:
@@ -148,10 +148,10 @@ def round_trip(options: argparse.Namespace, operations: list[object]) -> None:
         # A round trip is one only where the next job follows from the result: nothing may lie waiting at the worker.
         "no-op": lambda: 1e6 / weigh(strict, operations, jobs, 1),
     }
-    figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "us").items()}
-    print(f"round trip, 1 in flight: {figures['no-op']:,.0f} us a job (median)")
-    print_ratio("of the round trip to a raw pyzmq ping-pong", figures["no-op"], figures["raw pyzmq"])
-    print_ratio("of the round trip to the plain reference", figures["no-op"], figures["reference"])
+    results = {name: median(each) for name, each in in_turn(options.repeats, measures, "us").items()}
+    print(f"round trip, 1 in flight: {results['no-op']:,.0f} us a job (median)")
+    print_ratio("of the round trip to a raw pyzmq ping-pong", results["no-op"], results["raw pyzmq"])
+    print_ratio("of the round trip to the plain reference", results["no-op"], results["reference"])
 
 
 def mixed(options: argparse.Namespace) -> None:
@@ -162,9 +162,9 @@ def mixed(options: argparse.Namespace) -> None:
         name: lambda operations=operations: weigh(options, operations, jobs, options.concurrency)
         for name, operations in kinds.items()
     }
-    figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "jobs/s").items()}
-    print_ratio("of jobs of 10 kinds to jobs of 10 sleeps", figures["10 kinds"], figures["10 of one kind"])
-    print_ratio("of jobs of 10 kinds to run, 8 exec, remove", figures["10 kinds"], figures["run, 8 exec, remove"])
+    results = {name: median(each) for name, each in in_turn(options.repeats, measures, "jobs/s").items()}
+    print_ratio("of jobs of 10 kinds to jobs of 10 sleeps", results["10 kinds"], results["10 of one kind"])
+    print_ratio("of jobs of 10 kinds to run, 8 exec, remove", results["10 kinds"], results["run, 8 exec, remove"])
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ from statistics import median
 from time import monotonic_ns
 from typing import Any
 
-from common import ONE_OPERATION, noop_scenario, parser_of, print_ratio, script_figures, treatment_of
+from common import ONE_OPERATION, noop_scenario, parser_of, print_ratio, script_results, treatment_of
 from stub_store import ACCOUNT, AUTH_PATH, CANNOT_BUILD, TOKEN, StubStore, build
 
 PARTS = ("cpu", "protocols", "jobs", "stamps", "verify", "memory")
@@ -55,7 +55,7 @@ BUSY_US = 200
 AT_ONCE = (1, 8, 64)
 DEADLINE_NS = 60_000_000_000
 HEADERS = f"X-Auth-Token: {TOKEN}\r\nUser-Agent: weighbridge\r\n".encode()
-Figures = dict[str, Any]
+Results = dict[str, Any]
 
 
 def cpu_s() -> float:
@@ -71,7 +71,7 @@ def together(count: int, one: Callable[[], None]) -> None:
     gevent.joinall([gevent.spawn(one) for _ in range(count)], raise_error=True)
 
 
-def measured(requests: int, in_flight: int, one: Callable[[int], None]) -> Figures:
+def measured(requests: int, in_flight: int, one: Callable[[int], None]) -> Results:
     """Return processor time for each request, in microseconds, and requests a second, after some to warm up."""
     each = max(1, requests // in_flight)
     together(in_flight, partial(one, max(1, each // 10)))
@@ -81,10 +81,10 @@ def measured(requests: int, in_flight: int, one: Callable[[int], None]) -> Figur
     return {"us": (cpu_s() - began_s) / done * 1e6, "rate": done / (time.perf_counter() - began)}
 
 
-def our_requests(url: str, method: str, requests: int, in_flight: int) -> Figures:
+def our_requests(url: str, method: str, requests: int, in_flight: int) -> Results:
     """Measure the client of this repository, with the loop's meter as in a load process."""
     from bench_common.eventloop import LoopMeter
-    from bench_worker.stores.wire import Connection, Request, Wire
+    from bench_features.objects.worker.wire import Connection, Request, Wire
 
     LoopMeter().start()
     wire = Wire(url)
@@ -101,15 +101,15 @@ def our_requests(url: str, method: str, requests: int, in_flight: int) -> Figure
             latencies.append(answer.last_ns - answer.start_ns)
         idle.append(connection)
 
-    figures = measured(requests, in_flight, one)
-    return {**figures, "p50_us": median(latencies) / 1e3}
+    results = measured(requests, in_flight, one)
+    return {**results, "p50_us": median(latencies) / 1e3}
 
 
 def ignore(piece: memoryview) -> None:
     """Look at nothing."""
 
 
-def library_requests(url: str, method: str, requests: int, in_flight: int) -> Figures:
+def library_requests(url: str, method: str, requests: int, in_flight: int) -> Results:
     """Measure the standard library's client under gevent."""
     from gevent import monkey
 
@@ -132,7 +132,7 @@ def library_requests(url: str, method: str, requests: int, in_flight: int) -> Fi
     return measured(requests, in_flight, one)
 
 
-def geventhttpclient_requests(url: str, method: str, requests: int, in_flight: int) -> Figures:
+def geventhttpclient_requests(url: str, method: str, requests: int, in_flight: int) -> Results:
     """Measure geventhttpclient, whose parser is in C."""
     from geventhttpclient import HTTPClient
 
@@ -151,7 +151,7 @@ def geventhttpclient_requests(url: str, method: str, requests: int, in_flight: i
 CLIENTS = {"ours": our_requests, "http.client": library_requests, "geventhttpclient": geventhttpclient_requests}
 
 
-def program_requests(words: list[str], done: str, requests: int) -> Figures:
+def program_requests(words: list[str], done: str, requests: int) -> Results:
     """Measure a program from its start to its end; `done` finds how many requests it made in what it prints."""
     began = time.perf_counter()
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -164,10 +164,10 @@ def program_requests(words: list[str], done: str, requests: int) -> Figures:
     return {"us": (used.ru_utime + used.ru_stime) / count * 1e6, "rate": count / (time.perf_counter() - began)}
 
 
-def programs(url: str, requests: int, in_flight: int) -> dict[str, Callable[[], Figures]]:
+def programs(url: str, requests: int, in_flight: int) -> dict[str, Callable[[], Results]]:
     """Return the clients that are programs, where they are installed."""
     target = f"{url}/fixed/{SIZE}"
-    found: dict[str, Callable[[], Figures]] = {}
+    found: dict[str, Callable[[], Results]] = {}
     if wrk := shutil.which("wrk"):
         words = [wrk, "-t1", f"-c{in_flight}", f"-d{max(1, requests // 20_000)}s", target]
         found["wrk GET"] = partial(program_requests, words, r"(\d+) requests in", requests)
@@ -184,40 +184,40 @@ def cpu(stub: StubStore, requests: int, in_flight: int, turns: int) -> None:
     """Compare the processor time of a request."""
     clients = ["ours", "http.client"] + ["geventhttpclient"] * (find_spec("geventhttpclient") is not None)
     sizes = ("--requests", str(requests), "--in-flight", str(in_flight))
-    measures: dict[str, Callable[[], Figures]] = {
-        f"{client} {method}": partial(script_figures, "objects.py", "--client", client, method, stub.url, *sizes)
+    measures: dict[str, Callable[[], Results]] = {
+        f"{client} {method}": partial(script_results, "objects.py", "--client", client, method, stub.url, *sizes)
         for client in clients
         for method in ("GET", "PUT")
     }
     measures |= programs(stub.url, requests, in_flight)
-    figures: dict[str, list[Figures]] = {name: [] for name in measures}
+    results: dict[str, list[Results]] = {name: [] for name in measures}
     for turn in range(1, turns + 1):
         for name, measure in measures.items():
-            figures[name].append(measure())
-        told = "   ".join(f"{name} {each[-1]['us']:.1f}" for name, each in figures.items())
+            results[name].append(measure())
+        told = "   ".join(f"{name} {each[-1]['us']:.1f}" for name, each in results.items())
         print(f"turn {turn}: {told}  us of CPU a request", flush=True)
-    for name, each in figures.items():
+    for name, each in results.items():
         rate = median(one["rate"] for one in each)
         print(
             f"{name}, {SIZE} bytes, {in_flight} in flight: {median(one['us'] for one in each):.1f} us, {rate:,.0f}/s"
         )
-    print(f"ours PUT, from send to answer, median: {median(one['p50_us'] for one in figures['ours PUT']):.0f} us")
-    for name, each in figures.items():
+    print(f"ours PUT, from send to answer, median: {median(one['p50_us'] for one in results['ours PUT']):.0f} us")
+    for name, each in results.items():
         client, method = name.split()
         if client != "ours":
             # The ratio of each turn: the machine may be faster in another one.
-            pairs = zip(figures[f"ours {method}"], each, strict=True)
+            pairs = zip(results[f"ours {method}"], each, strict=True)
             ratio = median(mine["us"] / other["us"] for mine, other in pairs)
             print_ratio(f"of our CPU for a {method} to that of {client}", ratio, 1)
 
 
-def slot_requests(url: str, protocol: str, method: str, requests: int, in_flight: int) -> Figures:
+def slot_requests(url: str, protocol: str, method: str, requests: int, in_flight: int) -> Results:
     """Measure the operations of a store's slots, logins and signatures included."""
     from bench_common.eventloop import LoopMeter
-    from bench_common.objects.access import Access
     from bench_common.secret import Secret
-    from bench_worker.stores.base import StoreOptions
-    from bench_worker.stores.registry import open_store
+    from bench_features.objects.common.access import Access
+    from bench_features.objects.worker.base import StoreOptions
+    from bench_features.objects.worker.registry import open_store
 
     LoopMeter().start()
     access = Access("s3", "the benchmark", (url,), region="us-east-1", user=S3_USER, key=Secret(S3_SECRET))
@@ -248,7 +248,7 @@ def protocols(stub: StubStore, requests: int, in_flight: int, turns: int) -> Non
         ratios, us = [], {"swift": 0.0, "s3": 0.0}
         for _ in range(turns):
             us = {
-                name: script_figures("objects.py", "--client", name, method, stub.url, *sizes)["us"]
+                name: script_results("objects.py", "--client", name, method, stub.url, *sizes)["us"]
                 for name in ("swift", "s3")
             }
             ratios.append(us["s3"] / us["swift"])
@@ -258,7 +258,7 @@ def protocols(stub: StubStore, requests: int, in_flight: int, turns: int) -> Non
         with tempfile.TemporaryDirectory() as directory, versitygw(directory) as url:
             few = ("--requests", str(max(in_flight, requests // 10)), "--in-flight", str(in_flight))
             for method in ("GET", "PUT"):
-                found = script_figures("objects.py", "--client", "s3", method, url, *few)
+                found = script_results("objects.py", "--client", "s3", method, url, *few)
                 print(f"versitygw, {method}: {found['rate']:,.0f}/s, {found['us']:.1f} us of our CPU", flush=True)
 
 
@@ -294,13 +294,13 @@ def versitygw(directory: str) -> Iterator[str]:
         process.wait(30)
 
 
-def scenario_of(mix: dict[str, int], in_flight: int) -> Figures:
+def scenario_of(mix: dict[str, int], in_flight: int) -> Results:
     """Return a scenario of one operation on small objects."""
     job = {"objects": {"sizes": SIZE, "population": 100, "mix": mix}}
     return {"name": "objects", "engines": ["swift"], "job": job, "concurrency": in_flight}
 
 
-def run_cpu_s(stub: StubStore, scenario: Figures, jobs: int) -> tuple[float, Figures]:
+def run_cpu_s(stub: StubStore, scenario: Results, jobs: int) -> tuple[float, Results]:
     """Run a scenario against the stub; return the processor time of all its processes, and its treatment's report."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     report = treatment_of(scenario, "--workers", "1", "-o", str(jobs), "-A", stub.auth_url, "-U", "u", "-K", "k")
@@ -315,7 +315,7 @@ def jobs(stub: StubStore, count: int, in_flight: int, turns: int) -> None:
         ratios, whole_us, rate = [], 0.0, 0.0
         for _ in range(turns):
             scenario = scenario_of({operation: 1}, in_flight)
-            alone = script_figures("objects.py", "--client", "ours", method, stub.url, *sizes)["us"]
+            alone = script_results("objects.py", "--client", "ours", method, stub.url, *sizes)["us"]
             few_s, _ = run_cpu_s(stub, scenario, max(1, count // 10))
             many_s, report = run_cpu_s(stub, scenario, count)
             # What is left is the jobs': starting and ending a run costs the same in both.
@@ -336,15 +336,15 @@ def jobs(stub: StubStore, count: int, in_flight: int, turns: int) -> None:
     )
 
 
-def stamped_requests(url: str, in_flight: int, requests: int, busy_us: int) -> Figures:
+def stamped_requests(url: str, in_flight: int, requests: int, busy_us: int) -> Results:
     """Return how late stamps of first and last byte are, in ns, and those of the loop; with their bounds."""
     from bench_common.eventloop import LoopMeter
-    from bench_worker.stores.wire import Request, Wire
+    from bench_features.objects.worker.wire import Request, Wire
 
     LoopMeter().start()
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     wire, source = Wire(url), random.Random(1)
-    found: Figures = {"first": [], "last": [], "loop": [], "bounded": []}
+    found: Results = {"first": [], "last": [], "loop": [], "bounded": []}
 
     def one() -> None:
         connection, end, body = wire.connection(), 0, b""
@@ -374,7 +374,7 @@ def stamps(stub: StubStore, requests: int) -> None:
     """Compare stamps with what the stub says."""
     for in_flight in AT_ONCE:
         sizes = ("--in-flight", str(in_flight), "--requests", str(max(requests, in_flight)))
-        found = script_figures("objects.py", "--client", "stamps", "GET", stub.url, *sizes)
+        found = script_results("objects.py", "--client", "stamps", "GET", stub.url, *sizes)
         told = {}
         for name in ("first", "last", "loop"):
             late = sorted(found[name])
@@ -389,10 +389,10 @@ def stamps(stub: StubStore, requests: int) -> None:
         print_ratio(f"of the last byte's p99 to the loop's, {in_flight} in flight", told["last"][1], told["loop"][1])
 
 
-def verified_requests(url: str, level: str, size: int, requests: int) -> Figures:
+def verified_requests(url: str, level: str, size: int, requests: int) -> Results:
     """Measure reading objects with their content compared."""
-    from bench_worker.stores.content import Checker, content_of
-    from bench_worker.stores.wire import Request, Wire
+    from bench_features.objects.worker.content import Checker, content_of
+    from bench_features.objects.worker.wire import Request, Wire
 
     connection, path = Wire(url).connection(), "verified/object"
     for target, body in ((f"{ACCOUNT}/verified", ()), (f"{ACCOUNT}/{path}-{size}", content_of(path, 1, size))):
@@ -415,7 +415,7 @@ def verify(stub: StubStore, requests: int, turns: int) -> None:
         for _ in range(turns):
             sizes = (str(size), "--requests", str(count))
             plain, full = (
-                script_figures("objects.py", "--client", level, "GET", stub.url, "--size", *sizes)["us"]
+                script_results("objects.py", "--client", level, "GET", stub.url, "--size", *sizes)["us"]
                 for level in ("length", "full")
             )
             ratios.append(full / plain)
@@ -430,10 +430,10 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def large_objects(url: str, gigabytes: float) -> Figures:
+def large_objects(url: str, gigabytes: float) -> Results:
     """Return the peak of memory after small objects and after one large one each way, in MiB."""
-    from bench_worker.stores.content import Checker, content_of
-    from bench_worker.stores.wire import Request, Wire
+    from bench_features.objects.worker.content import Checker, content_of
+    from bench_features.objects.worker.wire import Request, Wire
 
     connection = Wire(url).connection()
 
@@ -456,13 +456,13 @@ def large_objects(url: str, gigabytes: float) -> Figures:
 def memory(stub: StubStore, gigabytes: float) -> None:
     """Compare the memory for large objects with that for small ones."""
     sizes = ("--gigabytes", str(gigabytes))
-    found = script_figures("objects.py", "--client", "large", "GET", stub.url, *sizes)
+    found = script_results("objects.py", "--client", "large", "GET", stub.url, *sizes)
     print(f"{gigabytes:g} GB there and back: {found['before']:.1f} MiB before, {found['after']:.1f} after, ", end="")
     print(f"{found['cpu_s'] / gigabytes:.2f} s of CPU for a GB each way")
     print_ratio("of the peak of memory with a large object to that with small ones", found["after"], found["before"])
 
 
-def figures_of(options: argparse.Namespace) -> Figures:
+def results_of(options: argparse.Namespace) -> Results:
     """Measure one client in this process, which is another for each."""
     client, method, url = options.client
     if client == "stamps":
@@ -488,7 +488,7 @@ def main() -> int:
     parser.add_argument("--client", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        print(json.dumps(figures_of(options)))
+        print(json.dumps(results_of(options)))
         return 0
     program = build()
     if program is None:

@@ -93,9 +93,9 @@ def measure(folder: Path, treatments: int, jobs: int) -> int:
     words = ["report-scenario", "-s", str(path), "--format", "html", "-f", str(page)]
     spent = timed([sys.executable, "-m", "bench_master", *words])
     text = page.read_bytes()
-    figures = text.count(b'<svg class="wide"')
+    charts = text.count(b'<svg class="wide"')
     took = f"{spent.seconds:.2f} s, CPU {spent.cpu_s:.2f} s, peak {spent.peak / MIB:.0f} MiB"
-    size = f"{len(text):,} bytes, {len(gzip.compress(text)):,} compressed, {figures} figures"
+    size = f"{len(text):,} bytes, {len(gzip.compress(text)):,} compressed, {charts} charts"
     print(f"{treatments} treatments, {jobs:,} jobs: {size}; {took}", flush=True)
     return len(text)
 

@@ -23,10 +23,10 @@ import numpy as np
 from archive import fill
 from common import parser_of, print_ratio
 
-from bench_master.archive.archive import Archive
-from bench_master.archive.types import RunFilter
-from bench_master.web.site import PAGE_ROWS, BackgroundThread, ReportCache, Site
-from bench_master.web.site_app import guarded
+from bench_features.archive.archive import Archive
+from bench_features.archive.site.app import guarded
+from bench_features.archive.site.site import PAGE_ROWS, BackgroundThread, ReportCache, Site
+from bench_features.archive.types import RunFilter
 
 PORT: Final = 8090
 
@@ -47,7 +47,7 @@ def pages(archive: Archive, real: list[str]) -> Iterator[tuple[str, str]]:
     yield "every series", "/series"
     yield "every series of a host", "/series?host=blade1"
     yield "a series, newest 400 runs", f"/series/{series.key}"
-    yield "a series, another figure", f"/series/{series.key}?figure=start.p95"
+    yield "a series, another measure", f"/series/{series.key}?measure=start.p95"
     yield "hosts", "/hosts"
     yield "a host", "/host?name=blade1"
     yield "two hosts", "/hosts/difference?a=blade0&b=blade1"

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from common import FOLDER, master_command, numbers, parser_of, print_ratio, script_figures
+from common import FOLDER, master_command, numbers, parser_of, print_ratio, script_results
 
 SERVICES_MS = (20, 5)
 AT_ONCE = (1, 8, 64)
@@ -318,7 +318,7 @@ def compare(path: str, port: int, calls: int, at_once: int, service_ms: int) -> 
     what = f"docker API, {service_ms} ms, {at_once} at once"
     for name in CLIENTS:
         words = ("--client", name, port if name.endswith("TCP") else path, calls, at_once)
-        pairs = script_figures("timing_truth.py", *map(str, words))
+        pairs = script_results("timing_truth.py", *map(str, words))
         recorded[name], truth[name] = (median(pair[which] for pair in pairs) for which in (0, 1))
         excess = [(ours - real) / 1e3 for ours, real, *_ in pairs]
         print(f"{what}, {name}: {median(excess):+.0f} us in the median, {at(excess, 0.95):+.0f} us at p95")

@@ -18,7 +18,6 @@ from typing import Any
 from unittest.mock import patch
 
 from common import numbers, parser_of
-from msgspec.structs import replace
 from report_time import write
 
 COMMAND = ("--archive", "--baseline", "trend", "--format", "html")
@@ -53,14 +52,14 @@ def walks_after_a_run(stats: Path, archive: Path, room: int | None = None) -> li
     from bench_common.cli import read_options
     from bench_common.stats import reader
     from bench_master.cli import build_parser
-    from bench_master.commands.run_scenario import finish_run, with_its_trend
+    from bench_master.commands.run_scenario import finish_run
     from bench_master.options.run import RunOptions
     from bench_master.run.session import RunResult
+    from bench_master.run_extension import settled
 
     flag, *others = COMMAND
     words = ["run-scenario", "-f", "s.yaml", "-q", f"{flag}={archive}", *others]
-    options = read_options(RunOptions, build_parser(["run-scenario"]).parse_args(words))
-    options = replace(options, verdicts=with_its_trend(options.verdicts, options.output.archive))
+    options = settled(read_options(RunOptions, build_parser(["run-scenario"]).parse_args(words)))
     with (
         patch.object(reader, "MAX_KEPT_BYTES", reader.MAX_KEPT_BYTES if room is None else room),
         counted_walks() as walks,

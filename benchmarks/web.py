@@ -98,16 +98,16 @@ def main() -> None:
             found[kind].append(run_once(options, kind))
         told = "   ".join(f"{kind} {runs[-1]['jobs/s']:,.0f}" for kind, runs in found.items())
         print(f"turn {turn + 1}: {told}  jobs/s", flush=True)
-    for figure in found["without"][0]:
-        base = [each[figure] for each in found["without"]]
-        print(f"{figure}: {median(base):,.4g} without a page (median)")
+    for measure in found["without"][0]:
+        base = [each[measure] for each in found["without"]]
+        print(f"{measure}: {median(base):,.4g} without a page (median)")
         for kind in list(KINDS)[1:]:
             logs = [
-                math.log(one[figure] / other)
+                math.log(one[measure] / other)
                 for one, other in zip(found[kind], base, strict=True)
-                if one[figure] and other
+                if one[measure] and other
             ]
-            print_interval(f"of {figure}, {kind}, to none", logs)
+            print_interval(f"of {measure}, {kind}, to none", logs)
 
 
 def print_interval(what: str, logs: list[float]) -> None:

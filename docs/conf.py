@@ -17,7 +17,7 @@ version = release = __version__
 language = "en"
 
 extensions = ["sphinx.ext.autodoc", "weighbridge_site"]
-exclude_patterns = ["_ext", "_static", "data"]
+exclude_patterns = ["_ext", "_static", "_templates", "data"]
 highlight_language = "text"  # most `::` blocks are sessions and output
 smartquotes = False  # options and quotes are shown as they are typed
 nitpicky = True
@@ -31,6 +31,8 @@ autodoc_preserve_defaults = True
 
 html_theme = "furo"
 html_title = "Weighbridge"
+html_context = {"site_version": release}  # versions.py says "dev" where it is the working tree
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_extra_path = ["generated/extra"]

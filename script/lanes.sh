@@ -65,10 +65,15 @@ run_parts() {
     if [ -n "${record:-}" ]; then in_lanes+=(--record); fi
     if [ ${#files[@]} -gt 0 ]; then
         for file in "${files[@]}"; do
-            case $file in tests/unit/*) unit+=("$file") ;; *) beside+=("$file") ;; esac
+            case $file in tests/unit/* | tests/*/unit/*) unit+=("$file") ;; *) beside+=("$file") ;; esac
         done
     else
-        unit=(tests/unit) beside=(tests/browser tests/chaos tests/integration)
+        # Each feature has folders of the same names.
+        local folder
+        for folder in tests/unit tests/*/unit; do [ ! -d "$folder" ] || unit+=("$folder"); done
+        for folder in tests/{browser,chaos,integration} tests/*/{browser,chaos,integration}; do
+            [ ! -d "$folder" ] || beside+=("$folder")
+        done
     fi
     if [ ${#beside[@]} -gt 0 ]; then
         # Collecting the other files as well would take seconds.

@@ -62,13 +62,14 @@ apt_install() {
         return 1
     fi
     say "installing ${missing[*]}"
-    local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=180 --no-install-recommends)
+    local apt=(apt-get -qq -o DPkg::Lock::Timeout=180 -o Acquire::Retries=3)
+    local install=(env DEBIAN_FRONTEND=noninteractive "${apt[@]}" --no-install-recommends)
     install+=(install -y "${missing[@]}")
     local log
     log=$(mktemp)
     # The package lists of a fresh machine are empty or old: fetch them when they turn out not to do.
     if as_root "${install[@]}" >"$log" 2>&1 ||
-        { as_root apt-get -qq -o DPkg::Lock::Timeout=180 update >>"$log" 2>&1 && as_root "${install[@]}" >>"$log" 2>&1; }; then
+        { as_root "${apt[@]}" update >>"$log" 2>&1 && as_root "${install[@]}" >>"$log" 2>&1; }; then
         rm -f "$log"
         return 0
     fi
@@ -100,15 +101,15 @@ require_python() {
         "or name one: PYTHON=/path/to/python3.12 script/$program"
 }
 
-# ensure_venv run|docs|test: a virtual environment that holds Weighbridge as it is in this folder.
+# ensure_venv run|docs|all|test|test-all: a virtual environment that holds Weighbridge as it is in this folder.
 # The stamp is written last, so that an interrupted installation is done again.
 ensure_venv() {
     local mode=$1 stamp=$venv/.weighbridge wanted
     require_python
     wanted=$(fingerprint "$mode")
-    # What the tests or the documents need has all that a run needs, and the tests have all.
-    local enough=("$wanted" "$(fingerprint test)") made
-    [ "$mode" = run ] && enough+=("$(fingerprint docs)")
+    # What the tests or the documents need has all that a run needs, and all tests need everything.
+    local enough=("$wanted" "$(fingerprint test-all)") made
+    [ "$mode" = run ] && enough+=("$(fingerprint docs)" "$(fingerprint all)" "$(fingerprint test)")
     for made in "${enough[@]}"; do
         if [ "$(cat "$stamp" 2>/dev/null)" = "$made" ]; then return 0; fi
     done
@@ -125,7 +126,7 @@ ensure_venv() {
     local what=(.)
     [ "$mode" = run ] || what=(-e ".[$mode]")
     say "installing Weighbridge and what it needs (pip install ${what[*]})"
-    (cd "$repository" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${what[@]}" </dev/null) ||
+    (cd "$repository" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 5 "${what[@]}" </dev/null) ||
         die "pip could not install Weighbridge; its message is above"
     printf '%s\n' "$wanted" >"$stamp"
 }
@@ -133,10 +134,33 @@ ensure_venv() {
 # What a virtual environment was made from: of an editable installation only the metadata counts.
 fingerprint() {
     local files=(pyproject.toml setup.py)
-    [ "$1" = run ] && files+=(bench_common bench_features bench_master bench_worker dockerfiles scenarios workloads)
+    [ "$1" = run ] && files+=(bench_common bench_features bench_master bench_worker dockerfiles scenarios weighbridge workloads)
     (
         cd "$repository" || exit
         printf '%s %s ' "$1" "$python"
         find "${files[@]}" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
     )
+}
+
+# Builds a Go program into a file, once, of several that start at once by one of them:
+# go_build FILE PACKAGE VERSION CGO LINKER_FLAGS TAKES
+go_build() {
+    local file=$1 package=$2 version=$3 cgo=$4 flags=$5 takes=$6 name work began=$SECONDS
+    name=$(basename "$file")
+    if [ -x "$file" ]; then return 0; fi
+    command -v go >/dev/null || die "building $name takes Go 1.24 or newer, and there is no go here"
+    mkdir -p "$(dirname "$file")"
+    exec 9>"$(dirname "$file")/lock"
+    flock -w 1200 9 || die "another build of $name has not finished within 20 minutes"
+    if [ -x "$file" ]; then exec 9>&-; return 0; fi
+    say "building $name $version from its Go module: about $takes of CPU time, once"
+    work=$(mktemp -d)
+    # shellcheck disable=SC2064  # Go's cache is of no use afterwards
+    trap "chmod -R u+w '$work'; rm -rf '$work'" EXIT
+    GOBIN=$work/bin GOCACHE=$work/cache CGO_ENABLED=$cgo \
+        nice go install -trimpath -ldflags "-s -w $flags" "$package@$version" \
+        2> >(grep -v '^go: downloading' >&2) || die "$name $version cannot be built; go's message is above"
+    mv "$work/bin/$(basename "$package")" "$file"
+    exec 9>&-
+    say "built in $((SECONDS - began)) s: $file"
 }

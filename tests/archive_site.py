@@ -1,11 +1,11 @@
 """An archive to look at: a trend with a step and a break, two hosts, a pruned run, and one with hostile texts."""
 
 from archive_runs import a_run
-from figure_runs import HOSTILE
+from chart_runs import HOSTILE
 
-from bench_master.archive.archive import Archive
-from bench_master.archive.prune import Candidate, remove_file
-from bench_master.web.site import BackgroundThread, ReportCache, Site
+from bench_features.archive.archive import Archive
+from bench_features.archive.prune import Candidate, remove_file
+from bench_features.archive.site.site import BackgroundThread, ReportCache, Site
 
 RUNS = 14
 """Runs of the scenario quickstart."""

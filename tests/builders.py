@@ -1,5 +1,8 @@
 """Builders of small stats files and of the rows in them, for any test that needs something to read."""
 
+import gzip
+import struct
+import zlib
 from functools import cache
 
 import jsonschema
@@ -12,6 +15,7 @@ from bench_common.records import (
     Outcome,
     ticket_of,
 )
+from bench_common.stats.frame import LOOSE_MAGIC, Chain, encode_frame
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
 from bench_master.analysis.report_schema import report_schema
 from bench_master.analysis.report_types import as_json
@@ -119,6 +123,29 @@ def footer(**changes):
         "warnings": [],
         **changes,
     }
+
+
+def chained(*payloads):
+    """Return the bytes of a file of these payloads, as one writer writes it."""
+    chain = Chain()
+    return b"".join(encode_frame(payload, chain) for payload in payloads)
+
+
+def loose_frame(payload):
+    """Return a block as older files have it: it can stand anywhere."""
+    head = struct.pack("<4sII", LOOSE_MAGIC, len(payload), zlib.crc32(payload))
+    return gzip.compress(head + payload, 6, mtime=0)
+
+
+def members_of(content):
+    """Return the gzip members of a file, which are its blocks, found by another way than the reader's own."""
+    found = []
+    while content:
+        inflater = zlib.decompressobj(31)
+        inflater.decompress(content)
+        found.append(content[: len(content) - len(inflater.unused_data)])
+        content = inflater.unused_data
+    return found
 
 
 class StatsBuilder:
@@ -288,7 +315,7 @@ def comparison_report(name="podman", verdict="slower", interval=(1.18, 1.21, 1.2
         "name": name,
         "group": "",
         "labels": {"engine": name},
-        "figure": "job.p50",
+        "measure": "job.p50",
         "unit": "s",
         "direction": "lower",
         "verdict": verdict,

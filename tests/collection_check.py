@@ -31,8 +31,8 @@ class CollectionCheck:
         self.planned = Counter(ids)
 
     def pytest_runtest_logreport(self, report):
-        """Count a test; whatever becomes of it, it is set up once."""
-        if report.when == "setup":
+        """Count a test; whatever becomes of it, it is set up once, but for a second round (`second_rounds`)."""
+        if report.when == "setup" and not getattr(report, "rerun", 0):
             self.ran[report.nodeid] += 1
 
     def pytest_sessionfinish(self, session, exitstatus):

@@ -1,7 +1,7 @@
 """How long each test file takes, as recorded in `durations.json`: lanes get their files by it, the longest first.
 
 A long file that is handed out late keeps one lane busy while the others have nothing left to do. The tests of a file
-share expensive fixtures, so a file stays in one lane. `script/test --record` writes the record.
+share expensive fixtures, so a file stays in one lane. `script/test --all --record` writes the record.
 """
 
 import json

@@ -24,10 +24,15 @@ class Rounds:
         self.path, self.changes = path, changes
         self.jobs = {}
 
-    def write(self, *sides, lateness=None, failed=(), metrics=None, lost=(), hosts=("blade1",), killed=False):
+    def write(
+        self, *sides, lateness=None, failed=(), metrics=None, lost=(), hosts=("blade1",), killed=False,
+        used=None, ceilings=None, told=None,
+    ):  # fmt: skip
         """Write trials of each side; `failed` are (side, round) of which one more job failed, `lost` all.
 
-        Jobs are done by `hosts` in turn. A run that was `killed` lacks the end of its last trial.
+        Jobs are done by `hosts` in turn. A run that was `killed` lacks the end of its last trial. `used` has the
+        shares of the host's CPUs by side that the harness took and that were idle, `ceilings` its own jobs/s,
+        `told` what else is known of these.
         """
         rounds = len(sides[0])
         treatments = [
@@ -58,7 +63,13 @@ class Rounds:
                     builder.writer.metrics([MetricRecord(ticket_of(job), side, trial, "events_per_second", value)])
                 now, job = now + took, job + 1
             if not (killed and trial == len(trials) - 1):
-                builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
+                end = {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0}
+                shares = {"harness": [int(one * S) for one in (*used[side], 1.0)]} if used else {}
+                builder.add("event", end | shares)
+        for side, rate in (ceilings or {}).items():
+            own = {"ceiling": "no-op", "rate_per_s": rate, "measured": "2026-01-02T03:00:00+00:00", "setup": "s"}
+            own |= {"at_ns": now, "kind": "harness-ceiling", "treatment": side} | (told or {})
+            builder.add("event", own)
         self.path = builder.close(footer())
         return self
 

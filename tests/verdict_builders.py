@@ -25,7 +25,7 @@ def comparison(name, verdict, ratio, low, high, **known):
     base = ComparisonReport(
         a="environment=local engine=docker job=lifecycle",
         b=" ".join(f"{key}={value}" for key, value in labels.items()),
-        name=name, group="", labels=labels, figure="job.p50", unit="s", direction="lower", verdict=verdict,
+        name=name, group="", labels=labels, measure="job.p50", unit="s", direction="lower", verdict=verdict,
         reasons=(), ratio=ratio, low=low, high=high, scale="ratio", confidence=0.95, rounds=20, lost=0, p=0.004,
         mde=0.014, tipping=0.0, more_rounds=None, band=None, a_value=0.307,
         b_value=None if ratio is None else 0.307 * ratio, jobs_per_trial=30.0, effective_jobs=2.3, per_round=(),
@@ -66,8 +66,8 @@ def engine_verdicts(**known):
         ),
         comparisons=found,
         runs=RunChecksReport(
-            flags=(flag("the machine changed speed (two regimes, 1.21x apart, 7 switches): rounds cancel it, the "
-                        "times in ms above do not hold."),),
+            flags=(flag("the machine changed speed (two regimes, 1.21x apart, 7 switches): ratios within a round "
+                        "hold, single values do not."),),
             looked_for=LOOKED_FOR, noise_floor=comparison("docker", "same", 0.998, 0.985, 1.011),
         ),
         environment=EnvironmentReport(differences=()), archive=None, refused=(), gates=(), exit_code=0,
@@ -86,7 +86,7 @@ def refused_verdicts():
     """Build the refusal of a study whose two sides ran on different machines, one after the other."""
     labels = {"environment": "hypervisor", "engine": "native", "job": "cpu"}
     one = comparison(
-        "hypervisor", "refused", 0.864, 0.8639, 0.8641, labels=labels, figure="events_per_second", unit="1/s",
+        "hypervisor", "refused", 0.864, 0.8639, 0.8641, labels=labels, measure="events_per_second", unit="1/s",
         direction="higher", a="environment=bare-metal engine=native job=cpu", tipping=0.136, a_value=2000.0,
         b_value=1728.0, reasons=(
             said("not interleaved"), said("6 properties differ besides the treatment (cpu_governor ...)"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import escape
@@ -31,10 +32,9 @@ from bench_common.stats.reader import StatsFile
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.tables import Batch, Column, Tables, Texts, frame_name, joined
 from bench_master.analysis.verdict_types import ComparisonReport
-from bench_master.figures import draw_figure
-from bench_master.figures.layout import FigureSource, NoFigureError
 from bench_master.reports import ReportSource
-from bench_master.reports.verdict_text import trust_sentences, verdict_tables
+from bench_master.reports.charts import registered_charts
+from bench_master.reports.verdict_text import neighbour_text, trust_sentences, verdict_tables
 
 __all__ = ["Library", "Results", "WeighbridgeError", "load"]
 
@@ -51,7 +51,7 @@ def load(path: str | os.PathLike[str], library: Library | None = None) -> Result
     """Open a stats file; `library` is what its tables are returned as (None: pandas, else polars).
 
     Raises `WeighbridgeError` with a message for people if the file cannot be read. An incomplete or damaged file is
-    read as far as possible: see `Results.run_state`.
+    read as far as possible: see `Results.run_state`. The first table of such a file warns of it (`UserWarning`).
     """
     if library is not None:
         check_choice(library, _LIBRARIES, what="library of frames")
@@ -72,6 +72,7 @@ class Results:
     def __init__(self, stats: StatsFile, library: Library | None = None) -> None:
         self._source = ReportSource(stats)
         self._library = library
+        self._has_warned = False
         # Without a header there is nothing to show; the error names the file.
         _ = stats.header
 
@@ -148,7 +149,7 @@ class Results:
     def verdicts(self, library: Library | None = None) -> Any:
         """Return a row for each comparison of a treatment with its baseline; no rows where nothing is compared.
 
-        ``name`` and ``group`` of the treatment, the titles ``a`` (baseline) and ``b``, ``figure``, its ``unit`` and
+        ``name`` and ``group`` of the treatment, the titles ``a`` (baseline) and ``b``, ``measure``, its ``unit`` and
         ``direction``, ``verdict``, ``reason``, ``ratio`` (b / a) with the ends ``low`` and ``high`` of its interval
         and their ``confidence``, ``rounds``, ``p``, ``mde``, ``a_value`` and ``b_value`` (in `unit`), and others: the
         plain keys of ``verdicts.comparisons`` in the JSON report.
@@ -160,7 +161,17 @@ class Results:
     def _frame(self, table: str, library: Library | None) -> Any:
         # A library that is missing is found before a large file is read.
         chosen = _choose_library(library or self._library)
+        self._warn_if_incomplete()
         return _finish(_in_seconds(joined([self._tables.empty(table), *self._tables.batches(table)])), chosen)
+
+    def _warn_if_incomplete(self) -> None:
+        """Warn once where rows may be missing; the caller of a table is the place that is named."""
+        run = self._source.run
+        if self._has_warned or run.is_whole:
+            return
+        self._has_warned = True
+        state, why = ("damaged", run.damage) if run.damage else ("incomplete", "its file has no end")
+        warnings.warn(f"{run.path}: the run is {state}: {why}", stacklevel=4)
 
     def __repr__(self) -> str:
         run = self.document.run
@@ -311,23 +322,25 @@ def _html_lines(document: ReportDocument) -> Iterator[str]:
             yield f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row.cells)}</tr>"
         yield "</tbody>"
         yield "</table>"
+    if text := neighbour_text(document.verdicts):
+        yield f"<p>{_html(text)}</p>"
     yield from (f"<p>{_html(sentence)}</p>" for sentence in trust_sentences(document))
     yield from (f"<p>Warning: {_html(warning)}</p>" for warning in document.warnings)
     yield "</div>"
 
 
 def _forest(document: ReportDocument) -> Iterator[str]:
-    """Yield the figure of the comparisons, if there are some.
+    """Yield the chart of the comparisons, if there are some.
 
     It is an image and no element of the page, so that the styles and names of other cells have no part in it, and its
     ground is light also in a dark notebook.
     """
-    try:
-        picture = draw_figure("forest", FigureSource(document), theme="paper")
-    except NoFigureError:
+    drawing = registered_charts()
+    picture = None if drawing is None else drawing.of_comparisons(document)
+    if picture is None:
         return
-    image = base64.b64encode(picture.svg(standalone=True).encode()).decode("ascii")
-    alternative = _html(shorten(f"{picture.title}: {picture.description}", LONGEST_ALTERNATIVE))
+    image = base64.b64encode(picture.svg.encode()).decode("ascii")
+    alternative = _html(shorten(picture.words, LONGEST_ALTERNATIVE))
     yield (
         f'<p><img src="data:image/svg+xml;base64,{image}" width="{picture.width}" style="max-width:100%" '
         f'alt="{alternative}"></p>'

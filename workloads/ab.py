@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import NotARunOutput, ParseError, UsageError
-from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.line_reader import LineReader, OutputLine, parse_stated_params, read_lines
+from bench_workloads.base import Metric, Parameter, Service, Step, Workload
+from bench_workloads.line_reader import LineReader, OutputLine, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 
 NAME: Final = "webbench"
@@ -136,7 +136,7 @@ class Ab(Workload):
         """Return the time at the rate of published runs."""
         return int(str(params["requests"])) / REQUESTS_PER_SECOND
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the number of requests."""
         del params
         return {"requests": "requests"}

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from bench_common.treatment import Guest, MetricSource, Scalar
-from workloads.line_reader import clean_line
+from bench_workloads.line_reader import clean_line
 
 Direction = Literal["higher", "lower", ""]
 ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "text"]
@@ -31,7 +31,7 @@ class Parameter(Struct, frozen=True):
     default: Scalar
     """The value where the scenario gives none."""
     help: str
-    """One line for ``list-workloads``."""
+    """One line for ``list workloads``."""
     unit: str = ""
     """Unit of the value, for reports."""
     minimum: float | None = None
@@ -52,7 +52,7 @@ class Metric(Struct, frozen=True):
     direction: Direction
     """Whether higher or lower is better; empty: neither."""
     help: str
-    """One line for ``list-workloads``."""
+    """One line for ``list workloads``."""
 
 
 class Step(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Workload(abc.ABC):
     name: ClassVar[str]
     """Its registered name, as scenarios write it."""
     summary: ClassVar[str]
-    """One line for ``list-workloads``."""
+    """One line for ``list workloads``."""
     image: ClassVar[str]
     """The image that ``build-images`` builds for it."""
     binary: ClassVar[str]
@@ -147,7 +147,7 @@ class Workload(abc.ABC):
     install_hint: ClassVar[str] = ""
     """How to get the binary where no package has its name."""
     description: ClassVar[str] = ""
-    """What ``list-workloads NAME`` says below its tables."""
+    """What ``list workloads NAME`` says below its tables."""
     caveat: ClassVar[str] = ""
     """What a reader of its numbers must know, in a few words."""
 
@@ -202,10 +202,10 @@ class Workload(abc.ABC):
         del params
         return 0
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the figures whose values `params` fix, each with the parameter; ``job`` is the run's duration.
 
-        Such a figure tells no treatments apart.
+        Such a measure tells no treatments apart.
         """
         del params
         return {}

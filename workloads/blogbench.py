@@ -14,14 +14,14 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
-from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import LineReader, parse_stated_params, read_lines
+from bench_workloads.base import Metric, Parameter, Step, Workload
+from bench_workloads.line_reader import LineReader, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
 """Prints the help, the only place where blogbench says which version it is, then runs with stderr merged into stdout.
@@ -104,7 +104,7 @@ class Blogbench(Workload):
         )
         return (Step("run", ("sh", "-c", SCRIPT, "blogbench", *argv)),)
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the run time."""
         del params
         return {"job": "iterations"}

@@ -13,14 +13,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
-from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import LineReader, parse_stated_params, read_lines
+from bench_workloads.base import Metric, Parameter, Step, Workload
+from bench_workloads.line_reader import LineReader, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 MIB: Final = 2**20
 START_S: Final = 5.0
@@ -39,7 +39,7 @@ _TOTAL: Final = re.compile(r"total time: (\d{1,9}\.\d{4})s")
 @cache
 def program() -> str:
     """Return the text of the program."""
-    return (files("workloads") / "blogload_program.py").read_text(encoding="utf-8")
+    return (files("bench_workloads") / "blogload_program.py").read_text(encoding="utf-8")
 
 
 _PARAM_PATTERNS: Final[Patterns] = {
@@ -105,7 +105,7 @@ class Blogload(Workload):
         )
         return (Step("run", (self.binary, "-c", program(), *argv)),)
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the run time."""
         del params
         return {"job": "time", "total_time_s": "time"}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
-from bench_common.treatment import OWN_COMMAND
-from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.registry import workload_classes
+from bench_common.treatment import OWN_COMMAND, START_COST_STEP
+from bench_workloads.base import Metric, Parameter, Service, Step, Workload
+from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,7 @@ class Command(Workload):
         steps = (
             Step("setup", own.setup, timed=False, parse=False, once=True),
             Step("prepare", own.prepare, timed=False, parse=False),
+            Step(START_COST_STEP, own.start_cost, timed=False, parse=False),
             Step(RUN_STEP, own.command, parse=False, metrics=own.metrics),
             Step("cleanup", own.cleanup, timed=False, parse=False),
         )

@@ -11,7 +11,7 @@ from bench_common.job_rules import CLEANUP_S, Estimate, JobRules, rules_of
 from bench_common.thresholds import JOB_SERIES, RESPONSE_SERIES
 from bench_common.treatment import Guest, Operation
 from bench_common.units import format_duration
-from workloads.registry import workload_of
+from bench_workloads.registry import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench_common.job_rules import MetricTypes
     from bench_common.thresholds import Primary
     from bench_common.treatment import Scalar, Treatment
-    from workloads.base import Service, Step
+    from bench_workloads.base import Service, Step
 
 UNKNOWN_DURATION_S: Final = 3600.0
 """Time limit of a guest's step of unknown duration (s)."""
@@ -88,19 +88,19 @@ class GuestRules(JobRules[Guest]):
         return self.workload.declared_metrics()
 
     def primary(self) -> str:
-        """Return the first figure of the workload that has a direction and that no parameter fixes."""
+        """Return the first measure of the workload that has a direction and that no parameter fixes."""
         its = self.workload
-        fixed = its.fixed_figures(self.params)
+        fixed = its.fixed_measures(self.params)
         judged = [metric.name for metric in its.metrics if metric.direction]
         names = dict.fromkeys((*(name for name in its.primary_metrics if name in judged), *judged))
         return next((name for name in names if name not in fixed), f"{JOB_SERIES}.p50")
 
-    def fixed_reason(self, figure: Primary) -> str | None:
-        """Return which parameter fixes a figure; None if none does."""
-        fixed = self.workload.fixed_figures(self.params)
-        step = {operation.name: operation for operation in self.operations()}.get(figure.series or "")
-        lasts = figure.kind == "rate" or figure.series in (JOB_SERIES, RESPONSE_SERIES)
-        name = JOB_SERIES if lasts or (step is not None and (step.argv or step.kind == "wait")) else figure.name
+    def fixed_reason(self, measure: Primary) -> str | None:
+        """Return which parameter fixes a measure; None if none does."""
+        fixed = self.workload.fixed_measures(self.params)
+        step = {operation.name: operation for operation in self.operations()}.get(measure.series or "")
+        lasts = measure.kind == "rate" or measure.series in (JOB_SERIES, RESPONSE_SERIES)
+        name = JOB_SERIES if lasts or (step is not None and (step.argv or step.kind == "wait")) else measure.name
         return f"the parameter '{fixed[name]}' fixes it" if name in fixed else None
 
     def step_limit_s(self, operation: Operation) -> float:

@@ -11,9 +11,9 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import mariadb
-from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.line_reader import LineReader, OutputLine, read_lines
+from bench_workloads import mariadb
+from bench_workloads.base import Metric, Parameter, Service, Step, Workload
+from bench_workloads.line_reader import LineReader, OutputLine, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ class Iibench(Workload):
         """Return the size of the table with its indexes and of an empty server."""
         return mariadb.EMPTY_BYTES + int(str(params["max_rows"])) * (ROW_BYTES + int(str(params["data_bytes"])))
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the number of rows."""
         del params
         return {"rows": "max_rows"}

@@ -57,8 +57,9 @@ def clean_line(line: str) -> str:
 
 def read_lines(text: str) -> list[OutputLine]:
     """Split at LF only, as tools end their lines; drop blank lines and what a terminal or an editor adds."""
-    cleaned = (clean_line(line) for line in text.split("\n"))
-    return [OutputLine(number, line) for number, line in enumerate(cleaned, start=1) if line]
+    # An empty line, of which a text may be full, needs no cleaning.
+    filled = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line)
+    return [OutputLine(number, clean) for number, line in filled if (clean := clean_line(line))]
 
 
 class LineReader:
@@ -137,7 +138,7 @@ def parse_stated_params(text: str, patterns: Patterns) -> dict[str, Scalar]:
     A parameter without such a line, or whose group cannot be read, is left out.
     """
     found: dict[str, Scalar] = {}
-    lines = [clean_line(line) for line in text.splitlines()]
+    lines = [clean for line in text.splitlines() if line and (clean := clean_line(line))]
     for name, (pattern, read) in patterns.items():
         compiled = re.compile(pattern, re.ASCII)
         match = next((match for line in lines if (match := compiled.fullmatch(line))), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workloads.base import Parameter, Service
+from bench_workloads.base import Parameter, Service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

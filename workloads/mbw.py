@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
-from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import parse_stated_params, read_lines
-from workloads.mbw_output import (
+from bench_workloads.base import Metric, Parameter, Step, Workload
+from bench_workloads.line_reader import parse_stated_params, read_lines
+from bench_workloads.mbw_output import (
     OLD_HELP,
     PROCESS,
     STARTING,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 PROCESSES_SCRIPT: Final = (
     "mbw -h; n=$1; shift; "
@@ -152,7 +152,7 @@ _KINDS: Final = {
     "labelled_mcblock": "printed as MCBLOCK by an unknown version: from memory, or the cache up to 1.2.2",
 }
 
-_FIGURES: Final = {
+_SUMMARIES: Final = {
     "": "all data over all time, by one process",
     "_total": "the sum over `processes`",
     "_min": "the slowest run",
@@ -210,9 +210,9 @@ class Mbw(Workload):
     primary_metrics: ClassVar[tuple[str, ...]] = tuple(f"{kind}_mib_per_second" for kind in _KINDS)
     metrics: ClassVar[tuple[Metric, ...]] = (
         *(
-            Metric(f"{kind}{figure}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")
+            Metric(f"{kind}{suffix}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")
             for kind, help_text in _KINDS.items()
-            for figure, what in _FIGURES.items()
+            for suffix, what in _SUMMARIES.items()
         ),
         Metric("processes", "1", "higher", "mbw processes that ran in parallel"),
     )
@@ -230,7 +230,7 @@ class Mbw(Workload):
             return (Step("run", ("sh", "-c", SCRIPT, "mbw", *argv)),)
         return (Step("run", ("sh", "-c", PROCESSES_SCRIPT, "mbw", str(params["processes"]), *argv)),)
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return the number of processes."""
         del params
         return {"processes": "processes"}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 from bench_common.errors import ParseError
-from workloads.line_reader import LineReader, OutputLine, clean_line, read_lines
+from bench_workloads.line_reader import LineReader, OutputLine, clean_line, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

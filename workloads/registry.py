@@ -12,9 +12,9 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
-from bench_common import registered
+from bench_common import load_entry, registered
 from bench_common.errors import UsageError, did_you_mean
-from workloads.base import Workload
+from bench_workloads.base import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 def workload_classes() -> dict[str, type[Workload]]:
-    """Return every usable workload's class by name, sorted; entries that cannot be used are logged as warnings."""
+    """Return every usable workload's class by name, sorted; each entry that cannot be used is logged once."""
     usable, broken = _installed()
     for complaint in broken:
-        _log.warning("%s", complaint)
+        _warn(complaint)
     return dict(usable)
 
 
@@ -56,6 +56,11 @@ def workload_of(job: Guest) -> Workload:
 
 
 @cache
+def _warn(complaint: str) -> None:
+    _log.warning("%s", complaint)
+
+
+@cache
 def _installed() -> tuple[dict[str, type[Workload]], tuple[str, ...]]:
     return load_entries(registered(GROUP))
 
@@ -70,7 +75,7 @@ def load_entries(entries: Iterable[EntryPoint]) -> tuple[dict[str, type[Workload
     broken: list[str] = []
     for entry in sorted(set(entries), key=lambda e: (e.name, e.value)):
         try:
-            cls = entry.load()
+            cls = load_entry(entry)
         except Exception as error:  # noqa: BLE001  a third party's module may raise anything; it is named and left out
             broken.append(
                 f"workload {entry.name!r} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}"
@@ -88,7 +93,7 @@ def load_entries(entries: Iterable[EntryPoint]) -> tuple[dict[str, type[Workload
 
 def _problem(name: str, cls: object) -> str | None:
     if not (inspect.isclass(cls) and issubclass(cls, Workload)):
-        return "it is not a subclass of workloads.base.Workload"
+        return "it is not a subclass of bench_workloads.base.Workload"
     if inspect.isabstract(cls):
         return f"it lacks {', '.join(sorted(cls.__abstractmethods__))}"
     missing = [attribute for attribute in _ATTRIBUTES if not hasattr(cls, attribute)]

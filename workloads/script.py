@@ -6,10 +6,12 @@ Pure: it follows from the treatment. The master needs it to name rows, the worke
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
+from bench_common.cost import cost_metrics
+from bench_common.engine_traits import engine_traits
 from bench_common.job_rules import CLEANUP_S, rules_of
+from bench_common.shipped import shipped_folder
 from bench_common.thresholds import RESPONSE_SERIES
 
 if TYPE_CHECKING:
@@ -43,23 +45,27 @@ def shares_container(treatment: Treatment) -> bool:
 
 def job_metrics(treatment: Treatment) -> MetricTypes:
     """Return what jobs of `treatment` give beside times, as `Workload.declared_metrics` describes it."""
-    return rules_of(treatment).metrics()
+    own = rules_of(treatment).metrics()
+    return own | cost_metrics(engine_traits(treatment.engine).cost) if treatment.cost else own
 
 
 def default_primary(treatment: Treatment) -> str:
-    """Return the figure by which treatments of this kind of job are compared unless the scenario names one."""
+    """Return the measure by which treatments of this kind of job are compared unless the scenario names one."""
     return rules_of(treatment).primary()
 
 
-def fixed_reason(treatment: Treatment, figure: Primary) -> str | None:
-    """Return why a figure has the same value whatever the treatment, or none at all; None if it may differ."""
-    if figure.kind == "containers":
-        return None if treatment.is_packing else "the job packs no containers ('hold')"
-    if figure.series == RESPONSE_SERIES and treatment.open_load is None:
+def fixed_reason(treatment: Treatment, measure: Primary) -> str | None:
+    """Return why a measure has the same value whatever the treatment, or none at all; None if it may differ."""
+    if measure.kind == "containers":
+        if not treatment.is_packing:
+            return "the job packs no containers ('hold')"
+        fixed = "without 'until' the scenario says how many containers are held"
+        return fixed if treatment.until is None else None
+    if measure.series == RESPONSE_SERIES and treatment.open_load is None:
         return "only jobs that arrive at a 'rate' have a response time"
-    if figure.kind == "rate" and treatment.open_load is not None:
+    if measure.kind == "rate" and treatment.open_load is not None:
         return "the scenario says at which 'rate' jobs arrive"
-    return rules_of(treatment).fixed_reason(figure)
+    return rules_of(treatment).fixed_reason(measure)
 
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
@@ -98,5 +104,5 @@ def native_argv(argv: tuple[str, ...], programs: Mapping[str, str]) -> tuple[str
     """
     if argv[0] not in programs:
         return argv
-    path = str(files("dockerfiles") / programs[argv[0]])
+    path = str(shipped_folder("dockerfiles") / programs[argv[0]])
     return (sys.executable if path.endswith(".py") else "/bin/sh", path, *argv[1:])

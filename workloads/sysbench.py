@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from msgspec import Struct
 
 from bench_common.errors import NotARunOutput, UsageError
-from workloads.base import Metric, Parameter
-from workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
+from bench_workloads.base import Metric, Parameter
+from bench_workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
 
 if TYPE_CHECKING:
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 
 _NUMBER: Final = (
@@ -386,14 +386,14 @@ SUMMARY_METRICS: Final = (
 )
 
 
-def figures_fixed_by_end(params: Mapping[str, Scalar], amount: str = "events", rate_of: str = "") -> dict[str, str]:
+def measures_fixed_by_end(params: Mapping[str, Scalar], amount: str = "events", rate_of: str = "") -> dict[str, str]:
     """Return the figures that the end of a run fixes: times if only `time` ends it, counts if only `amount` does.
 
     With a `rate` the metric `rate_of` is fixed as well, and so are counts.
     """
     if params.get("rate"):
         counts = dict.fromkeys(("total_events", "thread_events_avg", rate_of), "rate")
-        return counts | figures_fixed_by_end({**params, "rate": 0}, amount)
+        return counts | measures_fixed_by_end({**params, "rate": 0}, amount)
     if params.get("time") and not params.get(amount):
         return dict.fromkeys(("job", "total_time_s", "latency_sum_ms", "thread_time_avg_s"), "time")
     if params.get(amount) and not params.get("time"):

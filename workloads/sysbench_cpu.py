@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import parse_stated_params
-from workloads.sysbench import (
+from bench_workloads.base import Metric, Parameter, Step, Workload
+from bench_workloads.line_reader import parse_stated_params
+from bench_workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RATE_PATTERN,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
-    figures_fixed_by_end,
     latest_report,
+    measures_fixed_by_end,
     number,
     read_run,
     summary_values,
@@ -122,9 +122,9 @@ class SysbenchCpu(Workload):
         """Return the latest line of `report_interval`."""
         return latest_report(text)
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run and its rate fix."""
-        return figures_fixed_by_end(params, rate_of="events_per_second")
+        return measures_fixed_by_end(params, rate_of="events_per_second")
 
     def usual_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time of the events; the work of one grows with its limit to the power of 1.5."""

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
-from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import parse_stated_params, parse_tool_size
-from workloads.sysbench import (
+from bench_workloads.base import Metric, Parameter, Step, Workload
+from bench_workloads.line_reader import parse_stated_params, parse_tool_size
+from bench_workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     SysbenchLatencies,
     SysbenchSummary,
-    figures_fixed_by_end,
+    measures_fixed_by_end,
     number,
     read_run_of_files,
     summary_values,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 MODES: Final = ("seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw")
 """Sequential and random; read, write (sequential: create), rewrite, both."""
@@ -265,9 +265,9 @@ class SysbenchFileio(Workload):
             stated.setdefault("fsync_freq", 0)
         return stated
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run fixes."""
-        return figures_fixed_by_end(params)
+        return measures_fixed_by_end(params)
 
     def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
         """Return the size of the files."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
-from workloads.base import Metric, Parameter, Step, Workload
-from workloads.line_reader import parse_stated_params, parse_tool_size
-from workloads.sysbench import (
+from bench_workloads.base import Metric, Parameter, Step, Workload
+from bench_workloads.line_reader import parse_stated_params, parse_tool_size
+from bench_workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     SysbenchSummary,
-    figures_fixed_by_end,
+    measures_fixed_by_end,
     number,
     read_run,
     summary_values,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 MIB: Final = 2**20
 
@@ -153,9 +153,9 @@ class SysbenchMemory(Workload):
         """Return version, threads, block, amount and what is done; 0.5 says no more than the first two."""
         return parse_stated_params(text, _PARAM_PATTERNS)
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run fixes."""
-        return figures_fixed_by_end(params, "total_size") | (
+        return measures_fixed_by_end(params, "total_size") | (
             {} if params["time"] else {"transferred_mib": "total_size"}
         )
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import mariadb
-from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.line_reader import parse_stated_params
-from workloads.sysbench import (
+from bench_workloads import mariadb
+from bench_workloads.base import Metric, Parameter, Service, Step, Workload
+from bench_workloads.line_reader import parse_stated_params
+from bench_workloads.sysbench import (
     PARAM_PATTERNS,
     PERCENTILE,
     RATE_PATTERN,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     SysbenchSummary,
-    figures_fixed_by_end,
     latest_report,
+    measures_fixed_by_end,
     number,
     read_run,
     summary_values,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.line_reader import Patterns
+    from bench_workloads.line_reader import Patterns
 
 TESTS: Final = (
     "read_only",
@@ -273,9 +273,9 @@ class SysbenchOltp(Workload):
         """Return the latest line of `report_interval`."""
         return latest_report(text)
 
-    def fixed_figures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
+    def fixed_measures(self, params: Mapping[str, Scalar]) -> dict[str, str]:
         """Return what the end of the run and its rate fix."""
-        return figures_fixed_by_end(params, rate_of="transactions_per_second")
+        return measures_fixed_by_end(params, rate_of="transactions_per_second")
 
     def disk_bytes(self, params: Mapping[str, Scalar]) -> int:
         """Return the size of the tables and of an empty server."""

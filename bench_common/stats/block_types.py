@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from bench_common.host_info import Fingerprint, Number, Texts
+from bench_common.job_kind import installed_job_type
 from bench_common.records import Count, ErrorRecord, MetricRecord, OutputRecord, TransactionRecord
 
 MAX_ROWS: Final = 65_536
@@ -134,6 +135,7 @@ class StoredTreatment(TypedDict, total=False):
     labels: Labels
     environment: Text | None
     engine: Text | None
+    cost_name: Text
     operation_names: TextList
     metrics: Annotated[dict[Text, StoredMetric], Meta(max_length=MAX_TEXTS)]
     concurrency: Count | None
@@ -143,6 +145,8 @@ class StoredTreatment(TypedDict, total=False):
     primary: Text | None
     optional: bool
     open_load: StoredOpenLoad | None
+    cold: Text
+    host: Annotated[dict[Text, Text], Meta(max_length=MAX_TEXTS)]
     # What it runs: `definition_of` checks it for those who need it; the others can read a file without it.
     job: object
     container: object
@@ -199,8 +203,14 @@ def job_kind(treatment: StoredTreatment) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-class StoredPublishedFigure(TypedDict):
-    """A figure that a study published."""
+def does_one_operation(treatment: StoredTreatment) -> bool:
+    """Return whether each of a treatment's jobs does one of its operations, as far as its kind is installed here."""
+    found = installed_job_type(job_kind(treatment) or "")
+    return found is not None and found.does_one_operation
+
+
+class StoredPublishedMeasure(TypedDict):
+    """A measure that a study published."""
 
     labels: Labels
     where: Text
@@ -222,7 +232,7 @@ class StoredPublication(TypedDict):
     title: Text
     source: Text
     file: Text
-    rows: Annotated[list[StoredPublishedFigure], Meta(max_length=MAX_TEXTS)]
+    rows: Annotated[list[StoredPublishedMeasure], Meta(max_length=MAX_TEXTS)]
 
 
 class StoredImportFile(TypedDict):
@@ -257,6 +267,37 @@ class StoredVerdicts(TypedDict, total=False):
     margin: Annotated[float, Meta(gt=0, le=1)] | None
 
 
+class StoredClaim(TypedDict):
+    """What is claimed of two treatments before the first job."""
+
+    treatment: Annotated[dict[Text, Text], Meta(max_length=1000)]
+    against: Annotated[dict[Text, Text], Meta(max_length=1000)]
+    measure: Text
+    says: Text
+    rounds: Annotated[int, Meta(ge=1, le=1 << 20)]
+
+
+class StoredClaims(TypedDict):
+    """The claims of a run, and the digest that fixes them."""
+
+    sha256: Text
+    margin: Annotated[float, Meta(gt=0, le=1)] | None
+    registered: Annotated[list[StoredClaim], Meta(max_length=MAX_TEXTS)]
+
+
+class StoredCertificate(TypedDict):
+    """What runs of equal treatments had shown of a host before the run began."""
+
+    host: Text
+    id: Text
+    created: Text
+    """When it was made, ISO 8601."""
+    says: Text
+    """What it says, in one clause."""
+    void: TextList
+    """Why it does not hold for the host any more; empty if it holds."""
+
+
 class StoredUntilVerdict(TypedDict, total=False):
     """When a run that goes on until its verdicts ends."""
 
@@ -276,6 +317,8 @@ class Header(TypedDict, total=False):
     thresholds: TextList
     allow_failures: bool | None
     verdicts: StoredVerdicts | None
+    claims: StoredClaims | None
+    certificates: Annotated[list[StoredCertificate], Meta(max_length=MAX_TEXTS)]
     order: Text | None
     seed: Number | None
     argv: TextList
@@ -300,6 +343,11 @@ class HostClock(TypedDict, total=False):
     uncertainty_ns: Number
 
 
+Programs: TypeAlias = Annotated[dict[Text, Texts], Meta(max_length=1000)]
+"""Of each engine, as far as they are known: the path of its ``program`` and the digest of that file (``sha256``), its
+``storage_driver``, and the digest of each image (``image NAME``)."""
+
+
 class StoredHost(TypedDict, total=False):
     """A worker and its machine."""
 
@@ -309,6 +357,7 @@ class StoredHost(TypedDict, total=False):
     environment: Text | None
     slots: Count | None
     engines: Texts | None
+    programs: Programs
     fingerprint: Fingerprint | None
     labels: Texts
     clock: HostClock | None
@@ -328,6 +377,7 @@ class WorkerEvent(StoredEvent, total=False):
     worker_id: Text
     reason: Text
     held: Count
+    trial: TrialIndex
 
 
 class TrialEvent(StoredEvent):
@@ -339,6 +389,8 @@ class TrialEvent(StoredEvent):
     clocks: NotRequired[
         Annotated[list[Annotated[list[Number], Meta(min_length=3, max_length=4)]], Meta(max_length=MAX_ROWS)]
     ]
+    # CPU time of the harness on its host, and of that host the idle and all of it, in ns.
+    harness: NotRequired[Annotated[list[Count], Meta(min_length=3, max_length=3)]]
     not_started: NotRequired[Count]
     not_started_outcome: NotRequired[Text | Count]
     complete: NotRequired[bool]

@@ -16,6 +16,8 @@ import numpy as np
 
 from bench_common.stats import block_types
 
+MAX_PAYLOAD: Final = 32 << 20
+"""Bytes; a block that claims more is damage or malice, and is never unpacked."""
 MAX_PLAIN_BYTES: Final = 16 << 20
 """The most bytes of a block without rows; the text of an item takes up to 20 times its bytes in memory."""
 MAX_CONTAINERS: Final = 2 << 20
@@ -57,6 +59,8 @@ _EVENTS: Final[Mapping[str, Callable[[bytes | memoryview], Any]]] = {
     "run-begin": _checker(block_types.RunBegin),
     "resumed": _checker(block_types.Resumed),
 }
+KINDS: Final = frozenset({*_ROWS, *_PLAIN})
+"""The kinds that are declared."""
 _split: Final = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
 
 
@@ -67,6 +71,24 @@ def split(payload: bytes | memoryview) -> tuple[str, bytes | memoryview]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no pair of kind and body: {error}") from error
     return kind, memoryview(body)
+
+
+KIND_BYTES: Final = 48
+"""So many bytes of a payload say of which kind it is."""
+_PAIR: Final = 0x92
+_SHORT_TEXT: Final = range(0xA0, 0xC0)
+
+
+def kind_at_start(start: bytes | bytearray) -> str:
+    """Return the kind of a payload by its first `KIND_BYTES`, or all of it; raise `ValueError` where it has none."""
+    if len(start) < 2 or start[0] != _PAIR or start[1] not in _SHORT_TEXT:  # noqa: PLR2004
+        raise ValueError("it does not begin as a pair of kind and body")
+    return bytes(start[2 : 2 + start[1] - _SHORT_TEXT.start]).decode()
+
+
+def most_bytes(kind: str) -> int:
+    """Return how long the payload of a block of a kind may be."""
+    return MAX_PAYLOAD if kind in _ROWS else MAX_PLAIN_BYTES + KIND_BYTES
 
 
 def decode(kind: str, data: bytes | memoryview) -> Body:

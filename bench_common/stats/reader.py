@@ -3,7 +3,7 @@
 A whole block with content that its kind does not have is skipped, and named in `StatsFile.damage`.
 
 A trial that was incomplete when its run was resumed runs again. Its first results stay in the file and count in no
-figure; the event ``resumed`` names these trials and the first job after it. `docs/stats-file.rst` describes the
+measure; the event ``resumed`` names these trials and the first job after it. `docs/stats-file.rst` describes the
 format.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -23,9 +23,11 @@ from bench_common.errors import NotAStatsFileError, StatsFileError, did_you_mean
 from bench_common.files import STDIN, descriptor_path, open_regular, spool_stdin
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.safe_text import shorten
+from bench_common.stats.account import ACCOUNTED_KINDS, Account
 from bench_common.stats.block_types import Header, StoredTrial
-from bench_common.stats.blocks import Body
+from bench_common.stats.blocks import KINDS, Body
 from bench_common.stats.frame import (
+    Chain,
     FrameError,
     FrameReader,
     NotABlockError,
@@ -110,6 +112,8 @@ MAX_STDIN_BYTES: Final = 4 << 30
 MAX_ODD_SHOWN: Final = 5
 """How many odd blocks are named; the others are counted."""
 MAX_REASON_CHARS: Final = 300
+MAX_USELESS_BYTES: Final = 64 << 20
+"""How much of a file may be odd blocks and blocks of unknown kinds, as payloads, before the rest is not read."""
 
 
 class Block(Struct, frozen=True):
@@ -182,10 +186,16 @@ class StatsFile:
         """Bytes before the first damaged or odd block of the last pass; all of them where there was none."""
         self.odd_blocks = 0
         """Whole blocks that the last pass skipped, because their content is not what their kind declares."""
+        self.intact_chain = Chain()
+        """What a block must follow that is written behind the intact bytes."""
         self._ended: str | None = None
         self._odd: list[tuple[int, str, str]] = []
         """Offset, kind and reason of the first of them."""
+        self._contradiction: str | None = None
+        """What the rows of the file contradict, once all of them were seen."""
+        self._is_accounted = False
         self._header: Header | None = None
+        self._is_timed = True
         self._superseded: SupersededTrials | None = None
         self._is_extended = False
         self._spooled: BinaryIO | None = None
@@ -200,14 +210,27 @@ class StatsFile:
             self._refuse_first(*self._odd[0])
         if first is not None:
             self._header = self._checked(first)
+            self._is_timed = has_times(self._header)
 
     @property
     def damage(self) -> str | None:
-        """What the last pass could not read and why, with byte offsets; None if it read every block it asked for."""
+        """What is wrong with the file; None if it is whole.
+
+        That is what the last pass could not read and why, with byte offsets, and, once a pass over the blocks that
+        count came to its end, in what the file contradicts itself: see `bench_common.stats.account`.
+        """
         shown = [f"byte {at}: {_block_name(kind)} is malformed and skipped: {why}" for at, kind, why in self._odd]
         if self.odd_blocks > len(shown):
             shown.append(f"{self.odd_blocks - len(shown)} more malformed blocks are skipped")
-        return "; ".join([*shown, *([self._ended] if self._ended else [])]) or None
+        return "; ".join([*shown, *filter(None, (self._ended, self._contradiction))]) or None
+
+    @property
+    def contradiction(self) -> str | None:
+        """In what the file contradicts itself; None if it does not. The first time, this may be a pass through it."""
+        if not self._is_accounted:
+            for _ in self.blocks(()):
+                pass
+        return self._contradiction
 
     @property
     def header(self) -> Header:
@@ -246,19 +269,35 @@ class StatsFile:
         damaged file: the pass skips whole blocks with odd content, ends before the first bad byte, and `damage` says
         why.
         """
-        concerned = kinds is None or not (ROW_KINDS | RECORD_KINDS | {"event"}).isdisjoint(kinds)
-        aside = SupersededTrials() if everything or not concerned else self._superseded_trials()
-        yield from _counting(self._intact_blocks(kinds, by_column=by_column, keep=keep), aside)
+        if everything:
+            yield from self._intact_blocks(kinds, by_column=by_column, keep=keep)
+            return
+        aside = self._superseded_trials()
+        if self._is_accounted:
+            yield from _counting(self._intact_blocks(kinds, by_column=by_column, keep=keep), aside)
+            return
+        account = Account(self.header if self._header is not None else {})
+        read = None if kinds is None else ACCOUNTED_KINDS.union(kinds)
+        wants_rows = kinds is None or not ROW_KINDS.isdisjoint(kinds)
+        blocks = self._intact_blocks(read, by_column=by_column or not wants_rows, keep=keep)
+        for block in _counting(blocks, aside):
+            account.add(block.kind, block.body)
+            if kinds is None or block.kind in kinds:
+                yield block
+        self._contradiction, self._is_accounted = account.contradiction, True
 
-    def blocks_again(self, kept: KeptBlocks, kinds: Collection[str]) -> Generator[Block, None, None]:
-        """Yield the blocks of some of the kinds that an earlier pass kept, by column.
+    def blocks_again(
+        self, kept: KeptBlocks, kinds: Collection[str], *, by_column: bool = True
+    ) -> Generator[Block, None, None]:
+        """Yield the blocks of some of the kinds that an earlier pass kept; rows as in `blocks`.
 
         Where they did not fit, or a kind is none of those that were kept, this is another pass through the file.
         """
         if not kept.fits or not kept.kinds.issuperset(kinds):
-            yield from self.blocks(kinds, by_column=True)
+            yield from self.blocks(kinds, by_column=by_column)
             return
-        again = (Block(*pair) for kind, body in kept for pair in unpack_by_column(kind, body, kinds))
+        unpacker = unpack_by_column if by_column else unpack
+        again = (Block(*pair) for kind, body in kept for pair in unpacker(kind, body, kinds))
         yield from _counting(again, self._superseded_trials())
 
     def _superseded_trials(self) -> SupersededTrials:
@@ -279,32 +318,47 @@ class StatsFile:
         unpacker = unpack_by_column if by_column else unpack
         stored_kinds = None if kinds is None else _stored_kinds(kinds)
         self._ended, self._odd, self.odd_blocks, self.intact_bytes = None, [], 0, 0
+        self.intact_chain = Chain()
+        useless = 0
         with self._naming_errors():
             file = open_regular(self._readable)
         with file:
             reader = FrameReader(file)
-            while True:
+            while useless <= MAX_USELESS_BYTES:
                 start, kind = reader.offset, ""
                 found: list[Block] = []
                 try:
                     pair = reader.read(stored_kinds)
                     if pair is None:
-                        break
+                        return
                     kind, body = pair
+                    useless += 0 if kind in KINDS else reader.payload_bytes
+                    if kind == "header" and start:
+                        raise ValueError("a file has one header, at its start")
                     if body is not None:
                         found = [Block(name, rows) for name, rows in unpacker(kind, body, kinds)]
+                        self._check_times(found)
                         if keep is not None:
                             keep.add(kind, body)
                 except OddBlockError as error:
+                    useless += reader.payload_bytes
                     self._skip(start, error.kind, error)
                 except (OSError, FrameError) as error:
                     self._stop(start, error)
                     return
                 except ValueError as error:
+                    useless += reader.payload_bytes
                     self._skip(start, kind, error)
                 if not self.odd_blocks:
-                    self.intact_bytes = reader.offset
+                    self.intact_bytes, self.intact_chain = reader.offset, reader.chain.copy()
                 yield from found
+            self._stop(start, FrameError(f"more than {MAX_USELESS_BYTES >> 20} MiB are no results of any known kind"))
+
+    def _check_times(self, blocks: Sequence[Block]) -> None:
+        """Raise `ValueError` for readings without their times, in a file that has times."""
+        for block in blocks:
+            if block.kind == "samples" and self._is_timed and "time_ns" not in block.body.columns:
+                raise ValueError("the readings have no column time_ns")
 
     @property
     def _readable(self) -> Path:

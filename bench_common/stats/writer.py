@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from bench_common.errors import StatsFileError
+from bench_common.errors import DiskFullError, StatsFileError
 from bench_common.job_rows import join_rows
 from bench_common.records import (
     MAX_TEXT_CHARS,
@@ -30,7 +31,7 @@ from bench_common.records import (
 from bench_common.safe_text import shorten
 from bench_common.stats.block_types import MAX_RECORDS, MAX_ROWS
 from bench_common.stats.blocks import decode, split
-from bench_common.stats.frame import encode_frame, pack_payload
+from bench_common.stats.frame import Chain, encode_frame, pack_payload
 from bench_common.stats.rows import (
     Rows,
     SampleColumns,
@@ -43,6 +44,7 @@ from bench_common.stats.rows import (
 )
 
 _MAX_BLOCK_BYTES: Final = 4 << 20
+_WORD_BYTES: Final = 8
 _FIRST_BYTES: Final = "first bytes"
 """Operations that never come in the jobs' own order."""
 _DIVIDING_EVENTS: Final = frozenset({"worker-lost"})
@@ -150,8 +152,9 @@ def estimated_bytes(record: MetricRecord | ErrorRecord | OutputRecord | Transact
 
 def _sample_blocks(samples: SampleColumns) -> Iterator[bytes]:
     rows = len(next(iter(samples.columns.values()), ()))
-    for first in range(0, rows, MAX_ROWS):
-        part = {name: column[first : first + MAX_ROWS] for name, column in samples.columns.items()}
+    most = max(1, min(MAX_ROWS, _MAX_BLOCK_BYTES // (_WORD_BYTES * max(1, len(samples.columns)))))
+    for first in range(0, rows, most):
+        part = {name: column[first : first + most] for name, column in samples.columns.items()}
         yield pack_payload(
             "samples", pack_samples(SampleColumns(samples.worker, samples.source, part, samples.units))
         )
@@ -159,6 +162,9 @@ def _sample_blocks(samples: SampleColumns) -> Iterator[bytes]:
 
 MAX_OUTPUT: Final = 8 << 20
 """Bytes of one output stream that are kept; a stream that is cut is `truncated`."""
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that somebody can end by making room."""
 
 _SMALL_BYTES: Final = 200
 """Estimate for a record without text or output in `pending_bytes`."""
@@ -179,19 +185,27 @@ class StatsWriter:
         self._descriptor: int | None = _open_file(self.path, reopen=reopen)
         self.bytes_written = 0
         """Bytes of whole blocks in the file."""
+        self._chain = Chain()
         self._pending: deque[tuple[str, Any, int]] = deque()
         self._appended_bytes = 0
         self._flushed_bytes = 0
         self._flushing = False
         self._failure: str | None = None
+        self._has_ended = False
+        self._payloads: Iterator[bytes] = iter(())
+        """What is left of a flush that found no room on the disk."""
+        self._unwritten = b""
+        """The block for which there was no room."""
+        self._is_half_written = False
+        """Whether a part of it may be in the file."""
 
     @property
     def pending_bytes(self) -> int:
         """Estimate the memory of the rows, records and blocks that wait for a flush, in bytes."""
         return self._appended_bytes - self._flushed_bytes
 
-    def truncate_to(self, offset: int) -> None:
-        """Truncate the reopened file to its first `offset` bytes; new blocks follow them.
+    def truncate_to(self, offset: int, chain: Chain) -> None:
+        """Truncate the reopened file to its first `offset` bytes; new blocks follow them, and continue their chain.
 
         Raises `StatsFileError` when the disk refuses.
         """
@@ -202,6 +216,7 @@ class StatsWriter:
         except OSError as error:
             raise StatsFileError(f"{self.path}: cannot be cut to {offset} bytes: {error.strerror}") from error
         self.bytes_written = offset
+        self._chain = chain.copy()
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
         """Buffer one block without rows (header, host, event, footer ...); `TypeError` if it cannot be packed.
@@ -216,6 +231,11 @@ class StatsWriter:
                 raise StatsFileError(f"{self.path}: this plan does not fit into a stats file: {error}") from error
         gathers = kind == "event" and body.get("kind") not in _DIVIDING_EVENTS
         self._append("event" if gathers else "put", payload, 1, len(payload))
+
+    def end(self, footer: Mapping[str, Any]) -> None:
+        """Buffer the footer; what comes later is dropped, however long the footer waits for room on the disk."""
+        self.put("footer", footer)
+        self._has_ended = True
 
     def jobs(self, rows: Rows) -> None:
         """Buffer `JOB_ROW` rows."""
@@ -270,7 +290,7 @@ class StatsWriter:
         self._append(kind, records, len(records), sum(_SMALL_BYTES + estimated_bytes(record) for record in records))
 
     def _append(self, kind: str, item: Any, rows: int, size: int) -> None:
-        if rows:
+        if rows and not self._has_ended:
             self._pending.append((kind, item, size))
             self._appended_bytes += size
 
@@ -279,20 +299,20 @@ class StatsWriter:
 
         Blocks keep their order, except that rows of a kind are gathered; an event is written after all rows that were
         buffered before it, the loss of a worker also before those that were buffered later. Raises `StatsFileError`
-        when the disk refuses (full, gone): the file then ends with its last whole block, and every later flush that
-        has something to write raises the same; likewise when a block cannot be made of what was buffered. Raises
+        when the disk refuses: the file then ends with its last whole block. Where there is no room (`DiskFullError`),
+        the next flush goes on with the block that did not fit; after any other error every later flush that has
+        something to write raises the same, likewise when a block cannot be made of what was buffered. Raises
         `RuntimeError` on a second flush at once.
         """
         if self._flushing:
             raise RuntimeError("another flush is running: one at a time")
         self._flushing = True
         try:
-            batches = BlockBuilder()
-            for _ in range(len(self._pending)):
-                kind, item, size = self._pending.popleft()
-                self._flushed_bytes += size
-                self._write_all(batches.add(kind, item))
-            self._write_all(batches.drain())
+            if self._unwritten:
+                self._write(self._unwritten)
+            self._write_all(self._payloads)
+            self._payloads = self._take_pending()
+            self._write_all(self._payloads)
         except StatsFileError:
             raise
         except Exception as error:
@@ -302,28 +322,51 @@ class StatsWriter:
         finally:
             self._flushing = False
 
+    def _take_pending(self) -> Iterator[bytes]:
+        """Take what is buffered now; yield the payloads of its blocks."""
+        batches = BlockBuilder()
+        for _ in range(len(self._pending)):
+            kind, item, size = self._pending.popleft()
+            self._flushed_bytes += size
+            yield from batches.add(kind, item)
+        yield from batches.drain()
+
     def _write_all(self, payloads: Iterator[bytes]) -> None:
         for payload in payloads:
-            self._write(encode_frame(payload))
+            self._write(encode_frame(payload, self._chain))
 
     def _write(self, member: bytes) -> None:
         if self._failure is not None or self._descriptor is None:
             raise StatsFileError(self._failure or f"{self.path}: is closed")
         rest = memoryview(member)
         try:
+            if self._is_half_written:
+                self._remove_half_block(self._descriptor)
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
+            self._is_half_written = True
             # A reader would see the half-written block as damage; truncating may also free the space.
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self.bytes_written)
-                os.lseek(self._descriptor, self.bytes_written, os.SEEK_SET)
-            self._failure = (
+                self._remove_half_block(self._descriptor)
+            text = (
                 f"{self.path}: writing failed at byte {self.bytes_written}: {error.strerror}; "
                 "the file is good up to there. Free some space or choose another place with -s"
             )
+            if error.errno in _NO_ROOM:
+                # Its number and checksum are taken already: it is the next block, or there is none.
+                self._unwritten = member
+                raise DiskFullError(text, os.strerror(error.errno), _free_bytes(self._descriptor)) from error
+            self._failure = text
             raise StatsFileError(self._failure) from error
+        self._unwritten = b""
         self.bytes_written += len(member)
+
+    def _remove_half_block(self, descriptor: int) -> None:
+        """Truncate the file to its whole blocks."""
+        os.ftruncate(descriptor, self.bytes_written)
+        os.lseek(descriptor, self.bytes_written, os.SEEK_SET)
+        self._is_half_written = False
 
     def sync(self) -> None:
         """Write what is buffered, and return once it and the file's name are on disk; raise `StatsFileError`."""
@@ -380,6 +423,15 @@ def _open_file(path: Path, *, reopen: bool) -> int:
         os.close(descriptor)
         raise _never_overwritten(path)
     return descriptor
+
+
+def _free_bytes(descriptor: int) -> int | None:
+    """Return how much room a file's disk has for this user; None where it does not say."""
+    try:
+        room = os.fstatvfs(descriptor)
+    except OSError:
+        return None
+    return room.f_bavail * room.f_frsize if room.f_blocks else None
 
 
 def _never_overwritten(path: Path) -> StatsFileError:

@@ -22,8 +22,8 @@ from msgspec import Struct
 from bench_common.errors import InfrastructureError
 from bench_common.safe_text import shorten
 from bench_features.clusters.janitor import Janitor
-from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import (
+from bench_features.fleet.hosts import FleetHost
+from bench_features.fleet.launchers.base import (
     IN_USE,
     RUNNING,
     STARTED,
@@ -213,7 +213,7 @@ class ClusterLauncher(Launcher):
             return WorkerOutcome(host.name, worker, IN_USE, detail)
         if found.settings not in ("", self.settings_hash(host, worker, address)):
             raise InfrastructureError(
-                f"worker {worker} runs already, with other settings: stop it with kill-workers, then start it again"
+                f"worker {worker} runs already, with other settings: stop it with fleet stop, then start it again"
             )
         return WorkerOutcome(host.name, worker, RUNNING)
 

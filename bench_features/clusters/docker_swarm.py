@@ -27,7 +27,7 @@ from bench_features.clusters.cluster import (
     object_name,
     run_tool,
 )
-from bench_master.fleet.hosts import FleetHost
+from bench_features.fleet.hosts import FleetHost
 from bench_master.run.endpoints import describe_master
 
 GRACE_S: Final = 60
@@ -111,6 +111,12 @@ class SwarmLauncher(ClusterLauncher):
     def removal(self, host: FleetHost, worker: str) -> list[list[str]]:
         """Return the commands that remove service and secret."""
         return [[*_docker(host), kind, "rm", self._name(worker)] for kind in ("service", "secret")]
+
+    def explain_end(self, host: FleetHost, worker: str) -> str | None:
+        """Return how the task of a worker ended that had been running; None if it runs on."""
+        name = self._name(worker)
+        state = start_state(self._tasks(host, name), lambda: self._last_lines(host, name))
+        return state.reason if state.state == "failed" else None
 
     def read_log(self, host: FleetHost, worker: str) -> str:
         """Return the log of the service."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any, ClassVar, Final
 
 from bench_common.errors import InfrastructureError
@@ -15,6 +16,7 @@ from bench_features.clusters.cluster import (
     LABEL,
     LAST_LINES,
     OWNER_LABEL,
+    POLL_S,
     STARTED_BY,
     ClusterLauncher,
     PlacedWorker,
@@ -22,14 +24,17 @@ from bench_features.clusters.cluster import (
     object_name,
     run_tool,
 )
-from bench_features.clusters.pods import explained, placed_worker, start_state
-from bench_master.fleet.hosts import FleetHost
+from bench_features.clusters.pods import Json, ending, explained, placed_worker, silent_node, start_state
+from bench_features.fleet.hosts import FleetHost
 from bench_master.run.endpoints import describe_master
 
 KEY_FOLDER: Final = "/etc/weighbridge"
 KINDS: Final = {"job": "Job", "daemonset": "DaemonSet"}
 GRACE_S: Final = 60
 """Time for a worker to clean up before its pod is killed (s)."""
+END_S: Final = GRACE_S + 30
+"""How long a deleted pod is waited for (s), unless its node is known to be silent: by default a cluster takes 50 s to
+notice that."""
 KEPT_S: Final = 60
 """How long the cluster keeps the Job of a run after its worker has exited (s): until then its log can be read."""
 
@@ -109,15 +114,32 @@ class KubernetesLauncher(ClusterLauncher):
         }
 
     def stop_worker(self, host: FleetHost, worker: str) -> str:
-        """Delete everything with the worker's label, and wait until it is deleted."""
-        words = ["--selector", f"{LABEL}={worker}", "--ignore-not-found", "--wait=true", "--cascade=foreground"]
-        printed = run_tool([*self._kubectl(host), "delete", "job,daemonset,secret", *words], timeout_s=GRACE_S * 3)
+        """Delete everything with the worker's label, and wait until its pod has ended.
+
+        Raises `InfrastructureError` if that cannot be told: the pod of a node that is gone stays until the node is
+        back, or is taken out of the cluster.
+        """
+        words = ["--selector", f"{LABEL}={worker}", "--ignore-not-found", "--cascade=background", "--timeout=60s"]
+        printed = run_tool([*self._kubectl(host), "delete", "job,daemonset,secret", *words])
+        deadline = monotonic() + END_S
+        while pods := self._pods(host, f"{LABEL}={worker}"):
+            silent = silent_node(pods)
+            if silent is not None or monotonic() > deadline:
+                reason = silent or f"it has not ended within {END_S} s"
+                raise InfrastructureError(
+                    f"pod {pods[0]['metadata']['name']} is deleted and still listed: {reason}; Kubernetes ends what "
+                    "is left of it when the node is back, and forgets it when the node is taken out of the cluster"
+                )
+            sleep(POLL_S)
         return "ended" if "deleted" in printed else "was not running"
+
+    def explain_end(self, host: FleetHost, worker: str) -> str | None:
+        """Return how the pod of a worker ended, or that its node is gone; None if it runs on."""
+        return ending(self._pods(host, self._own(worker)), lambda: self._last_lines(host, worker))
 
     def removal(self, host: FleetHost, worker: str) -> list[list[str]]:
         """Return the command that deletes what has the worker's label and this master's."""
-        selector = f"{LABEL}={worker},{OWNER_LABEL}={self.launch_spec.owner_id}"
-        words = ["delete", "job,secret", "--selector", selector, "--ignore-not-found", "--wait=false"]
+        words = ["delete", "job,secret", "--selector", self._own(worker), "--ignore-not-found", "--wait=false"]
         return [[*self._kubectl(host), *words]]
 
     def read_log(self, host: FleetHost, worker: str) -> str:
@@ -125,25 +147,31 @@ class KubernetesLauncher(ClusterLauncher):
         return run_tool([*self._kubectl(host), "logs", "--selector", f"{LABEL}={worker}", "--tail=-1"])
 
     def _look(self, host: FleetHost, worker: str, name: str) -> StartState:
-        kubectl = self._kubectl(host)
-        selector = f"{LABEL}={worker},{OWNER_LABEL}={self.launch_spec.owner_id}"
-        listed = run_tool([*kubectl, "get", "pods", "--selector", selector, "--output", "json"])
-        pods = json.loads(listed or "{}").get("items", ())
-
-        def last_lines() -> str:
-            with suppress(InfrastructureError):
-                words = ["logs", "--selector", selector, f"--tail={LAST_LINES}"]
-                return " ".join(run_tool([*kubectl, *words], timeout_s=10).split())
-            return ""
-
-        state = start_state(pods, last_lines)
+        pods = self._pods(host, self._own(worker))
+        state = start_state(pods, lambda: self._last_lines(host, worker))
         if state.state != "waiting":
             return state
         about = pods[0]["metadata"]["name"] if pods else name
         with suppress(InfrastructureError):  # events may be hidden from this user
             words = ["get", "events", "--field-selector", f"involvedObject.name={about}", "--output", "json"]
-            return explained(state, json.loads(run_tool([*kubectl, *words]) or "{}").get("items", ()))
+            return explained(state, json.loads(run_tool([*self._kubectl(host), *words]) or "{}").get("items", ()))
         return state
+
+    def _own(self, worker: str) -> str:
+        """Return the selector of what this master made for a worker."""
+        return f"{LABEL}={worker},{OWNER_LABEL}={self.launch_spec.owner_id}"
+
+    def _pods(self, host: FleetHost, selector: str) -> list[Json]:
+        listed = run_tool([*self._kubectl(host), "get", "pods", "--selector", selector, "--output", "json"])
+        found: list[Json] = json.loads(listed or "{}").get("items", [])
+        return found
+
+    def _last_lines(self, host: FleetHost, worker: str) -> str:
+        """Return the end of a worker's log; nothing if it cannot be read."""
+        with suppress(InfrastructureError):
+            words = ["logs", "--selector", self._own(worker), f"--tail={LAST_LINES}"]
+            return " ".join(run_tool([*self._kubectl(host), *words], timeout_s=10).split())
+        return ""
 
     def _container(self, host: FleetHost, worker: str, address: str) -> dict[str, Any]:
         key = f"{KEY_FOLDER}/worker.key"

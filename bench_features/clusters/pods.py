@@ -80,6 +80,31 @@ def start_state(pods: Sequence[Json], last_lines: Callable[[], str]) -> StartSta
     return StartState("waiting", "its pod is pending")
 
 
+def ending(pods: Sequence[Json], last_lines: Callable[[], str]) -> str | None:
+    """Return how the pod of a worker that had been running ended, or that its node is gone; None if it runs on."""
+    if not pods:
+        return "its pod is gone: somebody deleted it, or Kubernetes did"
+    state = start_state(pods, last_lines)
+    return state.reason if state.state == "failed" else silent_node(pods)
+
+
+def silent_node(pods: Sequence[Json]) -> str | None:
+    """Return that the node of a worker's pod is gone; None if it is there, as far as the pod itself shows.
+
+    To look at nodes takes a right that a namespace cannot give. A kubelet that calls its pod not ready says why, and
+    which container is not; the control plane, when it misses a node, changes the condition of its pods alone.
+    """
+    for pod in pods[:1]:
+        status = pod.get("status") or {}
+        conditions = status.get("conditions") or ()
+        unready = any(
+            each["type"] == "Ready" and each["status"] == "False" and not each.get("reason") for each in conditions
+        )
+        if unready and any(container.get("ready") for container in status.get("containerStatuses") or ()):
+            return f"node {(pod.get('spec') or {}).get('nodeName')} is not ready: the cluster has not heard from it"
+    return None
+
+
 def explained(state: StartState, events: Sequence[Json]) -> StartState:
     """Return the state of a worker that waits, with the newest warning of what prevents its start.
 

@@ -28,8 +28,8 @@ from bench_features.clusters.slurm_job import (
     submit_options,
 )
 from bench_features.clusters.slurm_queue import Job
-from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import (
+from bench_features.fleet.hosts import FleetHost
+from bench_features.fleet.launchers.base import (
     IN_USE,
     RUNNING,
     STARTED,
@@ -37,7 +37,7 @@ from bench_master.fleet.launchers.base import (
     LaunchSpec,
     WorkerOutcome,
 )
-from bench_master.fleet.remote_agent import tail
+from bench_features.fleet.remote_agent import tail
 
 CANCEL_TIMEOUT_S: Final = 120.0
 """Time limit for a cancelled job to leave the queue (s); Slurm kills it earlier."""

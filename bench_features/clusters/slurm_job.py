@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import LaunchSpec
-from bench_master.fleet.remote_agent import boot_id, start_ticks, user_of, write_private
+from bench_features.fleet.hosts import FleetHost
+from bench_features.fleet.launchers.base import LaunchSpec
+from bench_features.fleet.remote_agent import boot_id, start_ticks, user_of, write_private
 
 
 class WorkerFiles(Struct, frozen=True):

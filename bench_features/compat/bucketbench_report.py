@@ -98,10 +98,10 @@ def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:
     for (row, iterations), entries in rows.items():
         rates = [entries[count].jobs_per_s if count in entries else None for count in threads]
         shown = ["" if count not in entries else "-" for count in threads]
-        figures = [
+        numbers = [
             word if rate is None else format_significant(rate) for rate, word in zip(rates, shown, strict=True)
         ]
-        table.append([row, "-" if iterations is None else str(iterations), *figures])
+        table.append([row, "-" if iterations is None else str(iterations), *numbers])
     return align_table(head, table, right=head)
 
 
@@ -113,9 +113,9 @@ def _times(cell: _TreatmentCell) -> list[str]:
             continue
         kind, dash, number = name.partition("-")
         median = operation.percentiles_s["p50"]
-        figures = (operation.min_s, operation.max_s, operation.mean_s, median, operation.stddev_s)
+        numbers = (operation.min_s, operation.max_s, operation.mean_s, median, operation.stddev_s)
         word = f"{_WORDS.get(kind, kind)}{dash}{number}"
-        table.append([word, *("-" if value is None else f"{1000 * value:.3f}" for value in figures)])
+        table.append([word, *("-" if value is None else f"{1000 * value:.3f}" for value in numbers)])
         table[-1].append(str(operation.errors))
     return align_table(head, table, right=head)
 
@@ -135,10 +135,10 @@ def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
         table.append(
             [
                 f"{cell.row}:{cell.threads}",
-                *(_figure(value, "{:.1f} MiB", _MIB) for value in _extremes(overhead.memory)),
-                *(_figure(value, "{:.2f} %") for value in _extremes(overhead.cpu_percent)),
-                _figure(relative.memory_percent if relative else None, "{:+.2f}%"),
-                _figure(relative.cpu_factor if relative else None, "{:.2f}x"),
+                *(_number(value, "{:.1f} MiB", _MIB) for value in _extremes(overhead.memory)),
+                *(_number(value, "{:.2f} %") for value in _extremes(overhead.cpu_percent)),
+                _number(relative.memory_percent if relative else None, "{:+.2f}%"),
+                _number(relative.cpu_factor if relative else None, "{:.2f}x"),
             ]
         )
     yield from align_table(head, table, right=head)
@@ -148,7 +148,7 @@ def _extremes(reading: SampleReport | None) -> tuple[float | None, float | None,
     return (reading.min, reading.max, reading.mean) if reading else (None, None, None)
 
 
-def _figure(value: float | None, form: str, unit: float = 1.0) -> str:
+def _number(value: float | None, form: str, unit: float = 1.0) -> str:
     return "-" if value is None else form.format(value / unit)
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from bench_common.argument_types import MAX_SLOTS
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_master.scenario.diagnostics import format_place, keep_known_in_list, keep_known_keys
-from bench_master.scenario.model import DEFAULT_GRACE, DefinitionFlags, TranslatedScenario
+from bench_master.scenario.model import DefinitionFlags, TranslatedScenario
 from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.types import INVALID, WHOLE, Field, ListOf, MapOf, Quantity, Record, Shape, Text
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, SourceLocation, quote_node
@@ -35,8 +35,10 @@ _TRUE: Final = frozenset({"y", "yes", "on", "true"})
 _FALSE: Final = frozenset({"n", "no", "off", "false"})
 
 
-GRACE: Final = DEFAULT_GRACE
-_IMMEDIATELY: Final = "SIGKILL at once"
+_AT_ONCE: Final = "0s"
+"""The grace period of a `stop` that is SIGKILL alone."""
+_USUAL: Final = "10s"
+"""The grace period of `stop` in a scenario that gives none, and of ``docker stop``."""
 
 
 class Driver(Struct, frozen=True):
@@ -47,8 +49,8 @@ class Driver(Struct, frozen=True):
     """The engine that does the same here."""
     client: str
     """What `clientpath` names: ``nothing``, a ``socket``, or a program of this name."""
-    stop: str = _IMMEDIATELY
-    """What its `stop` does: the grace period, or what it does instead."""
+    grace: str = _AT_ONCE
+    """The grace period of its `stop`."""
     bundle: bool = False
     """Whether bucketbench runs the bundle at `rootfs`."""
     accepts_rootfs: bool = False
@@ -64,8 +66,8 @@ class Driver(Struct, frozen=True):
 
 
 DRIVERS: Final = (
-    Driver("Docker", "docker", "nothing", stop="30s", logs=True, streams=True),
-    Driver("DockerCLI", "docker-cli", "docker", stop=GRACE, logs=True, streams=True, asks=True),
+    Driver("Docker", "docker", "nothing", grace="30s", logs=True, streams=True),
+    Driver("DockerCLI", "docker-cli", "docker", grace=_USUAL, logs=True, streams=True, asks=True),
     Driver("Containerd", "containerd", "socket", streams=True, polled_there=True),
     Driver("Ctr", "containerd", "ctr", bundle=True),
     Driver("CRI", "cri", "socket"),
@@ -256,13 +258,16 @@ _POLL_S: Final = 1
 
 
 def operations_for(
-    commands: Located[tuple[Located[str], ...]], driver: Mapping[str, Located[Any]], grace: str = GRACE
+    commands: Located[tuple[Located[str], ...]], driver: Mapping[str, Located[Any]], grace: str | None = None
 ) -> ListNode:
-    """Return the operations of one driver's job, each at the place of its command; `grace` is that of `stop`."""
+    """Return the operations of one driver's job, each at the place of its command.
+
+    `grace` is that of `stop`; None: what bucketbench does under this driver.
+    """
     kind: Driver = driver["type"].value
     lost = {id(command) for command, _ in _skipped_commands(commands.value, kind)}
     kept = [command for command in commands.value if id(command) not in lost]
-    return ListNode(commands.place, [_step(command, kind, driver, grace) for command in kept])
+    return ListNode(commands.place, [_step(command, kind, driver, grace or kind.grace) for command in kept])
 
 
 def _step(command: Located[str], kind: Driver, driver: Mapping[str, Located[Any]], grace: str) -> Node:
@@ -315,11 +320,11 @@ def unsupported_parts(
     drivers: Sequence[Located[Mapping[str, Located[Any]]]],
     *,
     overhead: bool,
-    grace: str,
+    grace: str | None,
 ) -> Iterator[str]:
     """Yield the parts of a valid definition, and of its selected drivers, that are not carried over unchanged.
 
-    `overhead`: whether the run measures the engines' cost; `grace`: how long `stop` waits.
+    `overhead`: whether the run measures the engines' cost; `grace`: how long `stop` waits, None: as in bucketbench.
     """
     commands: Sequence[Located[str]] = definition["commands"].value
     kinds: list[Driver] = [driver.value["type"].value for driver in drivers]
@@ -358,17 +363,35 @@ def _note(given: Located[Any], text: str) -> str:
     return f"{format_place(given.place)}: {text}"
 
 
-def _stop_notes(commands: Sequence[Located[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
-    """Yield a note that `stop` is the same everywhere here: bucketbench's three kinds are not comparable."""
+def _stop_notes(commands: Sequence[Located[str]], kinds: Sequence[Driver], grace: str | None) -> Iterator[str]:
+    """Yield a note on what `stop` is: bucketbench's three kinds are not comparable with each other."""
     stop = next((command for command in commands if command.value == "stop"), None)
-    others: dict[str, dict[str, None]] = {}
+    there = stop_kinds(kinds)
+    if stop is None or set(there) == {grace or _USUAL}:
+        return
+    kinds_there = "; ".join(f"{stop_meaning(one)} under {', '.join(names)}" for one, names in there.items())
+    if grace is not None:
+        yield _note(
+            stop, f"'stop' is {stop_meaning(grace)} under every driver (--stop-grace); in bucketbench {kinds_there}"
+        )
+    elif len(there) == 1:
+        yield _note(stop, f"'stop' is {kinds_there}, as in bucketbench (see --stop-grace)")
+    else:
+        text = f"'stop' is {kinds_there}, as in bucketbench, so its times cannot be compared"
+        yield _note(stop, f"{text}; --stop-grace TIME makes it the same under every driver")
+
+
+def stop_kinds(kinds: Sequence[Driver]) -> dict[str, dict[str, None]]:
+    """Return the drivers' names by the grace period that bucketbench's `stop` has under them."""
+    found: dict[str, dict[str, None]] = {}
     for kind in kinds:
-        if kind.stop != grace:
-            others.setdefault(kind.stop, {})[kind.name] = None
-    if stop is not None and others:
-        there = "; ".join(f"{meaning} under {', '.join(names)}" for meaning, names in others.items())
-        text = f"'stop' is SIGTERM, and SIGKILL after {grace} (see --stop-grace), under every driver"
-        yield _note(stop, f"{text}; in bucketbench {there}")
+        found.setdefault(kind.grace, {})[kind.name] = None
+    return found
+
+
+def stop_meaning(grace: str) -> str:
+    """Return what a `stop` with this grace period sends."""
+    return "SIGKILL at once" if grace == _AT_ONCE else f"SIGTERM, and SIGKILL after {grace}"
 
 
 def _driver_notes(kind: Driver, driver: Mapping[str, Located[Any]]) -> Iterator[str]:
@@ -415,7 +438,7 @@ def _client_note(kind: Driver) -> str:
     own = "the socket of its host" if kind.client == "socket" else f"the '{kind.client}' on its PATH"
     return (
         f"'clientpath' of {kind.name} is not carried over: a scenario cannot choose a worker's programs; "
-        f"the worker uses {own}, see list-engines"
+        f"the worker uses {own}, see bench-master list engines, or what its owner offers under a label (--engine)"
     )
 
 
@@ -570,10 +593,11 @@ class _Translator:
     def _stop_comment(self) -> str:
         if all(command.value != "stop" for command in self._definition["commands"].value):
             return ""
-        return (
-            f"'stop' is the same under each: SIGTERM, and SIGKILL after {self._flags.grace}. bucketbench waits 30 s "
-            "under Docker and 10 s under DockerCLI, and sends SIGKILL at once under the others."
-        )
+        if self._flags.grace is not None:
+            return f"'stop' is the same under each: {stop_meaning(self._flags.grace)} (--stop-grace)."
+        kinds = stop_kinds([driver.value["type"].value for driver in self._drivers.values()])
+        there = "; ".join(f"{stop_meaning(grace)} under {', '.join(names)}" for grace, names in kinds.items())
+        return f"'stop' is what it is in bucketbench: {there}."
 
 
 def job_labels(drivers: Sequence[Located[_Driver]]) -> _Drivers:

@@ -21,7 +21,7 @@ from bench_features.compat.ssbench_run import read_run
 from bench_features.compat.ssbench_stat_files import write_stat_import
 from bench_master.formatting import plural
 from bench_master.progress_message import progress_message
-from workloads.registry import workload
+from bench_workloads.registry import workload
 
 if TYPE_CHECKING:
     from bench_common.treatment import Scalar
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 ok, 2 usage error, or no run in the files, 3 every run in them failed."
     )
     parser.add_argument(
-        "workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads), or ssbench"
+        "workload", metavar="WORKLOAD", help="workload that printed the outputs (see list workloads), or ssbench"
     )
     parser.add_argument(
         "file", metavar="FILE", nargs="+", help="output or monitor log, plain or gzip; -: standard input"

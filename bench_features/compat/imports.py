@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench_common.treatment import Scalar
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
     Stated = Mapping[str, Scalar]
 

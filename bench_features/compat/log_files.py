@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
     Rows = Sequence[tuple[int, list[str]]]
 
@@ -355,8 +355,8 @@ def _memory(rows: Rows) -> MonitorLog:
     for number, row in rows:
         if len(row) != len(_MEMORY):
             raise ParseError(f"expected {len(_MEMORY)} numbers", line=number, text=",".join(row))
-        figures = dict(zip(_MEMORY, (_parse_int(cell, number, row) for cell in row), strict=True))
-        used.append(float(MIB * (figures["used"] - figures["buffers"] - figures["cached"])))
+        numbers = dict(zip(_MEMORY, (_parse_int(cell, number, row) for cell in row), strict=True))
+        used.append(float(MIB * (numbers["used"] - numbers["buffers"] - numbers["cached"])))
     return MonitorLog({"memory_used_bytes": used}, {"memory_used_bytes": "B"})
 
 

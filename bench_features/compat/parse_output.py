@@ -15,7 +15,7 @@ from msgspec import Struct
 from bench_common.errors import ExitCode, ParseError
 from bench_common.streams import tell
 from bench_features.compat.imports import decode_text, read_bytes
-from workloads.registry import workload
+from bench_workloads.registry import workload
 
 
 class Options(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Options(Struct, frozen=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the output (see list-workloads)")
+    parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the output (see list workloads)")
     parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="output, plain or gzip (default: stdin)")
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.argument_types import MAX_SLOTS
 from bench_common.errors import ScenarioError, did_you_mean
-from bench_common.objects.job import MAX_OBJECT_BYTES
+from bench_features.objects.common.job import MAX_OBJECT_BYTES
 from bench_master.scenario.diagnostics import Diagnostics, format_place, keep_known_in_list, keep_known_keys
 from bench_master.scenario.model import DefinitionFlags, TranslatedScenario
 from bench_master.scenario.types import INVALID, NUMBER, WHOLE, Field, ListOf, MapOf, Quantity, Record, Shape, Text

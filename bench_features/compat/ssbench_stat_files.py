@@ -18,7 +18,6 @@ import numpy as np
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
-from bench_common.objects.job import alternative_name
 from bench_common.records import (
     FIRST_BYTE,
     OPERATION_DONE,
@@ -31,6 +30,7 @@ from bench_common.records import (
 from bench_common.stats.reader import StatsWriter
 from bench_features.compat.imports import import_header
 from bench_features.compat.ssbench_run import NAMES
+from bench_features.objects.common.job import alternative_name
 from bench_master.formatting import plural
 from bench_master.scenario.dialects import scenario_of
 from bench_master.scenario.yaml_tree import Source

@@ -1,7 +1,7 @@
 """The GitHub report: a job summary in Markdown, with the verdict first, the table of effects and the warnings.
 
-``--format github=$GITHUB_STEP_SUMMARY`` shows it on the page of a workflow run. GitHub drops a summary of more than
-1 MiB whole, so a longer one ends after its last line that fits, and says so.
+A run of a workflow adds it to the page of its job by itself (`bench_master.options.report.job_summary`). GitHub drops
+a summary of more than 1 MiB whole, so a longer one ends after its last line that fits, and says so.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from typing import ClassVar, Final, TextIO
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictsReport
-from bench_master.formatting import Column, format_span, format_value, markdown_table
+from bench_master.formatting import Column, format_span, markdown_table
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import between_runs_of, markdown_lines
 from bench_master.reports.markdown import notices
 from bench_master.reports.side_by_side import treatment_names
 from bench_master.reports.text_details import format_time, overview_cells, totals_text
-from bench_master.reports.verdict_text import trust_sentences, verdict_tables, warnings
+from bench_master.reports.values_text import only_value
+from bench_master.reports.verdict_text import (
+    neighbour_text,
+    no_verdict_text,
+    trust_sentences,
+    verdict_tables,
+    warnings,
+)
 
 MAX_BYTES: Final = (1 << 20) - 4096
 """Of a summary, in UTF-8; what else the step writes into it needs some room, too."""
@@ -39,32 +46,54 @@ class GithubReport:
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the summary."""
-        room = MAX_BYTES - len(_CUT.encode())
-        for line in _lines(source):
-            room -= len(line.encode("utf-8", "backslashreplace")) + 1
-            if room < 0:
-                out.write(_CUT)
-                return
-            out.write(f"{line}\n")
+        _write_what_fits(_lines(source), out)
+
+
+def write_comparison(verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write verdicts between runs as a summary: the answer first, then gates."""
+    _write_what_fits(_comparison_lines(verdicts), out)
+
+
+def _write_what_fits(lines: Iterator[str], out: TextIO) -> None:
+    """Write lines until GitHub would drop the summary, and say so."""
+    room = MAX_BYTES - len(_CUT.encode())
+    for line in lines:
+        room -= len(line.encode("utf-8", "backslashreplace")) + 1
+        if room < 0:
+            out.write(_CUT)
+            return
+        out.write(f"{line}\n")
+
+
+def _comparison_lines(verdicts: VerdictsReport) -> Iterator[str]:
+    yield "## Weighbridge: runs compared"
+    yield ""
+    yield from markdown_lines(verdicts)
+    yield from _conditions([(gate.state.upper(), gate.gate, gate.text) for gate in verdicts.gates])
 
 
 def _lines(source: ReportSource) -> Iterator[str]:
     document = source.document
-    yield f"## Weighbridge: {_escaped(str(document.scenario.name))}"
+    yield f"## {_escaped(document.scenario.subject or f'Weighbridge: {document.scenario.name}')}"
     yield ""
     yield from notices(document)
     verdicts = document.verdicts
+    between = between_runs_of(verdicts)
+    if between is not None:
+        # Who names an earlier run asks this first.
+        yield from markdown_lines(between)
+        yield ""
     if verdicts is not None and verdicts.comparisons and verdicts.design.unit != "run":
         yield from _effects(document, verdicts)
     elif document.treatments:
-        if document.no_verdict:
-            yield _escaped(f"No verdict: {document.no_verdict}.")
+        if value := only_value(document):
+            yield f"**{_escaped(value)}**"
+            yield ""
+        if why := no_verdict_text(document):
+            yield _escaped(f"No verdict: {why}.")
             yield ""
         yield from markdown_table(*overview_cells(document, treatment_names(document)))
-    between = between_runs_of(verdicts)
-    if between is not None:
-        yield ""
-        yield from markdown_lines(between)
+        yield from ("", _escaped(document.trust.sentence))
     yield from _checks(source)
     yield from _section("Warnings", [*warnings(document), *document.warnings])
     errors = [
@@ -93,18 +122,33 @@ def _effects(document: ReportDocument, verdicts: VerdictsReport) -> Iterator[str
         yield from markdown_table(table.columns, cells)
         remarks = [f"{row.name}: {row.remark}" for row in table.rows if row.remark]
         yield from _bullets([*remarks, *filter(None, [table.remark])])
+    if text := neighbour_text(verdicts):
+        yield ""
+        yield _escaped(text)
     yield ""
     yield " ".join(map(_escaped, trust_sentences(document)))
 
 
 def _checks(source: ReportSource) -> Iterator[str]:
-    """Yield a table of gates and thresholds, those that did not pass first."""
+    """Yield a table of gates, claims, and the thresholds that do not hold; those that did not pass first."""
     document = source.document
     rows = [(gate.state.upper(), gate.gate, gate.text) for gate in source.gates]
-    for threshold in document.thresholds:
-        state = document.threshold_state(threshold).upper()
-        value = "" if threshold.passed and threshold.value is None else threshold.message
-        rows.append((state, threshold.threshold, value or format_value(threshold.value, "")))
+    claims = document.verdicts.claims if document.verdicts is not None else None
+    states = {"kept": "PASSED", "broken": "FAILED", "undecided": "UNDECIDED"}
+    rows += [
+        (states[claim.state], f"claim {claim.name}: {claim.says} ({claim.measure})", claim.text)
+        for claim in (claims.claims if claims is not None else ())
+    ]
+    rows += [
+        (document.threshold_state(one).upper(), one.threshold, one.message)
+        for one in document.thresholds
+        if not one.passed
+    ]
+    yield from _conditions(rows)
+
+
+def _conditions(rows: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a table of conditions by state, those that did not pass first; nothing without any."""
     if not rows:
         return
     yield ""

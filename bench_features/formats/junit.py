@@ -7,7 +7,7 @@ exactly where the exit code says so: a verdict alone, such as *slower*, is no fa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final, Literal, TextIO, TypeAlias
@@ -15,7 +15,14 @@ from xml.etree import ElementTree as ET
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text, verdict_line
+from bench_master.analysis.verdict_types import (
+    ComparisonReport,
+    GateReport,
+    VerdictsReport,
+    change_text,
+    interval_text,
+    verdict_line,
+)
 from bench_master.reports import ReportSource
 from bench_master.reports.verdict_text import FEWEST_ROUNDS, remark_text
 
@@ -32,7 +39,7 @@ class _Case:
     """One test case."""
 
     group: str
-    """Its class: ``run``, ``thresholds``, ``gates`` or ``verdicts``."""
+    """Its class: ``run``, ``thresholds``, ``gates``, ``claims`` or ``verdicts``."""
     name: str
     state: State
     kind: str = ""
@@ -42,7 +49,7 @@ class _Case:
 
 
 class JunitReport:
-    """Writes one suite: cases of the run itself, of each threshold, gate and comparison; text without colours."""
+    """Writes one suite: cases of the run, of each threshold, gate, claim and comparison; text without colours."""
 
     name: ClassVar[str] = "junit"
     needs_times: ClassVar[bool] = False
@@ -50,30 +57,57 @@ class JunitReport:
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the XML document."""
         document = source.document
-        cases = [*_run_cases(source), *_threshold_cases(document), *_gate_cases(source), *_verdict_cases(document)]
-        counts = {state: str(sum(case.state == state for case in cases)) for state in ("failure", "error", "skipped")}
-        totals = {"tests": str(len(cases)), "failures": counts["failure"], "errors": counts["error"]}
-        name = _text(str(document.scenario.name or "weighbridge"))
-        root = ET.Element("testsuites", {"name": name, **totals})
-        suite = ET.SubElement(root, "testsuite", {"name": name, **totals, "skipped": counts["skipped"]})
+        cases = [
+            *_run_cases(source),
+            *_threshold_cases(document),
+            *_gate_cases(source.gates),
+            *_claim_cases(document),
+        ]
+        cases += _verdict_cases(document)
+        name = str(document.scenario.name or "weighbridge")
+        properties = {
+            "run_id": document.run.run_id,
+            "run_state": document.run_state,
+            "stats_file": document.stats_file,
+            **({"answer": document.verdicts.answer} if document.verdicts is not None else {}),
+        }
+        attributes = {}
         if document.totals.duration_s is not None:
-            suite.set("time", f"{document.totals.duration_s:.3f}")
+            attributes["time"] = f"{document.totals.duration_s:.3f}"
         if document.run.created:
-            suite.set("timestamp", _timestamp(document.run.created))
-        properties = ET.SubElement(suite, "properties")
-        for key, value in (
-            ("run_id", document.run.run_id),
-            ("run_state", document.run_state),
-            ("stats_file", document.stats_file),
-            *([("answer", document.verdicts.answer)] if document.verdicts is not None else []),
-        ):
-            ET.SubElement(properties, "property", {"name": key, "value": _text(str(value))})
-        for case in cases:
-            _add_case(suite, case)
-        ET.indent(root)
-        out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
-        out.write(ET.tostring(root, encoding="unicode"))
-        out.write("\n")
+            attributes["timestamp"] = _timestamp(document.run.created)
+        _write_suite(name, cases, properties, attributes, out)
+
+
+def write_comparison(verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write a suite of verdicts between runs: cases of each gate and comparison."""
+    cases = [*_gate_cases(verdicts.gates), *_comparison_cases(verdicts.comparisons)]
+    _write_suite("runs compared", cases, {"question": verdicts.question, "answer": verdicts.answer}, {}, out)
+
+
+def _write_suite(
+    name: str,
+    cases: Sequence[_Case],
+    properties: Mapping[str, str | None],
+    attributes: Mapping[str, str],
+    out: TextIO,
+) -> None:
+    """Write an XML document of one suite."""
+    counts = {state: str(sum(case.state == state for case in cases)) for state in ("failure", "error", "skipped")}
+    totals = {"tests": str(len(cases)), "failures": counts["failure"], "errors": counts["error"]}
+    root = ET.Element("testsuites", {"name": _text(name), **totals})
+    suite = ET.SubElement(root, "testsuite", {"name": _text(name), **totals, "skipped": counts["skipped"]})
+    for key, text in attributes.items():
+        suite.set(key, text)
+    listed = ET.SubElement(suite, "properties")
+    for key, value in properties.items():
+        ET.SubElement(listed, "property", {"name": key, "value": _text(str(value))})
+    for case in cases:
+        _add_case(suite, case)
+    ET.indent(root)
+    out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+    out.write(ET.tostring(root, encoding="unicode"))
+    out.write("\n")
 
 
 def _add_case(suite: ET.Element, case: _Case) -> None:
@@ -113,11 +147,20 @@ def _threshold_cases(document: ReportDocument) -> Iterator[_Case]:
             yield _Case("thresholds", name, "skipped", document.run_state, verdict.message)
 
 
-def _gate_cases(source: ReportSource) -> Iterator[_Case]:
+def _gate_cases(gates: Iterable[GateReport]) -> Iterator[_Case]:
     states: dict[str, State] = {"passed": "passed", "failed": "failure", "undecided": "error"}
-    for gate in source.gates:
+    for gate in gates:
         name = f"{gate.gate} ({gate.comparison})" if gate.comparison else gate.gate
         yield _Case("gates", name, states[gate.state], gate.state, gate.text)
+
+
+def _claim_cases(document: ReportDocument) -> Iterator[_Case]:
+    """Yield whether each registered claim was kept."""
+    states: dict[str, State] = {"kept": "passed", "broken": "failure", "undecided": "error"}
+    claims = document.verdicts.claims if document.verdicts is not None else None
+    for claim in claims.claims if claims is not None else ():
+        name = f"{claim.name}: {claim.says} ({claim.measure}, {claim.rounds} rounds)"
+        yield _Case("claims", name, states[claim.state], claim.state, claim.text)
 
 
 def _verdict_cases(document: ReportDocument) -> Iterator[_Case]:
@@ -127,8 +170,12 @@ def _verdict_cases(document: ReportDocument) -> Iterator[_Case]:
             yield _Case("verdicts", "verdict", "skipped", "no-verdict", document.no_verdict)
         return
     between = verdicts.between.comparisons if verdicts.between is not None else ()
-    for each in (*verdicts.comparisons, *between):
-        name = f"{each.b} against {each.a}: {each.figure}"
+    yield from _comparison_cases((*verdicts.comparisons, *between))
+
+
+def _comparison_cases(comparisons: Iterable[ComparisonReport]) -> Iterator[_Case]:
+    for each in comparisons:
+        name = f"{each.b} against {each.a}: {each.measure}"
         text = _outcome(each)
         undecided = each.verdict in ("inconclusive", "refused")
         yield _Case("verdicts", name, "skipped" if undecided else "passed", each.verdict, text)
@@ -136,11 +183,12 @@ def _verdict_cases(document: ReportDocument) -> Iterator[_Case]:
 
 def _outcome(comparison: ComparisonReport) -> str:
     """Return a verdict with its interval and what limits it."""
-    parts = [f"{verdict_line(comparison)} {interval_text(comparison, FEWEST_ROUNDS)}, {comparison.rounds} rounds"]
+    interval = interval_text(comparison, FEWEST_ROUNDS)
+    parts = [f"{verdict_line(comparison)} {interval}, {comparison.rounds} rounds"]
     if comparison.verdict in ("inconclusive", "refused"):
-        parts = [
-            f"{comparison.verdict.upper()}: {change_text(comparison)} {interval_text(comparison, FEWEST_ROUNDS)}"
-        ]
+        found = [comparison.b_failure or ""] if comparison.has_failed else [change_text(comparison), interval]
+        size = " ".join(text for text in found if text not in ("", "-"))
+        parts = [f"{comparison.word}{f': {size}' if size else ''}"]
     return "; ".join([*parts, *filter(None, [remark_text(comparison)])])
 
 

@@ -2,7 +2,7 @@
 
 The text is both OpenMetrics and Prometheus's own format, of which the collector reads the latter: all families are
 gauges. ``--format openmetrics=/var/lib/node_exporter/weighbridge.prom`` replaces the file at once, so that no scrape
-sees half of it. A figure without a value has no sample.
+sees half of it. A measure without a value has no sample.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
     "operation_median_seconds": ("seconds", "Median duration of an operation, or of the whole job."),
     "metric_trials": ("", "Trials that gave a metric."),
     "metric_median": ("", "Median of a metric over the trials, in the unit that is a label."),
-    "effect_ratio": ("", "Figure of a treatment divided by that of its baseline."),
+    "effect_ratio": ("", "Measure of a treatment divided by that of its baseline."),
     "effect_ratio_low": ("", "Lower end of the interval of the ratio."),
     "effect_ratio_high": ("", "Upper end of the interval of the ratio."),
-    "effect_difference": ("", "Figure of a treatment minus that of its baseline, in the unit that is a label."),
+    "effect_difference": ("", "Measure of a treatment minus that of its baseline, in the unit that is a label."),
     "effect_difference_low": ("", "Lower end of the interval of the difference."),
     "effect_difference_high": ("", "Upper end of the interval of the difference."),
     "effect_rounds": ("", "Rounds behind an effect."),
     "effect_verdict": ("", "1 for the verdict that is a label."),
     "thresholds": ("", "Thresholds by outcome."),
     "gates": ("", "Gates by outcome."),
+    "claims": ("", "Registered claims by outcome."),
 }
 """Unit and help of each family, in the order in which they are written."""
 
@@ -92,6 +93,10 @@ def _samples(source: ReportSource) -> Iterator[Sample]:
     for state in ("passed", "failed", "undecided"):
         yield "thresholds", run | {"state": state}, float(judged.count(state))
         yield "gates", run | {"state": state}, float(sum(gate.state == state for gate in source.gates))
+    claims = document.verdicts.claims if document.verdicts is not None else None
+    if claims is not None:
+        for state in ("kept", "broken", "undecided"):
+            yield "claims", run | {"state": state}, float(sum(claim.state == state for claim in claims.claims))
 
 
 def _treatment_samples(entry: TreatmentReport, labels: Mapping[str, str]) -> Iterator[Sample]:
@@ -112,7 +117,7 @@ def _treatment_samples(entry: TreatmentReport, labels: Mapping[str, str]) -> Ite
 def _effect_samples(document: ReportDocument, run: Mapping[str, str], names: Mapping[str, str]) -> Iterator[Sample]:
     for each in () if document.verdicts is None else document.verdicts.comparisons:
         labels = {names.get(key, key): _label_value(value) for key, value in each.labels.items() if key in names}
-        labels = {**run, **labels, "baseline": each.a, "figure": each.figure}
+        labels = {**run, **labels, "baseline": each.a, "measure": each.measure}
         family = f"effect_{each.scale}"
         own = {**labels, "unit": each.unit} if each.scale == "difference" else labels
         yield family, own, each.ratio
@@ -125,7 +130,7 @@ def _effect_samples(document: ReportDocument, run: Mapping[str, str], names: Map
 
 
 _OWN_LABELS: Final = frozenset(
-    {"scenario", "noop", "state", "outcome", "operation", "metric", "unit", "baseline", "figure", "verdict"}
+    {"scenario", "noop", "state", "outcome", "operation", "metric", "unit", "baseline", "measure", "verdict"}
 )
 
 

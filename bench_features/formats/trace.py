@@ -88,7 +88,8 @@ def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterat
         # Viewers do not show what is in `otherData`.
         text = shorten(f"INCOMPLETE: {'; '.join(source.document.incomplete)}", MESSAGE_LIMIT)
         yield {"ph": "i", "s": "g", "name": text, "pid": MASTER, "tid": FIRST_ROW, "ts": 0.0}
-    for block in source.stats.blocks({"jobs", "operations", "errors", "host", "event", "samples"}):
+    kinds = {"jobs", "operations", "errors", "host", "event", "samples"}
+    for block in source.run.blocks(kinds, by_column=False):
         match block.kind:
             case "host":
                 yield from sketch.host(block.body)

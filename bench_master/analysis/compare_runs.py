@@ -1,15 +1,14 @@
 """The verdicts of several runs: new ones against earlier ones, treatment by treatment, or the history of a series.
 
-How the runs lie in time decides what they can show: two single runs nothing; runs of two builds in turns, two groups
-of four, or one run against an archive of five can carry words. Runs of another kind (other host, versions,
-parameters) are left out, with the reason.
+How the runs lie in time decides what they can show: two single runs nothing; runs of two builds in turns, groups of
+four occasions, or one occasion against an archive of five can carry words. Runs of another kind (other host,
+versions, parameters) are left out, with the reason.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -18,6 +17,15 @@ from msgspec.structs import replace
 
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.thresholds import label_equals
+from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, middle_of
+from bench_master.analysis.occasions import (
+    are_pairs,
+    by_occasion,
+    count_occasions,
+    is_first_drawn,
+    sides_in_time,
+    take_turns,
+)
 from bench_master.analysis.run_checks import findings_data, series_flags
 from bench_master.analysis.run_summary import (
     changes_of,
@@ -30,7 +38,14 @@ from bench_master.analysis.run_summary import (
     summary_of,
     with_titles_of,
 )
-from bench_master.analysis.verdict_makers import Compared, Parts, make_comparison, make_verdicts, words_of
+from bench_master.analysis.verdict_makers import (
+    Compared,
+    Parts,
+    finite_or_none,
+    make_comparison,
+    make_verdicts,
+    words_of,
+)
 from bench_master.analysis.verdict_types import (
     ArchiveReport,
     ComparisonReport,
@@ -40,6 +55,7 @@ from bench_master.analysis.verdict_types import (
     PropertyReport,
     RunChecksReport,
     RunFileReport,
+    StoppingReport,
     VerdictOptions,
     VerdictsReport,
 )
@@ -50,12 +66,16 @@ from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, MIN_PAIRS, RunLevels
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict
 from bench_master.verdicts.reasons import Code, Reason, because
+from bench_master.verdicts.signed_rank import Values
+from bench_master.verdicts.stopping import is_settled, nominal_levels
 
-Design: TypeAlias = Literal["single", "pairs", "groups", "archive", "few", "history"]
+Design: TypeAlias = Literal["single", "pairs", "groups", "occasions", "blocked", "archive", "few", "history"]
 
 MAX_NEW: Final = 3
 """So many new runs are held against an archive by their mean; more are a group."""
 ADVICE: Final = "make both builds treatments of one scenario: then one run decides"
+MIN_OCCASIONS: Final = 4
+"""Fewest occasions on each side for a word about groups that did not take turns."""
 _LEAST: Final = 1e-9
 """What is not above it is 0."""
 
@@ -78,18 +98,18 @@ class Sides(Struct, frozen=True):
             return "history"
         if a == b == 1:
             return "single"
-        if a == b >= MIN_PAIRS and self.alternate:
+        order = sides_in_time(self.earlier, self.new)
+        if a == b >= MIN_PAIRS and are_pairs(order):
             return "pairs"
-        if a >= MIN_ARCHIVE and b <= MAX_NEW:
+        turns = take_turns(order)
+        if a >= MIN_ARCHIVE and b <= MAX_NEW and not (turns and between_runs.can_rank(a, b)):
             return "archive"
-        return "groups" if between_runs.can_rank(a, b) else "few"
-
-    @property
-    def alternate(self) -> bool:
-        """Whether the runs of both sides took turns."""
-        marked = sorted([(run.began_s, 0) for run in self.earlier] + [(run.began_s, 1) for run in self.new])
-        sides = [side for _, side in marked]
-        return all(one != other for one, other in pairwise(sides))
+        if not between_runs.can_rank(a, b):
+            return "few"
+        if turns:
+            return "groups"
+        apart = [count_occasions(side) for side in (self.earlier, self.new)]
+        return "occasions" if min(apart) >= MIN_OCCASIONS else "blocked"
 
     @property
     def margin(self) -> float:
@@ -184,27 +204,31 @@ def _between(
 # -- the report ---------------------------------------------------------------------------------------------------
 
 
-def compare_runs(sides: Sides, *, anchor: Mapping[str, str] | None = None) -> VerdictsReport:
+def compare_runs(
+    sides: Sides, *, anchor: Mapping[str, str] | None = None, last_look: int | None = None
+) -> VerdictsReport:
     """Return the verdicts on the new runs; without new ones the history of the earlier ones.
 
     `anchor` are labels of a treatment that is the same in all runs. Raises `UsageError` if no treatment has them.
+    With `last_look` pairs are looked at after each of them, up to so many.
     """
     design = sides.design
-    comparisons = [] if design == "history" else _comparisons(sides, design, anchor or {})
+    looks = last_look if design == "pairs" else None
+    comparisons = [] if design == "history" else _comparisons(sides, design, anchor or {}, looks)
     return make_verdicts(
         comparisons,
         Parts(
             question=_question(sides, design),
             family=FamilyReport(ALPHA, max(1, len(comparisons)), sides.margin, "bonferroni-interval"),
             design=DesignReport(
-                grade="D" if design in ("single", "few") else "C",
-                limits=[because(_DESIGNS[design], **({"properties": []} if design == "single" else {}))],
+                grade="D" if design in ("single", "few", "blocked") else "C",
+                limits=[_limit(sides, design)],
                 order=None,
                 seed=None,
                 rounds=0,
                 scope=_scope(sides),
-                unit="run",
-                stopping=None,
+                unit="occasion" if design in _OF_OCCASIONS else "run",
+                stopping=None if looks is None else _stopping(comparisons, len(sides.new), looks),
             ),
             checks=RunChecksReport(flags=_flags(sides, design), looked_for=[], noise_floor=None),
             differences=sides.differences,
@@ -213,14 +237,34 @@ def compare_runs(sides: Sides, *, anchor: Mapping[str, str] | None = None) -> Ve
     )
 
 
+def _stopping(comparisons: Sequence[ComparisonReport], pairs: int, last: int) -> StoppingReport:
+    is_over = all(is_settled(one.verdict, pairs) for one in comparisons)
+    why = "settled" if is_over else "at-most" if pairs >= last else "budget"
+    return StoppingReport(last=last, look=pairs, nominal=nominal_levels(pairs, last)[0], why=why)
+
+
 _DESIGNS: Final[Mapping[Design, Code]] = {
-    "single": Code.ONE_RUN_EACH,
     "few": Code.FEW_RUNS,
     "pairs": Code.RUNS_IN_TURNS,
     "groups": Code.GROUPS_OF_RUNS,
+    "occasions": Code.GROUPS_OF_OCCASIONS,
     "archive": Code.AGAINST_ARCHIVE,
     "history": Code.SERIES_OF_RUNS,
 }
+_OF_OCCASIONS: Final = ("archive", "occasions")
+"""Designs in which an occasion counts once, however many runs it has."""
+
+
+def _limit(sides: Sides, design: Design) -> Reason:
+    """Return what the design limits the words to, or why it has none."""
+    if design == "single":
+        return because(Code.ONE_RUN_EACH, properties=[])
+    return _blocked(sides.earlier, sides.new) if design == "blocked" else because(_DESIGNS[design])
+
+
+def _blocked(earlier: Sequence[RunSummary], new: Sequence[RunSummary]) -> Reason:
+    apart = [count_occasions(side) for side in (earlier, new)]
+    return because(Code.RUNS_IN_BLOCKS, earlier=apart[0], new=apart[1], needed=MIN_OCCASIONS)
 
 
 def _question(sides: Sides, design: Design) -> str:
@@ -231,7 +275,9 @@ def _question(sides: Sides, design: Design) -> str:
     texts: Mapping[Design, str] = {
         "single": f"{name}: one run against another, {margin}",
         "pairs": f"{name}: {len(sides.new)} pairs of runs in turns, {margin}",
-        "groups": f"{name}: {new} against {earlier}, {margin}",
+        "groups": f"{name}: {new} against {earlier}, in turns, {margin}",
+        "occasions": f"{name}: {new} against {earlier}, {margin}",
+        "blocked": f"{name}: {new} against {earlier}, {margin}",
         "archive": f"{name}: {new} against {before}, {margin}",
         "few": f"{name}: {new} against {earlier}, {margin}",
         "history": f"{name}: the history of {earlier}, {margin}",
@@ -247,7 +293,7 @@ def _scope(sides: Sides) -> str:
 
 def _flags(sides: Sides, design: Design) -> list[FlagReport]:
     found = []
-    if design == "groups" and max(run.began_s for run in sides.earlier) < min(run.began_s for run in sides.new):
+    if design == "occasions" and max(run.began_s for run in sides.earlier) < min(run.began_s for run in sides.new):
         reason = because(Code.ONE_AFTER_THE_OTHER)
         found.append(FlagReport("one after the other", "runs", "warning", None, None, reason))
     if design == "single":
@@ -276,11 +322,20 @@ def _titles(runs: Iterable[RunSummary]) -> set[str]:
 # -- comparisons --------------------------------------------------------------------------------------------------
 
 
-def _comparisons(sides: Sides, design: Design, anchor: Mapping[str, str]) -> list[ComparisonReport]:
+def _comparisons(
+    sides: Sides, design: Design, anchor: Mapping[str, str], last_look: int | None
+) -> list[ComparisonReport]:
     titles = [title for title in sides.new[-1].treatments if title in _titles(sides.earlier)]
     anchored = _anchor_title(sides.new[-1], anchor) if anchor else None
     judged = [title for title in titles if title != anchored]
-    return [_compare(title, sides, design, anchored, len(judged)) for title in judged]
+    pairs = len(sides.new)
+    rules = Rules(
+        comparisons=len(judged),
+        margin=sides.margin,
+        look=None if last_look is None else nominal_levels(pairs, last_look),
+        last_look=last_look if pairs == last_look else None,
+    )
+    return [_compare(title, sides, design, anchored, rules) for title in judged]
 
 
 def _anchor_title(run: RunSummary, anchor: Mapping[str, str]) -> str:
@@ -297,20 +352,25 @@ def _anchor_title(run: RunSummary, anchor: Mapping[str, str]) -> str:
     return found[0]
 
 
-def _compare(title: str, sides: Sides, design: Design, anchored: str | None, comparisons: int) -> ComparisonReport:
+def _compare(title: str, sides: Sides, design: Design, anchored: str | None, rules: Rules) -> ComparisonReport:
     treatment = sides.new[-1].treatments[title]
-    figure = treatment.figure
-    rules = Rules(
-        comparisons=comparisons,
-        margin=sides.margin,
-        lower_is_better=figure.direction == "lower",
-        words=words_of(figure),
-    )
-    a, others = levels_of(sides.earlier, treatment, sides.options.accept)
-    b, _ = levels_of(sides.new, treatment, sides.options.accept)
+    measure = treatment.measure
+    rules = replace(rules, lower_is_better=measure.direction == "lower", words=words_of(measure))
+    accept = sides.options.accept
+    a, others = levels_of(sides.earlier, treatment, accept)
+    b, _ = levels_of(sides.new, treatment, accept)
+    runs = [
+        [run for run in side if len(levels_of([run], treatment, accept)[0])] for side in (sides.earlier, sides.new)
+    ]
     counterparts = [run.treatments[title] for run in sides.earlier if title in run.treatments]
     unknown = [name for own in counterparts for name in known_of_one(own, treatment)]
-    refused = _why_refused(sides, design, len(a), len(b), others, unknown)
+    limits = [middle_of([run.treatments[title].limits for run in side]) for side in runs]
+    limited = ceiling_refusal(limits)
+    refused = [
+        *([limited] if limited is not None else []),
+        *_why_refused(sides, design, len(a), len(b), others, unknown),
+    ]
+    order = sides_in_time(*runs)
     notes: list[Reason] = []
     if design == "archive" and anchored is not None and not refused:
         past, fresh = (_anchored(runs, treatment, anchored) for runs in (sides.earlier, sides.new))
@@ -323,6 +383,12 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
     if design == "single" or (refused and len(a) + len(b) == 2):  # noqa: PLR2004  one run each
         within = _within(sides, treatment, rules)
         return _with_series_flags(compare_levels(treatment, a, b, within, refused, lost=len(others)), sides)
+    if design in _OF_OCCASIONS:
+        made = len(a), len(b)
+        a, b = (by_occasion(own, levels) for own, levels in zip(runs, (a, b), strict=True))
+        if made != (len(a), len(b)):
+            notes.append(because(Code.OCCASIONS, earlier_runs=made[0], earlier=len(a), new_runs=made[1], new=len(b)))
+        refused = refused or _too_few_occasions(design, a, b, notes, runs)
     if design == "archive":
         first = current_regime(a, sides.margin)
         regime = a.part(first)
@@ -330,24 +396,51 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, com
             refused = refused or [because(Code.LEVEL_CHANGED, runs=len(regime), needed=MIN_ARCHIVE)]
             regime = a
         a = regime
-    refused = refused or _why_unsteady(a, b, design, sides.margin)
+    refused = refused or _why_unsteady(a, b, design, sides.margin, order)
     verdict = _judge(a, b, design, rules) if not refused or min(len(a), len(b)) > 1 else None
+    if verdict is not None and not refused and verdict.word != "inconclusive":
+        taken = cpu_refusal(limits, finite_or_none(verdict.ratio), sides.margin)
+        refused = [taken] if taken is not None else []
     return compare_levels(treatment, a, b, verdict, refused, lost=len(others), notes=notes)
 
 
-def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float) -> list[Reason]:
+def _too_few_occasions(
+    design: Design, a: RunLevels, b: RunLevels, notes: Sequence[Reason], runs: Sequence[Sequence[RunSummary]]
+) -> list[Reason]:
+    """Return why runs of too few occasions carry no word; empty if there are enough."""
+    if design == "archive" and len(a) < MIN_ARCHIVE:
+        return [*notes, because(Code.TOO_FEW_OCCASIONS, earlier=len(a), needed=MIN_ARCHIVE)]
+    if design == "occasions" and (min(len(a), len(b)) < MIN_OCCASIONS or not between_runs.can_rank(len(a), len(b))):
+        return [_blocked(*runs)]
+    return []
+
+
+def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float, order: Sequence[int]) -> list[Reason]:
     """Return why runs are no independent measurements of one level, in the order of time; empty if they look so.
 
-    Unlike rounds of a run they have no drawn order that would cancel a drift.
+    Unlike rounds of a run they have no drawn order that would cancel a drift. Of pairs in which the same side is
+    always first a steady drift is a difference like any other, so the levels themselves must be steady, too.
     """
+    size = math.log1p(margin)
     if design == "archive":
-        series, code = a.values, Code.UNSTABLE_RUNS
-    elif design == "pairs" and len(a) == len(b):
-        series, code = b.values - a.values, Code.UNSTABLE_PAIRS
-    else:
-        return []
-    found = diagnosis.find(series, math.log1p(margin))
-    return [because(code, findings=findings_data(found))] if found else []
+        found = diagnosis.find(a.values, size)
+        return [because(Code.UNSTABLE_RUNS, findings=findings_data(found))] if found else []
+    if design == "pairs" and len(a) == len(b):
+        if found := diagnosis.find(b.values - a.values, size):
+            return [because(Code.UNSTABLE_PAIRS, findings=findings_data(found))]
+        found = [] if is_first_drawn(order) else diagnosis.find(_in_time(a, b, order), size)
+        return [because(Code.UNSTABLE_TURNS, findings=findings_data(found))] if found else []
+    if design == "occasions":
+        # Whatever made one side drift goes on between the sides.
+        found = diagnosis.drift_within([a.values, b.values], size)
+        return [because(Code.UNSTABLE_SIDES, findings=findings_data(found))] if found else []
+    return []
+
+
+def _in_time(a: RunLevels, b: RunLevels, order: Sequence[int]) -> Values:
+    """Return the levels of all runs in the order of time, each less the median of its side."""
+    left = [iter((levels.values - np.median(levels.values)).tolist()) for levels in (a, b)]
+    return np.array([next(left[side]) for side in order])
 
 
 def _judge(a: RunLevels, b: RunLevels, design: Design, rules: Rules) -> Verdict | None:
@@ -392,6 +485,8 @@ def _why_refused(
     if design == "archive" and earlier < MIN_ARCHIVE:
         last = others[-1] if others else None
         return [because(Code.TOO_FEW_EARLIER_RUNS, earlier=earlier, needed=MIN_ARCHIVE, others=last)]
+    if design == "blocked":
+        return [_blocked(sides.earlier, sides.new)]
     if design == "groups" and not between_runs.can_rank(earlier, new):
         return [because(Code.TOO_FEW_VALUES, new=new, earlier=earlier)]
     if design == "pairs" and earlier != new:
@@ -444,7 +539,7 @@ def compare_levels(
             treatment.title,
             treatment.title,
             treatment.labels,
-            treatment.figure,
+            treatment.measure,
         ),
         None if verdict is None else _shown(verdict, is_refused=bool(refused)),
         refused,
@@ -525,6 +620,8 @@ def _archive(sides: Sides) -> ArchiveReport:
         runs = [run for run in sides.earlier if len(levels_of([run], treatment, accept)[0])]
         levels, _ = levels_of(runs, treatment, accept)
         changes += changes_of(runs, levels, treatment, sides.margin)
+        if len(levels):
+            levels = by_occasion(runs, levels)
         floor = noise_floor(levels, treatment, sides.margin)
         noise += [floor] if floor is not None else []
     worst = max(noise, key=lambda each: each.sd or 0.0, default=None)

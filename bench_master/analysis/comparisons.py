@@ -1,4 +1,4 @@
-"""The verdicts of a run: which treatments are compared, by which figure, and what may be said of each comparison.
+"""The verdicts of a run: which treatments are compared, by which measure, and what may be said of each comparison.
 
 A treatment is compared with its counterpart: the treatment with the baseline's labels and otherwise its own. All
 comparisons of a report hold together.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations, pairwise
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -17,9 +19,15 @@ from msgspec.structs import replace
 
 from bench_common.stats.block_types import Header
 from bench_common.thresholds import label_equals
-from bench_master.analysis.early_stopping import Looks, extended_alpha, find_looks, noise_floor, stopping_flags
+from bench_master.analysis.allowances import allowing_for_position, position_effect
+from bench_master.analysis.answer import badness, is_better
+from bench_master.analysis.claims import Claimed, judge_claims
+from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
+from bench_master.analysis.failed_sides import failed_jobs, failure_text
+from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
 from bench_master.analysis.run_checks import RunChecks
 from bench_master.analysis.side_differences import SideDifferences
+from bench_master.analysis.start_cost import start_cost_flags
 from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_makers import (
     Compared,
@@ -35,6 +43,7 @@ from bench_master.analysis.verdict_types import (
     FamilyReport,
     FlagLevel,
     FlagReport,
+    PartReport,
     RunChecksReport,
     VerdictOptions,
     VerdictsReport,
@@ -49,14 +58,15 @@ from bench_master.analysis.within_trials import (
     shift_function,
 )
 from bench_master.run_data.aggregate import Aggregator
-from bench_master.run_data.trial_values import TrialTable
+from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.confounds import Design, RunDesign, grade_run, grade_sides
-from bench_master.verdicts.decision import DEFAULT_MARGIN, Rules, TrialValues, compare
-from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
+from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
+from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, UNEQUAL, enough_jobs, jobs_needed
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
+from bench_master.verdicts.stopping import error_with_earlier_ends, extension_level
 
 
 class Pair(Struct, frozen=True):
@@ -68,6 +78,8 @@ class Pair(Struct, frozen=True):
     """What tells `b` from `a`."""
     group: str
     """What both have in common, where that tells groups of comparisons apart."""
+    rounds: int | None = None
+    """The first so many rounds judge it; None for all."""
 
 
 class Evidence(Struct, frozen=True):
@@ -87,11 +99,19 @@ class Evidence(Struct, frozen=True):
     """Smaller differences are *same*, as a share."""
     looks: Looks | None = None
     """The looks at a run that went on until its verdicts were settled; None for a fixed number of rounds."""
+    claimed: int = 0
+    """How many comparisons were claimed before the first job, which hold together, if these are some of them."""
 
     @property
     def alpha(self) -> float:
-        """Return how often any of the comparisons may err."""
-        return extended_alpha(len(self.ledger.plan.extensions))
+        """Return how often any of the comparisons may err at this end of the run."""
+        # Which rounds judge a claim was fixed before the first of them: an extension is no second chance.
+        return ALPHA if self.claimed else extension_level(self.extensions, ALPHA)
+
+    @property
+    def extensions(self) -> int:
+        """Return how often the run was extended after an end."""
+        return len(self.ledger.plan.extensions)
 
     def title(self, treatment: int) -> str:
         """Return a treatment's title."""
@@ -99,59 +119,102 @@ class Evidence(Struct, frozen=True):
 
 
 def build_verdicts(
-    header: Header, ledger: Aggregator, trials: TrialTable, options: VerdictOptions
+    header: Header,
+    ledger: Aggregator,
+    trials: TrialTable,
+    options: VerdictOptions,
+    claimed: Claimed | None = None,
 ) -> VerdictsReport | None:
     """Return the verdicts of a run; None where there are no two treatments to compare.
 
-    The options are checked: see `bench_master.analysis.option_checks`.
+    Where claims are registered their comparisons come first; the others are exploratory. The options are checked: see
+    `bench_master.analysis.option_checks`.
     """
     judged = [
         index
-        for index in trials.figures
+        for index in trials.measures
         if not is_again(ledger.treatments[index].get("labels", {}))
         and not (ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"])
     ]
     stored = header.get("verdicts") or {}
     wanted = options.baseline or stored.get("baseline") or {}
-    every = {index: dict(ledger.treatments[index].get("labels", {})) for index in trials.figures}
+    every = {index: dict(ledger.treatments[index].get("labels", {})) for index in trials.measures}
     again = {index: own for index, own in every.items() if is_again(own)}
     every = {index: own for index, own in every.items() if index not in again}
     baseline = {key: label_text(value) for key, value in wanted.items()}
     pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
-    if not pairs:
+    claims = _claimed_pairs(claimed, trials, every, pairs) if claimed is not None else {}
+    if not pairs and not claims:
         return None
     margin = options.margin if options.margin is not None else stored.get("margin") or DEFAULT_MARGIN
     split = ledger.split_blocks()
     trials = trials.without(split)
-    design = grade_run(
-        RunDesign(header.get("order"), bool(header.get("imported")), bool(header.get("noop")), len(split))
-    )
     looks = find_looks(header, ledger.plan.looks, options.look)
+    taken = {frozenset(key[:2]) for key in claims if _is_primary(key, trials)}
+    pairs = [pair for pair in pairs if frozenset((pair.a, pair.b)) not in taken]
     evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
-    checks = RunChecks(ledger, trials, pairs, margin, cancels=design.grade == "A")
-    grades = [grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b))) for pair in pairs]
-    comparisons = []
-    for pair, grade in zip(pairs, grades, strict=True):
-        refused_for = refusals(pair, evidence, grade, checks, sides)
-        found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
-        comparisons.append(checks.applied(pair, found))
+    own = replace(evidence, pairs=_twins(every, again))
+    repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
+    floor, floor_flags = noise_floor(repeated)
+    position = position_effect(repeated)
+    design = grade_run(
+        RunDesign(
+            header.get("order"),
+            bool(header.get("imported")),
+            bool(header.get("noop")),
+            len(split),
+            knows_position_effect=position is not None,
+        )
+    )
+    judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
+    checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
+    judge = partial(_judge_pair, design=design, sides=sides, position=position)
+    of_claims: dict[tuple[int, int, str, int], ComparisonReport] = {}
+    was_extended = evidence.extensions > 0 and bool(pairs)
+    grades: list[Design] = []
+    titles: list[str] = []
+    if claimed is not None:
+        for key, pair in claims.items():
+            own_trials = trials if _is_primary(key, trials) else claimed.tables[key[2]].without(split)
+            of_claim = replace(evidence, trials=own_trials, margin=claimed.margin, claimed=len(claims), looks=None)
+            own_checks = checks
+            if own_trials is not trials:
+                own_checks = RunChecks(ledger, own_trials, [pair], claimed.margin, cancels=design.grade == "A")
+            of_claims[key], grade = judge(pair, of_claim, own_checks)
+            titles.append(own_trials.measures[pair.b].title)
+            grades.append(grade)
+    others = []
+    for pair in pairs:
+        found, grade = judge(pair, evidence, checks)
+        others.append(replace(found, exploratory=claimed is not None))
+        grades.append(grade)
+    comparisons = [*of_claims.values(), *others]
+    # A look during the run asks only for what decides how long it goes on.
+    beside = [] if options.look is not None else _neighbours(others, evidence, design, checks, position)
     # What holds for every comparison is said of the run.
     design = grades[0] if len({grade.grade for grade in grades}) == 1 else design
-    twins = _twins(every, again)
-    own = replace(evidence, pairs=twins)
-    floor, floor_flags = noise_floor([_compare_pair(pair, own, [], is_of_hosts=False) for pair in twins])
-    figures = dict.fromkeys(trials.figures[pair.b].title for pair in pairs)
+    measures = dict.fromkeys([*titles, *(trials.measures[pair.b].title for pair in pairs)])
     return make_verdicts(
         comparisons,
         Parts(
-            question=f"{against}: {', '.join(figures)}, margin {100.0 * margin:.4g} %",
+            question=f"{against}: {', '.join(measures)}, margin {100.0 * margin:.4g} %",
             family=FamilyReport(
-                alpha=evidence.alpha, comparisons=len(pairs), margin=margin, control="bonferroni-interval"
+                alpha=ALPHA if claims else evidence.alpha,
+                comparisons=len(claims) or len(pairs),
+                exploratory=len(pairs) if claims else 0,
+                margin=margin,
+                control="bonferroni-interval",
+                together=error_with_earlier_ends(evidence.extensions, ALPHA) if was_extended else None,
             ),
             design=_design_report(evidence, design),
             checks=RunChecksReport(
-                flags=[*floor_flags, *checks.flags, *stopping_flags(looks, ledger.plan.extensions)],
+                flags=[
+                    *floor_flags,
+                    *checks.flags,
+                    *start_cost_flags(ledger, trials, judged, margin),
+                    *stopping_flags(looks, ledger.plan.extensions),
+                ],
                 looked_for=[
                     *checks.looked_for([*checks.flags, *(flag for one in comparisons for flag in one.flags)]),
                     *([] if sides.reports else ["differences in parameters, versions or hosts"]),
@@ -160,8 +223,61 @@ def build_verdicts(
             ),
             differences=sides.reports,
             labels={str(one.get("title")): one.get("labels", {}) for one in ledger.treatments},
+            claims=None if claimed is None else judge_claims(claimed.registration, of_claims),
+            neighbours=beside,
         ),
     )
+
+
+def _judge_pair(
+    pair: Pair,
+    evidence: Evidence,
+    checks: RunChecks,
+    *,
+    design: Design,
+    sides: SideDifferences,
+    position: float | None,
+) -> tuple[ComparisonReport, Design]:
+    """Return a comparison, and what the design allows its sides; `position`: the effect of a place in a round."""
+    grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
+    refused_for = refusals(pair, evidence, grade, checks, sides)
+    found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
+    if evidence.header.get("order") == "as-written" and position is not None:
+        found = allowing_for_position(found, position, math.log1p(evidence.margin))
+    return checks.applied(pair, found, partial(_parts, pair, evidence)), grade
+
+
+# -- registered claims -----------------------------------------------------------------------------------------------
+
+ClaimedComparison: TypeAlias = tuple[int, int, str, int]
+"""Baseline, treatment, measure and number of rounds."""
+
+
+def _claimed_pairs(
+    claimed: Claimed, trials: TrialTable, labels: Mapping[int, Mapping[str, Any]], pairs: Sequence[Pair]
+) -> dict[ClaimedComparison, Pair]:
+    """Return the pair of each comparison that was claimed, with the name that it has among all pairs, if any."""
+    names = {(pair.a, pair.b): pair for pair in pairs}
+    found = {}
+    for key in claimed.registration.comparisons():
+        a, b, measure, rounds = key
+        table = trials if _is_primary(key, trials) else claimed.tables.get(measure)
+        if table is None or not {a, b} <= table.measures.keys():
+            continue
+        known = names.get((a, b)) or Pair(a, b, _short_name(labels[b], labels[a]), "")
+        found[key] = replace(known, rounds=rounds)
+    return found
+
+
+def _short_name(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """Return what tells a treatment from another: the value of the only label that differs, or all that do."""
+    differing = [key for key in own if label_text(base.get(key)) != label_text(own[key])]
+    return label_text(own[differing[0]]) if len(differing) == 1 else _own_labels(own, base)
+
+
+def _is_primary(key: ClaimedComparison, trials: TrialTable) -> bool:
+    """Return whether a claimed comparison is about the primary measure of both its treatments."""
+    return all(index in trials.measures and trials.measures[index].name == key[2] for index in key[:2])
 
 
 # -- which treatments are compared -----------------------------------------------------------------------------------
@@ -305,10 +421,16 @@ def _against(baseline: Mapping[str, str]) -> str:
 def _subject(keys: Sequence[str]) -> str:
     if len(keys) > 1:
         return "Treatments"
-    return _PLURALS.get(keys[0]) or keys[0][:1].upper() + keys[0][1:].replace("_", " ")
+    return _SUBJECTS.get(keys[0]) or keys[0][:1].upper() + keys[0][1:].replace("_", " ")
 
 
-_PLURALS: Final = {"engine": "Engines", "environment": "Environments", "job": "Jobs"}
+_SUBJECTS: Final = {
+    "engine": "Engines",
+    "environment": "Environments",
+    "job": "Jobs",
+    "gvisor_platform": "gVisor platform",
+}
+"""What labels are called that are not what their key says; gVisor begins with a small letter wherever it stands."""
 
 
 # -- what the design allows ------------------------------------------------------------------------------------------
@@ -330,23 +452,80 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
     )
 
 
+def _neighbours(
+    comparisons: Sequence[ComparisonReport],
+    evidence: Evidence,
+    design: Design,
+    checks: RunChecks,
+    position: float | None,
+) -> list[ComparisonReport]:
+    """Return each treatment against the next better one of its group, where their baseline does not lie between.
+
+    The order of the values chooses these pairs, so their intervals hold together with those of all pairs of
+    treatments that it could have chosen. `position` is the effect that a place in rounds of a fixed order may have.
+    """
+    groups: dict[tuple[int, str, str], list[tuple[Pair, ComparisonReport]]] = {}
+    for pair, found in zip(evidence.pairs, comparisons, strict=True):
+        is_ranked = found.verdict != "refused" and found.ratio is not None and found.scale == "ratio"
+        if is_ranked:
+            groups.setdefault((pair.a, pair.group, found.measure), []).append((pair, found))
+    possible = [pair for own in groups.values() for pair in combinations((pair for pair, _ in own), 2)]
+    if not possible or len(possible) > _MOST_PAIRS or design.grade == "C":
+        return []
+    own = replace(evidence, pairs=[Pair(a.b, b.b, "", "") for a, b in possible])
+    # What else differs is told of each treatment and its baseline.
+    sides = SideDifferences(evidence.ledger, evidence.options.accept, evidence.margin)
+    chosen = []
+    for ranked in groups.values():
+        ranked.sort(key=lambda one: badness(one[1]))
+        for (better, first), (worse, second) in pairwise(ranked):
+            if is_better(first) == is_better(second):
+                # The slower one is the baseline, so that the word is of the better one.
+                chosen.append(Pair(worse.b, better.b, better.name, worse.group))
+    reports: list[ComparisonReport] = []
+    for pair in chosen:
+        grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
+        if grade.grade != "C":
+            report = _compare_pair(pair, own, refusals(pair, own, grade, checks, sides), is_of_hosts=False)
+            if evidence.header.get("order") == "as-written" and position is not None:
+                report = allowing_for_position(report, position, math.log1p(evidence.margin))
+            reports.append(checks.applied(pair, report, partial(_parts, pair, own)))
+    return reports
+
+
+_MOST_PAIRS: Final = 45
+"""Pairs of treatments (of 10 in a group) beyond which an interval of each one says nothing any more."""
+
+
 def refusals(
     pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, sides: SideDifferences
 ) -> list[Reason]:
     """Return why no word can be said of a pair; empty if one can."""
     trials = evidence.trials
-    first, second = (trials.figures[index] for index in (pair.a, pair.b))
+    first, second = (trials.measures[index] for index in (pair.a, pair.b))
     reasons = [] if design.allows_words else [*design.reasons]
     unlike = sides.refusal(pair)
     reasons += [unlike] if unlike is not None else []
     if (first.name, first.unit) != (second.name, second.unit):
         reasons.append(
-            because(Code.UNLIKE_FIGURES, a=first.name, a_unit=first.unit, b=second.name, b_unit=second.unit)
+            because(Code.UNLIKE_MEASURES, a=first.name, a_unit=first.unit, b=second.name, b_unit=second.unit)
         )
+    lacking = [evidence.ledger.populations.missing(index) for index in (pair.a, pair.b)]
+    if lacking[0] != lacking[1]:
+        titles = {"treatment": evidence.title(pair.b), "other": evidence.title(pair.a)}
+        reasons.append(because(Code.POPULATIONS_DIFFER, missing=lacking[1], other_missing=lacking[0], **titles))
     if first.q is not None:
+        jobs = [trials.typical_jobs(index) for index in (pair.a, pair.b)]
+        beyond = BEYOND_UNEQUAL if max(jobs) >= UNEQUAL * min(jobs) > 0 else BEYOND
         fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
-        if fewest and not enough_jobs(fewest, first.q):
-            reasons.append(because(Code.TOO_FEW_JOBS, figure=first.name, needed=jobs_needed(first.q), fewest=fewest))
+        if fewest and not enough_jobs(fewest, first.q, beyond):
+            needed = jobs_needed(first.q, beyond)
+            reasons.append(because(Code.TOO_FEW_JOBS, measure=first.name, needed=needed, fewest=fewest))
+    if not evidence.header.get("noop"):
+        limited = ceiling_refusal(
+            limits_of(evidence.ledger, index, trials.values(index).median, first) for index in (pair.a, pair.b)
+        )
+        reasons += [limited] if limited is not None else []
     unsteady = checks.refusal(pair, cancels=design.grade == "A")
     return [*reasons, *([unsteady] if unsteady is not None else [])]
 
@@ -357,21 +536,9 @@ def refusals(
 def _compare_pair(
     pair: Pair, evidence: Evidence, refused: Sequence[Reason], *, is_of_hosts: bool
 ) -> ComparisonReport:
-    looks, labels = evidence.looks, evidence.ledger.treatments[pair.b].get("labels", {})
-    trials = evidence.trials if looks is None else evidence.trials.before(looks.first_uncounted_block(pair.a, pair.b))
-    figure = trials.figures[pair.b]
-    sides = trials.sides(pair.a, pair.b)
-    a, b = sides.a, sides.b
-    differences = bool((a.values <= 0.0).any() or (b.values <= 0.0).any())
-    rules = Rules(
-        comparisons=len(evidence.pairs),
-        margin=evidence.margin,
-        alpha=evidence.alpha,
-        look=None if looks is None else looks.levels(pair.a, pair.b),
-        lower_is_better=figure.direction == "lower",
-        words=words_of(figure),
-        differences=differences,
-    )
+    labels = evidence.ledger.treatments[pair.b].get("labels", {})
+    trials, sides, rules = _judged(pair, evidence)
+    measure, a, b, differences = trials.measures[pair.b], sides.a, sides.b, rules.differences
     found = compare(a, b, rules)
     by_hosts = between_hosts(trials, pair.a, pair.b, rules) if is_of_hosts and not differences else None
     if is_of_hosts and by_hosts is None:
@@ -390,14 +557,18 @@ def _compare_pair(
         is_refused = found.word == "same"
         flags.append(_margin_flag(pair, evidence, sides.least_margin, "refusal" if is_refused else "warning"))
         refused = refused or ([flags[-1].reason] if is_refused else [])
+    if not refused and found.word != "inconclusive" and not differences:
+        limits = [limits_of(evidence.ledger, index, None, measure) for index in (pair.a, pair.b)]
+        taken = cpu_refusal(limits, finite_or_none(found.ratio), evidence.margin)
+        refused = [taken] if taken is not None else []
     report = make_comparison(
-        Compared(*titles, pair.name, labels, figure, pair.group),
+        Compared(*titles, pair.name, labels, measure, pair.group),
         found,
         refused,
         rounds=found.rounds,
         lost=0 if by_hosts else len(a.values) - found.rounds,
         tipping=finite_or_none(found.tipping_point) if found.rounds >= MIN_ROUNDS else None,
-        values=(_median(a), _median(b)),
+        values=(a.median, b.median),
     )
     return replace(
         report,
@@ -407,7 +578,37 @@ def _compare_pair(
         per_host=per_host,
         quantiles=[] if differences else shift_function(trials, pair.a, pair.b, rules),
         flags=flags,
+        a_failure=failure_text(evidence.ledger, evidence.trials, pair.a),
+        b_failure=failure_text(evidence.ledger, evidence.trials, pair.b),
     )
+
+
+def _judged(pair: Pair, evidence: Evidence) -> tuple[TrialTable, Sides, Rules]:
+    """Return the trials by which a pair is judged, their values on both sides, and by which rules."""
+    looks = evidence.looks
+    trials = evidence.trials if looks is None else evidence.trials.before(looks.first_uncounted_block(pair.a, pair.b))
+    trials = trials.first_rounds(pair.a, pair.b, pair.rounds)
+    measure, sides = trials.measures[pair.b], trials.sides(pair.a, pair.b)
+    rules = Rules(
+        comparisons=evidence.claimed or len(evidence.pairs),
+        margin=evidence.margin,
+        alpha=evidence.alpha,
+        look=None if looks is None else looks.levels(pair.a, pair.b),
+        last_look=looks.last if looks is not None and looks.rounds(pair.a, pair.b) == looks.last else None,
+        lower_is_better=measure.direction == "lower",
+        words=words_of(measure),
+        differences=bool((sides.a.values <= 0.0).any() or (sides.b.values <= 0.0).any()),
+    )
+    return trials, sides, rules
+
+
+def _parts(pair: Pair, evidence: Evidence) -> list[PartReport]:
+    """Return the ratio in each half of a run whose effect changed."""
+    _, sides, rules = _judged(pair, evidence)
+    return [
+        PartReport(each.first, each.last, *map(finite_or_none, (each.ratio, each.low, each.high)))
+        for each in by_parts(sides.a, sides.b, rules)
+    ]
 
 
 def _per_round(a: TrialValues, b: TrialValues, rules: Rules) -> list[float | None]:
@@ -416,22 +617,17 @@ def _per_round(a: TrialValues, b: TrialValues, rules: Rules) -> list[float | Non
     return [finite_or_none(one) for one in each.tolist()]
 
 
-def _median(side: TrialValues) -> float | None:
-    known = side.values[np.isfinite(side.values)]
-    return float(np.median(known)) if len(known) else None
-
-
 def _jobs_per_trial(pair: Pair, trials: TrialTable) -> float | None:
     jobs = [each.jobs for index in (pair.a, pair.b) for each in trials.rounds[index].values() if each.jobs]
     return float(median(jobs)) if jobs else None
 
 
 def _margin_flag(pair: Pair, evidence: Evidence, least: float, level: FlagLevel) -> FlagReport:
-    """Return what is to be said of a margin that is smaller than the figure can tell: it shows no sameness."""
+    """Return what is to be said of a margin that is smaller than the measure can tell: it shows no sameness."""
     # Rounded up: what is printed must pass.
     sensible = math.ceil(1000.0 * least) / 1000.0
-    figure = evidence.trials.figures[pair.b].name
-    reason = because(Code.MARGIN_TOO_NARROW, margin=evidence.margin, figure=figure, least=sensible)
+    measure = evidence.trials.measures[pair.b].name
+    reason = because(Code.MARGIN_TOO_NARROW, margin=evidence.margin, measure=measure, least=sensible)
     return FlagReport(kind="margin", where=evidence.title(pair.b), level=level, p=None, size=least, reason=reason)
 
 
@@ -439,8 +635,7 @@ def _failure_flags(pair: Pair, evidence: Evidence) -> Iterator[FlagReport]:
     """Yield a warning for each side of which jobs failed."""
     left_out = evidence.options.failures == "at-random"
     for index in (pair.a, pair.b):
-        own = evidence.trials.rounds[index].values()
-        failed, ran = sum(each.failed for each in own), sum(each.failed + each.jobs for each in own)
+        failed, ran = failed_jobs(evidence.trials, index)
         if failed:
             title = evidence.title(index)
             reason = because(Code.JOBS_FAILED, treatment=title, failed=failed, of=ran, left_out=left_out)

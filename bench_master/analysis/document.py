@@ -8,20 +8,23 @@ A metric's n counts trials: a trial of several jobs gives their mean. `docs/repo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
-from bench_common.stats.block_types import Header, StoredHost
+from bench_common.stats.block_types import Header, StoredHost, definition_of, does_one_operation
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import (
     required_percentiles,
 )
+from bench_master.analysis.claims import claimed_of, find_registration, other_measures
 from bench_master.analysis.compare_runs import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts, why_no_verdict
 from bench_master.analysis.gates import (
@@ -30,9 +33,11 @@ from bench_master.analysis.gates import (
     evaluate_thresholds,
     with_gates,
 )
+from bench_master.analysis.harness_limits import limit_warnings
 from bench_master.analysis.option_checks import check_verdict_options
 from bench_master.analysis.published import published_section
 from bench_master.analysis.report_types import (
+    CertificateReport,
     ErrorReport,
     HostReport,
     ImportedFileReport,
@@ -45,6 +50,7 @@ from bench_master.analysis.report_types import (
     TotalsReport,
 )
 from bench_master.analysis.run_checks import series_warnings
+from bench_master.analysis.subject import describe_subject
 from bench_master.analysis.treatment_types import (
     JobCounts,
     MetricReport,
@@ -54,15 +60,21 @@ from bench_master.analysis.treatment_types import (
     TrialCounts,
 )
 from bench_master.analysis.trend_verdicts import add_trend
+from bench_master.analysis.trust import judge_trust
 from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
 from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
 from bench_master.formatting import plural
 from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.run_data.host_samples import compare_to_baseline
-from bench_master.run_data.measured import MeasuredRun, Part
+from bench_master.run_data.measured import AnyPart, MeasuredRun, Part
 from bench_master.run_data.open_system import open_warnings
+from bench_master.run_data.packed_hosts import add_host_slopes
+from bench_master.run_data.packed_jobs import PackedJobs
 from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries
+from bench_master.run_data.store_course import StoreCourse, over_all_sizes
+from bench_master.run_data.transfers import StoreContext, error_kinds_of
+from bench_master.run_data.watched_trials import ranges
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again
 from bench_master.verdicts.diagnosis import MIN_DRIFT
@@ -97,7 +109,7 @@ def document_of(
     run: MeasuredRun,
     pctile: float = DEFAULT_PERCENTILE,
     options: VerdictOptions = DEFAULT_OPTIONS,
-    also: Collection[Part] = (),
+    also: Collection[AnyPart] = (),
 ) -> ReportDocument:
     """Return the report document of a run; `pctile` (0..100) is added to the usual ones.
 
@@ -107,17 +119,23 @@ def document_of(
     `UsageError` for an invalid percentile or baseline.
     """
     _check_percentile(pctile)
-    header, ledger = run.header, run.sums
+    header, ledger = run.stats.header, run.sums
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.get("thresholds", ()))})
     compared = _has_values_of_interest(run)
     wants_trials = compared or options.earlier or options.trend is not None
-    run.prepare({Part.METRICS, Part.SAMPLES, *({Part.TRIALS} if wants_trials else ()), *also}, percentiles)
+    registration = find_registration(header) if compared else None
+    also = (*also, *other_measures(header, registration))
+    run.prepare(
+        {Part.METRICS, Part.SAMPLES, PackedJobs, StoreCourse, *({Part.TRIALS} if wants_trials else ()), *also},
+        percentiles,
+    )
     treatments = _treatments(run, percentiles, pctile)
     gates = document_gates(header, options)
     labels = [each.treatment for each in treatments]
     check_verdict_options(options, gates, labels, ledger.treatments, list(ledger.hosts.values()))
     table = run.trials(options.failures) if compared else None
-    verdicts = build_verdicts(header, ledger, table, options) if table is not None else None
+    claimed = claimed_of(run, registration, options.failures)
+    verdicts = build_verdicts(header, ledger, table, options, claimed) if table is not None else None
     series = [] if table is None or verdicts is not None or header.get("noop") else series_warnings(ledger, table)
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, run, options)
@@ -151,7 +169,10 @@ def _document(
     footer, scenario = ledger.footer or {}, header.get("scenario", {})
     totals = _totals(ledger, whole=run.is_whole)
     incomplete = _incomplete_reasons(ledger, totals, damage)
-    return ReportDocument(
+    # The interval of a verdict is widened by the timing error: it limits no word.
+    compared = verdicts is not None and bool(verdicts.comparisons)
+    late = timing_warnings(treatments)
+    document = ReportDocument(
         format=FORMAT,
         version=VERSION,
         stats_file=str(run.path),
@@ -161,6 +182,7 @@ def _document(
             description=scenario.get("description"),
             path=scenario.get("path"),
             document=scenario.get("document"),
+            subject="" if header.get("noop") or header.get("imported") else _subject(ledger),
         ),
         hosts=[_host(ledger, worker, body) for worker, body in sorted(ledger.hosts.items())],
         master=MasterReport(samples=_samples(ledger, MASTER), loop=_loop(ledger, MASTER)),
@@ -169,16 +191,23 @@ def _document(
         incomplete=incomplete,
         damage=damage,
         warnings=[
-            *map(str, footer.get("warnings", ())),
+            *_each_once(map(str, footer.get("warnings", ()))),
+            *_spoilt_trials(run),
             *_warnings(ledger),
             *ledger.course.warnings(),
-            *timing_warnings(treatments),
+            *(() if compared else late),
             *ledger.neighbours.warnings(ledger.hosts),
             *ledger.disturbances.warnings(),
             *open_warnings(treatments),
+            *(() if compared or header.get("noop") else limit_warnings(treatments)),
             *series,
         ],
-        remarks=[*map(str, footer.get("remarks", ())), *ledger.watches.remarks(run.spans)],
+        remarks=[
+            *map(str, footer.get("remarks", ())),
+            *ledger.watches.remarks(run.spans),
+            *ledger.disturbances.pressure.remarks(),
+            *(late if compared else ()),
+        ],
         totals=totals,
         treatments=treatments,
         errors=_errors(ledger),
@@ -190,7 +219,25 @@ def _document(
         ],
         verdicts=verdicts,
         no_verdict_reason=_why_no_verdict(header, treatments, options) if verdicts is None else None,
+        traced=ledger.traced.report(len(treatments)),
     )
+    return replace(document, trust=judge_trust(document))
+
+
+def _each_once(texts: Iterable[str]) -> list[str]:
+    """Return warnings, those that differ only in what stands in parentheses once, with how often there was one."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        found.setdefault(_ASIDE.sub("", text), []).append(text)
+    return [own[0] if len(own) == 1 else f"{len(own)} times: {own[0]}" for own in found.values()]
+
+
+_ASIDE: Final = re.compile(r"\([^)]*\)")
+
+
+def _subject(ledger: Aggregator) -> str:
+    hosts = [str(host["host"]) for _, host in sorted(ledger.hosts.items()) if host.get("host")]
+    return describe_subject(ledger.treatments, hosts)
 
 
 def _why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
@@ -216,6 +263,7 @@ def _run(header: Header, ledger: Aggregator) -> RunReport:
         sampling_interval_s=header.get("sampling_interval_s"),
         resumes=ledger.course.resumes,
         actual_order=ledger.course.actual_order(),
+        certificates=[CertificateReport(**one) for one in header.get("certificates", ())],
     )
 
 
@@ -249,6 +297,7 @@ def _host(ledger: Aggregator, worker: int, body: StoredHost) -> HostReport:
         environment=body.get("environment"),
         slots=body.get("slots"),
         engines=body.get("engines"),
+        programs=body.get("programs") or {},
         fingerprint=body.get("fingerprint"),
         clock=body.get("clock"),
         samples=_samples(ledger, worker),
@@ -305,29 +354,57 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
         reasons.append("the stats file has no footer: the run was killed or is still running, or the file is cut off")
     elif ledger.footer.get("status") != "complete":
         reasons.append(f"the run was {ledger.footer.get('status')}")
-    unfinished = ((totals.lost, "lost"), (totals.aborted, "aborted"))
-    reasons += [f"{count:,} of the jobs {outcome}" for count, outcome in unfinished if count]
-    # Those of begun trials are already among the lost and aborted.
-    among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
-    if among:
-        reasons.append(f"{among:,} of these never started")
-    if (totals.not_started or 0) > among:
-        reasons.append(f"{(totals.not_started or 0) - among:,} more never started")
-    reasons += _trials_not_run(ledger)
+    # If all that are missing never started, the number of the missing ones, which every report has, says it.
+    if totals.lost or not totals.missing or totals.missing != totals.not_started:
+        reasons += _jobs_not_done(ledger, totals)
+    cut = _trials_not_run(ledger)
+    if sum(cut) != totals.missing or totals.missing != totals.not_started:
+        # Where each trial has one job, the number of the missing ones is that of the trials.
+        reasons += _cut_text(ledger, cut)
     if reasons:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
     return reasons
 
 
-def _trials_not_run(ledger: Aggregator) -> list[str]:
+def _spoilt_trials(run: MeasuredRun) -> Iterator[str]:
+    """Yield which trials are in no figure, as a worker was lost in them."""
+    for index, treatment in enumerate(run.sums.treatments):
+        own = {trial: who for trial, who in run.spoilt.items() if run.header["trials"][trial][0] == index}
+        if own:
+            rounds = ranges(sorted(run.header["trials"][trial][1] + 1 for trial in own))
+            yield (
+                f"{treatment.get('title')}: left out of all figures and verdicts: {plural(len(own), 'trial')} (round "
+                f"{rounds}), in which a worker was lost: {'; '.join(dict.fromkeys(own.values()))}"
+            )
+
+
+def _jobs_not_done(ledger: Aggregator, totals: TotalsReport) -> list[str]:
+    """Return how many jobs were lost, aborted, and never started."""
+    unfinished = ((totals.lost, "lost"), (totals.aborted, "aborted"))
+    reasons = [f"{count:,} of the jobs {outcome}" for count, outcome in unfinished if count]
+    # Those of begun trials are already among the lost and aborted.
+    among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
+    if among:
+        reasons.append(f"{among:,} of these never started")
+    if (totals.not_started or 0) > among:
+        reasons.append(f"{(totals.not_started or 0) - among:,} more never started")
+    return reasons
+
+
+def _trials_not_run(ledger: Aggregator) -> list[int]:
+    """Return how many trials of each treatment did not run."""
+    return [max(0, planned - seen) for planned, seen in map(ledger.trials_of, range(len(ledger.treatments)))]
+
+
+def _cut_text(ledger: Aggregator, cut: Sequence[int]) -> list[str]:
     """Return which trials did not run: of one treatment with its title, of several as one sum."""
-    trials = [(*ledger.trials_of(index), treatment) for index, treatment in enumerate(ledger.treatments)]
-    cut = [(planned, planned - seen, treatment) for planned, seen, treatment in trials if seen < planned]
-    if not cut:
+    short = [index for index, missing in enumerate(cut) if missing]
+    if not short:
         return []
-    text = f"{sum(each[1] for each in cut)} of {plural(sum(each[0] for each in cut), 'trial')}"
-    where = f"not run: {cut[0][2].get('title')}" if len(cut) == 1 else f"of {len(cut)} treatments not run"
+    text = f"{sum(cut)} of {plural(sum(ledger.trials_of(index)[0] for index in short), 'trial')}"
+    title = ledger.treatments[short[0]].get("title")
+    where = f"not run: {title}" if len(short) == 1 else f"of {len(short)} treatments not run"
     return [f"{text} {where}"]
 
 
@@ -338,7 +415,8 @@ def _warnings(ledger: Aggregator) -> list[str]:
         found.append(f"excluded: {plural(ledger.strangers, 'job')} of treatments that the header does not list")
     if ledger.unlisted_operations:
         found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
-    if ledger.contradiction is None:
+    if (ledger.footer or {}).get("status") != "complete":
+        # Of a complete run this is damage.
         found += ledger.other_counts
     names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
@@ -348,9 +426,8 @@ def _warnings(ledger: Aggregator) -> list[str]:
             f"jobs of {plural(outside, 'trial')} lie outside the master's time window for the trial by more than the "
             "clock uncertainty: their times are invalid"
         )
-    found += ledger.populations.warnings(
-        {place: str(one.get("title")) for place, one in enumerate(ledger.treatments)}
-    )
+    # What a resumed run left has the names of one of its parts.
+    found += ledger.populations.warnings(ledger.treatments, None if ledger.resumed_ns else ledger.run_id)
     if ledger.ungrouped_errors:
         found.append(f"{plural(ledger.ungrouped_errors, 'error')} of further kinds not listed")
     return found
@@ -379,13 +456,19 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
             )
             for name in ledger.metric_names(index)
         }
+        jobs_per_s = ledger.outcomes[index]["done"] / busy_s if busy_s else None
+        load = ledger.open.report(index)
         found.append(
             TreatmentReport(
                 title=str(treatment.get("title")),
                 treatment=dict(treatment.get("labels", {})),
                 concurrency=treatment.get("concurrency"),
                 skipped=_skip_reason(ledger, index),
-                trials=TrialCounts(planned=planned, run=ran),
+                trials=TrialCounts(
+                    planned=planned,
+                    run=ran,
+                    left_out=sum(run.header["trials"][trial][0] == index for trial in run.spoilt),
+                ),
                 jobs=_jobs(
                     ledger.outcomes[index],
                     ledger.plan.jobs(index),
@@ -393,25 +476,59 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
                     skipped=_skip_reason(ledger, index) is not None,
                 ),
                 busy_s=busy_s,
-                jobs_per_s=ledger.outcomes[index]["done"] / busy_s if busy_s else None,
+                jobs_per_s=jobs_per_s,
                 timing_error_p99_s=p99_s,
                 timing_error_max_s=max_s,
-                open_load=ledger.open.report(index),
+                open_load=load,
                 operations=operations,
                 metrics=metrics,
-                objects=ledger.transfers.report(index, treatment, ledger.series, busy_s),
+                objects=ledger.transfers.report(
+                    index, treatment, ledger.series, _store_context(run, index, exact, percentiles)
+                ),
                 worker_busy_share=loops.busy_share,
                 worker_lag_max_s=loops.lag_max_s,
                 host_wake_up_max_s=loops.wake_up_max_s,
                 timing_warning=timing_warning(p99_s, operations, loops, treatment.get("concurrency")),
                 disturbances=ledger.disturbances.found.get(index, []),
-                overhead=run.engine_costs.report(index),
+                overhead=run.engine_costs.report(
+                    index, sum(ledger.outcomes[index][kind] for kind in ("done", "failed"))
+                ),
                 host_cpu=run.host_cpu.report(index),
-                packing=ledger.packings.report(index, ledger.hosts),
+                pressure=ledger.disturbances.pressure.report(index),
+                packing=ledger.packings.report(index, ledger.hosts, run.part(PackedJobs)),
                 population=ledger.populations.report(index),
+                harness=ledger.harness.report(index, jobs_per_s, load),
             )
         )
-    return compare_to_baseline(found, ledger.baseline)
+    return add_host_slopes(compare_to_baseline(found, ledger.baseline), _threads(ledger.hosts.values()))
+
+
+def _store_context(
+    run: MeasuredRun, index: int, exact: ExactPercentiles, percentiles: Sequence[float]
+) -> StoreContext:
+    """Return what is known of the operations of a treatment over objects of all classes."""
+    ledger = run.sums
+    treatment = ledger.treatments[index]
+    every = {**ledger.series, **ledger.totals} if does_one_operation(treatment) else {}
+    return StoreContext(
+        busy_s=ledger.busy_ns(index) / 1e9,
+        operations={
+            name: _operation((owner, name), series, exact, percentiles)
+            for (owner, name), series in every.items()
+            if owner == index and name == over_all_sizes(name)
+        },
+        error_kinds=error_kinds_of(
+            (group.operation, group.kind, group.treatments[index]) for group in ledger.errors.values()
+        ),
+        course=run.part(StoreCourse),
+        urls=(definition_of(treatment).get("job") or {}).get("endpoints") or ledger.populations.endpoints(index),
+    )
+
+
+def _threads(hosts: Iterable[StoredHost]) -> dict[str | int, int]:
+    """Return how many CPUs the host of each worker has, where that is known."""
+    found = {host.get("worker_id"): (host.get("fingerprint") or {}).get("cpu_threads") for host in hosts}
+    return {name: count for name, count in found.items() if name is not None and type(count) is int and count > 0}
 
 
 def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool, skipped: bool) -> JobCounts:

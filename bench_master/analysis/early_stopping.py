@@ -24,10 +24,11 @@ from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.decision import ALPHA
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.stopping import (
-    EXTENDED_ALPHA,
     FEWEST_ROUNDS,
     MOST_ROUNDS,
     Look,
+    error_with_earlier_ends,
+    extension_level,
     is_settled,
     nominal_levels,
 )
@@ -48,7 +49,16 @@ class Looks(Struct, frozen=True):
     """Rounds of the look that is being taken; None for a report."""
 
     def rounds(self, a: int, b: int) -> int:
-        """Return by how many rounds the comparison of treatment `b` with `a` is judged; 0 before the first look."""
+        """Return by how many rounds the comparison of treatment `b` with `a` is judged; 0 before the first look.
+
+        A pair that no look compared is judged by the rounds that both its sides ran.
+        """
+        planned = {(one["a"], one["b"]) for look in self.taken for one in look["comparisons"]}
+        if planned and (a, b) not in planned:
+            # A treatment runs until the last of its own comparisons is settled.
+            return min(
+                max((self.rounds(*pair) for pair in planned if side in pair), default=self._latest) for side in (a, b)
+            )
         for look in self.taken:
             for one in look["comparisons"]:
                 if (one["a"], one["b"]) == (a, b) and is_settled(one["verdict"], look["rounds"]):
@@ -164,15 +174,12 @@ def _width(one: ComparisonReport) -> float:
     return math.inf if one.low is None or one.high is None else one.high - one.low
 
 
-def extended_alpha(extensions: int) -> float:
-    """Return the level of a run that was extended so often: each end of it was a chance to find something."""
-    return ALPHA if not extensions else EXTENDED_ALPHA * 2.0 / (extensions + 1)
-
-
 def stopping_flags(looks: Looks | None, extensions: Sequence[int]) -> list[FlagReport]:
     """Return a note on the effects of a run that stopped early, and one on a run that was extended."""
     if extensions:
-        reason = because(Code.EXTENDED, trials=sum(extensions), level=extended_alpha(len(extensions)))
+        count = len(extensions)
+        levels = {"level": extension_level(count, ALPHA), "together": error_with_earlier_ends(count, ALPHA)}
+        reason = because(Code.EXTENDED, trials=sum(extensions), **levels)
         return [FlagReport(kind="extended", where="", level="note", p=None, size=None, reason=reason)]
     if looks is None or looks.ended != "settled":
         return []

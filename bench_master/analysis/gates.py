@@ -21,7 +21,7 @@ from bench_common.thresholds import (
     OPERATORS,
     Threshold,
     VerdictCondition,
-    figure_unit,
+    measure_unit,
     parse_condition,
     parse_threshold,
     parse_verdict_condition,
@@ -178,9 +178,12 @@ def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
     if condition is None:
         code = ExitCode.INCONCLUSIVE if undecided else ExitCode.OK
         return _outcome(gate, title, code, f"{title} is {comparison.verdict}{why if undecided else ''}")
-    truth = None if comparison.unconfirmed else _truth(condition, comparison)
     if comparison.unconfirmed and gate.forbids:
         return _outcome(gate, title, ExitCode.OK, f"{title} stands out from its trend: {comparison.reason}")
+    truth = None if comparison.unconfirmed else _truth(condition, comparison, somewhere=gate.forbids)
+    if truth is None and not _tells_what_is_possible(condition, comparison):
+        text = f"{title} cannot be judged by {condition.phrase()}: {comparison.reason or 'there is no interval'}"
+        return _outcome(gate, title, ExitCode.INCONCLUSIVE, text)
     if truth is None and gate.forbids:
         text = f"{title} is not shown to be {condition.phrase()}; {_possible(condition, comparison)}"
         return _outcome(gate, title, ExitCode.OK, text)
@@ -207,44 +210,81 @@ def hangs_on_lost_rounds(comparison: ComparisonReport) -> bool:
     return bool(comparison.lost) and comparison.has_reason(Code.DEPENDS_ON_FAILURES)
 
 
-def _truth(condition: VerdictCondition, comparison: ComparisonReport) -> bool | None:
-    """Return whether a condition is shown to hold, or shown not to hold; None if the data leave it open."""
-    factor = condition.factor
-    shown = _said(condition.word, comparison) if factor is None else _beyond(condition.word, factor, comparison)
-    return shown if shown is None else shown != condition.negated
+def _truth(condition: VerdictCondition, comparison: ComparisonReport, *, somewhere: bool) -> bool | None:
+    """Return whether a condition is shown to hold, or shown not to hold; None if the data leave it open.
 
-
-def _said(word: str, comparison: ComparisonReport) -> bool | None:
-    """Return whether the word of the verdict is, or means, `word`."""
-    if comparison.verdict == "inconclusive":
+    Where the effect changed during the run a condition that is forbidden may hold nowhere (`somewhere`), and one
+    that is required must hold everywhere.
+    """
+    if condition.factor is None and comparison.verdict != "inconclusive":
+        return _said(condition.word, comparison) != condition.negated
+    if condition.factor is None and not comparison.parts:
         return None
+    shown = [_beyond(condition.word, condition.factor or 1.0, each) for each in _worse_ranges(comparison)]
+    found = [each if each is None else each != condition.negated for each in shown]
+    if somewhere in found:
+        return somewhere
+    # A part of all rounds says what does not hold in all of them, and not what does.
+    return not somewhere if found and None not in found and _is_known(comparison) else None
+
+
+def _is_known(comparison: ComparisonReport) -> bool:
+    """Return whether the ranges hold in every part of the run."""
+    return len(comparison.parts) != 1
+
+
+def _said(word: str, comparison: ComparisonReport) -> bool:
+    """Return whether the word of the verdict is, or means, `word`."""
     meant = WORSE if word in WORSE else BETTER if word in BETTER else ("same",)
     return (comparison.verdict in meant) != (word == "different")
 
 
-def _beyond(word: str, factor: float, comparison: ComparisonReport) -> bool | None:
-    """Return whether the whole interval lies beyond the limit, or within it."""
-    low, high = _worse_interval(comparison)
+def _beyond(word: str, factor: float, worse: tuple[float, float]) -> bool | None:
+    """Return whether the whole of an interval of how many times worse lies beyond the limit, or within it."""
+    low, high = worse
+    if word == "same":
+        return None
     if word == "different":
         if low > factor or high < 1 / factor:
             return True
         return False if low > 1 / factor and high < factor else None
     if word in BETTER:
-        low, high = 1 / high, _inverse(low)
+        low, high = _inverse(high), _inverse(low)
     return True if low > factor else False if high < factor else None
 
 
-def _worse_interval(comparison: ComparisonReport) -> tuple[float, float]:
-    """Return the interval of how many times worse the treatment is than its baseline."""
-    low, high = comparison.low or 0.0, math.inf if comparison.high is None else comparison.high
-    if comparison.scale == "difference":
-        return 0.0, math.inf  # of a figure that can be 0 there is no ratio
+def _tells_what_is_possible(condition: VerdictCondition, comparison: ComparisonReport) -> bool:
+    """Return whether an interval says what remains possible where a condition is not decided."""
+    if condition.factor is None and comparison.verdict != "inconclusive":
+        return True
+    if condition.factor is None and comparison.scale == "difference":
+        return comparison.low is not None or comparison.high is not None
+    return _is_known(comparison) and comparison.confidence >= _LEAST_CONFIDENCE and bool(_worse_ranges(comparison))
+
+
+def _ranges(comparison: ComparisonReport) -> list[tuple[float, float]]:
+    """Return the interval of the ratio, of each part of a run whose effect changed; empty where nothing limits it."""
+    ends: list[tuple[float | None, float | None]] = [(comparison.low, comparison.high)]
+    if comparison.parts:
+        ends = [(each.low, each.high) for each in comparison.parts]
+    elif comparison.scale == "difference":
+        ends = [(comparison.ratio_low, comparison.ratio_high)]
+    found = [(low or 0.0, math.inf if high is None else high) for low, high in ends]
+    return [each for each in found if each != (0.0, math.inf)]
+
+
+def _worse_ranges(comparison: ComparisonReport) -> list[tuple[float, float]]:
+    """Return the intervals of how many times worse the treatment is than its baseline."""
     if comparison.confidence < _LEAST_CONFIDENCE:
-        if comparison.verdict == "inconclusive":
-            return 0.0, math.inf
+        if comparison.verdict == "inconclusive" or comparison.scale == "difference":
+            return []
         # A clear gap keeps its distance from the limit, too: as far as the rounds' ratios spread.
-        low, high = low * low * _inverse(high), high * high * _inverse(low)
-    return (1 / high, _inverse(low)) if comparison.direction == "higher" else (low, high)
+        found = [(low * low * _inverse(high), high * high * _inverse(low)) for low, high in _ranges(comparison)]
+    else:
+        found = _ranges(comparison)
+    if comparison.direction == "higher":
+        return [(_inverse(high), _inverse(low)) for low, high in found]
+    return found
 
 
 def _inverse(value: float) -> float:
@@ -252,24 +292,44 @@ def _inverse(value: float) -> float:
 
 
 def _measured(comparison: ComparisonReport) -> str:
+    if comparison.parts:
+        texts = [
+            f"{format_change(each.ratio)} {format_change_interval(each.low, each.high, each.ratio or 1.0)} in rounds "
+            f"{each.first} to {each.last}"
+            for each in comparison.parts
+        ]
+        return ", ".join(texts)
+    if comparison.scale == "difference" and _ranges(comparison):
+        return f"a ratio in {_interval_of(comparison)}"
     if comparison.ratio is None or comparison.scale == "difference":
         return f"the verdict is {comparison.verdict}"
-    change = format_change(comparison.ratio)
-    return f"{change} {format_change_interval(comparison.low, comparison.high, comparison.ratio)}"
+    return f"{format_change(comparison.ratio)} {_interval_of(comparison)}"
+
+
+def _interval_of(comparison: ComparisonReport) -> str:
+    """Return all that is possible, as one interval."""
+    low, high = _hull(comparison)
+    middle = comparison.ratio if comparison.scale == "ratio" else None
+    return format_change_interval(low, high, middle or math.sqrt(low * high) or 1.0)
+
+
+def _hull(comparison: ComparisonReport) -> tuple[float, float]:
+    found = _ranges(comparison)
+    return min(low for low, _ in found), max(high for _, high in found)
 
 
 def _possible(condition: VerdictCondition, comparison: ComparisonReport) -> str:
     """Return what the data leave possible, in words."""
-    if comparison.scale == "difference" or comparison.confidence < _LEAST_CONFIDENCE:
-        return f"what is possible is not known: {comparison.reason or 'there is no interval'}"
-    low, high = comparison.low or 0.0, comparison.high
+    if not _ranges(comparison):
+        return f"the verdict is {comparison.verdict}"
+    low, high = _hull(comparison)
     upwards = (condition.word in WORSE) == (comparison.direction == "lower")
     if condition.word in ("different", "same"):
-        return f"anything in {format_change_interval(low, high, comparison.ratio or 1.0)} is possible"
+        return f"anything in {_interval_of(comparison)} is possible"
     if condition.negated:
         upwards = not upwards
     if upwards:
-        return f"up to {format_change(high)} is possible" if high is not None else "any increase is possible"
+        return f"up to {format_change(high)} is possible" if math.isfinite(high) else "any increase is possible"
     return f"down to {format_change(low)} is possible" if low else "any decrease is possible"
 
 
@@ -354,7 +414,7 @@ def _evaluate_threshold(threshold: Threshold, treatments: Sequence[TreatmentRepo
         return [ThresholdReport(threshold.text, treatment="", value=None, passed=True, message=message)]
     verdicts = []
     for entry in here:
-        holder = _figure_parent(threshold, entry)
+        holder = _measure_parent(threshold, entry)
         if holder is not None:
             verdicts.append(_verdict(threshold, entry, holder))
     if verdicts:
@@ -369,7 +429,7 @@ def _failed(threshold: str, reason: str) -> ThresholdReport:
     return ThresholdReport(threshold, treatment="", value=None, passed=False, message=reason)
 
 
-def _figure_parent(threshold: Threshold, entry: TreatmentReport) -> Mapping[str, Any] | None:
+def _measure_parent(threshold: Threshold, entry: TreatmentReport) -> Mapping[str, Any] | None:
     """Return the part of the JSON report that the path's last step looks into; None if the treatment has none."""
     node: Any = as_json(entry)
     for step in threshold.path[:-1]:
@@ -385,7 +445,7 @@ def _verdict(threshold: Threshold, entry: TreatmentReport, holder: Mapping[str, 
     if value is None:
         message = f"{path} has no value ({title})"
         return ThresholdReport(threshold.text, title, None, passed=False, message=message)
-    unit = figure_unit(threshold.path, holder)
+    unit = measure_unit(threshold.path, holder)
     factor = unit_converter(threshold.unit, unit)
     if factor is None:
         message = f"{path} is in {unit or 'no unit'}, which {threshold.unit!r} cannot be converted to ({title})"

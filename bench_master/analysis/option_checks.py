@@ -27,7 +27,7 @@ def check_verdict_options(
     if problem := unmatched_labels(options.baseline, labels):
         raise UsageError(problem)
     if not options.earlier:  # the properties of earlier runs are not known here
-        _check_accepted(options.accept, known_keys(treatments, [host.get("fingerprint") or {} for host in hosts]))
+        _check_accepted(options.accept, known_keys(treatments, hosts))
     check_gates(gates, labels)
 
 

@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, cast
 
-from bench_common.job_kind import KERNEL
-from bench_common.stats.block_types import StoredJob, StoredTreatment, definition_of
-from bench_common.treatment import Treatment
+from bench_common.cost import COST_UNITS, HELD_UNITS
+from bench_common.engine_traits import engine_traits
+from bench_common.host_info import IMAGE_DETAIL, PROGRAM_DETAIL
+from bench_common.job_kind import KERNEL, installed_job_type
+from bench_common.layout import LAYOUTS
+from bench_common.stats.block_types import StoredHost, StoredJob, StoredTreatment, definition_of
+from bench_common.treatment import COLD_STARTS, PLAIN_ENVIRONMENTS, Treatment
 from bench_master.verdicts.confounds import KNOWN_NAMES, Difference, shown
 
+_OWN_MEASURES: Final = frozenset({*COST_UNITS, *HELD_UNITS})
+PLAIN: Final = "plain_environment"
+"""Of plain processes only: containers have an environment of their own."""
+LAYOUT: Final = "layout"
+"""Likewise: a layout that is drawn is the default."""
 _PARAMETERS: Final = (
     "workload",
     "operations",
@@ -26,6 +35,10 @@ _PARAMETERS: Final = (
     "swap",
     "until",
     "placement",
+    "cold",
+    "cost",
+    PLAIN,
+    LAYOUT,
 )
 """Parameters of a treatment that refuse.
 
@@ -54,7 +67,14 @@ def parameters(treatment: StoredTreatment) -> dict[str, Any]:
     }
     values_by_name: Mapping[str, object] = treatment
     found |= {name: values_by_name[name] for name in _PARAMETERS if name in values_by_name}
-    for prefix, values in (("params", job.get("params")), ("container", definition.get("container"))):
+    found["cold"] = None if found.get("cold") == COLD_STARTS[0] else found.get("cold")
+    found["cost"] = found.get("cost") or None
+    found |= dict.fromkeys(_meaningless(treatment, found))
+    for prefix, values in (
+        ("params", job.get("params")),
+        ("container", definition.get("container")),
+        ("host", treatment.get("host")),
+    ):
         for name, value in (values or {}).items():
             found[f"{prefix}.{name}"] = value
     for name, value in (job.get("own") or {}).items():
@@ -64,23 +84,33 @@ def parameters(treatment: StoredTreatment) -> dict[str, Any]:
     for service, settings in (definition.get("services") or {}).items():
         for name, value in settings.items():
             found[f"services.{service}.{name}"] = value
-    for name, metric in (treatment.get("metrics") or {}).items():
+    # Which measures of its cost a job tells depends on the engine; the unit of each is always the same.
+    metrics = {name: one for name, one in (treatment.get("metrics") or {}).items() if name not in _OWN_MEASURES}
+    for name, metric in metrics.items():
         if isinstance(metric, Mapping):
             found[f"unit of {name}"] = metric.get("unit")
     return {name: value for name, value in found.items() if value not in (None, {}, [], ())}
 
 
+def _meaningless(treatment: StoredTreatment, found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parameters of plain processes that mean nothing here, or are the default."""
+    in_containers = not engine_traits(str(treatment.get("engine"))).runs_on_host
+    for name, value in ((PLAIN, PLAIN_ENVIRONMENTS[0]), (LAYOUT, LAYOUTS[1])):
+        if in_containers or found.get(name) != value:
+            yield name
+
+
 _KERNEL: Final = frozenset(kind.name for kind in KERNEL)
 """The kinds whose keys are parameters by their own names."""
-_WHICH_STORE: Final = frozenset({"profile", "endpoints"})
-"""Of a job on objects, what says which store it is: two stores may be compared."""
 
 
 def _of_kind(job: StoredJob) -> dict[str, Any]:
     """Return the parameters of a job of a kind from a package: its fields, and those of parts by their names."""
-    kind, found = job.get("kind"), dict[str, Any]()
+    kind, found = str(job.get("kind")), dict[str, Any]()
+    job_type = installed_job_type(kind)
+    places = job_type.place_fields if job_type is not None else ()
     for name, value in job.items():
-        if name == "kind" or (kind == "objects" and name in _WHICH_STORE):
+        if name == "kind" or name in places:
             continue
         parts = value if isinstance(value, list | tuple) else ()
         if parts and all(isinstance(part, dict) and "name" in part for part in parts):
@@ -110,6 +140,10 @@ def parameter_differences(a: StoredTreatment, b: StoredTreatment) -> list[Differ
         # Treatments of one job differ in their labels' settings alone; other jobs are other measurements by intent.
         return []
     mine, theirs = parameters(a), parameters(b)
+    if "engine" in factors:
+        # It is what makes plain processes and containers comparable.
+        mine.pop(PLAIN, None)
+        theirs.pop(PLAIN, None)
     return [
         Difference(name, shown(mine.get(name)), shown(theirs.get(name)), "refusal")
         for name in dict.fromkeys((*mine, *theirs))
@@ -125,7 +159,18 @@ def timeout_differences(a: StoredTreatment, b: StoredTreatment) -> list[Differen
     return [Difference("timeout", f"{mine:g} s", f"{theirs:g} s", "warning")]
 
 
-def known_keys(treatments: Collection[StoredTreatment], fingerprints: Collection[Mapping[str, Any]]) -> list[str]:
+def engine_names(treatment: StoredTreatment) -> Iterator[str]:
+    """Yield the names of what two hosts may differ in as to a treatment's engine, beside its version."""
+    engine = treatment.get("engine")
+    yield f"program of {engine}"
+    yield f"storage driver of {engine}"
+    definition = definition_of(treatment)
+    for settings in (definition.get("container") or {}, *(definition.get("services") or {}).values()):
+        if settings.get("image"):
+            yield f"{IMAGE_DETAIL}{settings['image']} of {engine}"
+
+
+def known_keys(treatments: Collection[StoredTreatment], hosts: Collection[StoredHost]) -> list[str]:
     """Return every name that ``--accept`` takes for these treatments and hosts."""
 
     def names() -> Iterator[str]:
@@ -135,7 +180,10 @@ def known_keys(treatments: Collection[StoredTreatment], fingerprints: Collection
         for treatment in treatments:
             yield from parameters(treatment)
             yield f"engine {treatment.get('engine')}"
-        for fingerprint in fingerprints:
-            yield from fingerprint
+            yield from engine_names(treatment)
+        for host in hosts:
+            yield from host.get("fingerprint") or {}
+            for engine, facts in (host.get("programs") or {}).items():
+                yield from (f"{fact} of {engine}" for fact in facts if fact.startswith(PROGRAM_DETAIL))
 
     return list(dict.fromkeys(names()))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.stats.block_types import Header
 from bench_master.analysis.report_types import (
-    FiguresReport,
-    PublishedFiguresReport,
     PublishedReport,
+    PublishedStatisticsReport,
     PublishedTableReport,
+    StatisticsReport,
 )
 from bench_master.analysis.treatment_types import HostCpuReport, MetricReport
 from bench_master.scenario.keys_run import FULL
@@ -49,7 +49,7 @@ def published_section(header: Header, treatments: Sequence[TreatmentReport]) -> 
 
 
 def _single_values(tables: Sequence[PublishedTableReport]) -> str:
-    """Return what a figure of one measurement, ours or theirs, cannot say; nothing where there is none."""
+    """Return what statistics of one measurement, ours or theirs, cannot say; nothing where there is none."""
     whose = [
         name
         for name, found in (
@@ -77,9 +77,9 @@ def _tables(rows: Sequence[Mapping[str, Any]], entry: TreatmentReport) -> Iterat
             metric=name,
             unit=theirs[0]["unit"],
             direction=metric.direction if metric else None,
-            ours=_figures(metric) if metric and metric.n else None,
+            ours=_statistics(metric) if metric and metric.n else None,
             published=[
-                PublishedFiguresReport(
+                PublishedStatisticsReport(
                     where=row["where"],
                     n=row["n"],
                     mean=row["mean"],
@@ -95,7 +95,7 @@ def _tables(rows: Sequence[Mapping[str, Any]], entry: TreatmentReport) -> Iterat
         )
 
 
-def _figures(metric: MetricReport | HostCpuReport) -> FiguresReport:
-    return FiguresReport(
+def _statistics(metric: MetricReport | HostCpuReport) -> StatisticsReport:
+    return StatisticsReport(
         n=metric.n, mean=metric.mean, stddev=metric.stddev, min=metric.min, median=metric.median, max=metric.max
     )

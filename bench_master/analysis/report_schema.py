@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from bench_master.analysis import report_types, treatment_types, verdict_types
+from bench_master.analysis import report_types, traced_types, transfer_types, treatment_types, verdict_types
 from bench_master.analysis.document import FORMAT, VERSION
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VERDICTS_FORMAT, VERDICTS_VERSION, VerdictsReport
@@ -19,7 +19,7 @@ from bench_master.verdicts import reasons
 if TYPE_CHECKING:
     from types import ModuleType
 
-_MODULES: Final = (report_types, treatment_types, verdict_types, reasons)
+_MODULES: Final = (report_types, traced_types, transfer_types, treatment_types, verdict_types, reasons)
 _PERCENTILE: Final = r"p\d{1,2}(\.\d+)?"
 """The names of the entries of inline fields, as a regular expression that ECMA-262 and Python read alike."""
 
@@ -82,7 +82,7 @@ def _complete(shape: dict[str, Any], kind: type[Struct], descriptions: dict[str,
 
 
 def _or_null(shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a value, in which any figure may be null: JSON has no numbers that are not finite."""
+    """Return the schema of a value, in which any measure may be null: JSON has no numbers that are not finite."""
     if shape == {"type": "number"}:
         return {"type": ["number", "null"]}
     inner = {

@@ -1,7 +1,7 @@
 """The report document as declared types: what `build_document` returns and every report format reads.
 
 `as_json` turns it into the object that ``--format json`` prints; the name of an attribute is its key there. Times are
-seconds (``_s``), sizes bytes, shares 0 to 1; None is a figure without a value.
+seconds (``_s``), sizes bytes, shares 0 to 1; None is a measure without a value.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from bench_master.analysis.traced_types import TracedReport
 from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.verdicts.reasons import Reason
@@ -70,6 +71,27 @@ class TrialOrderReport(Struct, frozen=True):
     """Blocks that ran partly before and partly after a resume."""
 
 
+class CertificateReport(Struct, frozen=True):
+    """What runs of equal treatments had shown of a host before the run began."""
+
+    host: str
+    """The host's name."""
+    id: str
+    """The certificate's id."""
+    created: str
+    """When it was made (ISO 8601)."""
+    says: str
+    """What it says, in one clause."""
+    void: Sequence[str]
+    """Why it does not hold for the host any more; empty if it holds."""
+
+    @property
+    def sentence(self) -> str:
+        """What it says of its host, or why it does not hold any more."""
+        name = f"{self.id} of {self.host}, {self.created[:10]}"
+        return f"{name}, is void: {'; '.join(self.void)}" if self.void else f"{name}: {self.says}"
+
+
 class RunReport(Struct, frozen=True):
     """The run itself."""
 
@@ -101,6 +123,8 @@ class RunReport(Struct, frozen=True):
     """Each time that the run was resumed, the first first."""
     actual_order: TrialOrderReport
     """The order in which the trials ran."""
+    certificates: Sequence[CertificateReport] = ()
+    """The certificates of its hosts; empty without any."""
 
 
 class ScenarioReport(Struct, frozen=True):
@@ -114,6 +138,8 @@ class ScenarioReport(Struct, frozen=True):
     """The file it was read from."""
     document: Mapping[str, Any] | None
     """The resolved scenario."""
+    subject: str
+    """What was run, on which hosts, in a line; empty where the file does not say."""
 
 
 class LoopReport(Struct, frozen=True):
@@ -188,6 +214,8 @@ class HostReport(Struct, frozen=True):
     """Jobs that it can run at once."""
     engines: Mapping[str, str] | None
     """Its engines and their versions."""
+    programs: Mapping[str, Mapping[str, str]]
+    """Of each engine whose program is known, its path (`program`) and the digest of its file (`sha256`)."""
     fingerprint: Mapping[str, Any] | None
     """Facts about the host."""
     clock: Mapping[str, Any] | None
@@ -252,7 +280,7 @@ class ErrorReport(Struct, frozen=True):
     """One real message."""
 
 
-class FiguresReport(Struct, frozen=True):
+class StatisticsReport(Struct, frozen=True):
     """The figures that stand beside published ones."""
 
     n: int | None
@@ -269,7 +297,7 @@ class FiguresReport(Struct, frozen=True):
     """The largest value."""
 
 
-class PublishedFiguresReport(Struct, frozen=True):
+class PublishedStatisticsReport(Struct, frozen=True):
     """What others measured in one place."""
 
     where: str
@@ -305,9 +333,9 @@ class PublishedTableReport(Struct, frozen=True):
     """Its unit."""
     direction: str | None
     """``higher`` or ``lower`` is better."""
-    ours: FiguresReport | None
+    ours: StatisticsReport | None
     """This run's figures; None if it did not measure the metric."""
-    published: Sequence[PublishedFiguresReport]
+    published: Sequence[PublishedStatisticsReport]
     """The published figures."""
 
 
@@ -323,7 +351,7 @@ class PublishedReport(Struct, frozen=True):
     caution: str
     """How far the figures can be compared."""
     tables: Sequence[PublishedTableReport]
-    """A table for each treatment and metric; none if no figure matches a treatment."""
+    """A table for each treatment and metric; none if no measure matches a treatment."""
 
 
 class ThresholdReport(Struct, frozen=True):
@@ -334,17 +362,37 @@ class ThresholdReport(Struct, frozen=True):
     treatment: str
     """The treatment's title; empty if none was found."""
     value: float | None
-    """The figure."""
+    """The measure."""
     passed: bool
     """Whether it holds."""
     message: str
-    """Figure, value, limit and treatment."""
+    """Measure, value, limit and treatment."""
 
 
 ThresholdState: TypeAlias = Literal["passed", "failed", "undecided"]
 """``undecided``: the figures cannot tell, which alone makes no exit code."""
 RunState: TypeAlias = Literal["complete", "incomplete", "damaged"]
 """``incomplete``: jobs or the end of the run are missing; ``damaged``: bytes of the stats file are, too."""
+
+
+TrustWord: TypeAlias = Literal["good", "fair", "poor"]
+
+
+class TrustReport(Struct, frozen=True):
+    """How far a report can be trusted, in one word with its reason."""
+
+    word: TrustWord
+    """``good``: nothing was found; ``fair``: the answer holds with the reason in mind; ``poor``: it may be wrong."""
+    reason: str
+    """The gravest reason in short; empty for ``good``. The warnings have all of it."""
+    others: int
+    """How many other reasons there are."""
+
+    @property
+    def sentence(self) -> str:
+        """The word, with its reason, as reports for people have it."""
+        others = f" ({self.others} more below)" if self.others else ""
+        return f"Trust: {self.word}{f', {self.reason}{others}' if self.reason else ''}."
 
 
 class ReportDocument(Struct, frozen=True):
@@ -392,6 +440,10 @@ class ReportDocument(Struct, frozen=True):
     """Why nothing can be compared; None where there are verdicts."""
     no_verdict_reason: Reason | None = None
     """The same as a code with its data."""
+    trust: TrustReport = TrustReport(word="good", reason="", others=0)
+    """How far all of it can be trusted."""
+    traced: Sequence[TracedReport] = ()
+    """Where the time of operations went in the traced trials; none without `explain`."""
 
     def __post_init__(self) -> None:
         """Set in words why nothing can be compared."""
@@ -401,13 +453,13 @@ class ReportDocument(Struct, frozen=True):
     def threshold_state(self, threshold: ThresholdReport) -> ThresholdState:
         """Return the state of a threshold as the exit code takes it.
 
-        One that does not hold has not failed where an incomplete run lacks its figure, nor in a no-op run, which has
+        One that does not hold has not failed where an incomplete run lacks its measure, nor in a no-op run, which has
         no figures to judge.
         """
         if threshold.passed:
             return "passed"
-        lacks_figure = threshold.value is None and bool(self.incomplete)
-        return "undecided" if lacks_figure or self.run.noop else "failed"
+        lacks_measure = threshold.value is None and bool(self.incomplete)
+        return "undecided" if lacks_measure or self.run.noop else "failed"
 
 
 def as_json(value: Any) -> Any:

@@ -7,19 +7,21 @@ then means nothing, and is not given. Any weaker design cannot carry a word over
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport, FlagLevel, FlagReport
+from bench_master.analysis.allowances import allowing_for
+from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport, FlagLevel, FlagReport, PartReport
 from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.trial_values import TrialTable
 from bench_master.verdicts import diagnosis, signed_rank
 from bench_master.verdicts.decision import DEFAULT_MARGIN, MIN_GAP_ROUNDS
-from bench_master.verdicts.diagnosis import Finding, Values
+from bench_master.verdicts.diagnosis import CarryOver, Finding, Values
 from bench_master.verdicts.reasons import Code, Reason, because
 
 _LEVELS: Final = {"refusal": 0, "warning": 1, "note": 2}
@@ -72,7 +74,6 @@ class RunChecks:
         self._pairs = pairs
         self._margin = math.log1p(margin)
         self._cancels = cancels
-        self._level = diagnosis.LEVEL / max(1, len(pairs))
         self._titles = [str(treatment.get("title")) for treatment in ledger.treatments]
         self._judged = sorted({index for pair in pairs for index in (pair.a, pair.b)})
         names = host_names(ledger)
@@ -81,9 +82,20 @@ class RunChecks:
         }
         """The hosts of each trial."""
         self._by_treatment = {index: list(_measured(trials, index)) for index in self._judged}
+        series_of_hosts = self._series()
+        # Three tests of each series, and two of each pair's ratios; the other half is for carry-over.
+        series = len(series_of_hosts) + len(self._by_treatment) + len(ledger.speeds)
+        half = diagnosis.FALSE_ALARMS / 2.0
+        level = half / max(1, 3 * series + 2 * len(pairs))
+        # Without drawn rounds the checks guard the words: a missed drift is worse than a false alarm.
+        self._level = level if cancels else diagnosis.LEVEL / max(1, len(pairs))
+        """The level of each test, so that all of them together find something in few runs where nothing is."""
+        self._carry_over_level = half / max(1, len(pairs))
         self._run_findings = {
-            hosts: diagnosis.find([one.residual for one in series], self._margin)
-            for hosts, series in self._series().items()
+            hosts: diagnosis.find(
+                [one.residual for one in series], self._margin, level=level if cancels else diagnosis.LEVEL
+            )
+            for hosts, series in series_of_hosts.items()
         }
         self._own_findings = {
             index: diagnosis.find([one.log for one in own], self._margin, level=self._level)
@@ -130,14 +142,14 @@ class RunChecks:
         names = host_names(self._ledger)
         for worker, readings in self._ledger.speeds.items():
             wall, cpu = (np.log([getattr(one, name) for one in readings]) for name in ("wall_ns", "cpu_ns"))
-            findings = diagnosis.find(wall, self._margin)
+            findings = diagnosis.find(wall, self._margin, level=self._level)
             if not findings:
                 continue
             reason = because(
                 Code.SPEED_CHANGED,
                 host=names.get(worker, "the machine"),
                 findings=findings_data(findings),
-                by_others=not diagnosis.find(cpu, self._margin),
+                by_others=not diagnosis.find(cpu, self._margin, level=self._level),
                 cancelled=self._cancels,
             )
             yield replace(_flag(findings, names.get(worker, ""), "warning", reason), kind="speed")
@@ -147,7 +159,7 @@ class RunChecks:
         for index, own in self._by_treatment.items():
             if len(own) >= MIN_GAP_ROUNDS:
                 logs = np.array([one.log for one in own]) * (
-                    1 if self._trials.figures[index].direction == "lower" else -1
+                    1 if self._trials.measures[index].direction == "lower" else -1
                 )
                 slowest.append(bool(logs[0] > logs[1:].max()))
         if diagnosis.warm_up_too_short(slowest):
@@ -173,7 +185,7 @@ class RunChecks:
             findings = self._shared_findings(own)
         if not findings:
             return None
-        return spread_of(findings, np.array([one.log for one in own]), self._trials.figures[index].unit)
+        return spread_of(findings, np.array([one.log for one in own]), self._trials.measures[index].unit)
 
     def _shared_findings(self, own: Sequence[_Trial]) -> list[Finding]:
         """Return what a host's whole series shows and a treatment's own, shorter one shows in size."""
@@ -220,8 +232,10 @@ class RunChecks:
         findings = diagnosis.find(self._difference(pair), self._margin, level=self._level)
         return because(Code.RATIOS_SERIES, findings=findings_data(findings)) if findings else None
 
-    def applied(self, pair: Pair, report: ComparisonReport) -> ComparisonReport:
-        """Return a comparison with its flags and what follows from them."""
+    def applied(
+        self, pair: Pair, report: ComparisonReport, parts: Callable[[], Sequence[PartReport]]
+    ) -> ComparisonReport:
+        """Return a comparison with its flags and what follows from them; `parts` gives those of a changed effect."""
         flags = [*report.flags]
         for index in (pair.a, pair.b):
             if index in self.without_summary:
@@ -232,7 +246,10 @@ class RunChecks:
                     if findings
                     else FlagReport("spread", title, "warning", None, None, reason)
                 )
-        flags += self._carry_over_flags(pair)
+        carried = self._carry_over(pair)
+        if carried is not None:
+            flags.append(self._carry_over_flag(pair, carried))
+            report = self._with_carry_over(report, carried)
         report = replace(
             report,
             a_value=None if pair.a in self.without_summary else report.a_value,
@@ -241,7 +258,7 @@ class RunChecks:
         changed = [*self._changes(pair)] if report.scale == "ratio" else []
         if not changed:
             return replace(report, flags=flags)
-        return self._without_ratio(pair, replace(report, flags=flags), changed)
+        return self._without_ratio(pair, replace(report, flags=flags, parts=parts()), changed)
 
     def _changes(self, pair: Pair) -> list[Finding]:
         findings = diagnosis.find(self._difference(pair), self._margin, level=self._level)
@@ -267,23 +284,41 @@ class RunChecks:
             flags=[*report.flags, flag],
         )
 
-    def _carry_over_flags(self, pair: Pair) -> Iterator[FlagReport]:
-        """Yield a warning if trials that open a round depend on which side of the pair closed the round before."""
-        trials: dict[int, list[_Trial]] = {}
-        for one in sorted((one for own in self._by_treatment.values() for one in own), key=lambda one: one.trial):
-            trials.setdefault(one.block, []).append(one)
+    def after(self, pair: Pair) -> tuple[list[float], list[float]]:
+        """Return the residuals of trials that came right after the sides of a pair.
+
+        Those count that either side could have come before: the first trial of each round, and all of other
+        treatments. Within a round the trial before one side is never its own.
+        """
+        trials = sorted((one for own in self._by_treatment.values() for one in own), key=lambda one: one.trial)
         after: dict[int, list[float]] = {pair.a: [], pair.b: []}
-        for block, own in trials.items():
-            before = trials.get(block - 1)
-            if before and before[-1].treatment in after and own[0].trial == before[-1].trial + 1:
-                after[before[-1].treatment].append(own[0].residual)
-        found = diagnosis.carry_over(after[pair.a], after[pair.b])
-        if found is None or found.p > self._level or abs(found.shift) <= self._margin:
-            return
+        for before, one in pairwise(trials):
+            is_free = one.block != before.block or one.treatment not in after
+            if before.treatment in after and one.trial == before.trial + 1 and is_free:
+                after[before.treatment].append(one.residual)
+        return after[pair.a], after[pair.b]
+
+    def _carry_over(self, pair: Pair) -> CarryOver | None:
+        """Return a carry-over that is shown and larger than the margin."""
+        found = diagnosis.carry_over(*self.after(pair))
+        is_shown = found is not None and found.p <= self._carry_over_level and abs(found.shift) > self._margin
+        return found if is_shown else None
+
+    def _with_carry_over(self, report: ComparisonReport, found: CarryOver) -> ComparisonReport:
+        """Return a comparison whose interval allows for a carry-over: half of it may be in the ratio either way."""
+        half = abs(found.shift) / 2.0
+        return allowing_for(report, half, self._margin, because(Code.DEPENDS_ON_CARRY_OVER, half=math.exp(half)))
+
+    def _carry_over_flag(self, pair: Pair, found: CarryOver) -> FlagReport:
+        """Return the warning about what one treatment leaves to the next."""
         first, second = self._titles[pair.a], self._titles[pair.b]
         half = math.exp(abs(found.shift) / 2.0)
         reason = because(Code.CARRY_OVER, treatment=first, other=second, ratio=math.exp(found.shift), half=half)
-        yield FlagReport("carry-over", f"{first}, {second}", "warning", found.p, half - 1.0, reason)
+        return FlagReport("carry-over", f"{first}, {second}", "warning", found.p, half - 1.0, reason)
+
+    def _can_find_carry_over(self, pair: Pair) -> bool:
+        after_a, after_b = self.after(pair)
+        return diagnosis.can_find_carry_over(len(after_a), len(after_b), self._carry_over_level)
 
     # -- what was not found -----------------------------------------------------------------------------------------
 
@@ -293,16 +328,17 @@ class RunChecks:
             one.kind for findings in (*self._run_findings.values(), *self._own_findings.values()) for one in findings
         }
         longest = max((len(series) for series in self._series().values()), default=0)
-        rounds = max((len(own) for own in self._by_treatment.values()), default=0)
         checks = {
-            "drift": ("drift", longest >= diagnosis.MIN_DRIFT),
-            "step": ("steps", longest > 2 * diagnosis.STEP_SIDE),
-            "neighbours": ("autocorrelation", longest >= diagnosis.MIN_NEIGHBOURS),
+            "drift": ("drift", diagnosis.can_find(diagnosis.drift, longest, self._level)),
+            "step": ("steps", diagnosis.can_find(diagnosis.step, longest, self._level)),
+            "neighbours": ("autocorrelation", diagnosis.can_find(diagnosis.neighbours, longest, self._level)),
             "regimes": ("regimes", longest >= diagnosis.MIN_REGIMES),
-            "carry-over": ("carry-over", rounds > 2 * diagnosis.STEP_SIDE and bool(self._hosts)),
+            "carry-over": ("carry-over", any(map(self._can_find_carry_over, self._pairs))),
             "speed": (
                 "changes of the hosts' speed",
-                any(len(own) >= diagnosis.MIN_DRIFT for own in self._ledger.speeds.values()),
+                any(
+                    diagnosis.can_find(diagnosis.drift, len(own), self._level) for own in self._ledger.speeds.values()
+                ),
             ),
         }
         return [name for kind, (name, possible) in checks.items() if possible and kind not in kinds]
@@ -326,7 +362,7 @@ def series_warnings(ledger: Aggregator, trials: TrialTable, margin: float = DEFA
     """Return the flags of treatments that are compared with nothing, in words."""
     return [
         flag.text
-        for index in sorted(trials.figures)
+        for index in sorted(trials.measures)
         for flag in series_flags(str(ledger.treatments[index].get("title")), trials.values(index).values, margin)
         if flag.kind != "failed"
     ]

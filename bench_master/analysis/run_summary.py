@@ -18,9 +18,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench_common.errors import ExitCode, StatsFileError, UsageError
+from bench_common.files import real_path
 from bench_common.stats.block_types import Header
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.gates import failures_exceed
+from bench_master.analysis.harness_limits import limits_of
 from bench_master.analysis.parameters import parameter_differences, parameters
 from bench_master.analysis.verdict_makers import words_of
 from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
@@ -33,7 +35,14 @@ from bench_master.scenario.model import is_again
 from bench_master.verdicts import between_runs
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
 from bench_master.verdicts.change_points import TREND_P, find_steps, standing_out
-from bench_master.verdicts.confounds import ABSENT, Difference, engine_differences, host_differences, same_machine
+from bench_master.verdicts.confounds import (
+    ABSENT,
+    Difference,
+    engine_differences,
+    host_differences,
+    program_differences,
+    same_machine,
+)
 from bench_master.verdicts.decision import DEFAULT_MARGIN
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import Interval
@@ -57,13 +66,14 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
         for entry in ledger.treatments:
             parameters(entry)  # what other runs are compared by must be readable, too
     treatments = {}
-    for index, figure in table.figures.items():
+    for index, measure in table.measures.items():
         entry = ledger.treatments[index]
         if is_again(entry.get("labels", {})):
             continue
-        title = str(entry.get("title"))
-        labels, values = dict(entry.get("labels", {})), table.values(index)
-        treatments[title] = TreatmentSummary(title, labels, figure, entry, values, bool(header.get("imported")))
+        values = table.values(index)
+        limits = limits_of(ledger, index, values.median, measure)
+        one = TreatmentSummary(entry, measure, values, bool(header.get("imported")), limits)
+        treatments[one.title] = one
     status, scenario = (ledger.footer or {}).get("status"), (header.get("scenario") or {}).get("name")
     problem = _problem(header, status, run.damage)
     created = header.get("created")
@@ -162,7 +172,9 @@ def _hosts(ledger: Aggregator) -> dict[str, HostSummary]:
         name = str(body.get("host") or body.get("environment"))
         if name in found and math.isnan(speed):  # one worker of a host measures
             speed = found[name].speed
-        found[name] = HostSummary(body.get("fingerprint") or {}, body.get("engines") or {}, speed)
+        found[name] = HostSummary(
+            body.get("fingerprint") or {}, body.get("engines") or {}, body.get("programs") or {}, speed
+        )
     return found
 
 
@@ -176,12 +188,12 @@ def _naming_the_file(stats: StatsFile) -> Iterator[None]:
 
 
 def _problem(header: Header, status: object, damage: str | None) -> Reason | None:
+    if damage:
+        return because(Code.DAMAGED_RUN, damage=damage)
     if header.get("noop"):
         return because(Code.NOOP_RUN)
     if header.get("imported"):
         return because(Code.IMPORTED_RUN)
-    if damage:
-        return because(Code.DAMAGED_RUN, damage=damage)
     if status is None:
         return because(Code.NO_FOOTER)
     return None if status == "complete" else because(Code.ENDED_EARLY, status=str(status))
@@ -205,7 +217,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            found.setdefault(path.resolve(), path)
+            found.setdefault(real_path(path), path)
             continue
         try:
             names = sorted(entry.name for entry in os.scandir(path) if entry.name.endswith(SUFFIX))
@@ -214,7 +226,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
         if not names:
             raise UsageError(f"{path}: has no stats files (*{SUFFIX}); name the folder that runs were saved in")
         for name in names:
-            found.setdefault((path / name).resolve(), path / name)
+            found.setdefault(real_path(path / name), path / name)
     return list(found.values())
 
 
@@ -235,8 +247,8 @@ def read_paths(
     """
     named = find_files(path for path in paths if not path.is_dir())
     runs = [summarize(StatsFile(path), failures) for path in named]
-    known = {path.resolve() for path in named}
-    found = [file for file in find_files(path for path in paths if path.is_dir()) if file.resolve() not in known]
+    known = {real_path(path) for path in named}
+    found = [file for file in find_files(path for path in paths if path.is_dir()) if real_path(file) not in known]
     more, unreadable = _read_runs(found, failures, progress)
     return [*runs, *more], unreadable
 
@@ -284,6 +296,7 @@ def _differences(a: RunSummary, b: RunSummary) -> Iterator[Difference]:
             speeds = [f"{math.exp(each.speed) / 1e6:.1f} ms" for each in (one, two)]
             yield Difference("speed", speeds[0], speeds[1], "warning")
         yield from engine_differences(one.engines, two.engines, used)
+        yield from program_differences(one.programs, two.programs, used)
 
 
 def _machines(a: RunSummary, b: RunSummary) -> Iterator[Difference]:
@@ -320,14 +333,14 @@ def known_of_one(own: TreatmentSummary, like: TreatmentSummary) -> list[str]:
 def levels_of(
     runs: Sequence[RunSummary], like: TreatmentSummary, accept: Collection[str]
 ) -> tuple[RunLevels, list[Reason]]:
-    """Return the levels of the runs that have the treatment with its figure and parameters; why others do not."""
+    """Return the levels of the runs that have the treatment with its measure and parameters; why others do not."""
     found, others = [], list[Reason]()
     for run in runs:
         own = run.treatments.get(like.title)
         if own is None:
             others.append(because(Code.TREATMENT_MISSING))
-        elif own.figure.name != like.figure.name or own.figure.unit != like.figure.unit:
-            others.append(because(Code.OTHER_FIGURE, figure=own.figure.name, wanted=like.figure.name))
+        elif own.measure.name != like.measure.name or own.measure.unit != like.measure.unit:
+            others.append(because(Code.OTHER_MEASURE, measure=own.measure.name, wanted=like.measure.name))
         elif changed := parameter_changes(own, like, accept):
             changes = [{"name": one.name, "values": [one.a, one.b]} for one in changed]
             others.append(because(Code.OTHER_PARAMETERS, changes=changes))
@@ -358,8 +371,8 @@ def noise_floor(levels: RunLevels, treatment: TreatmentSummary, margin: float) -
     reach = between_runs.next_run(regime)
     return NoiseFloorReport(
         name=treatment.title,
-        figure=treatment.figure.name,
-        unit=treatment.figure.unit,
+        measure=treatment.measure.name,
+        unit=treatment.measure.unit,
         runs=len(regime),
         sd=math.expm1(float(regime.values.std(ddof=1))),
         low=math.exp(-reach),
@@ -396,13 +409,13 @@ def _change_report(
     size: tuple[float, Interval],
     p: float,
 ) -> ChangeReport:
-    figure = treatment.figure
+    measure = treatment.measure
     difference, interval = size
-    worse, better = words_of(figure)
-    word = worse if (difference > 0.0) == (figure.direction == "lower") else better
+    worse, better = words_of(measure)
+    word = worse if (difference > 0.0) == (measure.direction == "lower") else better
     return ChangeReport(
         name=treatment.title,
-        figure=figure.name,
+        measure=measure.name,
         kind=kind,
         since=run.file,
         created=run.created,

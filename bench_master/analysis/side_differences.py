@@ -83,6 +83,7 @@ class SideDifferences(Struct):
             for difference in (
                 *confounds.host_differences(mine, theirs, between_environments=between),
                 *confounds.engine_differences(one.get("engines") or {}, other.get("engines") or {}, engines),
+                *confounds.program_differences(one.get("programs") or {}, other.get("programs") or {}, engines),
                 *self._of_speed(one, other),
             ):
                 if difference.name not in seen:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
+
+from bench_master.analysis.transfer_types import TransfersReport
 
 
 class SampleReport(Struct, frozen=True):
@@ -30,6 +32,8 @@ class TrialCounts(Struct, frozen=True):
     """How many were planned."""
     run: int
     """How many ran."""
+    left_out: int = 0
+    """How many more ran in which a worker was lost: they are in no figure."""
 
 
 class JobCounts(Struct, frozen=True):
@@ -119,70 +123,6 @@ class OperationReport(Struct, frozen=True):
     """Whether p99 comes from fewer than 1,000 values."""
 
 
-class TransferReport(Struct, frozen=True):
-    """What one operation on objects moved."""
-
-    per_s: float | None
-    """Successful operations per second of the measured trials."""
-    content_bytes: int
-    """Bytes of content that successful ones sent or received."""
-    mb_per_s: float | None
-    """These per second of the measured trials, in 1,000,000 bytes."""
-    retries: int
-    """Tries that failed before the last one, also of operations that failed."""
-    redrawn: int
-    """How many of them took the place of another operation, for want of an object."""
-    first_byte_error_s: float
-    """The most by which a first byte may be stamped late."""
-    slowest_transaction: str | None
-    """What the store called the request of the slowest job; None if it did not name it."""
-
-
-class EndpointReport(Struct, frozen=True):
-    """The operations of one endpoint of an object store."""
-
-    INLINE: ClassVar = {"percentiles_s": "{}_s"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
-
-    endpoint: int
-    """Its place among the endpoints, from 0."""
-    url: str | None
-    """Its URL; None where the store named it and not the scenario."""
-    n: int
-    """Successful operations."""
-    errors: int
-    """Failed operations."""
-    retries: int
-    """Tries that failed before the last one."""
-    per_s: float | None
-    """Successful operations per second of the measured trials."""
-    mb_per_s: float | None
-    """Bytes of content per second of the measured trials, in 1,000,000 bytes."""
-    mean_s: float | None
-    """Mean duration."""
-    percentiles_s: Mapping[str, float | None]
-    """Percentiles by name, within 0.2 %."""
-    max_s: float | None
-    """Longest duration."""
-
-
-class ObjectsReport(Struct, frozen=True):
-    """What the jobs of a treatment moved between worker and object store."""
-
-    content_bytes: int
-    """Bytes of content that successful operations sent or received."""
-    mb_per_s: float | None
-    """These per second of the measured trials, in 1,000,000 bytes."""
-    retries: int
-    """Tries that failed before the last one, also of operations that failed."""
-    redrawn: int
-    """How many jobs did another operation than the one drawn, for want of an object."""
-    operations: Mapping[str, TransferReport]
-    """Each operation by name, also those of first bytes, which move nothing themselves."""
-    endpoints: Sequence[EndpointReport]
-    """The endpoints that were used."""
-
-
 class MetricReport(Struct, frozen=True):
     """A metric of a workload over the trials of a treatment."""
 
@@ -230,7 +170,7 @@ class OverheadReport(Struct, frozen=True):
     """What an engine's own processes used during a treatment's measured trials."""
 
     OMIT_NONE: ClassVar = frozenset(
-        ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent", "cpu_s", "covered_s")
+        ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent", "cpu_s", "cpu_per_job_s", "covered_s")
     )
     """Fields that JSON leaves out if they are None."""
 
@@ -250,6 +190,8 @@ class OverheadReport(Struct, frozen=True):
     """Time that the readings of CPU time cover."""
     relative: RelativeOverheadReport | None = None
     """Compared to the baseline; None without one."""
+    cpu_per_job_s: float | None = None
+    """The CPU time by the jobs that ended in these trials, done or failed; None where none did."""
 
     @property
     def memory(self) -> SampleReport | None:
@@ -283,6 +225,19 @@ class HostCpuReport(Struct, frozen=True):
     """The smallest reading; iowait can be negative."""
     max: float
     """The largest reading."""
+
+
+class PressureReport(Struct, frozen=True):
+    """How much the work of hosts was held up in a treatment's measured trials, as shares from 0 to 1."""
+
+    n: int
+    """Trials with a reading, of each host, or of each worker for ``run-queue``."""
+    median: float
+    """The middle one."""
+    max: float
+    """The largest one."""
+    max_trial: int
+    """The index of its trial."""
 
 
 class PackedCountReport(Struct, frozen=True):
@@ -321,21 +276,144 @@ class PackingTrialReport(Struct, frozen=True):
     """Additional memory in use during the hold, per container; see `memory_change_per_container_bytes`."""
     memory_change_per_container_bytes: float | None
     """How far the host's memory in use changed by itself, per container: less than this is not the containers'."""
+    start_s: float | None
+    """The median time that a container took until it was up: its operations before the hold."""
     steady: Mapping[str, SampleReport]
-    """Readings of the host and the engine during the hold, by name."""
+    """Readings of the host and the engine during the hold, by name, and of the containers' own control groups:
+    ``container_memory_bytes`` and ``container_cpu_percent`` (of one CPU), of which each container has one."""
+
+    @property
+    def memory_limit_per_container_bytes(self) -> float | None:
+        """What each container takes at most, where the host's own changes are as large; else None."""
+        each, change = self.memory_per_container_bytes, self.memory_change_per_container_bytes
+        return change if each is not None and change is not None and each <= change else None
+
+
+class EachContainerReport(Struct, frozen=True):
+    """What one container of a packing takes: the middle of the packings and between which ends it lies."""
+
+    unit: str
+    """The unit of the figures."""
+    n: int
+    """Packings."""
+    containers: int
+    """Containers in all of them."""
+    middle: float
+    """The middle of the packings, each of which counts as the mean of its containers."""
+    low: float
+    """Lower end."""
+    high: float
+    """Upper end."""
+    is_interval: bool
+    """Whether the ends are those of a 95 % interval over packings. Of fewer than six packings they are the range of
+    the containers."""
+
+
+class HostSlopeReport(Struct, frozen=True):
+    """What one more container costs by the totals of its host, over packings that differ in their number at most."""
+
+    unit: str
+    """The unit of the figures."""
+    n: int
+    """Packings."""
+    middle: float | None = None
+    """What a container costs; None without a figure."""
+    low: float | None = None
+    """Lower end."""
+    high: float | None = None
+    """Upper end."""
+    is_interval: bool = False
+    """Whether the ends are those of a 95 % interval: of memory by signed ranks, of CPU by Student's t. Else they are
+    the range of the packings."""
+    limit: float | None = None
+    """What it costs at most, where the host's total changed as much by itself; None where it did not."""
+    reason: str = ""
+    """Why there is no figure; empty if there is."""
+
+
+class KneeReport(Struct, frozen=True):
+    """From how many containers on each further one takes longer to start."""
+
+    containers: float
+    """Where two lines meet that fit the start-up times better than one."""
+    low: float
+    """The fewest containers where they may meet (95 %)."""
+    high: float
+    """The most."""
+    before_s: float
+    """How much longer each further container takes before the knee, in seconds."""
+    after_s: float
+    """The same after it."""
+
+
+class StartCurveReport(Struct, frozen=True):
+    """How long containers take until they are up, by how many are up with them."""
+
+    most: int
+    """The most containers of a packing."""
+    points: Sequence[tuple[float, float]]
+    """Groups of neighbouring containers: the mean of their numbers from 1 on, and their median time in seconds."""
+    line: Sequence[tuple[float, float]]
+    """The ends of the fitted line, with the knee between them if there is one; empty without a fit."""
+    knee: KneeReport | None
+    """None if no knee was found up to `most`, or looked for."""
+    reason: str
+    """Why none was looked for; empty if one was."""
+
+
+class HostKneeReport(Struct, frozen=True):
+    """From how many containers on each further one takes more of the host's memory."""
+
+    containers: float
+    """Where two lines meet that fit the memory in use better than one."""
+    low: float
+    """The fewest containers where they may meet (95 %)."""
+    high: float
+    """The most."""
+    before_bytes: float
+    """How much more is in use with each further container before the knee."""
+    after_bytes: float
+    """The same after it."""
+
+
+class HostCurveReport(Struct, frozen=True):
+    """How much more of the host's memory is in use by how many containers are up, while packings are filled."""
+
+    most: int
+    """The most containers of a packing."""
+    points: Sequence[tuple[float, float]]
+    """Groups of neighbouring readings: the mean number of containers, and the median memory in bytes."""
+    line: Sequence[tuple[float, float]]
+    """The ends of the fitted line, with the knee between them if there is one; empty without a fit."""
+    knee: HostKneeReport | None
+    """None if no knee was found up to `most`, or looked for."""
+    reason: str
+    """Why none was looked for; empty if one was."""
 
 
 class PackingSummary(Struct, frozen=True):
-    """How many containers fit on the hosts."""
+    """How many containers fit on the hosts, and what each of them takes."""
 
     containers: PackedCountReport | None
     """Containers per packing; None if there was only warm-up."""
     trials: Sequence[PackingTrialReport]
     """Each packing, warm-up included."""
+    each: Mapping[str, EachContainerReport] = {}
+    """``memory_bytes`` and ``cpu_percent`` (of one CPU) by the containers' own control groups, and ``start_s``, the
+    time until one is up; of what was measured. Without warm-up."""
+    starts: StartCurveReport | None = None
+    """Start-up times by the number of containers; None without them."""
+    host: Mapping[str, HostSlopeReport] = {}
+    """``memory_bytes`` and ``cpu_percent`` (of one CPU): what a container costs by the host's totals, over all
+    treatments that differ in the number of containers alone; of what was sampled. Without warm-up."""
+    fill: HostCurveReport | None = None
+    """The host's memory by the number of containers; None where it was not sampled. Without warm-up."""
+    unread: str = ""
+    """Why no control groups of containers were read; empty if they were, or if nobody tried to."""
 
 
-class StorePhaseReport(Struct, frozen=True):
-    """What a worker made in a store before the first trial, or deleted after the last one."""
+class PopulationPhaseReport(Struct, frozen=True):
+    """What a worker made for its jobs before the first trial, or deleted after the last one."""
 
     phase: str
     """``populate`` or ``clear``."""
@@ -345,6 +423,8 @@ class StorePhaseReport(Struct, frozen=True):
     """Objects made or deleted."""
     found: int
     """Objects that were there before the run and were used as they were."""
+    replaced: int
+    """Objects that were there before the run with another content, and were overwritten."""
     content_bytes: int
     """Bytes of the objects made."""
     failed: int
@@ -361,21 +441,48 @@ class DisturbanceReport(Struct, frozen=True):
     trial: int
     """The trial's index."""
     worker: int | None
-    """The roster number of a worker that reported it."""
+    """The roster number of a worker that reported it; None for a full disk."""
     kind: str
-    """``engine-unreachable`` or ``no-idle-cpu``."""
+    """``engine-unreachable``, ``no-idle-cpu``, ``disk-full``, or a kind of `TreatmentReport.pressure`."""
     from_s: float
     """When it began, in seconds after the trial's begin."""
     to_s: float
     """When it ended, in seconds after the trial's begin."""
     what: str
-    """The engine, or the program that took most of the CPU; empty if no other program took much."""
+    """The engine, the program that took most of the CPU (empty if none took much), the stats file, or the host."""
     share: float | None
-    """Share of the host's CPU time that this program took; None for an engine or no program."""
+    """Share of the host's CPU time that this program took; of pressure the reading; None for all else."""
     failed_jobs: int | None
-    """How many jobs failed by it; None for a busy host."""
+    """How many jobs failed by it; None for all that is no engine's."""
     text: str
     """All of it in words."""
+
+
+HARNESS_CEILING: Final = "harness-ceiling"
+"""The kind of the events that have a treatment's ceiling."""
+
+
+class HarnessReport(Struct, frozen=True):
+    """What the harness itself can do on its host, and what it took of the host while a treatment ran."""
+
+    ceiling: str | None
+    """What the jobs did by which its ceiling was measured: ``no-op``; None where the ceiling is not known."""
+    ceiling_per_s: float | None
+    """The jobs per second that it can do."""
+    measured: str | None
+    """When that was measured."""
+    setup: str | None
+    """With which workers, jobs in flight and operations, in words."""
+    others_share: float | None
+    """Share of the host's CPU time that others took while it was measured, if that may have made it too low."""
+    rate_per_s: float | None
+    """The treatment's own rate: of jobs that were done, or in an open system of jobs that were to arrive."""
+    share: float | None
+    """That rate as a share of the ceiling."""
+    cpu_share: float | None
+    """Share of the host's CPU time that master and workers took in its trials; None where it is not known."""
+    idle_share: float | None
+    """Share of the host's CPU time in which it was idle or waited for disks."""
 
 
 class TreatmentReport(Struct, frozen=True):
@@ -407,8 +514,8 @@ class TreatmentReport(Struct, frozen=True):
     """Its operations by name, ``job`` and ``response`` last."""
     metrics: Mapping[str, MetricReport]
     """Its metrics by name."""
-    objects: ObjectsReport | None
-    """What its jobs on objects moved; None of other jobs."""
+    objects: TransfersReport | None
+    """What its jobs transferred, where each does one of its operations; None of other jobs."""
     worker_busy_share: float | None
     """Share of time that the workers' event loops were busy while its jobs ran."""
     worker_lag_max_s: float | None
@@ -423,7 +530,12 @@ class TreatmentReport(Struct, frozen=True):
     """What its engine's own processes used; None if not sampled."""
     host_cpu: Mapping[str, HostCpuReport] | None
     """CPU time of the hosts by name; None without readings."""
+    pressure: Mapping[str, PressureReport] | None
+    """How much the hosts' work was held up, by kind: ``cpu-pressure``, ``io-pressure``, ``memory-pressure``,
+    ``run-queue``, ``steal`` and ``softirq``; None without readings."""
     packing: PackingSummary | None
     """Its packings; None if it packs nothing."""
-    population: Sequence[StorePhaseReport]
+    population: Sequence[PopulationPhaseReport]
     """What its workers made in a store beforehand, and deleted in the end; empty for jobs without objects."""
+    harness: HarnessReport | None = None
+    """What the harness can do and took; None where nothing is known of it."""

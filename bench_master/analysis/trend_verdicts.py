@@ -13,6 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from bench_master.analysis.compare_runs import as_file, compare_levels
+from bench_master.analysis.harness_limits import ceiling_refusal
 from bench_master.analysis.run_checks import findings_data
 from bench_master.analysis.run_summary import noise_floor, summary_of
 from bench_master.analysis.trend_source import PastSeries
@@ -90,27 +91,28 @@ def _report(
 def _judge(treatment: TreatmentSummary, past: PastSeries, problem: Reason | None, margin: float) -> ComparisonReport:
     """Return the verdict on one treatment."""
     own, count = treatment.levels, len(past.levels)
-    unusable = [problem] if problem is not None else []
+    limited = ceiling_refusal([treatment.limits])
+    unusable = [one for one in (problem, limited) if one is not None]
     if not treatment.has_level:
         refused = unusable or [because(Code.NO_VALUE_OR_0)]
         return compare_levels(treatment, past.levels, NOTHING.levels, None, refused)
     outlook = judge_newest(past.levels.joined(own), margin) if count else None
-    if problem or outlook is None or outlook.state == "few":
+    if unusable or outlook is None or outlook.state == "few":
         refused = unusable or [_too_few(past, len(outlook.regime) if outlook is not None else 0)]
         return compare_levels(treatment, past.levels, own, None, refused)
-    figure = treatment.figure
+    measure = treatment.measure
     rules = Rules(
         margin=margin,
         alpha=ALPHA if outlook.state == "confirmed" else TREND_P,
-        lower_is_better=figure.direction == "lower",
-        words=words_of(figure),
+        lower_is_better=measure.direction == "lower",
+        words=words_of(measure),
     )
     levels = past.levels.joined(own)
     regime, new = levels.taken(outlook.regime), levels.part(outlook.first)
     verdict = replace(between_runs.against_archive(regime, new, rules), more_rounds=None)
     if outlook.state == "confirmed":
         since = past.runs[outlook.first]
-        confirmed = because(Code.CONFIRMED, runs=len(new), since=since.created, run=since.id)
+        confirmed = because(Code.CONFIRMED, runs=len(new), since=since.created, run=since.file)
         verdict = replace(verdict, reason=confirmed)
     else:
         verdict = _undirected(verdict, alarm=outlook.state == "unconfirmed")
@@ -158,7 +160,7 @@ def _archive(
     noise = []
     for one in treatments:
         series = past.get(one.title, NOTHING)
-        files |= {each.id: RunFileReport(each.id, None, each.created) for each in series.runs}
+        files |= {each.file: each for each in series.runs}
         floor = noise_floor(series.levels, one, margin)
         noise += [floor] if floor is not None else []
     worst = max(noise, key=lambda each: each.sd or 0.0, default=None)

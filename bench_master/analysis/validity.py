@@ -30,6 +30,7 @@ from bench_master.analysis.report_types import (
 from bench_master.analysis.treatment_types import DisturbanceReport, OperationReport, TreatmentReport
 from bench_master.formatting import format_seconds, plural
 from bench_master.run_data.host_samples import TrialSpan, TrialSpans
+from bench_master.run_data.pressure import KINDS, Excess, TrialPressure, warning_of
 
 MAX_ERROR_SHARE: Final = 0.1
 """A timing error above this share of the shortest operation's median gets a warning."""
@@ -354,18 +355,26 @@ class Neighbours:
             own = [one for one in self.found(worker) if one.check != "containers"]
             if own:
                 name = hosts.get(worker, {}).get("host") or f"of worker {worker}"
-                said = "; ".join(f"{one.check}: {one.finding}" for one in own)
-                texts.append(f"host {name} was busy when the run began: {said}; {own[0].advice}")
+                said = "; ".join(one.finding for one in own)
+                texts.append(f"host {name} was busy when the run began: {said}")
         return texts
 
 
 ENGINE_AWAY: Final = "engine-unreachable"
 NO_IDLE_CPU: Final = "no-idle-cpu"
+DISK_FULL: Final = "disk-full"
 
 MAX_IDLE_SHARE: Final = 0.02
 """A host with a smaller share of idle CPU time during a trial had none."""
+MAX_PAUSE_S: Final = 1e9
+"""A longer pause is none."""
 MIN_OTHERS_SHARE: Final = 0.05
 """Others that took a smaller share of a host's CPU time are not what it lacked."""
+MIN_NAMED_SHARE: Final = 0.1
+"""A warning names a program that took at least this share of a host's CPU time."""
+_SHOWN_TRIALS: Final = 10
+_WAITED_FOR: Final = {ENGINE_AWAY: "it", DISK_FULL: "room; save the next run where there is more"}
+"""What jobs waited for, by the kind of disturbance."""
 _MAX_INSTANT_NS: Final = 1 << 62
 MIN_COVERED_SHARE: Final = 0.5
 """How much of a trial samples of its host must cover."""
@@ -389,7 +398,7 @@ _IDLE_TICKS: Final = ("cpu_iowait_ticks", "cpu_idle_ticks")
 
 
 class Disturbances:
-    """Collects what disturbed single trials: an engine that did not answer, a host without idle CPU.
+    """Collects what disturbed single trials: an engine that did not answer, a host without idle CPU, or held up.
 
     `treatments` are those of the header. The jobs of some are benchmarks, which may well take all of a host's CPU.
     """
@@ -398,9 +407,16 @@ class Disturbances:
         jobs = [treatment.get("job") for treatment in treatments]
         self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
         self._outages: dict[int, dict[tuple[int, int], Mapping[str, Any]]] = {}
+        self._pauses: dict[int, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._cpu: dict[tuple[int, int], _TrialCpu] = {}
+        self._hosts: dict[int, str] = {}
+        """The name of each worker's host."""
+        self._trials = 0
+        self.pressure = TrialPressure()
+        self._excesses: dict[tuple[str, str], list[Excess]] = {}
+        """By measure and host."""
         self.found: dict[int, list[DisturbanceReport]] = {}
         """What disturbed the trials of each treatment, in order."""
 
@@ -410,6 +426,11 @@ class Disturbances:
         if kind == "trial-begin" and isinstance(trial, int):
             # A resumed run does it again.
             self._outages.pop(trial, None)
+            self._pauses.pop(trial, None)
+        if kind == DISK_FULL:
+            if type(trial) is int and _is_instant(event.get("at_ns")) and 0 <= _seconds(event) < MAX_PAUSE_S:
+                self._pauses.setdefault(trial, []).append(event)
+            return
         names = ("began_ns",) if kind == "engine-outage" else ("begin_ns", "end_ns")
         if type(worker) is not int or not all(_is_instant(event.get(name)) for name in names):
             return
@@ -421,6 +442,7 @@ class Disturbances:
 
     def add_samples(self, spans: TrialSpans, samples: SampleColumns) -> None:
         """Add samples of a host to the trials that they overlap; call it when all events are known."""
+        self.pressure.add(spans, samples)
         columns = samples.columns
         if samples.source != "host" or not columns.keys() >= {"time_ns", "interval_ns", *_TICKS}:
             return
@@ -439,11 +461,14 @@ class Disturbances:
 
     def settle(self, hosts: Mapping[int, StoredHost], spans: TrialSpans) -> None:
         """Sum up, when all samples were added; `hosts` are what the file says of each worker's host."""
+        self._hosts = {worker: str(host.get("host")) for worker, host in hosts.items()}
+        self._trials = len(spans)
         names = ("begin_ns", "end_ns")
         times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
         self._contention_times = (times[0], times[1])
         for span in spans:
             found = [self._outage(event, span) for event in self._outages.get(span.trial, {}).values()]
+            found += [_pause(event, span) for event in self._pauses.get(span.trial, ())]
             told: set[str] = set()
             for (trial, worker), cpu in sorted(self._cpu.items()):
                 host = str(hosts.get(worker, {}).get("host"))
@@ -452,6 +477,36 @@ class Disturbances:
                     found += self._busy_host(span, worker, host, hosts)
             if found:
                 self.found.setdefault(span.treatment, []).extend(found)
+        self.pressure.settle(hosts, spans)
+        self._add_excesses()
+
+    def _add_excesses(self) -> None:
+        """Mark the trials in which the work of a host was held up, unless it is told already that it had no CPU."""
+        full = {
+            (one.trial, self._hosts.get(one.worker or 0))
+            for own in self.found.values()
+            for one in own
+            if one.kind == NO_IDLE_CPU
+        }
+        for one in self.pressure.excesses():
+            if one.measure.is_wait_for_cpu and (one.span.trial, one.host) in full:
+                continue
+            self._excesses.setdefault((one.measure.name, one.host), []).append(one)
+            self.found.setdefault(one.span.treatment, []).append(
+                DisturbanceReport(
+                    trial=one.span.trial,
+                    worker=one.worker,
+                    kind=one.measure.name,
+                    from_s=0.0,
+                    to_s=(one.span.end_ns - one.span.begin_ns) / 1e9,
+                    what=one.host,
+                    share=one.share,
+                    failed_jobs=None,
+                    text=one.text,
+                )
+            )
+        for own in self.found.values():
+            own.sort(key=lambda one: one.trial)
 
     def _outage(self, event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
         began_ns, ended_ns, state = int(event["began_ns"]), event.get("ended_ns"), event.get("state")
@@ -496,9 +551,11 @@ class Disturbances:
         if others < MIN_OTHERS_SHARE and self._saturating[span.treatment]:
             return
         text = f"host {host} had no idle CPU"
-        if name and others >= MIN_OTHERS_SHARE:
+        if name and others >= MIN_OTHERS_SHARE and share >= MIN_NAMED_SHARE:
             which = f"process {pid}" if processes == 1 else plural(processes, "process")
             text += f"; {name} ({which}), which is no part of this run, took {share:.0%} of it"
+        elif name and others >= MIN_OTHERS_SHARE:
+            text += f"; programs that are no part of this run took {others:.0%} of it"
         else:
             name, text = "", f"{text}, and no other program took much of it: the load itself fills the host"
         yield DisturbanceReport(
@@ -514,22 +571,71 @@ class Disturbances:
         )
 
     def warnings(self) -> list[str]:
-        """Return a warning for each kind of disturbance and what caused it."""
+        """Return a warning for each engine that was away, and for each host that was fully busy or held up."""
         groups: dict[tuple[str, str], list[DisturbanceReport]] = {}
         for disturbances in self.found.values():
             for one in disturbances:
-                groups.setdefault((one.kind, one.what), []).append(one)
+                if one.kind in KINDS:
+                    continue
+                place = one.what if one.kind in _WAITED_FOR else self._hosts.get(one.worker or 0, "")
+                groups.setdefault((one.kind, place), []).append(one)
         texts = []
-        for (kind, what), found in groups.items():
+        for (kind, place), found in groups.items():
             trials = sorted({one.trial for one in found})
-            numbers = ", ".join(map(str, trials[:10])) + (", ..." if len(trials) > 10 else "")  # noqa: PLR2004
-            worst = max(found, key=lambda one: (one.share or 0.0, one.to_s - one.from_s))
-            advice = {
-                ENGINE_AWAY: "jobs that had not begun waited for it",
-                NO_IDLE_CPU: f"end {what} and run again" if what else "use a larger host, or a smaller load",
-            }[kind]
-            texts.append(f"disturbed in {plural(len(trials), 'trial')} ({numbers}): {worst.text}; {advice}")
-        return texts
+            numbers = _numbers(trials)
+            if kind in _WAITED_FOR:
+                worst = max(found, key=lambda one: one.to_s - one.from_s)
+                waited = f"jobs that had not begun waited for {_WAITED_FOR[kind]}"
+                texts.append(f"disturbed in {plural(len(trials), 'trial')}{numbers}: {worst.text}; {waited}")
+                continue
+            # Of all trials the numbers say nothing.
+            which = f"all {plural(self._trials, 'trial')}"
+            if len(trials) < self._trials:
+                which = f"{len(trials)} of {plural(self._trials, 'trial')}{numbers}"
+            texts.append(f"host {place} was fully busy in {which}{self._largest_consumer(found)}")
+        return texts + [
+            warning_of(own, self._trials, _numbers(sorted({one.span.trial for one in own})))
+            for own in self._excesses.values()
+        ]
+
+    @staticmethod
+    def _largest_consumer(found: Sequence[DisturbanceReport]) -> str:
+        """Return the words for who took most of a host's CPU time in these trials, if anybody took much."""
+        shares: dict[str, list[float]] = {}
+        for one in found:
+            shares.setdefault(one.what, []).append(one.share or 0.0)
+        name, taken = max(shares.items(), key=lambda item: sum(item[1]))
+        share = sum(taken) / len(taken)
+        if not name:
+            return ": the load itself fills it; use a larger host, or a smaller load"
+        return f": mostly {name}, {share:.0%} of its CPUs" if share >= MIN_NAMED_SHARE else ""
+
+
+def _numbers(trials: Sequence[int]) -> str:
+    """Return the numbers of trials in parentheses, the first ones of many."""
+    shown = ", ".join(map(str, trials[:_SHOWN_TRIALS]))
+    return f" ({shown}{', ...' if len(trials) > _SHOWN_TRIALS else ''})"
+
+
+def _pause(event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
+    """Return that a trial waited for room on the disk of the stats file."""
+    to_s = (event["at_ns"] - span.begin_ns) / 1e9
+    return DisturbanceReport(
+        trial=span.trial,
+        worker=None,
+        kind=DISK_FULL,
+        from_s=to_s - _seconds(event),
+        to_s=to_s,
+        what="stats file",
+        share=None,
+        failed_jobs=None,
+        text=f"the run was paused for {_seconds(event):.1f} s, for want of room on the disk of the stats file",
+    )
+
+
+def _seconds(event: Mapping[str, Any]) -> float:
+    value = event.get("seconds")
+    return float(value) if isinstance(value, int | float) else -1.0
 
 
 def _is_instant(value: object) -> TypeGuard[int]:

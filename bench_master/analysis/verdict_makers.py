@@ -14,6 +14,7 @@ from bench_master.analysis.verdict_types import (
     VERDICTS_VERSION,
     ArchiveReport,
     BandReport,
+    ClaimsReport,
     ComparisonReport,
     DesignReport,
     EnvironmentReport,
@@ -38,15 +39,15 @@ class Compared:
     """What tells the treatment from its baseline."""
     labels: Mapping[str, Any]
     """Labels of the treatment."""
-    figure: Primary
-    """The figure that both are compared by."""
+    measure: Primary
+    """The measure that both are compared by."""
     group: str = ""
     """What both have in common, where that tells groups of comparisons apart."""
 
 
-def words_of(figure: Primary) -> tuple[Word, Word]:
-    """Return the words for a figure that got worse and better."""
-    return ("slower", "faster") if figure.is_time_or_rate else ("worse", "better")
+def words_of(measure: Primary) -> tuple[Word, Word]:
+    """Return the words for a measure that got worse and better."""
+    return ("slower", "faster") if measure.is_time_or_rate else ("worse", "better")
 
 
 def finite_or_none(value: float | None) -> float | None:
@@ -74,7 +75,7 @@ def make_comparison(
     reasons = [*notes, *([verdict.reason] if verdict is not None and verdict.reason is not None else [])]
     if is_refused:
         reasons = [*(refused or (because(Code.TOO_FEW_RUNS),))]
-    figure = compared.figure
+    measure = compared.measure
     differences = verdict is not None and verdict.differences
     return ComparisonReport(
         a=compared.a,
@@ -82,9 +83,9 @@ def make_comparison(
         name=compared.name,
         group=compared.group,
         labels=dict(compared.labels),
-        figure=figure.name,
-        unit=figure.unit,
-        direction=figure.direction,
+        measure=measure.name,
+        unit=measure.unit,
+        direction=measure.direction,
         verdict="refused" if verdict is None or is_refused else verdict.word,
         reasons=reasons,
         ratio=None if verdict is None else finite_or_none(verdict.ratio),
@@ -101,6 +102,8 @@ def make_comparison(
         band=_band(verdict),
         a_value=values[0],
         b_value=values[1],
+        ratio_low=None if verdict is None else finite_or_none(verdict.ratio_ends[0]),
+        ratio_high=None if verdict is None else finite_or_none(verdict.ratio_ends[1]),
     )
 
 
@@ -130,6 +133,10 @@ class Parts:
     """Earlier runs."""
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The labels of the run's treatments by title."""
+    claims: ClaimsReport | None = None
+    """What became of registered claims."""
+    neighbours: Sequence[ComparisonReport] = ()
+    """Treatments against the next one in their order."""
 
 
 def make_verdicts(comparisons: Sequence[ComparisonReport], parts: Parts) -> VerdictsReport:
@@ -138,7 +145,7 @@ def make_verdicts(comparisons: Sequence[ComparisonReport], parts: Parts) -> Verd
     return VerdictsReport(
         format=VERDICTS_FORMAT,
         version=VERDICTS_VERSION,
-        answer=make_answer(comparisons, parts.family.margin, parts.labels, parts.archive),
+        answer=make_answer(comparisons, parts.family.margin, parts.labels, parts.archive, parts.claims),
         question=parts.question,
         family=parts.family,
         design=parts.design,
@@ -149,4 +156,6 @@ def make_verdicts(comparisons: Sequence[ComparisonReport], parts: Parts) -> Verd
         refused=list(refused),
         gates=[],
         exit_code=0,
+        claims=parts.claims,
+        neighbours=list(parts.neighbours),
     )

@@ -1,6 +1,6 @@
 """The verdicts of a report as declared types: what ``verdicts`` holds in the JSON report, ``weighbridge-verdicts``.
 
-Ratios are of `b` to `a`, the baseline: 1.05 is 5 % more. Shares are 0 to 1. None is a figure without a value; an end
+Ratios are of `b` to `a`, the baseline: 1.05 is 5 % more. Shares are 0 to 1. None is a measure without a value; an end
 of an interval that is open is None, too.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from bench_common.cost import CHANGE_WORDS
 from bench_master.analysis.trend_source import TrendSource
 from bench_master.formatting import format_change, format_change_interval, format_value
 from bench_master.verdicts.decision import Word
@@ -29,17 +30,17 @@ WORDS_BY_IMPORTANCE: Final[tuple[Word, ...]] = (
 )  # fmt: skip
 """How much a reader must know a word: what got worse comes first."""
 DIRECTED_WORDS: Final = frozenset({"faster", "slower", "better", "worse"})
-"""Words that say in which direction a figure changed."""
+"""Words that say in which direction a measure changed."""
 
 FlagLevel: TypeAlias = Literal["note", "warning", "refusal"]
 FlagKind: TypeAlias = Literal[
     "drift", "step", "neighbours", "regimes", "spread", "speed", "carry-over", "warm-up", "outliers", "hosts",
     "clusters", "margin", "failures", "failure-share", "failed", "noise-floor", "early-stop", "extended",
-    "no measurement", "no counterpart", "one after the other",
+    "no measurement", "no counterpart", "one after the other", "start-cost",
 ]  # fmt: skip
 """What the diagnosis finds; the first four are in a series (`bench_master.verdicts.diagnosis`)."""
 Grade: TypeAlias = Literal["A", "B", "C", "D"]
-Unit: TypeAlias = Literal["round", "host", "run"]
+Unit: TypeAlias = Literal["round", "host", "run", "occasion"]
 DifferenceClass: TypeAlias = Literal["refusal", "warning", "treatment", "accepted"]
 
 
@@ -139,6 +140,21 @@ class HostEffectReport(Struct, frozen=True):
     """Rounds of this host."""
 
 
+class PartReport(Struct, frozen=True):
+    """The ratio in a part of a run whose effect changed."""
+
+    first: int
+    """Its first round, of those with a value on both sides, from 1."""
+    last: int
+    """Its last round."""
+    ratio: float | None
+    """The estimate."""
+    low: float | None
+    """Lower end of its interval; those of all parts hold together."""
+    high: float | None
+    """Upper end."""
+
+
 class ComparisonReport(Struct, frozen=True, kw_only=True):
     """One comparison of a treatment with its baseline."""
 
@@ -152,8 +168,8 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     """What both have in common, such as ``storage=volume``; empty if nothing tells groups apart."""
     labels: Mapping[str, Any]
     """Labels of the treatment."""
-    figure: str
-    """The primary figure: ``job.p50``, ``response.p95``, ``jobs_per_s``, or a metric's name."""
+    measure: str
+    """The primary measure: ``job.p50``, ``response.p95``, ``jobs_per_s``, or a metric's name."""
     unit: str
     """Its unit; ``s`` for times."""
     direction: Literal["higher", "lower"]
@@ -171,7 +187,7 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     high: float | None
     """Upper end."""
     scale: Literal["ratio", "difference"]
-    """``difference`` (in the figure's unit) where a trial's figure is 0, so that there is no ratio."""
+    """``difference`` (in the measure's unit) where a trial's measure is 0, so that there is no ratio."""
     confidence: float
     """Level of the interval, of the whole family together."""
     rounds: int
@@ -181,7 +197,7 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     p: float | None
     """Exact, two-sided, of this comparison alone; None without an interval."""
     mde: float | None
-    """The smallest difference, as a share, that would have been seen four times in five (80 % power)."""
+    """The difference, as a share, that would have been missed in one run of five (80 % power)."""
     tipping: float | None
     """How large a shift between the two, as a share, would explain the difference; 0 where there is none."""
     more_rounds: int | None
@@ -201,15 +217,29 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     per_host: Sequence[HostEffectReport] = ()
     """The ratio on each host; empty for a single host."""
     quantiles: Sequence[QuantileReport] = ()
-    """The shift function; empty where the figure is no quantile of jobs."""
+    """The shift function; empty where the measure is no quantile of jobs."""
+    parts: Sequence[PartReport] = ()
+    """Where the effect changed during the run: the ratio in each half of it. A single part of all rounds, where
+    halves are too short, says only that what it excludes does not hold in all of them. Empty where the effect did
+    not change."""
+    ratio_low: float | None = None
+    """With `scale` ``difference``: lower end of the interval of b / a, which gates with a size are judged by."""
+    ratio_high: float | None = None
+    """Upper end."""
     flags: Sequence[FlagReport] = ()
     """What the diagnosis found in this comparison."""
     next_low: float | None = None
     """Lower end of where the next run's ratio is expected (95 %), by earlier runs; None without them."""
     next_high: float | None = None
     """Upper end."""
+    exploratory: bool = False
+    """Whether the run has registered claims and this is none of them."""
     unconfirmed: bool = False
     """Whether this run stands out from its trend, and a second run must confirm it before a gate fails."""
+    a_failure: str | None = None
+    """How many of the baseline's jobs failed, and why most of them did; None where none failed."""
+    b_failure: str | None = None
+    """The same of the treatment's."""
 
     def __post_init__(self) -> None:
         """Set the reason in words."""
@@ -219,6 +249,16 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
         """Return whether this is among its reasons."""
         return any(one.code is code for one in self.reasons)
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether there is nothing to compare as the treatment's jobs failed."""
+        return not self.rounds and self.b_failure is not None and self.b_value is None
+
+    @property
+    def word(self) -> str:
+        """Return the verdict as it is printed; ``FAILED`` where the treatment's jobs did."""
+        return "FAILED" if self.has_failed else self.verdict.upper()
+
 
 class FamilyReport(Struct, frozen=True):
     """What is the same for all comparisons."""
@@ -226,11 +266,15 @@ class FamilyReport(Struct, frozen=True):
     alpha: float
     """How often any of them may err."""
     comparisons: int
-    """How many hold together."""
+    """How many hold together; where claims are registered, those of the claims."""
     margin: float
     """Smaller differences are *same*, as a share."""
     control: str
     """How the level is kept: ``bonferroni-interval``; ``second-run`` of a trend: another run confirms each."""
+    exploratory: int = 0
+    """Where claims are registered: how many other comparisons hold together, apart from those of the claims."""
+    together: float | None = None
+    """Of a run that was extended: in how many at most a word is wrong at this end or at an earlier one; else None."""
 
 
 class StoppingReport(Struct, frozen=True):
@@ -303,10 +347,10 @@ class EnvironmentReport(Struct, frozen=True):
 
 
 class RunFileReport(Struct, frozen=True):
-    """One run that was compared, or that was left out."""
+    """A mention of a run: one that was compared, or that was left out."""
 
     file: str
-    """The stats file."""
+    """The stats file; of an earlier run of an archive its id there."""
     run_id: str | None
     """The run's id; None if it cannot be read."""
     created: str | None
@@ -326,8 +370,8 @@ class NoiseFloorReport(Struct, frozen=True):
 
     name: str
     """The treatment."""
-    figure: str
-    """Its figure."""
+    measure: str
+    """Its measure."""
     unit: str
     """Its unit."""
     runs: int
@@ -347,8 +391,8 @@ class ChangeReport(Struct, frozen=True):
 
     name: str
     """The treatment."""
-    figure: str
-    """Its figure."""
+    measure: str
+    """Its measure."""
     kind: Literal["step", "newest"]
     """``newest``: too new for a step."""
     since: str
@@ -407,6 +451,40 @@ class GateReport(Struct, frozen=True):
     """What it alone makes of the exit code: 0; 1 failed; 3 it depends on rounds that are missing; 4 undecided."""
 
 
+class ClaimReport(Struct, frozen=True):
+    """What became of a claim that the scenario made before the first job."""
+
+    name: str
+    """The two treatments: ``engine=crun against engine=runc``."""
+    treatment: str
+    """Title of the treatment that it is about; empty if the run has no such treatment."""
+    against: str
+    """Title of the one that this is compared with."""
+    measure: str
+    """The measure, such as ``job.p50``."""
+    says: str
+    """What is claimed: ``faster by 10%``."""
+    rounds: int
+    """It is judged by the first so many rounds."""
+    state: Literal["kept", "broken", "undecided"]
+    """``undecided`` where the data cannot tell; such a claim is not green."""
+    text: str
+    """The outcome in words."""
+    exit_code: int
+    """What it alone makes of the exit code: 0; 1 broken; 3 it depends on rounds that are missing; 4 undecided."""
+
+
+class ClaimsReport(Struct, frozen=True):
+    """The claims that were registered before the first job; they are the family, and all else is exploratory."""
+
+    sha256: str
+    """Their digest in the header of the stats file."""
+    intact: bool
+    """Whether the digest is that of the claims in the header; otherwise none is decided."""
+    claims: Sequence[ClaimReport]
+    """Each claim, in the order of the scenario."""
+
+
 class VerdictsReport(Struct, frozen=True):
     """All verdicts of a run."""
 
@@ -415,7 +493,7 @@ class VerdictsReport(Struct, frozen=True):
     version: int
     """Version of the format."""
     answer: str
-    """All verdicts as a sentence for each word: ``Faster than docker: native (79.6 times). Same: crun.``"""
+    """All verdicts as a sentence for each word: ``Faster than docker (307 ms): native (3.86 ms, 79.6x as fast).``"""
     question: str
     """What was compared: ``Engines against docker: job time (p50 of a trial), margin 3 %``."""
     family: FamilyReport
@@ -438,14 +516,62 @@ class VerdictsReport(Struct, frozen=True):
     """What the gates alone make of it: 0, 1, 3 or 4."""
     between: VerdictsReport | None = None
     """The run's treatments against themselves in earlier runs; None without them."""
+    claims: ClaimsReport | None = None
+    """What became of the claims of the scenario; None without claims."""
+    neighbours: Sequence[ComparisonReport] = ()
+    """Each treatment against the next one in the order of their values, where the baseline is not between them. Their
+    intervals hold together, apart from those of `comparisons`. No gate asks them."""
 
 
 def change_text(comparison: ComparisonReport) -> str:
-    """Return by how much a treatment differs from its baseline: ``+21.0 %``, ``79.6 times``, ``+1.20 ms``."""
+    """Return by how much a treatment differs from its baseline: ``+21.0 %``, ``79.6x as fast``, ``+1.20 ms``."""
     if comparison.scale == "difference":
         return signed_value(comparison.ratio, comparison.unit)
     # The word says in which direction.
-    return format_change(comparison.ratio, sided=comparison.verdict in DIRECTED_WORDS)
+    text = format_change(comparison.ratio, sided=comparison.verdict in DIRECTED_WORDS)
+    known = _AMOUNT_WORDS if comparison.measure in CHANGE_WORDS else _FACTOR_WORDS
+    words = known.get(comparison.verdict) if text.endswith("x") else None
+    return f"{text} {words}" if words else text
+
+
+_FACTOR_WORDS: Final[Mapping[str, str]] = {"faster": "as fast", "slower": "as slow"}
+_AMOUNT_WORDS: Final[Mapping[str, str]] = {"better": "less", "worse": "as much"}
+
+
+def spread_text(comparison: ComparisonReport, title: str) -> str:
+    """Return the range of a side's values where no single number holds, and why: ``188 to 440 ms, drifted``.
+
+    Empty where the side has a single number, or nothing is known of its values.
+    """
+    for flag in comparison.flags:
+        data = flag.reason.data
+        if flag.reason.code is Code.NO_SINGLE_NUMBER and data["treatment"] == title and len(data["values"]) > 1:
+            how = "drifted" if {one["kind"] for one in data["findings"]} & {"drift", "step"} else "varied"
+            return f"{range_text(data['values'][0], data['values'][-1], comparison.unit)}, {how}"
+    return ""
+
+
+def range_text(first: float, last: float, unit: str) -> str:
+    """Return two values with their unit once, if they have one: ``188 to 440 ms``, ``1,052 to 3,466/s``."""
+    texts = [format_value(value, unit) for value in (first, last)]
+    number, own = _split_unit(texts[0])
+    return f"{number if own == _split_unit(texts[1])[1] else texts[0]} to {texts[1]}"
+
+
+def _split_unit(text: str) -> tuple[str, str]:
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/% ")
+    return number, text[len(number) :]
+
+
+def change_words(comparison: ComparisonReport) -> str:
+    """Return the words of a verdict with a direction, to be followed by ``than``: ``faster``, ``uses less memory``.
+
+    Those of what a job costs say what there is less of.
+    """
+    known = CHANGE_WORDS.get(comparison.measure)
+    if known is None or comparison.verdict not in ("worse", "better"):
+        return comparison.verdict
+    return known[comparison.verdict == "better"]
 
 
 def interval_text(comparison: ComparisonReport, fewest_rounds: int = 0) -> str:
@@ -459,7 +585,7 @@ def interval_text(comparison: ComparisonReport, fewest_rounds: int = 0) -> str:
 
 
 def signed_value(value: float | None, unit: str) -> str:
-    """Return a difference in a figure's unit, with its sign."""
+    """Return a difference in a measure's unit, with its sign."""
     text = format_value(value, unit)
     return f"+{text}" if value and value > 0 and math.isfinite(value) else text
 
@@ -468,7 +594,7 @@ def verdict_line(comparison: ComparisonReport, *, groups: bool = False) -> str:
     """Return a verdict on one line, with what the treatments have in common if there are several groups."""
     group = f" ({comparison.group})" if groups and comparison.group else ""
     again = " (unconfirmed: run it again)" if comparison.unconfirmed else ""
-    return f"{comparison.verdict.upper()} {comparison.name}{group} {change_text(comparison)}{again}"
+    return f"{comparison.word} {comparison.name}{group} {change_text(comparison)}{again}"
 
 
 def verdict_lines(comparisons: Sequence[ComparisonReport]) -> list[str]:

@@ -1,6 +1,6 @@
 """What the trials of a comparison are made of: quantiles of their jobs, hosts, alike jobs, failures.
 
-Each is a comparison of rounds like that of the primary figure, with intervals of its own that hold together.
+Each is a comparison of rounds like that of the primary measure, with intervals of its own that hold together.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FAILURE_ALPHA: Final = 0.05
 
 
 def shift_function(trials: TrialTable, a: int, b: int, rules: Rules) -> list[QuantileReport]:
-    """Return the ratio at each of `SHIFT_QUANTILES` that every trial has enough jobs for; empty for other figures."""
+    """Return the ratio at each of `SHIFT_QUANTILES` that every trial has enough jobs for; empty for others."""
     rounds, first, second = _paired(trials, a, b)
-    if trials.figures[a].kind != "duration" or len(rounds) < MIN_ROUNDS:
+    if trials.measures[a].kind != "duration" or len(rounds) < MIN_ROUNDS:
         return []
     shown = [
         place
@@ -59,7 +59,7 @@ def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostE
         return []
     found = []
     for name in hosts:
-        verdict = _on_host(name, trials.figures[a], first, second, _described(rules, len(hosts)))
+        verdict = _on_host(name, trials.measures[a], first, second, _described(rules, len(hosts)))
         has_interval = verdict.rounds >= MIN_ROUNDS
         found.append(
             HostEffectReport(
@@ -94,7 +94,7 @@ def _host_levels(trials: TrialTable, treatment: int) -> RunLevels:
 
 
 def _on_host(
-    name: str, figure: Primary, first: Sequence[TrialValue], second: Sequence[TrialValue], rules: Rules
+    name: str, measure: Primary, first: Sequence[TrialValue], second: Sequence[TrialValue], rules: Rules
 ) -> Verdict:
     pairs = [
         (one.hosts[name], other.hosts[name])
@@ -104,7 +104,7 @@ def _on_host(
     known = [
         pair
         for pair in pairs
-        if all(each.value > 0.0 and (figure.q is None or enough_jobs(each.jobs, figure.q)) for each in pair)
+        if all(each.value > 0.0 and (measure.q is None or enough_jobs(each.jobs, measure.q)) for each in pair)
     ]
     sides = [[(each.value, each.low, each.high) for each in side] for side in zip(*known, strict=True)] or [[], []]
     return compare(_as_values(sides[0]), _as_values(sides[1]), rules)
@@ -129,14 +129,20 @@ def hosts_disagree(effects: Sequence[HostEffectReport], where: str) -> Iterator[
 
 
 def effective_jobs(trials: TrialTable, a: int, b: int) -> float | None:
-    """Return how many independent jobs those of a typical trial are worth; None if the trials have one each."""
-    clusters, sizes = Clusters(), list[int]()
-    for index in (a, b):
-        own = trials.rounds[index].values()
-        clusters.add(one.logs for one in own if one.logs is not None)
-        sizes += [one.jobs for one in own if one.jobs]
-    effect = clusters.design_effect
-    if effect is None or not sizes:
+    """Return how many independent jobs those of a typical trial are worth, on the side where they are worth less.
+
+    None if the trials have one each. The jobs of unlike engines are unlike alike: both sides together say nothing of
+    either.
+    """
+    known = [_effective_of(trials, index) for index in (a, b)]
+    return min((one for one in known if one is not None), default=None)
+
+
+def _effective_of(trials: TrialTable, treatment: int) -> float | None:
+    clusters, own = Clusters(), trials.rounds[treatment].values()
+    clusters.add(one.logs for one in own if one.logs is not None)
+    sizes = [one.jobs for one in own if one.jobs]
+    if clusters.design_effect is None or not sizes:
         return None
     jobs = float(np.median(sizes))
     # Of the jobs that were looked at the correlation is known, not their number.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, Final
 
 from msgspec import Struct
 
 from bench_common.errors import ExitCode, UsageError
 from bench_common.safe_text import flat_line
-from bench_master.progress_message import progress_message
+from bench_master.command_extension import command_extensions
 from bench_master.worker_query import query_worker
 
+COMMAND: Final = "build-images"
 _LIMIT_S: Final = 3600.0
 """Enough for a few images from a slow mirror; every step has its own, shorter limit."""
 
@@ -71,25 +69,13 @@ def run(options: Options) -> int:
     flags += ["--image-dry-run"] if options.dry_run else []
     flags += ["--verbose"] if options.verbose else []
     flags += ["--image-quiet"] if options.quiet else []
-    with _contexts(options.names) as contexts:
-        for built in query_worker(*flags, *contexts, timeout_s=_LIMIT_S, doing="building images"):
+    with ExitStack() as stack:
+        for extension in command_extensions(COMMAND):
+            flags += stack.enter_context(extension.query_flags(options))
+        for built in query_worker(*flags, timeout_s=_LIMIT_S, doing="building images"):
             if not options.quiet:
                 sys.stdout.write(flat_line(format_result(built)) + "\n")
     return int(ExitCode.OK)
-
-
-@contextmanager
-def _contexts(names: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the flags for the image of a worker, if it is wanted: a folder with the wheels of this installation."""
-    from bench_master.fleet.worker_image import IMAGE, write_context
-
-    if IMAGE not in (name.removeprefix("weighbridge/").removesuffix(":latest") for name in names):
-        yield []
-        return
-    with tempfile.TemporaryDirectory(prefix="weighbridge-image-") as folder:
-        with progress_message("packing this installation"):
-            write_context(Path(folder))
-        yield [f"--image-context={IMAGE}={folder}"]
 
 
 def format_result(built: dict[str, Any]) -> str:

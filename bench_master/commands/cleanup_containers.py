@@ -1,4 +1,4 @@
-"""`bench-master cleanup-containers`: remove what runs left behind, on this machine or in an object store."""
+"""`bench-master cleanup-containers`: remove what runs left behind, on this machine or where a feature looks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,13 +16,12 @@ from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.safe_text import flat_line
 from bench_common.streams import tell
+from bench_master.command_extension import NO_OPTIONS, CommandOptions, add_extensions, done_instead
 from bench_master.formatting import format_span
-from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
 from bench_master.worker_query import query_worker
 
-TIMEOUT_S = 600.0
-STORE_TIMEOUT_S = 86_400.0
-"""How long the clean-up of a store may take, in seconds: it may hold millions of objects, and shows its progress."""
+COMMAND: Final = "cleanup-containers"
+TIMEOUT_S: Final = 600.0
 _SHORT_ID = 12
 _SHOWN: Final = 10
 _RUN_ID: Final = re.compile(rf"(?:{KEEP_RUN_PREFIX})?[0-9a-f]{{12}}")
@@ -33,18 +32,12 @@ class Options(Struct, frozen=True):
 
     dry_run: bool
     """List what would be removed."""
-    store: str | None
-    """The object store to clean up in the place of this machine: a profile, a protocol or a URL."""
-    base: str | None
-    """With `store`: the base of further containers."""
-    yes: bool
-    """With `store`: delete, and do not only list."""
     run: str | None
     """The run to clean up, even if it is active; None: every finished run."""
     format: str
     """``text`` or ``json``."""
-    credentials: StoreFlags = NO_STORE_FLAGS
-    """How to log in to a store without a profile."""
+    extensions: CommandOptions = NO_OPTIONS
+    """The options of features."""
 
 
 def _run_id(text: str) -> str:
@@ -64,20 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN_ID",
         help="clean up after this run only, even if it is active (default: every finished run)",
     )
-    parser.add_argument(
-        "--store",
-        metavar="PROFILE|URL",
-        help="list what runs left in an object store: that of a profile, or (a URL, swift or s3) with the login of "
-        "the environment; --yes deletes it",
-    )
-    parser.add_argument(
-        "--base",
-        metavar="BASE",
-        help="with --store: also our objects in the containers of this base (the scenario's, or ssbench's)",
-    )
-    parser.add_argument("--yes", action="store_true", help="with --store: delete what is listed")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
-    add_store_options(parser.add_argument_group(STORE_OPTIONS))
+    add_extensions(parser, COMMAND)
 
 
 def run(options: Options) -> int:
@@ -85,32 +66,33 @@ def run(options: Options) -> int:
 
     Raises `UsageError` if the named run can be none.
     """
-    options.credentials.apply()
-    if options.store is None and (options.base is not None or options.yes):
-        raise UsageError(f"{'--yes' if options.yes else '--base'} is for --store PROFILE|URL, which says which store")
-    query, *flags = _query(options)
+    code = done_instead(options, COMMAND)
+    if code is None:
+        rows = find_leftovers(options, ["--cleanup-containers"], dry=options.dry_run, timeout_s=TIMEOUT_S)
+        code = print_leftovers(options, rows)
+    return code
+
+
+def find_leftovers(
+    options: Options, query: Sequence[str], *, dry: bool, timeout_s: float
+) -> Sequence[Mapping[str, Any]]:
+    """Return what a query of the worker finds of runs and, unless `dry`, removes; see `run`."""
     run = [f"--run={options.run}"] if options.run else []
-    dry = options.dry_run if options.store is None else not options.yes or options.dry_run
-    rows = query_worker(
-        query,
-        *(*flags, *run, *(["--dry-run"] if dry else [])),
-        timeout_s=STORE_TIMEOUT_S if flags else TIMEOUT_S,
-        doing=f"{'looking for' if dry else 'removing'} what runs left behind",
-    )
+    doing = f"{'looking for' if dry else 'removing'} what runs left behind"
+    rows = query_worker(*query, *run, *(["--dry-run"] if dry else []), timeout_s=timeout_s, doing=doing)
     if options.run and not rows:
-        _explain_nothing(options.run, (query, *flags))
-    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if options.format == "json" else render(rows))
-    if options.store is not None and not options.yes and any(row["verdict"] == "listed" for row in rows):
-        tell("bench-master: nothing was deleted; repeat it with --yes to delete what is listed")
+        _explain_nothing(options.run, query)
+    return rows
+
+
+def print_leftovers(
+    options: Options, rows: Sequence[Mapping[str, Any]], contents: Callable[[Mapping[str, Any]], str] | None = None
+) -> int:
+    """Print what was found; return the exit code. `contents` tells what is in one, in words."""
+    text = json.dumps(rows, indent=2) + "\n" if options.format == "json" else render(rows, contents)
+    sys.stdout.write(text)
     failed = any(row["verdict"] == "failed" for row in rows)
     return int(ExitCode.INFRASTRUCTURE if failed else ExitCode.OK)
-
-
-def _query(options: Options) -> list[str]:
-    """Return the query of the worker, and what says where it looks."""
-    if options.store is None:
-        return ["--cleanup-containers"]
-    return ["--cleanup-store", f"--store={options.store}", *([f"--base={options.base}"] if options.base else [])]
 
 
 def _explain_nothing(run_id: str, query: Sequence[str]) -> None:
@@ -124,14 +106,14 @@ def _explain_nothing(run_id: str, query: Sequence[str]) -> None:
     tell(f"bench-master: run {run_id} is unknown here, or left nothing{did_you_mean(run_id, known)}{there}")
 
 
-def render(rows: Sequence[Mapping[str, Any]]) -> str:
+def render(rows: Sequence[Mapping[str, Any]], contents: Callable[[Mapping[str, Any]], str] | None = None) -> str:
     """Return a line for each leftover, and a summary line."""
     lines = [
         "  ".join(
             (
                 f"{_action_word(row):7}",
                 f"{row['engine']} {row['what']} {_describe(row)}",
-                *([_contents(row)] if "objects" in row else []),
+                *([contents(row)] if contents is not None else []),
                 *([f"run {row['run_id']}"] if row["run_id"] else []),
                 *([f"made {format_span(row['age_s'])} ago"] if row["age_s"] is not None else []),
                 *([row["why"]] if row["why"] and row["verdict"] in {"failed", "kept"} else []),
@@ -149,11 +131,6 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
 def _action_word(row: Mapping[str, Any]) -> str:
     # A failure needs attention, so it stands out.
     return "FAILED" if row["verdict"] == "failed" else str(row["verdict"])
-
-
-def _contents(row: Mapping[str, Any]) -> str:
-    others = f" and {row['others']} that are not ours" if row["others"] else ""
-    return f"{row['objects']} objects{others}"
 
 
 def _describe(row: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from bench_master.formatting import DEFAULT_WIDTH, page_of
 from bench_master.options.report import add_schema_option
 from bench_master.options.verdict import FAILURES, GATES_EPILOG, add_gate_options, baseline_labels, margin
 from bench_master.progress_message import note, progress_message
-from bench_master.reports.comparison import WRITERS, answer_lines, write_text
+from bench_master.reports.comparison import answer_lines, comparison_formats, write_comparison, write_text
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 
@@ -116,7 +116,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_gate_options(parser.add_argument_group("gates"))
     parser.add_argument(
-        "--format", choices=("text", *WRITERS), default="text", help="format of the output (default: text)"
+        "--format", choices=comparison_formats(), default="text", help="format of the output (default: text)"
     )
     add_schema_option(parser, verdicts_schema, "what --format json prints")
 
@@ -179,7 +179,7 @@ def _progress(*, quiet: bool) -> Callable[[int, int], None]:
 def _write(verdicts: VerdictsReport, options: Options) -> None:
     if options.format != "text":
         with page_of(DEFAULT_WIDTH):
-            WRITERS[options.format](verdicts, sys.stdout)
+            write_comparison(options.format, verdicts, sys.stdout)
         return
     with text_output(options.terminal, paged=True) as out:
         if options.quiet:

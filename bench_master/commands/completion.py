@@ -17,7 +17,7 @@ from msgspec import Struct
 from bench_common.engine_traits import engine_names
 from bench_master.commands.man_page import all_sub_commands
 from bench_master.scenario.yaml_tree import builtin_scenarios
-from workloads.registry import workload_classes
+from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,10 +33,10 @@ Where shells look for it:
 """
 _SCENARIO: Final = "X.yaml"
 """What help calls a scenario: a file, or the name of a ready-made one."""
-_WORKLOADS: Final = (("list-workloads", "NAME"), ("parse-output", "WORKLOAD"), ("import-results", "WORKLOAD"))
+_WORKLOADS: Final = (("list workloads", "NAME"), ("parse-output", "WORKLOAD"), ("import-results", "WORKLOAD"))
 """The arguments that name a workload: sub-command and name in help."""
-_ENGINES: Final = ("weigh", "ENGINE")
-"""The argument that names engines."""
+_ENGINES: Final = (("weigh", "ENGINE|COMMAND"), ("list engines", "NAME"))
+"""The arguments that name engines; commands, which the first one may have, are completed by nothing."""
 
 
 class Options(Struct, frozen=True):
@@ -70,7 +70,7 @@ def completion_script(shell: str) -> str:
         for action in command.arguments:
             if (name, action.metavar) in _WORKLOADS:
                 action.choices = tuple(workload_classes())
-            elif (name, action.metavar) == _ENGINES:
+            elif (name, action.metavar) in _ENGINES:
                 action.choices = engine_names()
             elif action.choices is None and action.nargs != 0:
                 words = _kind_of(action, {"file": shtab.FILE, "directory": shtab.DIRECTORY, "scenario": scenarios})

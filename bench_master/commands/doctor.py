@@ -1,4 +1,4 @@
-"""`bench-master doctor`: check whether this machine, or every host of an inventory, is fit to measure."""
+"""`bench-master doctor`: check whether this machine is fit to measure, or what a feature checks in its place."""
 
 from __future__ import annotations
 
@@ -7,43 +7,34 @@ import json
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from bench_common.cli import check_choice
-from bench_common.engine_traits import engine_traits
-from bench_common.errors import ExitCode, InfrastructureError
+from bench_common.cli import add_engine_option
+from bench_common.engine_traits import EngineLabel, engine_traits, use_engine_labels
+from bench_common.errors import ExitCode
 from bench_common.job_rules import rules_of
-from bench_common.objects.access import store_names
-from bench_common.objects.job import Objects
 from bench_common.requirements import DoctorNeeds, KindNeed, kinds_for_worker, requirements_for_worker
-from bench_common.safe_text import flat_line, shorten
-from bench_master.fleet.fleet import Difference, Fleet, FleetHostReport, differences
-from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.progress import FleetProgress, report_new_host_keys
-from bench_master.formatting import page_width, plural
-from bench_master.options.fleet import (
-    InventoryOptions,
-    add_inventory_options,
-    launch_spec,
-    selected_inventory,
+from bench_master.command_extension import (
+    NO_OPTIONS,
+    CommandOptions,
+    add_extensions,
+    command_extensions,
+    done_instead,
 )
-from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
+from bench_master.formatting import format_number, format_percent, page_width, plural
 from bench_master.plan import needed_disk_bytes
+from bench_master.progress_message import progress_message
 from bench_master.run.endpoints import Ports
 from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.worker_query import query_worker
 
-QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
-SEVERE_LEVELS: Final = ("problem", "warning")
-MAX_FIELD: Final = 160
-"""How much of a value is printed, in characters."""
+COMMAND: Final = "doctor"
 
 
 class ScenarioNeeds(Struct, frozen=True):
@@ -105,102 +96,6 @@ def needed_findings(
     return found
 
 
-def check_fleet(options: Options, needs: ScenarioNeeds | None = None) -> int:
-    """Check every host, print findings and differences; return the exit code."""
-    inventory = selected_inventory(options.fleet)
-    spec = launch_spec(options.fleet, inventory)
-    with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
-        doctor = (*QUERIES[0], *_store_flags(options, needs), *(needs.flags if needs is not None else ()))
-        results = fleet.query((doctor, *QUERIES[1:]))
-    report_new_host_keys(spec.known_hosts, quiet=options.quiet)
-    reports: list[FleetHostReport] = []
-    failed: dict[str, str] = {}
-    for host in inventory.hosts:
-        result = results[host.name]
-        if isinstance(result, InfrastructureError):
-            failed[host.name] = str(result)
-        else:
-            report = host_report(host, result)
-            reports.append(replace(report, findings=needed_findings(report.findings, needs)))
-    found = differences(reports)
-    if options.format == "json":
-        sys.stdout.write(json.dumps(_document(reports, failed, found), indent=2) + "\n")
-    else:
-        with text_output(options.terminal, paged=True) as out:
-            out.write(render_fleet(reports, failed, found))
-    unfit = any(finding["level"] == "problem" for report in reports for finding in report.findings)
-    return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
-
-
-def host_report(host: FleetHost, results: Sequence[Sequence[Mapping[str, Any]]]) -> FleetHostReport:
-    """Return the report of a host from its results of `QUERIES`."""
-    findings, (place,), engines = results
-    return FleetHostReport(
-        host.name,
-        host.environment or str(place["environment"]),
-        place["facts"],
-        place.get("shown", {}),
-        frozenset(place.get("identity", ())),
-        {str(row["name"]): str(row.get("version", "")) for row in engines if row.get("usable")},
-        findings,
-        {str(row["name"]): str(row.get("reason", "")) for row in engines if not row.get("usable")},
-    )
-
-
-def render_fleet(reports: Sequence[FleetHostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
-    """Return the hosts with their problems and warnings, and how they differ, as wide as the page."""
-    lines: list[str] = []
-    for name, reason in failed.items():
-        lines += _wrap_fleet(f"{name}: check failed: {reason}", "")
-    for report in reports:
-        counts = Counter(finding["level"] for finding in report.findings)
-        summary = ", ".join(plural(counts[level], level) for level in SEVERE_LEVELS if counts[level]) or "fit"
-        lines.append(flat_line(f"{report.host} ({report.environment}): {summary}"))
-        for level in SEVERE_LEVELS:
-            for finding in report.findings:
-                if finding["level"] == level:
-                    lines += _wrap_fleet(f"{level} {finding['check']}: {finding['finding']}", "  ")
-    lines.append("")
-    if len(reports) > 1:
-        lines.append("Differences between the hosts" if found else "No differences between the hosts.")
-    for difference in found:
-        lines += _wrap_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
-        for value, hosts in difference.values.items():
-            lines += _wrap_fleet(f"{', '.join(hosts)}: {shorten(value, MAX_FIELD)}", "      ")
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _wrap_fleet(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, page_width(), initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
-    )
-
-
-def _document(
-    reports: Sequence[FleetHostReport], failed: Mapping[str, str], found: Sequence[Difference]
-) -> dict[str, Any]:
-    hosts: dict[str, Any] = {
-        report.host: {
-            "environment": report.environment,
-            "findings": list(report.findings),
-            "facts": dict(report.facts),
-            "engines": dict(report.engines),
-        }
-        for report in reports
-    }
-    rows = [
-        {
-            "name": difference.name,
-            "level": difference.level,
-            "meaning": difference.meaning,
-            "within": list(difference.within),
-            "values": {value: list(names) for value, names in difference.values.items()},
-        }
-        for difference in found
-    ]
-    return {"hosts": hosts, "failed": dict(failed), "differences": rows}
-
-
 EPILOG: Final = """\
 Each finding is a problem (this machine cannot measure until it is fixed), a warning (results are noisier or less
 comparable than they could be), a note (worth knowing), or ok. With -q only problems and warnings are shown.
@@ -216,8 +111,6 @@ CHECK_WIDTH: Final = 13
 class Options(Struct, frozen=True):
     """The command line of `doctor`."""
 
-    fleet: InventoryOptions
-    """The hosts to check; none: this machine."""
     file: str | None
     """A scenario: check what it needs; None: what any scenario may need."""
     directory: tuple[str, ...]
@@ -226,10 +119,12 @@ class Options(Struct, frozen=True):
     """``text`` or ``json``."""
     quiet: bool
     """Show problems and warnings only."""
-    stores: tuple[str, ...] = ()
-    """Object stores to log in to, as ``STORE`` or ``STORE:PROFILE``."""
-    credentials: StoreFlags = NO_STORE_FLAGS
-    """How to log in to those without a profile."""
+    engine: tuple[EngineLabel, ...] = ()
+    """Labels of engines to check, too."""
+    ceiling: bool = False
+    """Measure what the harness itself can do, too."""
+    extensions: CommandOptions = NO_OPTIONS
+    """The options of features."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show the findings on a terminal."""
 
@@ -237,23 +132,11 @@ class Options(Struct, frozen=True):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = EPILOG
-    add_inventory_options(
-        parser.add_argument_group("hosts of an inventory (compared with each other, too)"),
-        required=False,
-    )
     parser.add_argument(
         "-f",
         "--file",
         metavar="X.yaml",
         help="check what this scenario needs (a file or a ready-made one): engines, programs, images, disk, stores",
-    )
-    parser.add_argument(
-        "--store",
-        dest="stores",
-        action="append",
-        default=[],
-        metavar="STORE[:PROFILE]",
-        help="log in to an object store, such as swift or s3:lab (a profile of stores.yaml); repeatable",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
     parser.add_argument(
@@ -263,14 +146,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory that stats files will go to; repeatable (default: the working and the temporary directory)",
     )
-    add_store_options(parser.add_argument_group(STORE_OPTIONS))
+    parser.add_argument(
+        "--ceiling",
+        action="store_true",
+        help="also measure now, by no-op runs, how many jobs a second this program itself can do here, and keep it",
+    )
+    add_engine_option(
+        parser,
+        "also check an engine under a label, with another program or socket (with an inventory: on each host "
+        "that has no such label of its own)",
+    )
+    add_extensions(parser, COMMAND)
 
 
 def run(options: Options) -> int:
     """Check and print the findings; return the exit code."""
-    options.credentials.apply(quiet=options.quiet)
-    if options.fleet.inventory is not None:
-        return check_fleet(options, scenario_needs(options.file))
+    use_engine_labels(options.engine)
+    code = done_instead(options, COMMAND)
+    if code is not None:
+        return code
     ports = Ports()
     flags = ["--doctor"]
     for port in (ports.control, ports.results, ports.work):
@@ -278,9 +172,11 @@ def run(options: Options) -> int:
     for directory in options.directory:
         flags += ["--doctor-directory", directory]
     needs = scenario_needs(options.file)
-    flags += _store_flags(options, needs)
-    flags += needs.flags if needs is not None else ()
+    flags += worker_flags(options, needs)
+    flags += [word for label in options.engine for word in ("--engine", str(label))]
     findings = needed_findings(query_worker(*flags, doing="checking this machine"), needs)
+    if options.ceiling:
+        findings = [*findings, *_ceilings()]
     shown = LEVELS[:2] if options.quiet else LEVELS
     findings_shown = [finding for finding in findings if finding["level"] in shown]
     if options.format == "json":
@@ -292,17 +188,30 @@ def run(options: Options) -> int:
     return int(ExitCode.INFRASTRUCTURE if unfit else ExitCode.OK)
 
 
-def _store_flags(options: Options, needs: ScenarioNeeds | None) -> list[str]:
-    """Return the flags of the query for the stores that are named, and those of the scenario."""
-    wanted = list(needs.kinds) if needs is not None else []
-    for text in options.stores:
-        store, _, profile = text.partition(":")
-        wanted.append(
-            KindNeed(
-                check_choice(store, store_names(), what="store"), msgspec.to_builtins(Objects((), profile=profile))
-            )
+def _ceilings() -> Iterator[dict[str, str]]:
+    """Measure and keep what the harness itself can do on this machine; yield a finding on each ceiling."""
+    from bench_master.run.ceilings import kept_here, measured_again, usual_setups
+
+    with progress_message("measuring what this program itself can do"):
+        found = list(measured_again(usual_setups(), kept_here()))
+    for one in found:
+        text = (
+            f"{format_number(one.rate_per_s)} jobs/s is the most that this program itself can do ({one.setup.text})"
         )
-    return [word for need in wanted for word in ("--doctor-store", msgspec.json.encode(need).decode())]
+        level, advice = "ok", ""
+        if not one.neighbours.are_quiet:
+            text += f", beside others with {format_percent(one.neighbours.others)} of the CPUs, so it may be more"
+            level, advice = "warning", "measure it again while nothing else runs: a rate near it gets no verdict"
+        yield {"check": "ceiling", "level": level, "value": str(one.rate_per_s), "finding": text, "advice": advice}
+
+
+def worker_flags(options: Options, needs: ScenarioNeeds | None) -> list[str]:
+    """Return the flags of the query that say what a scenario needs, and what features check."""
+    wanted = list(needs.kinds) if needs is not None else []
+    for extension in command_extensions(COMMAND):
+        wanted += extension.needs(options)
+    flags = [word for need in wanted for word in ("--doctor-jobs", msgspec.json.encode(need).decode())]
+    return [*flags, *(needs.flags if needs is not None else ())]
 
 
 def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> str:

@@ -20,10 +20,10 @@ from bench_common.errors import ExitCode, InfrastructureError, UsageError, did_y
 from bench_common.files import write_new
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
-from bench_master.commands.list_workloads import format_default
+from bench_master.commands.list.workloads import format_default
 from bench_master.scenario.load import ADVISED_TRIALS, FEWEST_TRIALS, parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.registry import workload_classes
+from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,9 +71,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--job",
         metavar="WHAT",
-        help=f"what to measure: {LIFECYCLE}, a workload (see list-workloads), or a command with arguments, in quotes",
+        help=f"what to measure: {LIFECYCLE}, a workload (see list workloads), or a command with arguments, in quotes",
     )
-    parser.add_argument("--engines", metavar="A,B", help="engines to measure it under (see list-engines)")
+    parser.add_argument("--engines", metavar="A,B", help="engines to measure it under (see list engines)")
     parser.add_argument(
         "--repeats", metavar=f"N|{UNTIL_VERDICT}", help="trials of each treatment, or as many as the verdicts need"
     )
@@ -200,7 +200,7 @@ def _lines(
     yield f"#   bench-master run-scenario -f {file} --set scale=small    a first look, without a verdict"
     yield f"#   bench-master run-scenario -f {file}                      run it on this machine"
     yield "#"
-    yield "# Every key is explained in docs/scenario-reference.rst; `list-scenarios` has more examples."
+    yield "# Every key is explained in docs/scenario-reference.rst; `list scenarios` has more examples."
     yield ""
     yield f"name: {json.dumps(what, ensure_ascii=False) if isinstance(job, tuple) else what}"
     yield ""
@@ -287,7 +287,7 @@ def _guest(name: str) -> Iterator[str]:
     yield f"  # {kind.summary}"
     yield f"  workload: {name}        # its image: `bench-master build-images {kind.image.rpartition('/')[2]}`"
     yield "  # All parameters with their defaults; remove the # of those that you change, and of `params`."
-    yield f"  # Types and limits: bench-master list-workloads {name}"
+    yield f"  # Types and limits: bench-master list workloads {name}"
     yield "  # params:"
     for parameter in kind.parameters:
         yield f"  #   {parameter.name}: {format_default(parameter)}   # {parameter.help}"

@@ -36,7 +36,7 @@ in the allow-list. No key is ever overwritten: a worker that is already on the l
 class Options(Struct, frozen=True):
     """The command line of `keygen`."""
 
-    dir: Path | None
+    key_dir: Path | None
     """Where keys are; None: the default directory."""
     worker: tuple[str, ...]
     """Workers to make keys for."""
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = EPILOG
     default = str(default_directory()).replace("%", "%%")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help=f"directory of the keys (default: {default})")
+    parser.add_argument("--key-dir", type=Path, metavar="DIR", help=f"directory of the keys (default: {default})")
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
         "--worker", action="append", metavar="NAME", default=[], help="make a key for this worker; repeatable"
@@ -63,9 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options) -> int:
     """Make, list or revoke keys; return the exit code."""
-    directory = options.dir or default_directory()
+    directory = options.key_dir or default_directory()
     if directory.exists() and not directory.is_dir():
-        raise UsageError(f"--dir {directory}: is a file; name a directory for the keys")
+        raise UsageError(f"--key-dir {directory}: is a file; name a directory for the keys")
     try:
         if options.list:
             _list(directory)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import io
+import re
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 import numpy as np
 from msgspec import Struct
 
-from bench_common.argument_types import file_name
-from bench_common.errors import UsageError
+from bench_common.argument_types import InvalidValue, file_name
+from bench_common.cli import CommandParser, FirstHelp
+from bench_common.errors import ExitCode, UsageError
+from bench_common.files import open_regular, real_path
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, has_times
 from bench_common.streams import escape_output, tell
@@ -24,7 +29,7 @@ from bench_master.options.report import (
     ReportOptions,
     add_report_options,
     add_schema_option,
-    check_figure,
+    check_chart,
     check_writable_report,
     load_reports,
     print_report,
@@ -32,12 +37,12 @@ from bench_master.options.report import (
 )
 from bench_master.options.verdict import GATES_EPILOG, add_verdict_options
 from bench_master.progress_message import progress_message
-from bench_master.reports import ReportSource, parts_of, report_named
-from bench_master.reports.ssbench import FORMATS as SSBENCH_FORMATS
+from bench_master.reports import RATES_LONGEST_S, RatesReport, Report, ReportSource, parts_of, report_named
+from bench_master.reports.verification import MOST_FINDINGS, Verification, format_of, verify_report
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 
 EPILOG = f"""\
-The text report is one page: -v shows all of it, -q only the verdicts, one on each line.
+The text report is one page: -v shows all of it, -q only the answer, a sentence.
 The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
 {GATES_EPILOG}
@@ -60,6 +65,10 @@ class Options(Struct, frozen=True):
     """What to compare with what."""
     rps_histogram: Path | None
     """Where to write the jobs that ended in each second."""
+    verify: Path | None = None
+    """A report to compare with what follows from the stats file; None: print the report."""
+    sha256: str | None = None
+    """The SHA-256 that the stats file must have, in hexadecimal digits."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show it on a terminal."""
     schema: bool = False
@@ -69,6 +78,7 @@ class Options(Struct, frozen=True):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = EPILOG
+    cast("CommandParser", parser).show_first(_first_help(parser.prog))
     parser.add_argument(
         "-s",
         "--stats-file",
@@ -92,6 +102,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas; with a "
         "format of ssbench its two columns)",
     )  # fmt: skip
+    group = parser.add_argument_group("verification of a published report")
+    group.add_argument(
+        "--verify",
+        type=file_name,
+        metavar="REPORT",
+        help="print no report: make the one in the file REPORT again, with the same options, and say whether all of "
+        "it follows from the stats file (exit code 1 if not); its format by --format, or by the file's ending",
+    )
+    group.add_argument(
+        "--sha256", type=_digest, metavar="HEX", help="with --verify: the SHA-256 that the stats file must have"
+    )
+
+
+def _first_help(program: str) -> FirstHelp:
+    """Return the options of the first day, which ``--help`` shows."""
+    return FirstHelp(
+        "-s STATS [OPTIONS]",
+        {
+            "what to show": ["-s", "--format", "-f", "--export"],
+            "what is compared, and what fails": ["--baseline", "--margin", "--fail-on", "--require"],
+        },
+        "The report is one page: -v shows all of it, -q only the answer.\n\n"
+        f"All options, gates and exit codes: {program} --help-all\n",
+    )
+
+
+def _digest(text: str) -> str:
+    """Return a SHA-256: a type of arguments."""
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise InvalidValue(
+            f"{text!r}: expected the 64 hexadecimal digits of a SHA-256, as `sha256sum FILE` prints them"
+        )
+    return text.lower()
 
 
 def _report_file(text: str) -> Path | None:
@@ -100,15 +143,17 @@ def _report_file(text: str) -> Path | None:
 
 
 def run(options: Options) -> int:
-    """Write the report; return the exit code."""
+    """Write the report, or verify one; return the exit code."""
+    if options.verify is not None or options.sha256 is not None:
+        return _verify(options)
     for path in filter(None, (options.report_file, options.rps_histogram)):
-        if path.resolve() == options.stats_file.resolve():
+        if real_path(path) == real_path(options.stats_file):
             raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
-    check_figure(options.report)
+    check_chart(options.report)
     report = report_named(options.report.format)
     files = load_reports(options.report, options.stats_file, printed=options.report_file is None)
     if options.report_file is not None:
-        if any(path.resolve() == options.report_file.resolve() for _, path in files):
+        if any(real_path(path) == real_path(options.report_file) for _, path in files):
             raise UsageError(f"{options.report_file}: two reports go to this file; name two files")
         check_writable_report(report, options.report_file, options.stats_file)
     with progress_message(f"reading {options.stats_file}"):
@@ -120,14 +165,14 @@ def run(options: Options) -> int:
         options.report.pctile,
         options.verdicts,
         options.report.detail,
-        options.report.choice,
+        options.report.chart_options,
         parts_of([options.report.format, *(name for name, _ in options.report.files)]),
     )
     if not has_times(source.stats.header):
         needs_times = any(each.needs_times for each in (report, *(each for each, _ in files)))
         _check_imported(options, needs_times=needs_times)
     if options.rps_histogram is not None:
-        _write_rates(source, options.rps_histogram, as_ssbench=options.report.format in SSBENCH_FORMATS)
+        _write_rates(source, options.rps_histogram, report)
     # Files first: whoever reads only the first lines of standard output ends the program.
     for each, path in files:
         write_report_file(each, source, path)
@@ -136,6 +181,62 @@ def run(options: Options) -> int:
     else:
         write_report_file(report, source, options.report_file)
     return _judge(source, options)
+
+
+def _verify(options: Options) -> int:
+    """Say whether a report follows from the stats file; return the exit code."""
+    path, stats_file = options.verify, options.stats_file
+    if path is None:
+        raise UsageError("--sha256: expected --verify REPORT beside it, the report that follows from this stats file")
+    for unused, flag in (
+        (options.report_file, "-f"),
+        (options.rps_histogram, "-r"),
+        (options.report.files, "--format NAME=FILE"),
+    ):
+        if unused:
+            raise UsageError(f"--verify prints no report: leave out {flag}")
+    if str(stats_file) == "-":
+        raise UsageError("--verify reads the stats file twice: -s - cannot be; save it to a file first")
+    if real_path(path) == real_path(stats_file):
+        raise UsageError(f"{path}: this is the stats file itself; name the report")
+    name = format_of(path, options.report.format if options.report.formats else None)
+    with progress_message(f"reading {stats_file}"):
+        stats = StatsFile(stats_file)
+        _ = stats.header
+        with open_regular(stats_file) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    told = f"SHA-256 of {stats_file}: {digest}"
+    if options.sha256 not in (None, digest):
+        _say(told)
+        tell(f"bench-master: {stats_file}: this is another file: its SHA-256 is not {options.sha256}")
+        return int(ExitCode.THRESHOLD)
+    charts = options.report.chart_options
+    source = ReportSource(stats, options.report.pctile, options.verdicts, "page", charts, parts_of([name]))
+    found = verify_report(source, path, name)
+    _say(told)
+    if found.differences:
+        _show_differences(found, path, stats_file)
+        return int(ExitCode.THRESHOLD)
+    _say(f"{path}: verified: all of it follows from the rows ({found.what})")
+    return int(ExitCode.OK)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _show_differences(found: Verification, path: Path, stats_file: Path) -> None:
+    count = len(found.differences)
+    places = f"{plural(count, 'place')} {'differs' if count == 1 else 'differ'}"
+    _say(f"{path}: NOT verified: {places} from what follows from the rows ({found.what})")
+    for each in found.differences[:MOST_FINDINGS]:
+        _say(f"  {each}")
+    if count > MOST_FINDINGS:
+        _say(f"  and {count - MOST_FINDINGS:,} more")
+    tell(
+        f"bench-master: {path} does not follow from {stats_file}; if it was made with options such as --pctile, "
+        "--baseline or --margin, give the same ones"
+    )
 
 
 def _judge(source: ReportSource, options: Options) -> int:
@@ -169,11 +270,11 @@ def _create_file(path: Path) -> TextIO:
         raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
 
 
-def _write_rates(source: ReportSource, path: Path, *, as_ssbench: bool) -> None:
+def _write_rates(source: ReportSource, path: Path, report: Report) -> None:
     text = io.StringIO()
     with progress_message("counting the jobs of each second"):
-        if as_ssbench:
-            outside = write_ssbench_rates(source, text)
+        if isinstance(report, RatesReport):
+            outside = report.write_rates(source, text)
         else:
             outside = write_rate_histogram(source, text, delimiter="," if path.suffix == ".csv" else "\t")
     with _create_file(path) as out:
@@ -182,29 +283,7 @@ def _write_rates(source: ReportSource, path: Path, *, as_ssbench: bool) -> None:
         tell(f"bench-master: {plural(outside, 'job')} ended outside the run and are not in {path}")
 
 
-def write_ssbench_rates(source: ReportSource, out: TextIO) -> int:
-    """Write ssbench's two columns: the second of the calendar, from 1, and the requests that ended in it.
-
-    Failed requests do not count, those of warm-up trials do. Returns how many ended too late to be in it.
-    """
-    stats = source.stats
-    clock = stats.header.get("clock") or {}
-    unix_ns = int(clock.get("unix_ns", 0)) - stats.began_ns
-    seconds: Counter[int] = Counter()
-    for block in source.run.blocks({"jobs"}):
-        rows = block.body
-        at = (rows["end_ns"][rows["outcome"] == Outcome.DONE] + unix_ns) // SECOND_NS
-        seconds.update(Counter(at.tolist()))
-    out.write('"Seconds Since Start","Requests Completed"\n')
-    first = min(seconds, default=0)
-    last = min(max(seconds, default=-1), first + LONGEST_S - 1)
-    out.writelines(f"{second - first + 1},{seconds[second]}\n" for second in range(first, last + 1))
-    return sum(count for second, count in seconds.items() if second > last)
-
-
 SECOND_NS: Final = 1_000_000_000
-LONGEST_S: Final = 31 * 86_400
-"""Seconds without a job are written too, but no file may ask for more lines than this."""
 
 
 def write_rate_histogram(source: ReportSource, out: TextIO, *, delimiter: str = "\t") -> int:
@@ -221,7 +300,7 @@ def write_rate_histogram(source: ReportSource, out: TextIO, *, delimiter: str = 
     for block in source.run.blocks({"jobs"}):
         rows = block.body
         at = (rows["end_ns"] - began_ns) // SECOND_NS
-        inside = (at >= 0) & (at < LONGEST_S)
+        inside = (at >= 0) & (at < RATES_LONGEST_S)
         outside += int((~inside).sum())
         for outcome, counter in seconds.items():
             distinct, counts = np.unique(at[inside & (rows["outcome"] == outcome)], return_counts=True)

@@ -8,40 +8,44 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import asdict, fields, replace
 
 from bench_common.argument_types import CONTROL_PORT
 from bench_common.clock import clock_id
-from bench_common.engine_traits import engine_traits
+from bench_common.engine_traits import EngineLabel, engine_labels, engine_traits
 from bench_common.errors import UsageError, WeighbridgeError
+from bench_common.files import real_path
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
 from bench_common.secret import Secret
+from bench_common.stats.block_types import StoredCertificate
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.streams import tell
 from bench_master.analysis.document import build_document
 from bench_master.analysis.early_stopping import take_look
+from bench_master.cleanup_command import cleanup_advice
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator.policy import StoppingRule
-from bench_master.fleet import FleetWorkers
 from bench_master.formatting import plural
-from bench_master.options.load import LoadOptions
-from bench_master.options.run import RunOptions, TimeoutOptions
-from bench_master.plan import Plan, look_ahead_note
+from bench_master.options.run import RunOptions
+from bench_master.plan import Plan, host_notes, is_host_ceiling, look_ahead_note
 from bench_master.progress import choose_view
 from bench_master.progress_message import progress_message
 from bench_master.run.dispatcher import Dispatcher, RunSettings
 from bench_master.run.endpoints import Endpoints, describe_master
+from bench_master.run.harness_watch import HarnessWatch
+from bench_master.run.host_programs import check_programs
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
@@ -54,16 +58,20 @@ from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
+from bench_master.run.started_workers import StartedWorkers
+from bench_master.run_extension import run_extensions
 from bench_master.scenario import Scenario
 from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.load import caveats, parse_scenario
+from bench_master.scenario.model import is_again
 from bench_master.scenario.yaml_tree import Source
 from bench_master.verdicts.stopping import Look
-from workloads.script import job_limit_s
+from bench_workloads.script import job_limit_s
 
 if TYPE_CHECKING:
+    from bench_master.coordinator.messages import RunStatus
     from bench_master.run.resume import ResumableRun
-    from bench_master.web.live_page import LivePage
+    from bench_master.run_extension import RunObserver
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +79,8 @@ log = logging.getLogger(__name__)
 class PlanRunner:
     """Runs a plan under a policy, and saves it in `stats`.
 
-    `slots` are those of each local worker, `fleet` the workers of an inventory. `past` is the run that
-    this one resumes, in its own stats file. `live_page` shows the run while it goes on.
+    `slots` are those of each local worker, `started` the workers that a feature started. `past` is the run that
+    this one resumes, in its own stats file. `observers` watch the run while it goes on.
     """
 
     def __init__(
@@ -84,9 +92,9 @@ class PlanRunner:
         *,
         slots: int,
         stats: Path,
-        fleet: FleetWorkers,
+        started: StartedWorkers,
         past: ResumableRun | None = None,
-        live_page: LivePage | None = None,
+        observers: Sequence[RunObserver] = (),
     ) -> None:
         self._scenario = scenario
         self._plan = plan
@@ -95,11 +103,17 @@ class PlanRunner:
         self._options = options
         self._slots = slots
         self._stats = stats
-        self._fleet_names = fleet.names
-        self._explain_end = fleet.explain_end
+        self._started = started
         self._resumed_run = past
-        self._live_page = live_page
+        self._observers = observers
         self._run_id = (KEEP_RUN_PREFIX if options.load.keep else "") + secrets.token_hex(6)
+        stored = [one.to_dict() for one in plan.treatments if one.job.population is not None]
+        self._policy = replace(self._policy, cleanup_advice=cleanup_advice(self._run_label, stored))
+
+    @property
+    def _run_label(self) -> str:
+        """What the workers know the run by."""
+        return self._run_id if self._resumed_run is None else self._resumed_run.run_label
 
     def run(self) -> RunResult:
         """Run it to its end, and return how that was; signals are the session's from here on.
@@ -108,6 +122,8 @@ class PlanRunner:
         """
         raise_fd_limit(self._policy.expected)
         require_for_run(self._options.local_workers)
+        if self._options.local_workers and self._resumed_run is None and not self._options.load.noop:
+            check_programs(self._plan.treatments, self._environment())
         options, plan, past = self._options, self._plan, self._resumed_run
         network, noop = options.network, options.load.noop
         state = past.state if past is not None else ResumeState()
@@ -118,7 +134,7 @@ class PlanRunner:
             nullcontext() if past is not None else run_claim(self._run_id),
             Endpoints(bind_ip, network.ports, insecure=network.insecure, joinable=by_hand) as endpoints,
         ):
-            only = self._fleet_names if self._fleet_names and not options.workers.expect else None
+            only = self._started.names if self._started.names and not options.workers.expect else None
             key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure, only=only)
             local_workers = self._local_workers(endpoints, key)
             sockets = Sockets(endpoints, master_key=key, allow_list=allow_list, local_keys=local_workers.keys)
@@ -135,6 +151,7 @@ class PlanRunner:
                 dispatcher.take_arrival_times,
                 warnings=state.warnings,
                 remarks=[*state.remarks, *self._remarks()],
+                watch=HarnessWatch(local_workers.pids) if self._is_local and not noop else None,
             )
             parts = RunParts(
                 plan=plan,
@@ -154,25 +171,24 @@ class PlanRunner:
                 SessionOptions(
                     self._scenario.sampling_interval_s,
                     past.state if past is not None else None,
-                    fleet_names=self._fleet_names,
-                    explain_end=self._explain_end,
-                    fleet_flags=f" -i {shlex.quote(str(options.fleet.inventory))}" if self._fleet_names else "",
+                    started=self._started,
                     by_hand=self._workers_by_hand(),
+                    disk_wait_s=self._policy.disk_wait_s,
                 ),
                 make_live_stats=make_live_stats,
-                open_journal=self._open_journal,
+                open_journal=partial(self._open_journal, hosts),
                 judge=self._judge,
-                before_end=self._live_page.finish if self._live_page is not None else None,
+                before_end=partial(self._before_end, recorder),
             )
             if profiles is not None:
                 profiles.start()
             sockets.open(MessageHandler(parts, session))
             try:
                 local_workers.start()
-                if self._live_page is not None:
-                    from bench_master.web.watched_run import watched_run
+                # The first trial draws from it; workers take longer to start than it takes to load.
+                import numpy.random  # noqa: F401
 
-                    self._live_page.start(watched_run(self._scenario.name, parts, session))
+                self._start_observers(parts, session)
                 self._print_start_instructions(endpoints)
                 install_signal_handlers(session)
                 result = session.run()
@@ -182,6 +198,54 @@ class PlanRunner:
                 return result
             finally:
                 sockets.close()
+
+    def _start_observers(self, parts: RunParts, session: Session) -> None:
+        if self._observers:
+            from bench_master.run.watched_run import watched_run
+
+            run = watched_run(self._scenario.name, parts, session)
+            for observer in self._observers:
+                observer.start(run)
+
+    def _before_end(self, recorder: Recorder, status: RunStatus, reasons: Sequence[str]) -> None:
+        """Do what comes after the measured trials while events can be recorded: traced trials, and observers."""
+        if self._scenario.explain and status == "complete" and not self._options.load.noop:
+            from bench_master.run.explain import trace_treatments
+
+            treatments = [
+                one for one in self._plan.treatments if not (is_again(one.labels) or is_host_ceiling(one.labels))
+            ]
+            recorder.view.notify(
+                f"measured; tracing a few jobs of {plural(len(treatments), 'treatment')} (--explain)"
+            )
+            elsewhere = self._policy.expected > self._options.local_workers
+            for event in trace_treatments(
+                treatments, self._options.workers, self._placed_labels(), elsewhere=elsewhere
+            ):
+                recorder.note(event)
+        self._note_ceilings(recorder, status)
+        for observer in self._observers:
+            observer.finish(status, reasons)
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether all workers of the run are started by this process on its own host."""
+        return self._policy.expected == self._options.local_workers
+
+    def _note_ceilings(self, recorder: Recorder, status: RunStatus) -> None:
+        """Record what the harness itself can do here; measure what is within reach of a rate and not known yet.
+
+        The workers have ended by now, so it disturbs nothing.
+        """
+        if not self._is_local or recorder.journal is None:
+            return
+        from bench_master.run.ceilings import ceiling_events
+
+        # A no-op run shows a ceiling itself, and who interrupts a run does not want to wait.
+        rates = {} if self._options.load.noop or status != "complete" else recorder.live_stats.rates()
+        treatments = [one for one in self._plan.treatments if not is_again(one.labels)]
+        for event in ceiling_events(treatments, self._policy, rates, recorder.view.notify):
+            recorder.note(event)
 
     def _coordinator(self, state: ResumeState) -> Coordinator:
         plan = self._plan
@@ -229,31 +293,35 @@ class PlanRunner:
             log.exception("a look failed")
             return f"{type(error).__name__}: {error}"
 
-    def _store_variables(self, endpoints: Endpoints) -> dict[str, Secret]:
+    def _certificates(self, hosts: WorkerHosts) -> list[StoredCertificate]:
+        """Return what is known of the hosts from runs of equal treatments; a no-op run does not run on them."""
+        if self._options.load.noop:
+            return []
+        fingerprints = {host.name: host.info.get("fingerprint", {}) for _, host in hosts}
+        return [one for extension in run_extensions().values() for one in extension.certificates(fingerprints)]
+
+    def _credentials(self, endpoints: Endpoints) -> dict[str, Secret]:
         """Return what the command line says of credentials, for workers that this process does not start.
 
         Raises `UsageError` where others could read it on its way.
         """
-        given = dict(self._options.store.store_values)
-        others = self._policy.expected > self._options.local_workers
-        if not given or not others:
+        if self._policy.expected <= self._options.local_workers:
             return {}
-        if endpoints.bind_ip is not None and not endpoints.curve:
-            raise UsageError(
-                "--insecure: credentials of a store go to other hosts over encrypted connections only: leave "
-                "--insecure out (docs/security.rst), or set ST_*, OS_* or AWS_* or a profile on each host"
-            )
-        return {name: Secret(value) for name, value in self._options.store.variables.items()}
+        encrypted = endpoints.bind_ip is None or endpoints.curve
+        found: dict[str, Secret] = {}
+        for extension in run_extensions().values():
+            found |= extension.credentials(self._options, encrypted=encrypted)
+        return found
 
     def _run_settings(self, endpoints: Endpoints) -> RunSettings:
         """Return the fields of the welcome that are the same for every worker."""
-        load, past = self._options.load, self._resumed_run
+        load = self._options.load
         timeouts = self._options.timeouts.parse()
         # A no-op run has no engine that could be watched.
         overhead = None if load.noop else self._scenario.overhead
-        engines = sorted(self._engines())
+        engines = sorted({one.job.cost_name(one.engine) for one in self._plan.treatments})
         return RunSettings(
-            run_id=past.run_label if past is not None else self._run_id,
+            run_id=self._run_label,
             master=describe_master(),
             noop=load.noop,
             heartbeat_s=timeouts.heartbeat_interval_s,
@@ -261,13 +329,14 @@ class PlanRunner:
             keep=load.keep,
             sampling_s=self._scenario.sampling_interval_s,
             overhead=overhead.worker_settings(engines) if overhead is not None else None,
-            store_variables=self._store_variables(endpoints),
+            store_variables=self._credentials(endpoints),
         )
 
     def _remarks(self) -> list[str]:
         off = "look-ahead is off (--no-look-ahead)"
         note = look_ahead_note(self._plan.treatments) if self._policy.look_ahead else off
-        return [*([note] if note else []), *self._scenario.untranslated, *caveats(self._plan.treatments)]
+        done = [] if self._options.load.noop else host_notes(self._plan.treatments)
+        return [*([note] if note else []), *done, *self._scenario.untranslated, *caveats(self._plan.treatments)]
 
     def _live_stats(self, planned: int | None) -> LiveStats:
         treatments = self._plan.treatments
@@ -280,16 +349,17 @@ class PlanRunner:
             started_ns=monotonic_ns(),
             noop=self._options.load.noop,
             optional=[treatment.index for treatment in treatments if treatment.optional],
+            alternatives=[treatment.index for treatment in treatments if treatment.job.does_one_operation],
         )
 
     def _open_journal(
-        self, environments: Sequence[str], trial_jobs: Sequence[int | None], **callbacks: Any
+        self, hosts: WorkerHosts, environments: Sequence[str], trial_jobs: Sequence[int | None], **callbacks: Any
     ) -> Journal:
         argv = ["bench-master", *sys.argv[1:]]
         if self._resumed_run is not None:
             self._resumed_run.check_workers(environments)
             writer, shift_ns = self._resumed_run.writer(argv)
-            return Journal(writer, shift_ns=shift_ns, **callbacks)
+            return Journal(writer, shift_ns=shift_ns, patience_s=self._policy.disk_wait_s, **callbacks)
         self._stats.parent.mkdir(parents=True, exist_ok=True)
         header = build_header(
             self._scenario,
@@ -300,12 +370,13 @@ class PlanRunner:
             environments=environments,
             options=stored_options(self._options),
             trial_jobs=trial_jobs,
+            certificates=self._certificates(hosts),
         )
         writer = StatsWriter(self._stats)
         writer.put("header", header)
         # No job is sent before this: whenever the master is killed, what it was running can be read and resumed.
         writer.sync()
-        return Journal(writer, **callbacks)
+        return Journal(writer, patience_s=self._policy.disk_wait_s, **callbacks)
 
     def _local_workers(self, endpoints: Endpoints, key: KeyPair | None) -> LocalWorkers:
         workers = self._options.workers
@@ -319,7 +390,22 @@ class PlanRunner:
             master_public=key.public if key is not None else None,
             verbose=self._options.verbose,
             allow_swapoff=workers.allow_swapoff,
+            allow_cold=workers.allow_cold,
+            allow_host_settings=workers.allow_host_settings,
+            allow_foreign=workers.allow_host_mounts,
+            labels=self._placed_labels(),
         )
+
+    def _placed_labels(self) -> list[EngineLabel]:
+        """Return the labels of the plan's engines, with their places on this host."""
+        used = [label for label in engine_labels() if label.label in self._engines()]
+        for label in used:
+            if not label.place and self._options.local_workers and not self._options.load.noop:
+                raise UsageError(
+                    f"engine {label.label!r} has no place for the workers of this host: --engine {label}:PLACE, with "
+                    f"the program or address of a {label.kind}"
+                )
+        return [label for label in used if label.place]
 
     def _engines(self) -> set[str]:
         """Return the engines of the plan, which not every job has."""
@@ -353,15 +439,12 @@ class PlanRunner:
 
     def _workers_by_hand(self) -> int:
         """Return how many of the expected workers somebody else starts."""
-        return self._policy.expected - self._options.local_workers - len(self._fleet_names)
+        return self._policy.expected - self._options.local_workers - len(self._started.names)
 
 
 def _bind_ip(options: RunOptions) -> str | None:
-    if options.fleet.inventory is not None:
-        from bench_master.commands.fleet_run import bind_ip_for
-
-        return bind_ip_for(options)
-    return options.network.bind_ip
+    given = (extension.bind_ip(options) for extension in run_extensions().values())
+    return next((address for address in given if address is not None), options.network.bind_ip)
 
 
 WORKER_OPTIONS: Final = ("local_workers", "expect", "environment")
@@ -370,7 +453,10 @@ WORKER_OPTIONS: Final = ("local_workers", "expect", "environment")
 RERUN_BASELINE: Final = "rerun_baseline"
 """The option that keeps the path of an earlier run, whose treatments are part of the plan."""
 
-Group = TypeVar("Group", LoadOptions, TimeoutOptions)
+STORED_LABELS: Final = "engine_labels"
+"""The option that keeps which engine each label is."""
+
+Group = TypeVar("Group", bound=Struct)
 
 
 def stored_options(options: RunOptions) -> dict[str, Any]:
@@ -378,8 +464,13 @@ def stored_options(options: RunOptions) -> dict[str, Any]:
     workers = {name: getattr(options.workers, name) for name in WORKER_OPTIONS}
     workers["local_workers"] = options.local_workers
     earlier = options.rerun_baseline
-    rerun = {RERUN_BASELINE: str(earlier.resolve())} if earlier is not None else {}
-    return asdict(options.load) | asdict(options.timeouts) | workers | rerun
+    rerun = {RERUN_BASELINE: str(real_path(earlier))} if earlier is not None else {}
+    # Where they are is for the owner of a worker to say, also when the run goes on.
+    labels = {STORED_LABELS: [f"{one.label}={one.kind}" for one in engine_labels()]} if engine_labels() else {}
+    kept = asdict(options.load)
+    for extension in run_extensions().values():
+        kept |= asdict(options.extensions.of(extension.Options)) if extension.keeps_options else {}
+    return kept | asdict(options.timeouts) | workers | rerun | labels
 
 
 def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
@@ -391,18 +482,24 @@ def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
     if options.set and options.file is None:
         raise UsageError(f"--set {options.set[0]}: {path} continues with its own scenario: leave it out")
     saved = options.output.stats_file
-    if saved is not None and saved.resolve() != path.resolve():
+    if saved is not None and real_path(saved) != real_path(path):
         raise UsageError(f"--stats-file {saved}: a resumed run continues in {path}: leave it out")
+    extensions = options.extensions
+    for extension in run_extensions().values():
+        if extension.keeps_options:
+            extensions = extensions.replaced(_restore_group(extensions.of(extension.Options), stored, path))
     workers = options.workers
     if workers.local_workers is None and workers.expect is None:
         workers = replace(workers, local_workers=stored.get("local_workers") or 0, expect=stored.get("expect"))
     if workers.environment is None:
         workers = replace(workers, environment=stored.get("environment"))
     earlier = Path(stored[RERUN_BASELINE]) if RERUN_BASELINE in stored else None
-    if options.rerun_baseline is not None and (earlier is None or options.rerun_baseline.resolve() != earlier):
+    if options.rerun_baseline is not None and (earlier is None or real_path(options.rerun_baseline) != earlier):
         raise UsageError(f"--rerun-baseline: {path} started with another value and continues with it: leave it out")
     definition = replace(options.definition, overhead=load.overhead)
-    restored = replace(options, load=load, timeouts=timeouts, workers=workers, definition=definition)
+    restored = replace(
+        options, load=load, timeouts=timeouts, workers=workers, definition=definition, extensions=extensions
+    )
     return replace(restored, rerun_baseline=earlier)
 
 

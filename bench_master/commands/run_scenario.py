@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import gevent
 import msgspec
 from msgspec.structs import replace
 
 from bench_common.argument_types import MAX_SLOTS
+from bench_common.cli import CommandParser, FirstHelp
 from bench_common.errors import (
     ExitCode,
     InfrastructureError,
@@ -25,26 +25,31 @@ from bench_common.errors import (
     WeighbridgeError,
     did_you_mean,
 )
-from bench_common.guard import error_lines
+from bench_common.extras import require_extra
 from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
-from bench_common.streams import tell, tell_quoted
+from bench_common.streams import tell, tell_command, tell_quoted
 from bench_common.treatment import Treatment
 from bench_common.units import format_duration
 from bench_master.analysis.parameters import as_stored, parameter_differences
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.verdict_types import VerdictOptions
-from bench_master.commands.run_plan import PlanRunner, restore_options, resumed_scenario
+from bench_master.commands.run_plan import STORED_LABELS, PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
-from bench_master.fleet import FleetWorkers
 from bench_master.formatting import plural
-from bench_master.options.fleet import InventoryOptions, parse_duration_option, selected_inventory
+from bench_master.options.durations import parse_duration_option
+from bench_master.options.engines import settle_engine_labels
 from bench_master.options.load import LoadOptions, apply_load_options, choose_seed, is_timed, settle_load_options
-from bench_master.options.report import check_figure, load_reports, print_report, write_report_file
-from bench_master.options.run import DEFAULT_DIRECTORY, OutputOptions, RunOptions, add_run_options
+from bench_master.options.report import (
+    add_to_job_summary,
+    check_chart,
+    load_reports,
+    print_report,
+    write_report_file,
+)
+from bench_master.options.run import DEFAULT_DIRECTORY, RunOptions, add_run_options
 from bench_master.options.verdict import GATES_EPILOG, apply_verdict_options
 from bench_master.plan import Plan, make_plan
 from bench_master.plan_text import ExpectedWorker, named_environments, render_plan
@@ -52,9 +57,21 @@ from bench_master.progress_message import progress_message
 from bench_master.reports import ReportSource, parts_of, report_named
 from bench_master.run.local_workers import local_worker_id
 from bench_master.run.session import RunResult
-from bench_master.run_data.measured import ARCHIVED_PARTS, MeasuredRun
+from bench_master.run_extension import (
+    FIRST_PLACES,
+    FIRST_RESULTS,
+    RunObserver,
+    change_scenario,
+    expected_workers,
+    prepare,
+    run_extensions,
+    settled,
+    started_by_features,
+    started_workers,
+    watching,
+)
 from bench_master.scenario.dialects import load_scenario_or_definition
-from bench_master.scenario.load import parse_scenario
+from bench_master.scenario.load import FEW_REPEATS, parse_scenario
 from bench_master.scenario.model import is_again
 from bench_master.scenario.selection import select_treatments
 from bench_master.scenario.yaml_tree import Source
@@ -65,12 +82,11 @@ if TYPE_CHECKING:
 
     from bench_master.run.resume import ResumableRun
     from bench_master.scenario.model import Scenario
-    from bench_master.web.live_page import LivePage
 
 
 EPILOG: Final = f"""\
 Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans up. The stats file is valid either
-way. The report is one page: -v shows all of it, -q only the verdicts.
+way. The report is one page: -v shows all of it, -q only the answer.
 
 {GATES_EPILOG}
 Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it (--allow-failures), 2 scenario
@@ -87,12 +103,31 @@ Options = RunOptions
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = EPILOG
+    cast("CommandParser", parser).show_first(_first_help(parser.prog))
     add_run_options(parser)
+
+
+def _first_help(program: str) -> FirstHelp:
+    """Return the options of the first day, which ``--help`` shows."""
+    return FirstHelp(
+        "-f X.yaml [OPTIONS]",
+        {
+            "what to run": ["-f", "--set", "--only", "--dry-run", "--resume"],
+            "how much of it": ["-o", "-r", "--until", "--budget"],
+            FIRST_PLACES: ["--workers"],
+            FIRST_RESULTS: ["-s", "--export"],
+            "what is compared, and what fails": ["--baseline", "--margin", "--fail-on", "--require"],
+        },
+        "Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans up. The report is one\n"
+        "page: -v shows all of it, -q only the answer.\n\n"
+        f"All options, gates and exit codes: {program} --help-all\n",
+    )
 
 
 def run(options: RunOptions) -> int:
     """Run the scenario, or continue a run; return the exit code."""
-    options.store.apply(quiet=options.quiet)
+    prepare(options)
+    settle_engine_labels(options)
     if options.resume is not None:
         return _resume(options)
     if options.more is not None:
@@ -103,39 +138,41 @@ def run(options: RunOptions) -> int:
 
 def run_loaded(scenario: Scenario, options: RunOptions) -> int:
     """Run a scenario, whatever it was loaded from, or print its plan; return the exit code."""
-    verdicts = with_its_trend(options.verdicts, options.output.archive)
-    options = replace(options, load=settle_load_options(scenario, options.load), verdicts=verdicts)
+    options = settled(replace(options, load=settle_load_options(scenario, options.load)))
     scenario = apply_verdict_options(_with_options(scenario, options), options.verdicts)
     seed = choose_seed(scenario, options.load)
     with progress_message("making the plan"):
         plan = make_plan(scenario, seed)
-    fleet_names = _expected_names(options.fleet)
-    _, slots = worker_policy(plan, options, fleet_names)
+    _, slots = worker_policy(plan, options, len(expected_workers(options)))
     if options.dry_run:
         return print_plan(scenario, _apply_user_count(plan, slots, options.load), options)
     if not options.quiet:
         if options.load.run_seconds is not None and not (is_timed(scenario) and len(plan.trials) == 1):
             tell(describe_run_seconds(plan))
         for note in scenario.notes:
-            tell(f"note: {note}")
+            if FEW_REPEATS not in note:  # the verdicts say it
+                tell(f"note: {note}")
     stats = options.output.stats_file or default_path(scenario, noop=options.load.noop)
     if exists_with_content(stats):
         raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
     check_writable(stats)
     _check_outputs(options, stats)
     wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
-    with live_page(options.output) as page:
-        result = _run_plan(scenario, plan, options, stats, page, wanted=wanted)
+    with watching(options) as observers:
+        result = _run_plan(scenario, plan, options, stats, observers, wanted=wanted)
     if result.status == "refused" and scenario.origin is not None and scenario.origin.if_refused:
         result.reasons.append(scenario.origin.if_refused)
     return finish_run(result, options)
 
 
 def _check_outputs(options: RunOptions, stats: Path) -> None:
-    """Refuse, before anything runs, reports, figures and archives of a stats file that could not be written after."""
-    check_figure(options.report)
+    """Refuse, before anything runs, what could not be made of its stats file afterwards."""
+    check_chart(options.report)
+    if options.output.profile:
+        require_extra("pyinstrument")
     load_reports(options.report, stats, printed=not options.output.no_report)
-    check_archive(options.output.archive)
+    for extension in run_extensions().values():
+        extension.check(options)
 
 
 def _run_plan(
@@ -143,81 +180,68 @@ def _run_plan(
     plan: Plan,
     options: RunOptions,
     stats: Path,
-    page: LivePage | None,
+    observers: Sequence[RunObserver],
     *,
     past: ResumableRun | None = None,
     wanted: frozenset[str] = frozenset(),
 ) -> RunResult:
-    """Run a plan, or what `past` has left of it, with the workers of the inventory, if there is one.
+    """Run a plan, or what `past` has left of it, with the workers that features start.
 
     `wanted` are the environments that these must have.
     """
-    with _fleet_workers(options, wanted) as fleet:
-        policy, slots = worker_policy(plan, options, fleet.names)
+    with started_workers(options, wanted) as started:
+        policy, slots = worker_policy(plan, options, len(started.names))
         plan = _apply_user_count(plan, slots, options.load)
         runner = PlanRunner(
-            scenario, plan, policy, options, slots=slots, stats=stats, fleet=fleet, past=past, live_page=page
+            scenario, plan, policy, options, slots=slots, stats=stats, started=started, past=past, observers=observers
         )
         result = runner.run()
     restore_signal_handlers()
     return result
 
 
-def _expected_names(options: InventoryOptions) -> frozenset[str]:
-    """Return the names of the workers that start if no host fails; none without an inventory."""
-    return frozenset(selected_inventory(options).worker_names) if options.inventory is not None else frozenset()
-
-
-def _fleet_workers(options: RunOptions, wanted: frozenset[str] = frozenset()) -> AbstractContextManager[FleetWorkers]:
-    """Start the workers of the inventory, if there is one; without one nothing of a fleet is loaded."""
-    if options.fleet.inventory is None:
-        return nullcontext(FleetWorkers())
-    from bench_master.commands.fleet_run import fleet_workers
-
-    return fleet_workers(options, wanted)
-
-
 def _with_options(scenario: Scenario, options: RunOptions) -> Scenario:
     """Return the scenario with the treatments that the command line selects and adds, and with its values."""
-    if options.fleet.only and options.fleet.inventory is None:
+    if options.only and not any(one.takes_host_names(options) for one in run_extensions().values()):
         raise UsageError(
-            f"--only {options.fleet.only[0]}: expected LABEL=VALUE, such as --only engine=docker; "
+            f"--only {options.only[0]}: expected LABEL=VALUE, such as --only engine=docker; "
             "a host's name needs an inventory (-i)"
         )
     scenario = select_treatments(scenario, options.load.only_labels)
     if options.rerun_baseline is not None:
         scenario = add_rerun_baseline(scenario, options.rerun_baseline, options.verdicts.accept)
-    return apply_load_options(scenario, options.load)
+    return change_scenario(apply_load_options(scenario, options.load), options)
 
 
 def describe_run_seconds(plan: Plan) -> str:
-    """Return what `-r` means for a plan: the length of each trial, not of the run, as in other tools."""
+    """Return what `--run-seconds` means for a plan: the length of each trial, not of the run, as in other tools."""
     length_s = plan.treatments[0].run_seconds or 0.0
     trials, each = len(plan.trials), format_duration(length_s)
     together = f"{plural(trials, 'trial')}, together at least {format_duration(length_s * trials)}"
-    return f"-r {each} is the length of each trial, not of the run: {together}"
+    return f"--run-seconds {each} is the length of each trial, not of the run: {together}"
 
 
 def _resume(options: RunOptions) -> int:
     path = options.resume
     assert path is not None
-    options = replace(options, verdicts=with_its_trend(options.verdicts, options.output.archive))
+    options = settled(options)
     from bench_master.run.resume import ResumableRun
 
     with progress_message(f"reading {path}"):
         opened = ResumableRun(path)
-    with live_page(options.output) as page, closing(opened) as past, run_claim(str(past.header["run_id"])):
+    with watching(options) as observers, closing(opened) as past, run_claim(str(past.header["run_id"])):
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
             # A gate that nobody judges must not be green.
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
             return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
+        stored = past.header.get("options", {}).get(STORED_LABELS, ())
+        settle_engine_labels(options, stored)
         options = restore_options(options, past)
         _check_outputs(options, path)
         scenario = _with_options(resumed_scenario(options, past), options)
         plan = past.with_added_trials(make_plan(scenario, choose_seed(scenario, options.load)))
-        fleet_names = _expected_names(options.fleet)
-        _, slots = worker_policy(plan, options, fleet_names)
+        _, slots = worker_policy(plan, options, len(expected_workers(options)))
         past.check_plan(_apply_user_count(plan, slots, options.load))
         if options.more is not None:
             plan = past.extended(plan, scenario, options.more)
@@ -232,28 +256,16 @@ def _resume(options: RunOptions) -> int:
             tell(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active")
         with progress_message("waiting for the workers of the earlier run to end"):
             gevent.sleep(wait_s)
-        return finish_run(_run_plan(scenario, plan, options, path, page, past=past), options)
+        return finish_run(_run_plan(scenario, plan, options, path, observers, past=past), options)
 
 
-def live_page(output: OutputOptions) -> AbstractContextManager[LivePage | None]:
-    """Return what has the live page while it is open, None without one; a port that is taken raises `UsageError`."""
-    if output.web is not None:
-        from bench_master.web.live_page import open_live_page
-
-        return open_live_page(output.web, control=output.web_control, allow_any=output.web_insecure_bind)
-    for flag, given in (("--web-control", output.web_control), ("--web-insecure-bind", output.web_insecure_bind)):
-        if given:
-            raise UsageError(f"{flag}: there is no page without --web; add --web, or leave {flag} out")
-    return nullcontext()
-
-
-def worker_policy(plan: Plan, options: RunOptions, fleet_names: Collection[str]) -> tuple[Policy, int]:
-    """Return the policy, and the slots of each local worker; `fleet_names` are the workers of an inventory."""
+def worker_policy(plan: Plan, options: RunOptions, others: int) -> tuple[Policy, int]:
+    """Return the policy, and the slots of each local worker; `others` are the workers that features start."""
     workers, load = options.workers, options.load
     expect = workers.expect
     if expect is None:
-        expect = 0 if options.local_workers or options.fleet.inventory is not None else 1
-    expected = options.local_workers + expect + len(fleet_names)
+        expect = 0 if options.local_workers or started_by_features(options) else 1
+    expected = options.local_workers + expect + others
     if not expected:
         raise UsageError("--workers 0 --expect 0: no worker would run the jobs; leave both out, and one starts here")
     timeouts = options.timeouts.parse()
@@ -265,6 +277,7 @@ def worker_policy(plan: Plan, options: RunOptions, fleet_names: Collection[str])
         user_count=load.user_count,
         look_ahead=load.look_ahead,
         batch_size=load.batch_size,
+        disk_wait_s=parse_duration_option(options.output.disk_wait, "--disk-wait"),
     )
     slots = max(treatment.concurrency for treatment in plan.treatments)
     if load.user_count is not None:
@@ -294,34 +307,46 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
             return int(ExitCode.INTERRUPTED)
         first, *others = result.reasons or ["for no known reason"]
         raise InfrastructureError(f"the run did not start: {first}", *others)
-    report, archive = options.report, options.output.archive
+    report = options.report
+    extensions = run_extensions().values()
     source = ReportSource(
         StatsFile(result.stats),
         report.pctile,
         options.verdicts,
         report.detail,
-        report.choice,
-        parts_of([report.format, *(name for name, _ in report.files)])
-        | (frozenset() if archive is None else ARCHIVED_PARTS),
+        report.chart_options,
+        parts_of([report.format, *(name for name, _ in report.files)]).union(
+            *(extension.parts(options) for extension in extensions)
+        ),
     )
     # Files first: whoever reads only the first lines of standard output ends the program.
     failed = {path: _write_report(name, source, path) for name, path in options.report.files}
+    add_to_job_summary(options.report.formats, source)
     unprinted = None if options.output.no_report else _print_report(source, options)
     files = _write_files(result, result.stats, source, options, failed)
     if not options.quiet:
-        for line in files:
-            tell(line)
+        _tell_what_is_next(result, files, options)
     for reason in result.reasons:
         tell_quoted(f"bench-master: {reason}")
-    kept = keep_run(result.stats, archive, quiet=options.quiet, run=None if archive is None else source.run)
+    codes = [extension.finish(options, source) for extension in extensions]
     errors = [error for error in (*failed.values(), unprinted) if error is not None]
     for error in errors:
         tell_quoted(f"bench-master: {error}")
     if result.status == "interrupted":
         return int(ExitCode.INTERRUPTED)
     errors_shown = options.report.format == "text" and not options.output.no_report
-    codes = [kept, *(error.exit_code for error in errors)]
+    codes += [error.exit_code for error in errors]
     return int(ExitCode.gravest([*codes, _exit_code(source, result, errors_shown=errors_shown)]))
+
+
+def _tell_what_is_next(result: RunResult, files: Sequence[str], options: RunOptions) -> None:
+    """Say below the answer where everything is, and what to run next."""
+    for line in files:
+        tell(line)
+    if not options.output.no_report:
+        tell_command("report again", ["bench-master", "report-scenario", "-s", str(result.stats)])
+    if result.status == "interrupted":
+        tell_command("continue", ["bench-master", "run-scenario", "--resume", str(result.stats)])
 
 
 def _write_report(name: str, source: ReportSource, path: Path) -> WeighbridgeError | None:
@@ -334,9 +359,9 @@ def _write_report(name: str, source: ReportSource, path: Path) -> WeighbridgeErr
 
 
 def _print_report(source: ReportSource, options: RunOptions) -> WeighbridgeError | None:
-    """Print the report; return what is wrong, such as a figure that the run lacks the data of.
+    """Print the report; return what is wrong, such as a chart that the run lacks the data of.
 
-    The run is over: it is still said where its file is, and the file still goes into the archive.
+    The run is over: it is still said where its file is, and what features do with it is still done.
     """
     try:
         # Without a pager: a run that nobody watches must end.
@@ -359,8 +384,6 @@ def _write_files(
     if output.trace:
         files.append(f"trace: {_save_trace(source, stats)} (open it in ui.perfetto.dev)")
     files += [f"{name} report: {path}" for name, path in options.report.files if failed[path] is None]
-    if not output.no_report:
-        files.append(f"report again: bench-master report-scenario -s {shlex.quote(str(stats))}")
     return files
 
 
@@ -435,10 +458,7 @@ def _expected_workers(plan: Plan, options: RunOptions) -> Iterator[ExpectedWorke
     here = options.workers.environment or ("" if len(named) > 1 else next(iter(named), "local"))
     for place in range(options.local_workers):
         yield ExpectedWorker(local_worker_id(place), here)
-    if options.fleet.inventory is not None:
-        for host in selected_inventory(options.fleet).hosts:
-            for name in host.worker_names:
-                yield ExpectedWorker(name, host.environment or "")
+    yield from expected_workers(options)
     for _ in range(options.workers.expect or 0):
         yield ExpectedWorker()
 
@@ -458,9 +478,15 @@ def default_path(scenario: Scenario, *, noop: bool) -> Path:
 
 
 def check_writable(stats: Path) -> None:
-    """Create the stats file and remove it again: raise `UsageError` for an unwritable place before anything runs."""
+    """Create the stats file and remove it again: raise `UsageError` for an unwritable place before anything runs.
+
+    No directory is made but the default one: a misspelt path would become a new tree, as root below ``/``.
+    """
     try:
-        stats.parent.mkdir(parents=True, exist_ok=True)
+        if stats.parent == DEFAULT_DIRECTORY:
+            stats.parent.mkdir(exist_ok=True)
+        if not stats.parent.exists():
+            raise UsageError(f"{stats}: there is no directory {stats.parent}; make it, or name another file with -s")
         if stats.is_file() and not exists_with_content(stats):
             stats.open("r+b").close()
             return
@@ -552,49 +578,3 @@ def _check(path: Path, differences: Collection[Difference]) -> None:
             f"--rerun-baseline {path}: it measured something else: {shown}{more}; change this scenario with --set, "
             f"or --accept {next(iter(wrong))}"
         )
-
-
-# -- --archive: the run is in its stats file whatever becomes of the archive ----------------------------------------
-
-
-def check_archive(url: str | None) -> None:
-    """Raise the archive's own error where a run could not be added to it; make it where there is none yet."""
-    if url is None:
-        return
-    from bench_master.archive.archive import Archive  # SQLAlchemy takes a while to load
-
-    Archive.open(url or None, create=True).close()
-
-
-def with_its_trend(verdicts: VerdictOptions, url: str | None) -> VerdictOptions:
-    """Return options whose trend is that of the archive which the run is added to, if it is judged by one at all."""
-    if verdicts.trend is None or url is None:
-        return verdicts
-    from bench_master.archive.baseline import ArchiveTrend
-
-    return replace(verdicts, trend=ArchiveTrend(url or None, create=True))
-
-
-def keep_run(stats: Path, url: str | None, *, quiet: bool, run: MeasuredRun | None = None) -> ExitCode:
-    """Add a run to the archive; where that fails, say how to do it later and return 3.
-
-    `run` are the file's sums, where it was read before.
-    """
-    if url is None:
-        return ExitCode.OK
-    from bench_master.archive.archive import Archive
-
-    try:
-        with progress_message("adding the run to the archive"), Archive.open(url or None, create=True) as archive:
-            added, where = archive.add(stats, run=run), archive.address.shown
-    except (WeighbridgeError, OSError) as error:
-        lines = error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]
-        for line in lines:
-            tell(f"bench-master: the run is not in the archive: {line}")
-        same = "" if not url else " --archive URL" if "://" in url else f" --archive {shlex.quote(url)}"
-        again = f"bench-master archive add {shlex.quote(str(stats))}{same}"
-        tell(f"bench-master: it is whole in {stats}; when the archive works again: {again}")
-        return ExitCode.INFRASTRUCTURE
-    if not quiet:
-        tell(f"archived as {added.id}: {where}")
-    return ExitCode.OK

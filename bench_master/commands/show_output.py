@@ -14,7 +14,7 @@ from bench_common.records import OutputRecord, job_id_of
 from bench_common.stats.reader import StatsFile
 from bench_common.streams import tell
 from bench_master.progress_message import progress_message
-from bench_master.reports.outputs import OutputTitles, kept_outputs
+from bench_master.reports.outputs import OutputTitles, outputs_in
 
 EPILOG = """\
 Standard output is the tool's, byte for byte where it is no terminal; stderr has the step and the tool's standard
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
     with progress_message(f"reading {options.stats_file}"):
         stats = StatsFile(options.stats_file)
         titles = OutputTitles(stats)
-        for record in kept_outputs(stats):
+        for record in outputs_in(stats.blocks({"outputs"})):
             number = job_id_of(record.ticket)
             numbers.add(number)
             if number == options.job:

@@ -8,11 +8,14 @@ import sys
 
 from msgspec import Struct
 
+from bench_common.cli import add_engine_option
+from bench_common.engine_traits import EngineLabel, use_engine_labels
 from bench_common.errors import ExitCode, UsageError
 from bench_common.guard import error_lines
 from bench_common.streams import tell
 from bench_master.formatting import plural
 from bench_master.scenario import Scenario, scenario_schema
+from bench_master.scenario.claims import registration_text
 from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.keys_run import SCALE
 
@@ -28,6 +31,8 @@ class Options(Struct, frozen=True):
     """Print the JSON Schema."""
     quiet: bool
     """Print no notes."""
+    engine: tuple[EngineLabel, ...] = ()
+    """Labels of engines that the scenarios may name."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema", action="store_true", help="print the JSON Schema (draft 2020-12) of scenarios, for editors"
     )
+    add_engine_option(parser, "let scenarios name an engine by a label")
 
 
 def run(options: Options) -> int:
     """Check every file, or print the schema; return the exit code."""
+    use_engine_labels(options.engine)
     if options.schema:
         if options.file or options.set:
             raise UsageError("--schema prints the schema of all scenarios; give neither -f nor --set with it")
@@ -99,6 +106,8 @@ def _report_scenario(reference: str, scenario: Scenario, *, quiet: bool) -> str:
     if warmup:
         trials += f" and {plural(warmup, 'warm-up trial')}"
     lines = [f"{reference}: ok, {plural(len(scenario.treatments), 'treatment')}, {trials}"]
+    if scenario.claims:
+        lines.append(f"{reference}: {registration_text(scenario.claims, scenario.margin)}")
     if not quiet:
         lines += [f"{reference}: note: {note}" for note in scenario.notes]
     return "\n".join(lines) + "\n"

@@ -75,11 +75,15 @@ class Coordinator:
         self.scheduler = TrialScheduler(treatments, trials, self.roster, policy, seed=seed, first_job=first_job)
         self.phase = Phase.WAITING_FOR_WORKERS
         self.interrupts = 0
+        self._is_in_vain = False
+        """Whether what its trials need is not there, so that no more of them begin."""
         self._join_deadline = now + policy.join_timeout_s
         self._rounds = None if policy.stopping is None else Rounds(policy.stopping)
         self._next_trial_at = now
         self._abort_deadline: float | None = None
         self._cleanup_deadline = 0.0
+        self._reopening: dict[int, set[int]] = {}
+        """The stores that members which came back for the clean-up have not opened yet: treatments by number."""
         self._probe: _SpeedProbe | None = None
         self._reasons: list[str] = []
         self._decisions: deque[tuple[float, object, list[object]]] = deque(maxlen=STORY_EVENTS)
@@ -122,6 +126,11 @@ class Coordinator:
             return f"pausing for {self._policy.settle_s:g} s after a trial (settle)"
         return "between two trials"
 
+    @property
+    def _ends_early(self) -> bool:
+        """Whether no more trials begin."""
+        return bool(self.interrupts) or self._is_in_vain
+
     def story(self) -> str:
         """Return the last events that led to actions, the oldest first, for an error report."""
         return "\n".join(f"{now:.3f} {event} -> {actions}" for now, event, actions in self._decisions)
@@ -159,6 +168,11 @@ class Coordinator:
                 return self._on_interrupt(now)
             case ev.MasterStalled():
                 return self._on_master_stalled(event.seconds, now)
+            case ev.DiskFull():
+                self.scheduler.hold(now)
+                return []
+            case ev.DiskFree():
+                return self._on_disk_free(event, now)
             case ev.LookTaken():
                 return self._on_look_taken(event, now)
 
@@ -192,15 +206,23 @@ class Coordinator:
         if known.present:
             # It knew that it was admitted, and sends another hello: it lost its connection and dropped its jobs.
             actions += self._mark_missing(known, "it reconnected and had dropped its jobs", now)
-        if self.phase is Phase.CLEANUP:
+        if self.phase is Phase.CLEANUP and known.cleaned_up:
             return [*actions, act.DismissWorker(event.peer, "the run is ending")]
+        return [*actions, *self._readmit(known, event, now)]
+
+    def _readmit(self, known: Member, event: ev.Hello, now: float) -> list[act.Action]:
+        """Let a member go on that was missing."""
         self.roster.readmit(known, event.peer, event.slots, now)
         known.clock_known = event.clock_known
-        actions += self._admit(known, "worker-reconnected", event)
+        actions = self._admit(known, "worker-reconnected", event)
+        if self.phase is Phase.CLEANUP:
+            return [*actions, *self._resume_cleanup(known, now)]
         share = self.scheduler.shares.get(known.number)
         if share is not None:
             share.last_progress_at = now
             actions += self.scheduler.assign_jobs(share, now)
+        elif self.phase is Phase.RUNNING:
+            actions += self._advance(now)  # the next trial may have waited for it
         return [*actions, *self._begin_when_ready(now)]
 
     def _admit(self, member: Member, kind: str, event: ev.Hello) -> list[act.Action]:
@@ -231,6 +253,9 @@ class Coordinator:
             return []
         if event.barred:
             member.barred = event.reason
+            if self.phase is Phase.CLEANUP and not member.cleaned_up:
+                member.missing_reason = event.reason
+                self._note_cut_off(member)
         return [*self._mark_missing(member, event.reason, now), *self._advance(now)]
 
     def _on_worker_starved(self, event: ev.WorkerStarved, now: float) -> list[act.Action]:
@@ -247,10 +272,18 @@ class Coordinator:
         return [act.LogEvent("worker-starved", fields)]
 
     def _mark_missing(self, member: Member, reason: str, now: float, *, silent: bool = False) -> list[act.Action]:
-        self.roster.mark_missing(member, now)
+        self.roster.mark_missing(member, now, reason)
+        self._reopening.pop(member.number, None)
         share = self.scheduler.shares.get(member.number)
         held = len(share.outstanding) if share is not None else 0
-        fields = {"worker": member.number, "worker_id": member.worker_id, "reason": reason, "held": held}
+        fields: dict[str, Any] = {
+            "worker": member.number,
+            "worker_id": member.worker_id,
+            "reason": reason,
+            "held": held,
+        }
+        if share is not None and (spoilt := self.scheduler.spoil_trial(share, now)) is not None:
+            fields["trial"] = spoilt
         actions: list[act.Action] = [act.LogEvent("worker-lost", {**fields, "silent": silent})]
         if share is not None:
             share.waits_for_engine = False
@@ -259,6 +292,8 @@ class Coordinator:
 
     def _give_up_worker(self, member: Member) -> list[act.Action]:
         member.presence = Presence.LOST
+        if self.phase is Phase.CLEANUP and not member.cleaned_up:
+            self._note_cut_off(member)
         actions: list[act.Action] = [act.LogEvent("worker-given-up", {"worker": member.number})]
         share = self.scheduler.shares.get(member.number)
         if share is not None:
@@ -344,7 +379,7 @@ class Coordinator:
 
     def _begin_trial(self, now: float) -> list[act.Action]:
         """Begin the next trial, or first fill the store and measure the hosts' speed; with none left, clean up."""
-        if self.interrupts or self.scheduler.exhausted:
+        if self._ends_early or self.scheduler.exhausted:
             return self._begin_cleanup(now)
         if self._probe is None and (filling := self.scheduler.begin_population(now)):
             return filling
@@ -384,7 +419,44 @@ class Coordinator:
         if not event.over:
             return []
         fields = {"worker": member.number, "treatment": event.treatment, "phase": event.phase, **event.fields}
-        return [act.LogEvent("objects", fields), *(self._advance(now) if self.phase is Phase.RUNNING else [])]
+        actions: list[act.Action] = [act.LogEvent("objects", fields)]
+        if self.phase is Phase.CLEANUP:
+            return [*actions, *self._on_store_in_cleanup(event, member)]
+        if event.phase == "populate" and event.fields["failed"]:
+            actions += self._on_population_failed(event, member)
+        return [*actions, *self._advance(now)]
+
+    def _on_store_in_cleanup(self, event: ev.PopulationReport, member: Member) -> list[act.Action]:
+        """Note what was not deleted; begin the clean-up of a member that came back and has opened its stores."""
+        if event.phase == "clear" and event.fields["failed"]:
+            self._reasons.append(
+                f"clean-up on {member.worker_id}: {event.fields['failed']:,} objects were not deleted: "
+                f"{event.fields['reason']}; delete them with {self._policy.cleanup_advice}"
+            )
+        waiting = self._reopening.get(member.number)
+        if event.phase != "populate" or waiting is None:
+            return []
+        waiting.discard(event.treatment)
+        if waiting:
+            return []
+        del self._reopening[member.number]
+        return [act.StartCleanup(member.number)]
+
+    def _on_population_failed(self, event: ev.PopulationReport, member: Member) -> list[act.Action]:
+        """End a run whose objects were not all made, unless it may go on: it would measure other work."""
+        treatment = self._treatments[event.treatment]
+        if not treatment.job.needs_whole_population or self._is_in_vain:
+            return []
+        self._is_in_vain = self.scheduler.interrupted = True
+        made, failed = event.fields["objects"] + event.fields["found"], event.fields["failed"]
+        self._reasons.append(
+            f"{treatment.title}: the population of {treatment.job.population:,} objects was not made: "
+            f"{member.worker_id} made {made:,}, and {failed:,} failed: {event.fields['reason']}"
+        )
+        actions: list[act.Action] = []
+        for share in self.scheduler.shares.values():
+            actions += self.scheduler.fail_retries(share, Outcome.ABORTED, "the population was not made")
+        return actions
 
     def _advance(self, now: float) -> list[act.Action]:
         """End the trial when every share is done, and begin what follows when it is time."""
@@ -409,11 +481,14 @@ class Coordinator:
         """Whether the next trial has to wait: for the host to settle, for a look at the trials so far, for probes.
 
         A trial whose hosts have measured their speed, are gone or took too long begins; so does one whose workers
-        have filled the store.
+        have filled the store. A worker that may come back is waited for, so that this is in no trial's time. None
+        begins while the stats file has no room, and no look is taken; a clean-up begins.
         """
-        if self.interrupts:
+        if self._ends_early:
             return False
-        if self.scheduler.populations.waits(self.roster, now):
+        if self.scheduler.is_held and not (self.scheduler.exhausted and self._rounds is None):
+            return True
+        if self.scheduler.populations.waits(self.roster, now) or self.scheduler.awaits_member():
             return True
         if self._rounds is not None and self._rounds.awaits_look(now):
             return True
@@ -457,9 +532,22 @@ class Coordinator:
         self.phase = Phase.CLEANUP
         self._probe = None
         self._cleanup_deadline = now + self._policy.cleanup_timeout_s
+        self._reasons += self.scheduler.unmeasured()
+        for member in self.roster:
+            member.cleaning = member.present
         actions = self.scheduler.skip_remaining_trials()
         actions += [act.StartCleanup(member.number) for member in self.roster if member.present]
         return actions + self._end_when_clean()
+
+    def _resume_cleanup(self, member: Member, now: float) -> list[act.Action]:
+        """Have a member clean up that was lost before it was done, with the stores that its predecessor knew."""
+        member.cleaning = True
+        self._cleanup_deadline = max(self._cleanup_deadline, now + self._policy.cleanup_timeout_s)
+        defined = self.scheduler.define_for_cleanup(member)
+        if not defined:
+            return [act.StartCleanup(member.number)]
+        self._reopening[member.number] = set(self.scheduler.populations.begun())
+        return defined
 
     def _on_cleanup_done(self, event: ev.CleanupDone, now: float) -> list[act.Action]:
         member = self.roster.by_epoch(event.epoch)
@@ -472,9 +560,29 @@ class Coordinator:
         return [act.LogEvent("cleanup-done", fields), *self._end_when_clean()]
 
     def _end_when_clean(self) -> list[act.Action]:
-        if any(member.present and not member.cleaned_up for member in self.roster):
+        if any(self._is_awaited(member) for member in self.roster):
             return []
         return self._end(self._status())
+
+    def _is_awaited(self, member: Member) -> bool:
+        """Whether a member is to clean up, or may come back to do so.
+
+        One that was lost in a trial has nothing here that its host's next worker would not remove, but in stores.
+        """
+        if member.present or member.cleaned_up:
+            return member.present and not member.cleaned_up
+        if member.barred or member.presence is Presence.LOST:
+            return False
+        return member.cleaning or bool(self.scheduler.populations.begun())
+
+    def _note_cut_off(self, member: Member) -> None:
+        """Note that nobody has finished the clean-up of a member that did not come back."""
+        deleted = self.scheduler.populations.deleted_by(member.number)
+        told = f" after {deleted:,} objects were deleted, and how many are left is not known" if deleted else ""
+        self._reasons.append(
+            f"clean-up on {member.worker_id} was cut off{told}: {member.missing_reason}; what is left is removed by "
+            f"{self._policy.cleanup_advice}"
+        )
 
     def _status(self) -> act.RunStatus:
         if self.interrupts:
@@ -510,6 +618,23 @@ class Coordinator:
             self._abort_deadline += seconds
         return [act.LogEvent("master-stalled", {"seconds": seconds})]
 
+    def _on_disk_free(self, event: ev.DiskFree, now: float) -> list[act.Action]:
+        """Go on after a time without room for the stats file, which counts for no deadline."""
+        if not self.scheduler.is_held:
+            return []
+        trial = self.scheduler.trial
+        held_s, assigned = self.scheduler.go_on(now)
+        if self._rounds is not None:
+            self._rounds.postpone(held_s)
+        if self._probe is not None:
+            self._probe.deadline += held_s
+        fields = {
+            "trial": None if trial is None else trial.index,
+            "seconds": held_s,
+            "dropped_samples": event.dropped_samples,
+        }
+        return [act.LogEvent("disk-full", fields), *assigned, *self._advance(now)]
+
     def _on_tick(self, now: float) -> list[act.Action]:
         actions: list[act.Action] = []
         for member in self.roster:
@@ -529,8 +654,11 @@ class Coordinator:
             return actions
         if self.phase is Phase.CLEANUP:
             if now > self._cleanup_deadline:
-                late = [m.worker_id for m in self.roster if m.present and not m.cleaned_up]
-                self._reasons.append(f"clean-up took too long on {', '.join(late)}")
+                late = [member.worker_id for member in self.roster if self._is_awaited(member)]
+                self._reasons.append(
+                    f"clean-up took too long on {', '.join(late)}; what is left is removed by "
+                    f"{self._policy.cleanup_advice}"
+                )
                 return actions + self._end(self._status())
             return actions + self._end_when_clean()
         actions += self._check_stuck_jobs(now)
@@ -551,6 +679,8 @@ class Coordinator:
                 continue
             if self._abort_deadline is not None and now > self._abort_deadline:
                 actions += self.scheduler.abort_outstanding(share, "it did not end when it was aborted")
+            elif self.scheduler.is_held:
+                continue  # results wait at the worker until those before them are written
             elif now - share.last_progress_at > limit_s * (2 if share.waits_for_engine else 1):
                 # A worker lets jobs wait for their engine for as long as a job may take, and then begins them.
                 member = self.roster[share.number]

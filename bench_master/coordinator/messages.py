@@ -96,7 +96,8 @@ class EngineOutage(Struct, frozen=True):
 class PopulationReport(Struct, frozen=True):
     """A member fills the store for a treatment, or deletes what the run made there.
 
-    `fields` (objects, found, content_bytes, failed, seconds, reason) go to the journal as they are when it is `over`.
+    `fields` (objects, found, replaced, content_bytes, failed, seconds, reason, perhaps endpoints) go to the journal
+    as they are when it is `over`.
     """
 
     epoch: int
@@ -138,6 +139,17 @@ class MasterStalled(Struct, frozen=True):
     seconds: float
 
 
+class DiskFull(Struct, frozen=True):
+    """The disk of the stats file has no room: no job is assigned until it has."""
+
+
+class DiskFree(Struct, frozen=True):
+    """Everything that waited for room is in the stats file."""
+
+    dropped_samples: int = 0
+    """How many readings of hosts and loops were dropped meanwhile."""
+
+
 class LookTaken(Struct, frozen=True):
     """The comparisons were judged after a round; `settled` treatments need no more trials."""
 
@@ -165,6 +177,8 @@ Event: TypeAlias = (
     | RunRefused
     | Interrupt
     | MasterStalled
+    | DiskFull
+    | DiskFree
     | LookTaken
     | Tick
 )

@@ -50,6 +50,8 @@ class Policy(Struct, frozen=True):
     """How long aborted jobs may take to end, after the second Ctrl-C."""
     cleanup_timeout_s: float = 60.0
     """How long the workers may take to clean up, since they last reported progress."""
+    cleanup_advice: str = "`bench-master cleanup-containers`"
+    """What removes what a clean-up that was cut off has left."""
     population_timeout_s: float = 120.0
     """How long a worker that fills a store may report no progress."""
     user_count: int | None = None
@@ -62,6 +64,8 @@ class Policy(Struct, frozen=True):
     """Whether each host measures its speed before each trial."""
     speed_probe_timeout_s: float = 2.0
     """How long a trial waits for that."""
+    disk_wait_s: float = 0.0
+    """How long the run may be paused for want of room on the disk of its stats file."""
     settle_s: float = 0.0
     """The pause after each trial, before the next begins."""
     stopping: StoppingRule | None = None

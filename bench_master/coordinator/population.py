@@ -63,6 +63,14 @@ class Populations:
         """How many objects have been deleted from stores."""
         return sum(self._deleted.values())
 
+    def deleted_by(self, number: int) -> int:
+        """Return how many of them a member has deleted."""
+        return sum(objects for (_, member), objects in self._deleted.items() if member == number)
+
+    def begun(self) -> list[int]:
+        """Return the treatments of which somebody was asked to fill the store."""
+        return sorted(self._members)
+
     def part(self, treatment: int, number: int) -> tuple[int, int]:
         """Return which part of how many is a member's; one that was not there in the beginning has none."""
         members = self._members.get(treatment)

@@ -65,12 +65,16 @@ class Member(Struct):
     presence: Presence = Presence.PRESENT
     missing_since: float = 0.0
     """When it was last marked missing."""
+    missing_reason: str = ""
+    """Why."""
     known_treatments: set[int] = field(default_factory=set)
     """The treatments that it was sent."""
     sequences: SequenceLog = field(default_factory=SequenceLog)
     """The batches received in this epoch."""
     reports: OrderedReceiver = field(default_factory=OrderedReceiver)
     """Which of its numbered control messages were taken in this epoch."""
+    cleaning: bool = False
+    """Whether it was asked to clean up its host at the end of the run."""
     cleaned_up: bool = False
     """Whether it has cleaned up its host at the end of the run."""
     heard_in_epoch: bool = False
@@ -145,11 +149,12 @@ class Roster:
         member.cleaned_up = False
         member.heard_in_epoch = False
 
-    def mark_missing(self, member: Member, now: float) -> None:
-        """Note that a member has fallen silent; its epoch no longer counts."""
+    def mark_missing(self, member: Member, now: float, reason: str = "") -> None:
+        """Note that a member has fallen silent, and why; its epoch no longer counts."""
         self._by_epoch.pop(member.epoch, None)
         member.presence = Presence.MISSING
         member.missing_since = now
+        member.missing_reason = reason
 
     def unmet_conditions(self, expected: int, environments: Iterable[str | None]) -> list[str]:
         """Return what is missing before a run of so many workers in these environments can begin."""

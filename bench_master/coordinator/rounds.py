@@ -64,6 +64,12 @@ class Rounds:
         """Whether a look was asked for and may still come."""
         return self._look_deadline is not None and now < self._look_deadline
 
+    def postpone(self, seconds: float) -> None:
+        """Leave out a time in which nothing ran: a look may come later, and the round took no longer for it."""
+        self._round_began += seconds
+        if self._look_deadline is not None:
+            self._look_deadline += seconds
+
     def take(self, event: ev.LookTaken) -> bool:
         """Take the outcome of a look; return False if it was not asked for."""
         if self._look_deadline is None or event.rounds != self._rounds:

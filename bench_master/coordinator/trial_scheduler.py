@@ -75,6 +75,9 @@ class TrialScheduler:
         self._faults_at_trial_start = 0
         self._trial_ends_at: float | None = None
         self._trial_began_ns = 0
+        self._held_at: float | None = None
+        self._spoilt: set[int] = set()
+        """The trials in which a worker was lost."""
 
     # -- the account --------------------------------------------------------------------------------------------
 
@@ -139,6 +142,32 @@ class TrialScheduler:
         ended = self.accepted + self.lost + self.aborted + self.returned
         assert self.assigned == ended + len(seen), "a job is missing or counted twice"
 
+    # -- pauses ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no job is assigned for the time being."""
+        return self._held_at is not None
+
+    def hold(self, now: float) -> None:
+        """Assign no more jobs until `go_on`; those that run go on, and the time of the trial stands still."""
+        if self._held_at is None:
+            self._held_at = now
+
+    def go_on(self, now: float) -> tuple[float, list[act.Action]]:
+        """Assign jobs again, of which there must be no more until now; return for how long there were none (s)."""
+        assert self._held_at is not None
+        held_s = now - self._held_at
+        self._held_at = None
+        if self._trial_ends_at is not None:
+            self._trial_ends_at += held_s
+        self._trial_began_ns += round(held_s * 1e9)
+        actions: list[act.Action] = []
+        for share in self.shares.values():
+            share.last_progress_at = now
+            actions += self.assign_jobs(share, now)
+        return held_s, actions
+
     # -- how jobs end -------------------------------------------------------------------------------------------
 
     def accept_results(self, share: Share, event: ev.ResultsReceived, now: float) -> tuple[int, ...] | None:
@@ -197,6 +226,41 @@ class TrialScheduler:
             self.aborted += len(tickets)
         place = (share.number, self.trial.index, self.trial.treatment)
         return [act.FailJobs(*place, tuple(tickets), outcome, reason)]
+
+    def spoil_trial(self, share: Share, now: float) -> int | None:
+        """Note that the worker of a share is lost; return the current trial where it had more to do there.
+
+        What that trial lacks meanwhile, a load or a population, is in its time, so it says nothing of its treatment.
+        """
+        if self.trial is None or self._is_share_done(share, now):
+            return None
+        self._spoilt.add(self.trial.index)
+        return self.trial.index
+
+    def unmeasured(self) -> list[str]:
+        """Return which treatments have no measured trial, as each one that ran has lost a worker.
+
+        A run that is resumed may have others, from before.
+        """
+        if self._first_id:
+            return []
+        ran: dict[int, list[bool]] = {}
+        for trial in self._trials[: self._next_trial]:
+            if not trial.warmup:
+                ran.setdefault(trial.treatment, []).append(trial.index in self._spoilt)
+        return [
+            f"{self._treatments[treatment].title}: {_each_of(len(spoilt))} lost a worker, so nothing was measured"
+            for treatment, spoilt in ran.items()
+            if all(spoilt)
+        ]
+
+    def awaits_member(self) -> bool:
+        """Whether a member of the next trial is missing, and may come back."""
+        if self.exhausted:
+            return False
+        treatment = self._treatments[self._trials[self._next_trial].treatment]
+        members = (self._roster[number] for number, _, _ in self._quotas(treatment))
+        return any(member.presence is Presence.MISSING and not member.barred for member in members)
 
     # -- trials -------------------------------------------------------------------------------------------------
 
@@ -266,7 +330,7 @@ class TrialScheduler:
     def assign_jobs(self, share: Share, now: float) -> list[act.Action]:
         """Assign the jobs that a member has room for, retries first."""
         member, trial = self._roster[share.number], self.trial
-        if self.interrupted or trial is None or not member.present:
+        if self.interrupted or trial is None or not member.present or self._held_at is not None:
             return []
         if share.arrivals is None and not share.retries:
             # Nearly every message takes this path.
@@ -319,6 +383,13 @@ class TrialScheduler:
         member.known_treatments.add(treatment)
         return [act.DefineTreatment(member.number, treatment, *self.populations.part(treatment, member.number))]
 
+    def define_for_cleanup(self, member: Member) -> list[act.Action]:
+        """Tell a member that came back for the clean-up what stores were filled: it opens them, and fills none."""
+        begun = self.populations.begun()
+        member.known_treatments.update(begun)
+        # Nobody has a part of that number.
+        return [act.DefineTreatment(member.number, treatment, 1, 1) for treatment in begun]
+
     def begin_population(self, now: float) -> list[act.Action]:
         """Have the members of the next trial, of which there must be one, fill the store where they have not yet."""
         treatment = self._trials[self._next_trial].treatment
@@ -332,6 +403,7 @@ class TrialScheduler:
         return [began_ns + at for at in share.take_arrivals(round((now + ASSIGN_AHEAD_S) * 1e9) - began_ns)]
 
     def _time_left(self, now: float) -> bool:
+        now = now if self._held_at is None else self._held_at
         return self._trial_ends_at is not None and now < self._trial_ends_at
 
     def _is_share_done(self, share: Share, now: float) -> bool:
@@ -403,3 +475,7 @@ class TrialScheduler:
     def _quotas(self, treatment: Treatment) -> list[tuple[int, int, int | None]]:
         members = [one.number for one in job_workers(treatment, self._roster.in_environment(treatment.environment))]
         return worker_quotas(treatment, members, self._policy.user_count)
+
+
+def _each_of(trials: int) -> str:
+    return "its only trial" if trials == 1 else f"each of its {trials} trials"

@@ -14,8 +14,7 @@ from bench_common.errors import UsageError
 from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
 from bench_common.units import parse_rate
 from bench_master.coordinator.share import MAX_LOOK_AHEAD
-from bench_master.objects.options import apply_object_options
-from bench_master.options.fleet import parse_duration_option
+from bench_master.options.durations import parse_duration_option
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
 from bench_master.scenario.model import UntilVerdict
@@ -43,6 +42,8 @@ class LoadOptions(Struct, frozen=True):
     """How arrivals are spaced."""
     overhead: bool = False
     """Sample the memory and CPU time of the engines' own processes."""
+    explain: bool = False
+    """Trace a few jobs of each treatment after the measured ones."""
     skip_host_ceiling: bool = False
     """Do not measure the host ceiling."""
     look_ahead: bool = True
@@ -55,14 +56,6 @@ class LoadOptions(Struct, frozen=True):
     """Rounds at most with `until`."""
     budget: str | None = None
     """How long the run may take with `until`, as a duration."""
-    container_count: int | None = None
-    """Containers (buckets) that objects are spread over."""
-    block_size: int | None = None
-    """Bytes of an object that are sent or received at once."""
-    policy: str | None = None
-    """The storage policy of new containers."""
-    delete_after: int | None = None
-    """After how many seconds the store deletes an object by itself; 0: never."""
     only_labels: tuple[str, ...] = ()
     """Labels of the treatments to run, as ``LABEL=VALUE``; empty: all."""
 
@@ -78,14 +71,14 @@ def add_plan_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def add_load_options(group: argparse._ActionsContainer) -> None:
-    """Add the size and the rate of the load."""
+def add_load_options(group: argparse._ActionsContainer, *, short_length: bool = True) -> None:
+    """Add the size and the rate of the load; with `short_length`, ``-r`` is the length of a trial."""
     group.add_argument(
         "-u", "--user-count", type=int_range(1), metavar="N", help="jobs in flight, over all workers together"
     )
     group.add_argument("-o", "--operation-count", type=int_range(1), metavar="N", help="jobs in each trial")
     group.add_argument(
-        "-r",
+        *(("-r",) if short_length else ()),
         "--run-seconds",
         metavar="TIME",
         help="length of each trial, not of the run: 90, 15m. An ssbench scenario is one trial, so there it is the "
@@ -111,7 +104,7 @@ def add_load_options(group: argparse._ActionsContainer) -> None:
         "--rate",
         metavar="RATE",
         help="start jobs at this rate over all workers, such as 200/s, even if earlier jobs still run (open load); "
-        "needs -o or -r if the scenario counts iterations",
+        "needs -o or --run-seconds if the scenario counts iterations",
     )
     group.add_argument(
         "--arrivals",
@@ -157,10 +150,12 @@ def settle_load_options(scenario: Scenario, options: LoadOptions) -> LoadOptions
 
 def apply_load_options(scenario: Scenario, options: LoadOptions) -> Scenario:
     """Return the scenario with the values that the command line overrides."""
-    scenario = apply_object_options(_apply_rate(_apply_size(scenario, options), options), options)
+    scenario = _apply_rate(_apply_size(scenario, options), options)
     scenario = _apply_until(scenario, options)
     if options.overhead and scenario.overhead is None:
         scenario = replace(scenario, overhead=OverheadSampling())
+    if options.explain:
+        scenario = replace(scenario, explain=True)
     if options.skip_host_ceiling or options.noop:
         scenario = replace(scenario, host_ceiling=False)
     return scenario
@@ -172,7 +167,9 @@ def _apply_size(scenario: Scenario, options: LoadOptions) -> Scenario:
     if count is None and seconds is None:
         return scenario
     if count is not None and seconds is not None:
-        raise UsageError(f"-r {seconds}: not allowed with -o {count}: a trial ends after a time or after its jobs")
+        raise UsageError(
+            f"--run-seconds {seconds}: not allowed with -o {count}: a trial ends after a time or after its jobs"
+        )
     length = None if seconds is None else parse_duration_option(seconds, "--run-seconds")
     if length is not None and length <= 0:
         raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
@@ -201,7 +198,7 @@ def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:
         if rate is None and load is None:
             raise UsageError(f"--arrivals {options.arrivals}: the scenario has no rate; give --rate, such as 200/s")
         if treatment.iterations is not None:
-            advice = "give the number of jobs (-o) or the length of a trial (-r)"
+            advice = "give the number of jobs (-o) or the length of a trial (--run-seconds)"
             raise UsageError(f"--rate {options.rate}: the scenario counts iterations of a slot; {advice}")
         if load is None:
             assert rate is not None

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,17 +14,21 @@ from typing import Any, Final, Self
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue, file_name
-from bench_common.errors import InfrastructureError, UsageError
-from bench_common.streams import discard_output, escape_output
+from bench_common.errors import InfrastructureError, UsageError, WeighbridgeError, did_you_mean
+from bench_common.files import real_path
+from bench_common.streams import discard_output, escape_output, tell_quoted
 from bench_master.analysis.document import DEFAULT_PERCENTILE
-from bench_master.figures import FIGURES, FigureChoice
 from bench_master.formatting import DEFAULT_WIDTH, page_of
 from bench_master.progress_message import progress_message
 from bench_master.reports import Detail, FolderReport, Report, ReportSource, report_formats, report_named
+from bench_master.reports.charts import NO_CHART_OPTIONS, ChartOptions, registered_charts
 from bench_master.terminal import text_output
 from bench_master.terminal_options import TerminalOptions
 
 DEFAULT_FORMAT: Final = "text"
+GITHUB_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+"""The variable that names the file of the summary of a job of GitHub Actions."""
+_SUMMARY_FORMAT: Final = "github"
 
 
 class ReportTarget(str):
@@ -58,15 +62,11 @@ class ReportOptions(Struct, frozen=True):
     pctile: float = DEFAULT_PERCENTILE
     """The percentile to show beside the median."""
     quiet: bool = False
-    """Show the verdicts alone."""
+    """Show the answer alone."""
     verbose: bool = False
     """Show all there is."""
-    figure: str | None = None
-    """The figure of a format that shows one; None for the first that there is."""
-    metric: str | None = None
-    """The metric to draw; None for the primary one."""
-    by: str | None = None
-    """The label that is the axis of a figure of metrics; None for the first of numbers that varies."""
+    chart_options: ChartOptions = NO_CHART_OPTIONS
+    """What to draw."""
 
     @property
     def format(self) -> str:
@@ -79,14 +79,9 @@ class ReportOptions(Struct, frozen=True):
         return [(str(target), target.path) for target in self.formats if target.path is not None]
 
     @property
-    def choice(self) -> FigureChoice:
-        """What to draw."""
-        return FigureChoice(self.figure, self.metric, self.by)
-
-    @property
     def detail(self) -> Detail:
         """How much a report for people shows."""
-        return "full" if self.verbose else "verdicts" if self.quiet else "page"
+        return "full" if self.verbose else "answer" if self.quiet else "page"
 
 
 def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -106,19 +101,18 @@ def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         "--csv", dest="formats", action=_AddFormat, nargs=0, const=ReportTarget("csv"), help="same as --format csv"
     )
     parser.add_argument(
-        "--figure",
-        choices=list(FIGURES),
-        help="figure to draw, with --format svg, png or pdf (default: the first that the run has the data of)",
+        "--export",
+        dest="formats",
+        action=_Export,
+        nargs=2,
+        default=(),
+        metavar=("NAME", "FILE"),
+        help="also write the report to FILE: json, markdown, html, csv or another format; same as "
+        "--format NAME=FILE; repeatable",
     )
-    parser.add_argument(
-        "--metric", metavar="NAME", help="metric to draw, with --figure metrics or trials (default: the primary ones)"
-    )
-    parser.add_argument(
-        "--by",
-        metavar="LABEL",
-        help="label to draw it by, such as threads, with --figure metrics or overhead (default: the first label of "
-        "numbers that varies)",
-    )
+    drawing = registered_charts()
+    if drawing is not None:
+        drawing.add_options(parser)
     parser.add_argument(
         "--pctile",
         type=percentile,
@@ -128,26 +122,11 @@ def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     )
 
 
-METRIC_FIGURES: Final = ("metrics", "trials")
-"""The figures that show a metric, which ``--metric`` names."""
-BY_FIGURES: Final = ("metrics", "overhead")
-"""The figures that have a label as their axis, which ``--by`` names."""
-FIGURE_FORMATS: Final = ("svg", "png", "pdf")
-"""The formats that show one figure."""
-
-
-def check_figure(options: ReportOptions) -> None:
-    """Refuse a figure where no report shows a single one, and what the figure does not show."""
-    for word, value, figures in (("--metric", options.metric, METRIC_FIGURES), ("--by", options.by, BY_FIGURES)):
-        if value is not None and options.figure not in figures:
-            wanted = " or ".join(f"--figure {name}" for name in figures)
-            given = "" if options.figure is None else f", and not --figure {options.figure}"
-            raise UsageError(f"{word} {value}: needs {wanted}{given}")
-    if options.figure is not None and not {*options.formats} & {*FIGURE_FORMATS}:
-        raise UsageError(
-            f"--figure {options.figure}: --format {options.format} shows no single figure; add "
-            f"--format {FIGURE_FORMATS[0]}, or --format {FIGURE_FORMATS[0]}=FILE"
-        )
+def check_chart(options: ReportOptions) -> None:
+    """Refuse a chart that no report shows, and what it does not show."""
+    drawing = registered_charts()
+    if drawing is not None:
+        drawing.check(options)
 
 
 class _AddFormat(argparse.Action):
@@ -161,9 +140,21 @@ class _AddFormat(argparse.Action):
                 raise argparse.ArgumentError(
                     self, f"{other} and {target} both go to standard output: give one a file: --format {target}=FILE"
                 )
-            if other.path is not None and target.path is not None and other.path.resolve() == target.path.resolve():
+            if other.path is not None and target.path is not None and real_path(other.path) == real_path(target.path):
                 raise argparse.ArgumentError(self, f"{other} and {target} both go to {target.path}: name two files")
         setattr(namespace, self.dest, (*known, target))
+
+
+class _Export(_AddFormat):
+    """Adds a report that goes to a file; its name and its file are two words."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, *rest: Any) -> None:
+        name, path = values
+        if name not in report_formats():
+            hint = did_you_mean(name, report_formats())
+            known = ", ".join(sorted(report_formats()))
+            raise argparse.ArgumentError(self, f"{name!r}: expected a format{hint}; one of {known}")
+        super().__call__(parser, namespace, ReportTarget(name, file_name(path)), *rest)
 
 
 def percentile(text: str) -> float:
@@ -234,7 +225,7 @@ def load_reports(options: ReportOptions, stats_file: Path, *, printed: bool = Tr
 
 def check_writable_report(report: Report, path: Path, stats_file: Path) -> None:
     """Raise `UsageError` unless a report can be written to `path`."""
-    if path.resolve() == stats_file.resolve():
+    if real_path(path) == real_path(stats_file):
         raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
     if not path.parent.is_dir():
         raise UsageError(
@@ -262,7 +253,7 @@ def write_report_file(report: Report, source: ReportSource, path: Path) -> None:
             if isinstance(report, FolderReport):
                 report.write_folder(source, path)
             elif _is_replaceable(path):
-                _replace_file(report, source, path.resolve())
+                _replace_file(report, source, real_path(path))
             else:
                 begin = (
                     path.open("a", encoding="utf-8", newline="")
@@ -283,12 +274,34 @@ def _is_replaceable(path: Path) -> bool:
     """Whether a new file can take the place of `path`: not that of a device, a pipe or GitHub's summary."""
     if (path.exists() and not path.is_file()) or _is_github_summary(path):
         return False
-    return os.access(path.resolve().parent, os.W_OK)
+    return os.access(real_path(path).parent, os.W_OK)
 
 
 def _is_github_summary(path: Path) -> bool:
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    return bool(summary) and Path(str(summary)).resolve() == path.resolve()
+    summary = os.environ.get(GITHUB_SUMMARY)
+    return bool(summary) and real_path(Path(str(summary))) == real_path(path)
+
+
+def job_summary(formats: Collection[ReportTarget], environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the summary of the job of GitHub Actions that this process is of; None elsewhere.
+
+    None, too, where a summary for GitHub goes to a file by its name (``--format github=FILE``): its user decides.
+    """
+    path = environ.get(GITHUB_SUMMARY)
+    named = any(target == _SUMMARY_FORMAT and target.path is not None for target in formats)
+    if environ.get("GITHUB_ACTIONS") != "true" or not path or named or _SUMMARY_FORMAT not in report_formats():
+        return None
+    return Path(path)
+
+
+def add_to_job_summary(formats: Collection[ReportTarget], source: ReportSource) -> None:
+    """Append the report to the job's summary, if there is one; what is wrong with it is told and costs no run."""
+    path = job_summary(formats)
+    if path is not None:
+        try:
+            write_report_file(report_named(_SUMMARY_FORMAT), source, path)
+        except WeighbridgeError as error:
+            tell_quoted(f"bench-master: the summary of the job lacks the report: {error}")
 
 
 def _replace_file(report: Report, source: ReportSource, path: Path) -> None:

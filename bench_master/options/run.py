@@ -9,41 +9,43 @@ from typing import Any, Final
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue, file_name, int_range, name
-from bench_common.cli import CommandParser, StoreOnce
+from bench_common.cli import CommandParser, StoreOnce, add_engine_option, add_host_settings_option
+from bench_common.engine_traits import EngineLabel
 from bench_common.errors import UsageError
 from bench_common.units import format_duration, parse_duration
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.coordinator import Policy
 from bench_master.coordinator.policy import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
-from bench_master.objects.options import add_object_options
-from bench_master.options.fleet import (
-    InventoryOptions,
-    NetworkOptions,
-    StartOptions,
-    add_inventory_options,
-    add_listen_options,
-    add_start_options,
-    parse_duration_option,
-)
+from bench_master.options.durations import parse_duration_option
 from bench_master.options.load import (
     LoadOptions,
     add_dispatch_options,
     add_load_options,
     add_plan_options,
 )
+from bench_master.options.network import NetworkOptions, add_listen_options
 from bench_master.options.report import ReportOptions, add_report_options
-from bench_master.options.store import NO_STORE_FLAGS, STORE_OPTIONS, StoreFlags, add_store_options
 from bench_master.options.verdict import add_verdict_options
 from bench_master.progress import MODES
-from bench_master.scenario.model import DEFAULT_GRACE, DefinitionFlags
+from bench_master.run_extension import (
+    DISPATCH,
+    LOAD,
+    NETWORK,
+    NO_EXTENSIONS,
+    RESULTS,
+    VERDICTS,
+    WORKERS,
+    ExtensionOptions,
+    OptionGroups,
+    run_extensions,
+    started_by_features,
+)
+from bench_master.scenario.model import DefinitionFlags
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
-from bench_master.web.address import DEFAULT_HOST, Address, parse_address
 
 DEFAULT_DIRECTORY: Final = Path("weighbridge-results")
 """Where stats files go if the command line names none."""
 DEFAULT_POLICY: Final = Policy()
-WEB_PORT: Final = 8089
-"""The port of the live page if the command line names none."""
 MIN_TIMEOUT_S: Final = 0.5
 """A shorter timeout would take a busy host for a dead one."""
 HEARTBEATS_PER_TIMEOUT: Final = 6
@@ -122,7 +124,7 @@ def add_timeout_options(parser: argparse._ActionsContainer) -> None:
 
 
 class WorkerOptions(Struct, frozen=True):
-    """Which workers run the jobs, apart from those of an inventory."""
+    """Which workers run the jobs, apart from those that features start."""
 
     local_workers: int | None = None
     """How many workers to start on this host; None: see `RunOptions.local_workers`."""
@@ -134,10 +136,18 @@ class WorkerOptions(Struct, frozen=True):
     """The environment of the local workers; None: the scenario's only one, else ``local``."""
     allow_swapoff: bool = False
     """Let the scenario switch swap off on this host."""
+    allow_cold: bool = False
+    """Let the scenario drop this host's page cache and fetch images again before a job."""
+    allow_host_settings: tuple[str, ...] = ()
+    """Let the scenario change these settings of this host's kernel."""
+    allow_host_mounts: bool = False
+    """Let the scenario use what others made on this host."""
+    engine: tuple[EngineLabel, ...] = ()
+    """Labels of engines that workers have; with their places for the workers of this host."""
 
 
-def add_worker_options(group: argparse._ActionsContainer) -> None:
-    """Add the options of `WorkerOptions`."""
+def add_worker_options(group: argparse._ActionsContainer, *, takes_engines: bool = False) -> None:
+    """Add the options of `WorkerOptions`; with `takes_engines`, ``--engine`` takes the name of an engine, too."""
     group.add_argument(
         "--workers",
         dest="local_workers",
@@ -168,6 +178,26 @@ def add_worker_options(group: argparse._ActionsContainer) -> None:
         action="store_true",
         help="let the scenario switch swap off on this host while a job runs; needs root",
     )
+    group.add_argument(
+        "--allow-cold",
+        action="store_true",
+        help="let the scenario drop this host's page cache, or remove and fetch again the image, before each job; "
+        "needs root",
+    )
+    add_host_settings_option(group, "let the scenario change these settings of this host's kernel while a trial runs")
+    group.add_argument(
+        "--allow-host-mounts",
+        action="store_true",
+        help="let the scenario use volumes and networks of this host's engines that others made, and any log driver; "
+        "directories of this host that it names need no consent",
+    )
+    add_engine_option(
+        group,
+        ("weigh under this engine, or " if takes_engines else "let the scenario name an engine ")
+        + "by a label, whose program or socket the workers of this host use; without PLACE the label is one that "
+        "other workers have",
+        takes_names=takes_engines,
+    )
 
 
 class OutputOptions(Struct, frozen=True):
@@ -183,14 +213,8 @@ class OutputOptions(Struct, frozen=True):
     """Also save every operation on a time axis."""
     profile: bool = False
     """Also save where the harness's own processes spend their time."""
-    archive: str | None = None
-    """The archive that the run is added to at its end; empty for the default one, None for none."""
-    web: Address | None = None
-    """Where to serve a page that shows the run; None: nowhere."""
-    web_control: bool = False
-    """Let its readers stop the run."""
-    web_insecure_bind: bool = False
-    """Serve it at an address that other machines reach."""
+    disk_wait: str = "10m"
+    """How long to wait for room on the disk of the stats file, as a duration."""
 
 
 def add_output_options(group: argparse._ArgumentGroup) -> None:
@@ -202,13 +226,20 @@ def add_output_options(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help=f"where to save the run (default: a new file in {DEFAULT_DIRECTORY}/)",
     )
+    group.add_argument(
+        "--disk-wait",
+        default="10m",
+        metavar="TIME",
+        help="how long a run whose stats file has no room on its disk pauses until there is some; then it is "
+        "cancelled, with 0 at once (default: 10m)",
+    )
     group.add_argument("-R", "--no-report", action="store_true", help="save the run, but print no report")
     add_report_options(group)
     group.add_argument(
         "--progress",
         choices=MODES,
         default="auto",
-        help="progress display on stderr (default: live on a terminal, else chars)",
+        help="progress display on stderr (default: live on a terminal, a line every ten seconds elsewhere)",
     )
     group.add_argument(
         "-k",
@@ -218,6 +249,12 @@ def add_output_options(group: argparse._ArgumentGroup) -> None:
     )
     add_overhead_option(group)
     group.add_argument(
+        "--explain",
+        action="store_true",
+        help="after the measured trials trace a few jobs of each treatment, and report where their time goes, as the "
+        "scenario key 'explain' does",
+    )
+    group.add_argument(
         "--trace",
         action="store_true",
         help="also save every operation on a time axis, for Perfetto or Chrome's tracing, beside the stats file",
@@ -226,27 +263,6 @@ def add_output_options(group: argparse._ArgumentGroup) -> None:
         "--profile",
         action="store_true",
         help="also save a CPU profile of the master and of each worker's load process, beside the stats file",
-    )
-    add_web_options(group)
-
-
-def add_web_options(group: argparse._ActionsContainer) -> None:
-    """Add the options of the page that shows a run."""
-    group.add_argument(
-        "--web",
-        nargs="?",
-        const=parse_address("", WEB_PORT),
-        type=lambda text: parse_address(text, WEB_PORT),
-        metavar="ADDRESS",
-        help=f"show the run on a web page while it lasts (default: {DEFAULT_HOST}:{WEB_PORT}; port 0 is a free one)",
-    )
-    group.add_argument(
-        "--web-control", action="store_true", help="let the page stop the run, as one Ctrl-C does; needs --web"
-    )
-    group.add_argument(
-        "--web-insecure-bind",
-        action="store_true",
-        help="let --web name an address that other machines reach: the page and its token are not encrypted",
     )
 
 
@@ -276,9 +292,9 @@ def add_definition_options(parser: argparse.ArgumentParser) -> None:
         "--stop-grace",
         dest="grace",
         type=_grace_period,
-        default=DEFAULT_GRACE,
         metavar="TIME",
-        help="how long `stop` waits before it kills, under every driver (default: %(default)s)",
+        help="how long `stop` waits before it kills, under every driver; 0 is SIGKILL alone (default: what "
+        "bucketbench does under each: 30s for Docker, 10s for DockerCLI, 0 for the others)",
     )
 
 
@@ -317,10 +333,6 @@ class RunOptions(Struct, frozen=True):
     """How long master and workers wait for each other."""
     workers: WorkerOptions
     """The workers of this host, and those started by hand."""
-    fleet: InventoryOptions
-    """The hosts of an inventory."""
-    start: StartOptions
-    """How workers start there."""
     network: NetworkOptions
     """Where the master listens."""
     output: OutputOptions
@@ -337,8 +349,10 @@ class RunOptions(Struct, frozen=True):
     """Log more, here and in the workers."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How the report is shown on a terminal."""
-    store: StoreFlags = NO_STORE_FLAGS
-    """How object stores are reached, where the command line says so."""
+    only: tuple[str, ...] = ()
+    """What ``--only`` names that is no label: hosts, where a feature knows any."""
+    extensions: ExtensionOptions = NO_EXTENSIONS
+    """The options of features."""
 
     @property
     def local_workers(self) -> int:
@@ -348,44 +362,22 @@ class RunOptions(Struct, frozen=True):
         """
         if self.workers.local_workers is not None:
             return self.workers.local_workers
-        others = self.workers.expect is not None or self.fleet.inventory is not None
+        others = self.workers.expect is not None or started_by_features(self)
         return 0 if others or self.network.bind_ip is not None else 1
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `RunOptions`."""
     add_file_options(parser)
-    verdicts = add_shared_run_options(parser)
-    add_store_options(parser.add_argument_group(STORE_OPTIONS))
-    parser.add_argument(
-        "--archive",
-        nargs="?",
-        action=StoreOnce,
-        const=_DEFAULT_ARCHIVE,
-        type=_archive_address,
-        metavar="URL|PATH",
-        help="add the run to this archive at its end (without a value: to the one of WEIGHBRIDGE_ARCHIVE, else the "
-        "default); it is checked before the run begins",
-    )
-    verdicts.add_argument(
+    groups = OptionGroups(parser, takes_file=True)
+    add_shared_run_options(groups)
+    groups.named(VERDICTS).add_argument(
         "--rerun-baseline",
         type=file_name,
         metavar="STATS",
         help="run the treatments of an earlier run again, in turns with the new ones, and compare with them: two "
         "builds in one run",
     )
-
-
-_DEFAULT_ARCHIVE: Final = "\0"
-"""What no command line can have."""
-
-
-def _archive_address(text: str) -> str:
-    if text == _DEFAULT_ARCHIVE:
-        return ""
-    if not text.strip():
-        raise InvalidValue("'': expected a folder or a URL; without a value it is the default archive")
-    return text
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
@@ -401,8 +393,29 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     add_definition_options(parser)
 
 
+_BUCKETBENCH_OPTIONS: Final = {
+    "-b": "-f FILE",
+    "--benchmark": "-f FILE",
+    "-l": "--legacy",
+    "-o": "--overhead",
+    "-s": "--skip-host-ceiling",
+    "--skip-limit": "--skip-host-ceiling",
+    "-t": "nothing here: it traces runc alone, and no runc of today takes it",
+    "--log-level": "nothing here: what happens is on stderr, and --debug adds tracebacks",
+}
+"""bucketbench's options that are none here, or mean something else, and what has their meaning."""
+
+
+def _explain_bucketbench(flag: str) -> str:
+    """Return what has the meaning here that an option has in bucketbench, as the end of a message; else nothing."""
+    ours = _BUCKETBENCH_OPTIONS.get(flag)
+    return f" (bucketbench's {flag} is {ours})" if ours else ""
+
+
 def _explain_key(flag: str) -> str:
-    """Return how to change the key of the scenario that is written like an option, else an empty string."""
+    """Return what an unknown option means, a key of the scenario or an option of bucketbench's; else nothing."""
+    if flag in _BUCKETBENCH_OPTIONS:
+        return _explain_bucketbench(flag)
     from bench_master.scenario.format import scenario_format
 
     key = flag.lstrip("-").replace("-", "_")
@@ -410,11 +423,12 @@ def _explain_key(flag: str) -> str:
     return f" (a key of the scenario: '--set {key}=...')" if key in known else ""
 
 
-def add_shared_run_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the options of `RunOptions` that hold for every scenario; return the group of those on verdicts.
+def add_shared_run_options(groups: OptionGroups) -> None:
+    """Add the options of `RunOptions` that hold for every scenario, and those of features.
 
     A command that takes its scenario from elsewhere than a file has these alone.
     """
+    parser = groups.parser
     parser.set_defaults(file=None, resume=None, more=None, rerun_baseline=None)
     parser.add_argument(
         "--set",
@@ -425,27 +439,24 @@ def add_shared_run_options(parser: argparse.ArgumentParser) -> argparse._Argumen
     )
     if isinstance(parser, CommandParser):
         parser.explain_unknown = _explain_key
+        parser.explain_misused = _explain_bucketbench
     _add_only_option(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
     add_plan_options(parser)
-    add_worker_options(parser.add_argument_group("workers"))
-    hosts = parser.add_argument_group("workers on the hosts of an inventory (run-scenario starts and stops them)")
-    add_inventory_options(hosts, required=False, with_only=False)
-    add_start_options(hosts)
-    add_load_options(parser.add_argument_group("load (overrides the scenario)"))
-    add_object_options(parser.add_argument_group("object stores (overrides the scenario)"))
-    add_dispatch_options(parser.add_argument_group("dispatch"))
-    add_output_options(parser.add_argument_group("results"))
-    verdicts = parser.add_argument_group("verdicts")
-    add_verdict_options(verdicts)
-    network = parser.add_argument_group("network (for workers on other hosts)")
+    add_worker_options(groups.named(WORKERS), takes_engines=not groups.takes_file)
+    add_load_options(groups.named(LOAD), short_length=groups.takes_file)
+    add_dispatch_options(groups.named(DISPATCH))
+    add_output_options(groups.named(RESULTS))
+    add_verdict_options(groups.named(VERDICTS))
+    network = groups.named(NETWORK)
     add_timeout_options(network)
     add_listen_options(network, default_ip="none: workers of this user on this machine; with -i all", work=True)
-    return verdicts
+    for extension in run_extensions().values():
+        extension.add_options(groups)
 
 
 def _add_only_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--only``: a text with ``=`` selects treatments, any other one hosts of the inventory."""
+    """Add ``--only``: a text with ``=`` selects treatments, any other one hosts that a feature knows."""
 
     class Only(argparse.Action):
         def __call__(

@@ -15,6 +15,7 @@ from bench_master.analysis.gates import requested_gates
 from bench_master.analysis.option_checks import check_verdict_options
 from bench_master.analysis.parameters import as_stored
 from bench_master.analysis.run_summary import SUFFIX, check_earlier_runs
+from bench_master.analysis.trend_source import BaselineWord, baseline_words
 from bench_master.analysis.verdict_types import VerdictOptions
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_MARGIN
@@ -24,15 +25,16 @@ FAILURES: Final = ("worst", "at-random")
 
 def add_verdict_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of `VerdictOptions`."""
+    words = baseline_words()
     parser.add_argument(
         "--baseline",
         action=_Baseline,
         type=baseline,
         default={},
-        metavar="LABEL=VALUE[,...]|RUN|trend",
+        metavar="|".join(["LABEL=VALUE[,...]", "RUN", *words]),
         help="compare with the treatments that have these labels, such as engine=docker (default: the scenario's, "
-        "else the first treatment), or with earlier runs: a stats file, or a folder of them; repeatable; trend: with "
-        "the earlier runs of the archive, where a second run must confirm a change before a gate fails",
+        "else the first treatment), or with earlier runs: a stats file, or a folder of them; repeatable"
+        + "".join(f"; {name}: {word.help}" for name, word in words.items()),
     )
     parser.add_argument(
         "--margin",
@@ -135,10 +137,8 @@ class _Baseline(argparse.Action):
     """Stores labels as `VerdictOptions.baseline`, and files and folders as `VerdictOptions.earlier`."""
 
     def __call__(self, _parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
-        if values == TREND:
-            from bench_master.archive.baseline import ArchiveTrend  # the database's library is large
-
-            namespace.trend = ArchiveTrend()
+        if isinstance(values, BaselineWord):
+            namespace.trend = values.load()
         elif isinstance(values, Path):
             namespace.earlier = [*getattr(namespace, "earlier", ()), values]
         else:
@@ -147,20 +147,18 @@ class _Baseline(argparse.Action):
             raise argparse.ArgumentError(self, "trend and earlier runs cannot both be the baseline; give one of them")
 
 
-TREND: Final = "trend"
-"""The baseline that is the archive's."""
-
-
-def baseline(text: str) -> dict[str, str] | Path | str:
-    """Return labels, the path of a stats file or a folder of them, or `TREND`: a type of arguments."""
-    if text == TREND:
-        return text
+def baseline(text: str) -> dict[str, str] | Path | BaselineWord:
+    """Return labels, the path of a stats file or a folder of them, or a registered word: a type of arguments."""
+    words = baseline_words()
+    if text in words:
+        return words[text]
     path = Path(text)
     if text.endswith(SUFFIX) or (text and path.exists()):
         return path
     if "=" not in text:
         raise InvalidValue(
-            f"{text!r}: expected labels such as engine=docker, a stats file or folder, which must exist, or trend"
+            f"{text!r}: expected labels such as engine=docker, a stats file or folder, which must exist"
+            + "".join(f", or {word}" for word in words)
         )
     return baseline_labels(text)
 

@@ -14,6 +14,8 @@ from bench_master.progress.view import NotificationsView, View
 Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]
 MODES: Final[tuple[Mode, ...]] = ("auto", "live", "chars", "lines", "none")
 """The values of ``--progress``."""
+LOG_INTERVAL_S: Final = 10.0
+"""The time between two lines in a log, in seconds."""
 
 
 def choose_view(
@@ -21,8 +23,9 @@ def choose_view(
 ) -> View:
     """Return the view for ``--progress MODE`` on `stream`, which is stderr as a rule.
 
-    ``auto`` is the live view on a terminal that can move its cursor and show UTF-8, and characters elsewhere. Raises
-    `UsageError` for a mode that does not exist, and for a live view where none is possible.
+    ``auto`` is the live view on a terminal that can move its cursor and show UTF-8, characters on any other terminal,
+    and elsewhere, as in a log, a line now and then. Raises `UsageError` for a mode that does not exist, and for
+    a live view where none is possible.
     """
     check_choice(mode, MODES, what="--progress mode")
     if quiet:
@@ -31,6 +34,8 @@ def choose_view(
         return NotificationsView(stream)
     if mode == "lines":
         return LinesView(stream)
+    if mode == "auto" and not stream.isatty():
+        return LinesView(stream, LOG_INTERVAL_S)
     obstacle = _no_live_view(stream, environ)
     if mode == "live" and obstacle:
         raise UsageError(f"--progress live: {obstacle}; use --progress chars or lines instead")

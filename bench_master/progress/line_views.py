@@ -7,12 +7,12 @@ The number of characters per refresh decides, not a clock.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from bench_common.objects.job import is_alternative
 from bench_common.records import FIRST_BYTE, Outcome
 from bench_common.safe_text import one_line
 from bench_master.formatting import format_elapsed, format_number
@@ -25,12 +25,14 @@ LIMITS_NS: Final = np.array([1_000_000_000, 3_000_000_000, 10_000_000_000], dtyp
 ALPHABET: Final = np.frombuffer(b"._o|O^*@ALX", dtype=np.uint8)
 """From best to worst: done within each of the limits, done later, aborted, lost, failed.
 
-The second character of each pair is ssbench's for a job on objects whose answer has no first byte to wait for.
+The second character of each pair is ssbench's, for a job that does one of its operations and whose answer has no
+first byte to wait for.
 """
 
 _OUTCOME_SEVERITY: Final = np.array([0, 10, 9, 8], dtype=np.uint8)
 """The position of each outcome in `ALPHABET`; that of a done job depends on its time."""
 
+NOOP_LINE: Final = "  NO-OP: nothing is executed, this is the harness's own maximum\n"
 LEGEND: Final = """\
   .  done in < 1 s      X  failed
   o  done in < 3 s      L  lost with its worker
@@ -39,15 +41,15 @@ LEGEND: Final = """\
 """
 SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  A aborted  L lost  X failed"
 """From best to worst, for characters that stand for the worst of many jobs."""
-OBJECT_LEGEND: Final = """\
+FIRST_BYTE_LEGEND: Final = """\
   .  first byte in < 1 s      _  last byte in < 1 s   (no first byte: all but reads)
   o  first byte in < 3 s      |  last byte in < 3 s
   O  first byte in < 10 s     ^  last byte in < 10 s
   *  first byte in >= 10 s    @  last byte in >= 10 s
   X  failed      L  lost with its worker      A  aborted
 """
-SHORT_OBJECT_LEGEND: Final = ". _ < 1 s  o | < 3 s  O ^ < 10 s  * @ >= 10 s  A aborted  L lost  X failed"
-"""The same of jobs on objects."""
+SHORT_FIRST_BYTE_LEGEND: Final = ". _ < 1 s  o | < 3 s  O ^ < 10 s  * @ >= 10 s  A aborted  L lost  X failed"
+"""The same of jobs that do one of their operations."""
 
 SILENCE_S: Final = 1.75
 """After so long without a character, what goes on is shown, or a dash: before two seconds pass without any."""
@@ -84,7 +86,7 @@ class CharsView(NotificationsView):
         self._told = ""
         self._told_at_s = 0.0
         self._first_bytes: dict[int, list[int]] = {}
-        """The positions of the times to first bytes, by treatment, of jobs on objects."""
+        """The positions of the times to first bytes, by treatment, of jobs that do one of their operations."""
 
     def begin(self, snapshot: Snapshot) -> None:
         """Print what the characters mean."""
@@ -92,14 +94,14 @@ class CharsView(NotificationsView):
         self._first_bytes = {
             index: [place for place, name in enumerate(names) if name.endswith(FIRST_BYTE)]
             for index, names in enumerate(snapshot.operation_names)
-            if any(is_alternative(name) for name in names)
+            if index in snapshot.alternatives
         }
-        legend = OBJECT_LEGEND if self._first_bytes else LEGEND
+        legend = FIRST_BYTE_LEGEND if self._first_bytes else LEGEND
         if 0 < len(self._first_bytes) < len(snapshot.operation_names):
-            legend = LEGEND + OBJECT_LEGEND
+            legend = LEGEND + FIRST_BYTE_LEGEND
         self.writer.write(f"{one_line(snapshot.scenario)}: one character per job\n{legend}")
         if snapshot.noop:
-            self.writer.write("  NO-OP: nothing is executed, this is the harness's own maximum\n")
+            self.writer.write(NOOP_LINE)
         if snapshot.doing:
             self._tell(snapshot)
 
@@ -165,7 +167,7 @@ class CharsView(NotificationsView):
         """Finish the last line and sum up."""
         self._show_held()
         self._new_line()
-        self.writer.write(f"{final_line(snapshot)}\n")
+        super().show(final_line(snapshot))
 
     def close(self) -> None:
         """Finish the last line."""
@@ -174,7 +176,7 @@ class CharsView(NotificationsView):
         super().close()
 
     def _mark_first_bytes(self, severities: Rows, rows: Rows, operations: Rows) -> None:
-        """Give done jobs on objects the character of their first byte, or of their last one if they have none."""
+        """Give done jobs the character of their first byte, or of their last one if they have none."""
         for treatment, places in self._first_bytes.items():
             own = np.flatnonzero((rows["treatment"] == treatment) & (rows["outcome"] == Outcome.DONE))
             if not len(own):
@@ -235,7 +237,7 @@ class CharsView(NotificationsView):
         self._jobs_per_char, self._burst, self._calm_refreshes = weight, 0, 0
         meaning = f"the worst of {weight:,} jobs" if weight > 1 else "one job"
         self._new_line()
-        legend = SHORT_OBJECT_LEGEND if self._first_bytes else SHORT_LEGEND
+        legend = SHORT_FIRST_BYTE_LEGEND if self._first_bytes else SHORT_LEGEND
         self.writer.write(f"  each character now stands for {meaning}:\n  {legend}\n")
 
     def _new_line(self) -> None:
@@ -265,33 +267,59 @@ def _kind(text: str) -> str:
 
 
 INTERVAL_S: Final = 2.0
-"""The time between two lines, in seconds."""
+"""The time between two lines that were asked for, in seconds."""
 
 
 class LinesView(NotificationsView):
-    """Shows one line of status every `INTERVAL_S` seconds."""
+    """Shows one line of status every `interval_s` seconds, or `INTERVAL_S`; notices at once, and what is new soon."""
 
     shows_progress = True
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, interval_s: float | None = None) -> None:
         super().__init__(stream)
+        self._interval_s = INTERVAL_S if interval_s is None else interval_s
         self._shown_s = 0.0
+        self._settled = 0
+        self._told: dict[str, float] = {}
+        """The kinds of activity that lines told lately, and when the last one did."""
+        self._news, self._news_since_s = "", 0.0
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Show the first line."""
+        """Show the first line, and what it is to be read as."""
         super().begin(snapshot)
-        self.writer.write(f"{status_line(snapshot)}\n")
+        if snapshot.noop:
+            self.writer.write(NOOP_LINE)
+        self.show(status_line(snapshot))
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Show a line every `INTERVAL_S` seconds."""
+        """Show a line when it is time, or something is new."""
+        is_new = self._is_new(snapshot)
         # The elapsed time restarts when the workers have joined and the first trial begins.
-        if not 0 <= snapshot.elapsed_s - self._shown_s < INTERVAL_S:
-            self._shown_s = snapshot.elapsed_s // INTERVAL_S * INTERVAL_S
-            self.writer.write(f"{status_line(snapshot)}\n")
+        is_due = not 0 <= snapshot.elapsed_s - self._shown_s < self._interval_s
+        if is_due:
+            self._shown_s = snapshot.elapsed_s // self._interval_s * self._interval_s
+        if is_due or is_new:
+            now = snapshot.elapsed_s
+            self._told = {kind: at for kind, at in self._told.items() if 0 <= now - at < self._interval_s}
+            self._told[_kind(one_line(snapshot.activity))] = now
+            self.show(status_line(snapshot))
+
+    def _is_new(self, snapshot: Snapshot) -> bool:
+        """Return whether a look has settled more, or something that no line told has gone on for a while."""
+        current = snapshot.round
+        if current is not None and current.settled != self._settled:
+            self._settled = current.settled
+            return True
+        news = _kind(one_line(snapshot.activity))
+        if news != self._news:
+            self._news, self._news_since_s = news, snapshot.elapsed_s
+        lasts = not 0 <= snapshot.elapsed_s - self._news_since_s < SILENCE_S
+        told_s = snapshot.elapsed_s - self._told.get(news, -math.inf)
+        return bool(news) and lasts and not 0 <= told_s < self._interval_s
 
     def end(self, snapshot: Snapshot) -> None:
         """Sum up."""
-        self.writer.write(f"{format_elapsed(snapshot.elapsed_s)}  {final_line(snapshot)}\n")
+        self.show(f"{format_elapsed(snapshot.elapsed_s)}  {final_line(snapshot)}")
 
 
 def status_line(snapshot: Snapshot) -> str:

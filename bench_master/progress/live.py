@@ -258,6 +258,11 @@ class LiveView(NotificationsView):
             width, height = self._console.size
             self._live.update(render(snapshot, width, height - 1), refresh=True)
 
+    def notify(self, text: str, *, passing: bool = False) -> None:
+        """Show a notification above the picture, which has by itself what is told in passing."""
+        if not passing or self._live is None:
+            super().notify(text)
+
     def show(self, text: str) -> None:
         """Show lines above the picture."""
         if self._live is None:

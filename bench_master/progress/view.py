@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from bench_common.safe_text import escape_lines, quoted_lines
+from bench_common.streams import fit_line
 from bench_master.formatting import format_elapsed, format_number
 from bench_master.progress.output import LogRedirect, NonblockingWriter
 
@@ -41,8 +42,11 @@ class View:
     def refresh(self, snapshot: Snapshot) -> None:
         """Show the run as it is now."""
 
-    def notify(self, text: str) -> None:
-        """Show a notification, such as the loss of a worker: a line, or more."""
+    def notify(self, text: str, *, passing: bool = False) -> None:
+        """Show a notification, such as the loss of a worker: a line, or more.
+
+        One in `passing` tells only how the run goes on: a view whose picture has that, too, leaves it out.
+        """
 
     def end(self, snapshot: Snapshot) -> None:
         """Show how the run ended."""
@@ -66,6 +70,7 @@ class NotificationsView(View):
     """Shows only notifications (``--progress none``)."""
 
     def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
         self.writer = NonblockingWriter(stream)
         self._log = LogRedirect(stream, self.show)
 
@@ -74,13 +79,15 @@ class NotificationsView(View):
         del snapshot
         self._log.start()
 
-    def notify(self, text: str) -> None:
+    def notify(self, text: str, *, passing: bool = False) -> None:
         """Show `text` on a line; a further line of it begins with a bar."""
+        del passing
         self.show("\n".join(quoted_lines(text)))
 
     def show(self, text: str) -> None:
         """Show lines that are formatted."""
-        self.writer.write(f"{escape_lines(text)}\n")
+        lines = (fit_line(line, self._stream) for line in escape_lines(text).split("\n"))
+        self.writer.write("".join(f"{line}\n" for line in lines))
 
     def close(self) -> None:
         """Give the screen time to take the last lines."""
@@ -155,6 +162,12 @@ class LatencyRow(Struct, frozen=True):
     """The 95th percentile, likewise."""
     max_s: float | None = None
     """The maximum, likewise."""
+    p99_s: float | None = None
+    """The 99th percentile, likewise."""
+    per_s: float | None = None
+    """Of jobs that do one operation each: how many a second of the treatment's measured trials; else None."""
+    mb_per_s: float | None = None
+    """The content of these a second, in 1,000,000 bytes; None where none was moved."""
 
 
 class HostRow(Struct, frozen=True):
@@ -224,7 +237,7 @@ class Snapshot(Struct, frozen=True):
     trial: TrialRow | None = None
     """The current trial; None between trials."""
     doing: str = ""
-    """What goes on while no trial runs, in words."""
+    """What goes on while no trial runs, or why no job is assigned, in words."""
     latencies: tuple[LatencyRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
@@ -232,17 +245,19 @@ class Snapshot(Struct, frozen=True):
     """Whether nothing is executed."""
     operation_names: tuple[tuple[str, ...], ...] = ()
     """The names of each treatment's operations, by its index."""
+    alternatives: frozenset[int] = frozenset()
+    """The treatments whose jobs do one of their operations each."""
 
     @property
     def activity(self) -> str:
-        """What goes on beside jobs that end: between trials, and what workers prepare or benchmarks report."""
+        """What goes on beside jobs that end: why none begins, what workers prepare, what benchmarks report."""
         several = len(self.hosts) > 1
         told = [
             f"{host.worker_id}: {host.status_text}" if several else host.status_text
             for host in self.hosts
             if host.status_text
         ]
-        return "; ".join(told) if self.trial is not None else self.doing
+        return self.doing or ("; ".join(told) if self.trial is not None else "")
 
     @property
     def finished(self) -> int:

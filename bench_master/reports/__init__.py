@@ -6,13 +6,13 @@ report prints, and the stats file itself, for formats that show every job.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
 
-from bench_common import registered
+from bench_common import load_entry, registered
 from bench_common.cli import check_choice
 from bench_common.errors import ExitCode, InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
@@ -20,16 +20,16 @@ from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, document_of
 from bench_master.analysis.gates import document_gates, judge_gates, unpassed_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
-from bench_master.analysis.verdict_types import GateReport, VerdictOptions
-from bench_master.figures import FigureChoice
+from bench_master.analysis.verdict_types import ClaimReport, GateReport, VerdictOptions
 from bench_master.formatting import plural
 from bench_master.progress_message import progress_message
-from bench_master.run_data.measured import MeasuredRun, Part
+from bench_master.reports.charts import NO_CHART_OPTIONS, ChartOptions, registered_charts
+from bench_master.run_data.measured import AnyPart, MeasuredRun
 
 GROUP: Final = "weighbridge.reports"
 
-Detail: TypeAlias = Literal["verdicts", "page", "full"]
-"""How much a report for people shows: the verdicts alone (``-q``), a page, or all there is (``-v``)."""
+Detail: TypeAlias = Literal["answer", "page", "full"]
+"""How much a report for people shows: the answer alone (``-q``), a page, or all there is (``-v``)."""
 
 
 class ReportSource:
@@ -41,15 +41,15 @@ class ReportSource:
         pctile: float = DEFAULT_PERCENTILE,
         options: VerdictOptions = DEFAULT_OPTIONS,
         detail: Detail = "page",
-        choice: FigureChoice | None = None,
-        also: Collection[Part] = (),
+        chart_options: ChartOptions = NO_CHART_OPTIONS,
+        also: Collection[AnyPart] = (),
     ) -> None:
         self.stats = stats
         self.pctile = pctile
         self.options = options
         self.detail = detail
-        self.choice = choice or FigureChoice()
-        """What to draw in a format that shows one figure."""
+        self.chart_options = chart_options
+        """What to draw in a format that shows one chart."""
         self.also = frozenset(also)
         """Parts of the run that are needed besides its document; see `document_of`."""
 
@@ -61,7 +61,7 @@ class ReportSource:
 
     @cached_property
     def run(self) -> MeasuredRun:
-        """The sums that the document and figures are made from."""
+        """The sums that the document and charts are made from."""
         return MeasuredRun(self.stats)
 
     @property
@@ -102,17 +102,25 @@ class ReportSource:
         return judge_gates(document_gates(self.stats.header, self.options), (), self.document.treatments)
 
     def exit_code(self) -> ExitCode:
-        """Return the gravest of the exit codes that the file's completeness, results, thresholds and gates give."""
+        """Return the gravest of the exit codes of the file's completeness, results, thresholds, gates and claims."""
         codes = [
             ExitCode.INFRASTRUCTURE if self.document.incomplete or self.missing_results else ExitCode.OK,
             ExitCode.THRESHOLD if self.failed_thresholds else ExitCode.OK,
             *(gate.exit_code for gate in self.gates),
+            *(claim.exit_code for claim in self._claims),
         ]
         return ExitCode.gravest(codes)
 
     def failed_gates(self) -> list[str]:
-        """Return a line for each gate that failed or could not be judged."""
-        return unpassed_gates(self.gates)
+        """Return a line for each gate that failed, and each claim that was broken, or that could not be judged."""
+        missed = [each for each in self._claims if each.state != "kept"]
+        lines = [f"claim {each.state}: {each.name}: {each.says}: {each.text}" for each in missed]
+        return [*unpassed_gates(self.gates), *lines]
+
+    @property
+    def _claims(self) -> Sequence[ClaimReport]:
+        verdicts = self.document.verdicts
+        return () if verdicts is None or verdicts.claims is None else verdicts.claims.claims
 
 
 @runtime_checkable
@@ -136,12 +144,24 @@ class FolderReport(Protocol):
         """Write the files into `folder`, which is made if it is missing."""
 
 
-_DRAWN: Final = frozenset({"html", "svg"})
+RATES_LONGEST_S: Final = 31 * 86_400
+"""How many seconds a file of rates has at most: those without a job are written too, and no run may ask for more."""
 
 
-def parts_of(formats: Collection[str]) -> frozenset[Part]:
+@runtime_checkable
+class RatesReport(Protocol):
+    """What a report format has that counts the jobs of each second in its own way."""
+
+    def write_rates(self, source: ReportSource, out: TextIO) -> int:
+        """Write them to `out`; return how many jobs ended outside of what is written."""
+
+
+def parts_of(formats: Collection[str]) -> frozenset[AnyPart]:
     """Return what reports of these formats need of a run besides its document."""
-    return frozenset() if _DRAWN.isdisjoint(formats) else frozenset({Part.CHARTS})
+    drawing = registered_charts()
+    if drawing is None or {"html", *drawing.formats}.isdisjoint(formats):
+        return frozenset()
+    return frozenset({drawing.part()})
 
 
 def report_formats() -> dict[str, EntryPoint]:
@@ -158,7 +178,7 @@ def report_named(name: str) -> Report:
     check_choice(name, formats, what="report format")
     where = formats[name].value
     try:
-        report = formats[name].load()()
+        report = load_entry(formats[name])()
     except WeighbridgeError:
         # It says itself what is missing, such as a library.
         raise

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, TextIO
 
+from bench_common import load_entry, registered
+from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
 from bench_master.analysis.compare_runs import ADVICE
 from bench_master.analysis.report_types import as_json
+from bench_master.analysis.trust import judge_verdicts
 from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
     ArchiveReport,
@@ -36,12 +39,13 @@ from bench_master.formatting import (
 )
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports.verdict_text import confidence_together, gate_lines
+from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.reasons import Reason, joined
 
 SHOWN: Final = 5
 """Runs and properties that are named without ``-v``."""
 CSV_FIELDS: Final = (
-    "treatment", "figure", "unit", "verdict", "reason", "ratio", "low", "high", "p", "earlier_value", "new_value",
+    "treatment", "measure", "unit", "verdict", "reason", "ratio", "low", "high", "p", "earlier_value", "new_value",
     "earlier_runs", "new_runs", "tipping", "mde", "more_runs", "runs_low", "runs_high",
 )  # fmt: skip
 """The columns of the CSV report."""
@@ -59,6 +63,17 @@ def between_runs_of(verdicts: VerdictsReport | None) -> VerdictsReport | None:
     if verdicts is None:
         return None
     return verdicts if verdicts.design.unit == "run" else verdicts.between
+
+
+def answers(verdicts: VerdictsReport | None) -> list[str]:
+    """Return the answer as a line, and before it the one against earlier runs; nothing without comparisons."""
+    if verdicts is None or not verdicts.comparisons:
+        return []
+    between = between_runs_of(verdicts)
+    # Who names an earlier run asks this first.
+    found = [] if between is None else [f"Against earlier runs: {between.answer}"]
+    found += [] if verdicts is between else [verdicts.answer]
+    return [one_line(text) for text in found]
 
 
 def _is_single(verdicts: VerdictsReport) -> bool:
@@ -79,6 +94,7 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     yield from paragraph(one_line(verdicts.question))
     yield ""
     yield from paragraph(one_line(verdicts.answer), indent=2, hanging=4)
+    yield from paragraph(judge_verdicts(verdicts).sentence, indent=2, hanging=4)
     yield ""
     if verdicts.comparisons:
         yield from _table(verdicts)
@@ -101,16 +117,16 @@ def _table(verdicts: VerdictsReport) -> Iterator[str]:
     single = _is_single(verdicts)
     columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
     columns += [Column("difference"), Column("within the runs" if single else _interval_title(verdicts), left=True)]
-    figures = {each.figure for each in verdicts.comparisons}
-    if len(figures) > 1:
-        columns.append(Column("figure", left=True, droppable=True))
+    measures = {each.measure for each in verdicts.comparisons}
+    if len(measures) > 1:
+        columns.append(Column("measure", left=True, droppable=True))
     rows = []
     for each in verdicts.comparisons:
-        cells = [one_line(each.name), each.verdict.upper()]
+        cells = [one_line(each.name), each.word]
         cells += [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-        rows.append([*cells, change_text(each), interval_text(each), *([each.figure] if len(figures) > 1 else [])])
-    if len(figures) == 1:
-        yield from paragraph(f"Figure: {one_line(figures.pop())} (median of the trials of a run)", indent=2)
+        rows.append([*cells, change_text(each), interval_text(each), *([each.measure] if len(measures) > 1 else [])])
+    if len(measures) == 1:
+        yield from paragraph(f"Measure: {one_line(measures.pop())} (median of the trials of a run)", indent=2)
     yield from fit_table(columns, rows)
 
 
@@ -130,8 +146,10 @@ def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str
     yield from _limited(texts, verbose=verbose)
     if _is_single(verdicts):
         text = (
-            f"An interval within the runs does not say by how much runs differ. To decide, {ADVICE}; "
-            "`run-scenario --rerun-baseline` does so for an earlier run."
+            f"An interval within the runs does not say by how much runs differ. For a verdict, {ADVICE} "
+            "(`run-scenario --rerun-baseline` does so for an earlier run); or keep the runs: from "
+            f"{MIN_ARCHIVE} earlier ones of different occasions on, {MIN_ARCHIVE - 1} more than here, "
+            "`compare EARLIER... NEW` decides."
         )
         yield from paragraph(text, indent=2, hanging=4)
 
@@ -233,8 +251,8 @@ def _when(change_: ChangeReport) -> str:
 
 
 def _warnings(verdicts: VerdictsReport, *, verbose: bool) -> Iterator[str]:
-    for flag in (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags)):
-        yield from paragraph(one_line(f"! {flag.text}"), indent=2, hanging=4)
+    for text in flag_lines(verdicts):
+        yield from paragraph(f"! {text}", indent=2, hanging=4)
     found = verdicts.environment.differences
     if not found:
         return
@@ -287,7 +305,7 @@ def write_csv(verdicts: VerdictsReport, out: TextIO) -> None:
     for each in verdicts.comparisons:
         floor = noise.get(each.name)
         ends = (floor.low, floor.high) if floor is not None else (None, None)
-        row = [each.name, each.figure, each.unit, each.verdict, each.reason, each.ratio, each.low, each.high, each.p]
+        row = [each.name, each.measure, each.unit, each.verdict, each.reason, each.ratio, each.low, each.high, each.p]
         row += [each.a_value, each.b_value, *runs, each.tipping, each.mde, each.more_rounds, *ends]
         writer.writerow(["" if cell is None else table_cell(cell) if isinstance(cell, str) else cell for cell in row])
 
@@ -303,6 +321,8 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
     yield ""
     yield escape(one_line(verdicts.answer))
     yield ""
+    yield escape(judge_verdicts(verdicts).sentence)
+    yield ""
     if verdicts.comparisons:
         within = "within the runs" if _is_single(verdicts) else _interval_title(verdicts)
         columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
@@ -310,7 +330,7 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
         rows = []
         for each in verdicts.comparisons:
             values = [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-            rows.append([each.name, each.verdict.upper(), *values, change_text(each), interval_text(each)])
+            rows.append([each.name, each.word, *values, change_text(each), interval_text(each)])
         yield from markdown_table(columns, rows)
     elif verdicts.archive is not None and verdicts.archive.changes:
         columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
@@ -348,13 +368,35 @@ def _below(verdicts: VerdictsReport) -> Iterator[str]:
             text.append(line.strip())
         if text:
             yield " ".join(text)
-    for flag in verdicts.runs.flags:
-        yield flag.text
+    yield from flag_lines(verdicts)
 
 
-WRITERS: Final[Mapping[str, Callable[[VerdictsReport, TextIO], None]]] = {
-    "csv": write_csv,
-    "json": write_json,
-    "markdown": write_markdown,
-}
-"""The formats besides text."""
+def flag_lines(verdicts: VerdictsReport) -> Iterator[str]:
+    """Yield what the diagnosis found in the runs and in each comparison, once."""
+    flags = (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags))
+    yield from dict.fromkeys(one_line(flag.text) for flag in flags)
+
+
+FORMATS: Final = "weighbridge.comparisons"
+"""The entry points that write verdicts between runs, ``function(verdicts, out)``, by the name of their format."""
+
+
+def comparison_formats() -> tuple[str, ...]:
+    """Return the names of the formats of verdicts between runs, that for people first."""
+    return ("text", *sorted(entry.name for entry in registered(FORMATS)))
+
+
+def write_comparison(name: str, verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write verdicts between runs in a format besides text; raise `InfrastructureError` for a broken package."""
+    entry = next(one for one in registered(FORMATS) if one.name == name)
+    try:
+        write: Callable[[VerdictsReport, TextIO], None] = load_entry(entry)
+    except WeighbridgeError:
+        # It says itself what is missing, such as a library.
+        raise
+    except Exception as error:
+        # A plug-in may raise anything on import.
+        raise InfrastructureError(
+            f"format {name!r} ({entry.value}) cannot be used: {type(error).__name__}: {error}"
+        ) from error
+    write(verdicts, out)

@@ -1,4 +1,4 @@
-"""The CSV report: a tidy row for each figure of a treatment, then one for each comparison."""
+"""The CSV report: a tidy row for each measure of a treatment, then one for each comparison."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
+from bench_common.records import FIRST_BYTE
+from bench_common.thresholds import TRANSFERRED
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import PublishedReport, ReportDocument
-from bench_master.analysis.treatment_types import ObjectsReport, OverheadReport, PackingSummary, TreatmentReport
+from bench_master.analysis.transfer_types import (
+    EndpointOperationReport,
+    SecondReport,
+    StoreOperationReport,
+    TransfersReport,
+)
+from bench_master.analysis.treatment_types import OverheadReport, PackingSummary, TreatmentReport
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import table_cell
 from bench_master.reports import ReportSource
+from bench_master.run_data.store_course import MB
 
 _COMMON_COLUMNS: Final = (
     "run_state", "jobs_planned", "jobs_missing",
@@ -20,6 +29,8 @@ _COMMON_COLUMNS: Final = (
     "timing_error_p99_s", "timing_error_max_s", "worker_busy_share", "worker_lag_max_s", "host_wake_up_max_s",
     "timing_warning",
     "disturbed_trials", "disturbances",
+    "harness_ceiling", "harness_ceiling_per_s", "harness_ceiling_measured", "harness_ceiling_setup",
+    "harness_others_share", "harness_share", "harness_cpu_share", "harness_idle_share",
     "open_rate_per_s", "open_offered", "open_offered_per_s", "open_achieved_per_s", "open_dropped",
     "open_in_system", "open_expected", "imported", "skipped",
 )  # fmt: skip
@@ -29,6 +40,8 @@ _COMPARISON_COLUMNS: Final = (
     "a", "b", "group", "verdict", "reason", "ratio", "low", "high", "scale", "confidence", "rounds", "lost", "p",
     "mde", "tipping", "more_rounds", "a_value", "b_value", "jobs_per_trial", "effective_jobs", "grade", "flags",
 )  # fmt: skip
+_COURSE_COLUMNS: Final = ("trial", "second", "endpoint")
+"""Columns of rows of the kinds ``second`` and ``course``: the trial, and when in it a second or interval began."""
 """Columns of rows of the kind ``comparison``; the others leave them empty."""
 
 
@@ -49,6 +62,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *_COMMON_COLUMNS, "note", *_COMPARISON_COLUMNS,
+            *_COURSE_COLUMNS,
         ]  # fmt: skip
         titles = {label: table_cell(f"label_{label}" if label in own else label) for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -106,6 +120,18 @@ def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str,
         "disturbances": "; ".join(f"trial {one.trial}: {one.text}" for one in entry.disturbances) or None,
         "skipped": entry.skipped,
     }
+    if entry.harness is not None:
+        own = entry.harness
+        cells |= {
+            "harness_ceiling": own.ceiling,
+            "harness_ceiling_per_s": own.ceiling_per_s,
+            "harness_ceiling_measured": own.measured,
+            "harness_ceiling_setup": own.setup,
+            "harness_others_share": own.others_share,
+            "harness_share": own.share,
+            "harness_cpu_share": own.cpu_share,
+            "harness_idle_share": own.idle_share,
+        }
     if load is not None:
         cells |= {
             "open_rate_per_s": load.rate_per_s,
@@ -136,7 +162,7 @@ def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[s
             "worst_job": operation.slowest_job,
         }
     if entry.objects is not None:
-        yield from _objects(entry.objects)
+        yield from _transfers(entry.objects)
     for name, metric in entry.metrics.items():
         yield {
             "kind": "metric",
@@ -171,27 +197,33 @@ def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[s
         yield from _packing(entry.packing)
 
 
-_OBJECT_FIGURES: Final = (
+_TRANSFER_MEASURES: Final = (
     ("per_s", "1/s", "higher"),
     ("content_bytes", "B", None),
     ("mb_per_s", "MB/s", "higher"),
     ("retries", "1", "lower"),
     ("redrawn", "1", None),
 )
-"""Figures of jobs on objects that are no times, with unit and the better direction."""
+"""Measures of what jobs transferred that are no times, with unit and the better direction."""
 
 
-def _objects(objects: ObjectsReport) -> Iterator[dict[str, Any]]:
+def _transfers(moved: TransfersReport) -> Iterator[dict[str, Any]]:
     """Yield what was moved in all, by each operation and by each endpoint, whose times follow."""
-    parts: list[tuple[str, str, Any]] = [("objects", "", objects)]
-    parts += [("transfer", f"{name}.", moved) for name, moved in objects.operations.items()]
-    parts += [("endpoint", f"endpoint-{one.endpoint}.", one) for one in objects.endpoints]
+    parts: list[tuple[str, str, Any]] = [(TRANSFERRED, "", moved)]
+    parts += [("transfer", f"{name}.", one) for name, one in moved.operations.items()]
+    parts += [("endpoint", f"endpoint-{one.endpoint}.", one) for one in moved.endpoints]
     for kind, prefix, part in parts:
-        for figure, unit, direction in _OBJECT_FIGURES:
-            value = getattr(part, figure, None)
+        for measure, unit, direction in _TRANSFER_MEASURES:
+            value = getattr(part, measure, None)
             if value is not None:
-                yield {"kind": kind, "name": f"{prefix}{figure}", "unit": unit, "direction": direction, "mean": value}
-    for one in objects.endpoints:
+                yield {
+                    "kind": kind,
+                    "name": f"{prefix}{measure}",
+                    "unit": unit,
+                    "direction": direction,
+                    "mean": value,
+                }
+    for one in moved.endpoints:
         yield {
             "kind": "endpoint",
             "name": f"endpoint-{one.endpoint}",
@@ -204,13 +236,63 @@ def _objects(objects: ObjectsReport) -> Iterator[dict[str, Any]]:
             "max": one.max_s,
             "note": one.url,
         }
+        yield from _by_operation("endpoint", f"endpoint-{one.endpoint}.", one.operations)
+    yield from _by_operation("all-sizes", "", moved.by_operation)
+    for name, second in _seconds(moved):
+        yield {
+            "kind": "second",
+            "name": name,
+            "unit": "1/s",
+            "direction": "higher",
+            "mean": second.per_s,
+            "trial": second.trial,
+            "second": second.second,
+        }
+    for course in moved.series:
+        known = {"kind": "course", "trial": course.trial, "endpoint": course.endpoint}
+        steps = zip(course.done, course.failed, course.content_bytes, strict=True)
+        for place, (done, failed, content) in enumerate(steps):
+            at = known | {"second": place * moved.interval_s, "n": done, "errors": failed}
+            rate = done / moved.interval_s
+            yield at | {"name": f"{course.operation}.per_s", "unit": "1/s", "mean": rate}
+            if content:
+                rate = content / MB / moved.interval_s
+                yield at | {"name": f"{course.operation}.mb_per_s", "unit": "MB/s", "mean": rate}
+
+
+def _by_operation(
+    kind: str, prefix: str, operations: Mapping[str, StoreOperationReport | EndpointOperationReport]
+) -> Iterator[dict[str, Any]]:
+    """Yield the times of operations over objects of all sizes, their rates, and why they failed."""
+    for name, one in operations.items():
+        own = {"kind": kind, "name": f"{prefix}{name}", "unit": "s", "direction": "lower"}
+        yield {**own, "n": one.n, "errors": one.errors, **one.percentiles_s, "max": one.max_s}
+        first = one.first_byte
+        if first is not None:
+            named = own | {"name": f"{prefix}{name}{FIRST_BYTE}"}
+            yield {**named, "n": first.n, "mean": first.mean_s, **first.percentiles_s, "max": first.max_s}
+        for measure, unit in (("per_s", "1/s"), ("mb_per_s", "MB/s")):
+            rate = {"name": f"{prefix}{name}.{measure}", "unit": unit, "direction": "higher"}
+            if (value := getattr(one, measure)) is not None:
+                yield own | rate | {"mean": value}
+        for failure, count in one.error_kinds.items():
+            yield {"kind": "error", "name": f"{prefix}{name}.{failure}", "unit": "1", "mean": count}
+
+
+def _seconds(moved: TransfersReport) -> Iterator[tuple[str, SecondReport]]:
+    named = {"": moved.seconds} | {f"{name}.": one.seconds for name, one in moved.by_operation.items()}
+    for prefix, seconds in named.items():
+        for which in ("fastest", "median", "slowest") if seconds is not None else ():
+            yield f"{prefix}{which}", getattr(seconds, which)
 
 
 def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
     """Yield the engine's own usage; the comparison with the baseline has only a mean."""
     for name, reading in overhead.readings.items():
-        figures = {"n": reading.n, "mean": reading.mean, "min": reading.min, "max": reading.max}
-        yield {"kind": "overhead", "name": name, "unit": reading.unit, **figures}
+        statistics = {"n": reading.n, "mean": reading.mean, "min": reading.min, "max": reading.max}
+        yield {"kind": "overhead", "name": name, "unit": reading.unit, **statistics}
+    if overhead.cpu_per_job_s is not None:
+        yield {"kind": "overhead", "name": "cpu_per_job_s", "unit": "s", "mean": overhead.cpu_per_job_s}
     relative = overhead.relative
     if relative is not None:
         yield {"kind": "overhead", "name": "memory_percent", "unit": "%", "mean": relative.memory_percent}
@@ -221,8 +303,8 @@ def _packing(packing: PackingSummary) -> Iterator[dict[str, Any]]:
     """Yield how many containers were packed; its n counts trials."""
     counts = packing.containers
     if counts is not None:
-        figures = {"n": counts.n, "min": counts.min, "max": counts.max, "p50": counts.median}
-        yield {"kind": "packing", "name": "containers", "unit": "1", **figures}
+        statistics = {"n": counts.n, "min": counts.min, "max": counts.max, "p50": counts.median}
+        yield {"kind": "packing", "name": "containers", "unit": "1", **statistics}
 
 
 def _comparisons(verdicts: VerdictsReport | None) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
@@ -233,7 +315,7 @@ def _comparisons(verdicts: VerdictsReport | None) -> Iterator[tuple[Mapping[str,
         shared: dict[str, Any] = {name: getattr(each, name) for name in _COMPARISON_COLUMNS if hasattr(each, name)}
         own: dict[str, Any] = {
             "kind": "comparison",
-            "name": each.figure,
+            "name": each.measure,
             "unit": each.unit,
             "direction": each.direction,
         }

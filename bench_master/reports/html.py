@@ -1,7 +1,7 @@
 """The HTML report: one page to look at and to forward, which loads nothing and needs no script.
 
-Verdicts come first, then what limits belief in them, the figures that the run has the data of, tables, and how to run
-it again. Each figure is there at two widths, of which CSS shows one. Every text of a run is hostile input: the
+Verdicts come first, then what limits belief in them, the charts that the run has the data of, tables, and how to run
+it again. Each chart is there at two widths, of which CSS shows one. Every text of a run is hostile input: the
 template escapes all but our own SVG, style and script, and the page's policy forbids any other.
 """
 
@@ -10,9 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Final, TextIO
@@ -22,37 +21,21 @@ from markupsafe import Markup
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.figures import FIGURES, NARROW, WIDE, draw_figure
-from bench_master.figures.effects import timing_caveat
-from bench_master.figures.host import draw_host_cpu, draw_host_strips
-from bench_master.figures.layout import FigureSource, NoFigureError
-from bench_master.figures.palette import Theme, css_variables
-from bench_master.figures.picture import Picture
 from bench_master.reports import ReportSource
-from bench_master.reports.html_tables import page_tables
+from bench_master.reports.charts import registered_charts
+from bench_master.reports.html_tables import first_tables, page_tables
+from bench_master.reports.palette import css_variables
 from bench_master.reports.text_details import format_time, host_facts, totals_text
-from bench_master.reports.verdict_text import trust_sentences, warnings
+from bench_master.reports.values_text import only_value
+from bench_master.reports.verdict_text import neighbour_text, no_verdict_text, trust_sentences, warnings
 
 LONGEST_TEXT: Final = 2000
 """Characters of one text of a run; of a longer one the middle is left out."""
 _FOLDER: Final = "bench_master.reports:templates"
-MOST_WARNINGS: Final = 8
+MOST_WARNINGS: Final = 4
 """Of more the others, which weigh less, are folded."""
 MOST_ERRORS: Final = 10
 """Groups of errors that are shown, the largest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageFigure:
-    """A figure at both widths."""
-
-    name: str
-    title: str
-    caption: str
-    wide: str
-    narrow: str
-    more: PageFigure | None = None
-    """What belongs to it and is folded."""
 
 
 class HtmlReport:
@@ -83,40 +66,42 @@ def report_fragment(source: ReportSource) -> str:
 
 def _parts(source: ReportSource) -> dict[str, Any]:
     """Return what the templates show."""
-    document = source.document
-    found = list(dict.fromkeys(_warnings(document)))
+    document, drawing = source.document, registered_charts()
+    few, how_to_read = ("", "") if drawing is None else drawing.remarks(document)
+    found, tables = list(dict.fromkeys(_warnings(document))), page_tables(document)
     return {
         "document": document,
-        "title": document.scenario.name or "Results",
+        "title": document.scenario.subject or document.scenario.name or "Results",
         "answer": _answer(document),
+        "neighbours": neighbour_text(document.verdicts),
         "created": format_time(document.run.created) if document.run.created else "",
         "totals": totals_text(document.totals, document.treatments),
+        "first": first_tables(document),
+        "trust": " ".join(trust_sentences(document)),
         "warnings": found[:MOST_WARNINGS],
         "more_warnings": found[MOST_WARNINGS:],
-        "figures": list(_figures(FigureSource(document, source.run))),
-        "few": len(document.treatments) > MOST_DRAWN and _FEW,
-        "tables": page_tables(document),
+        "charts": [] if drawing is None else list(drawing.of_page(document, source.run)),
+        "few": few,
+        "leading": [table for table in tables if table.leads],
+        "tables": [table for table in tables if not table.leads],
         "machines": [host_facts(each.fingerprint or {}) for each in document.hosts],
         "remarks": [f"{remark[:1].upper()}{remark[1:]}." for remark in document.remarks],
-        "methods": [*(trust_sentences(document) if document.verdicts is not None else ()), *_METHODS],
+        "methods": [
+            *(f"Certificate {one_line(each.sentence)}." for each in document.run.certificates),
+            *_METHODS,
+            *filter(None, [how_to_read]),
+            _SLOTS,
+        ],
         "stats_file": Path(document.stats_file).name,
         "commands": _commands(document),
     }
 
 
-MOST_DRAWN: Final = 40
-"""Treatments; of more the page has tables and the figures of `_OF_MANY` alone."""
-_OF_MANY: Final = ("forest", "published")
-_FEW: Final = (
-    f"With more than {MOST_DRAWN} treatments the other figures cannot be read on a page; "
-    "--format svg --figure NAME draws each of them."
-)
 _METHODS: Final = (
     "Failed jobs and operations enter no duration; they are counted beside each figure.",
     "Percentiles are of the nearest rank, and never averaged.",
-    "Warm-up is counted and enters no figure but that of the trials, where it is hollow.",
-    "Unless jobs arrive at a rate, a slot begins its next job when the last one ends.",
 )
+_SLOTS: Final = "Unless jobs arrive at a rate, a slot begins its next job when the last one ends."
 
 
 def _warnings(document: ReportDocument) -> Iterator[str]:
@@ -138,45 +123,11 @@ def _warnings(document: ReportDocument) -> Iterator[str]:
 
 
 def _answer(document: ReportDocument) -> str:
-    """Return the verdicts as sentences, and what forbids to quote their factors."""
+    """Return the verdicts as sentences, or the figure of a run that compares nothing."""
     if document.verdicts is None:
-        words = (document.no_verdict or "").rstrip(".")
-        return f"{words[:1].upper()}{words[1:]}." if words else ""
-    weak = timing_caveat(document.verdicts.comparisons, document.treatments)
-    return " ".join(filter(None, (document.verdicts.answer, weak)))
-
-
-def _figures(source: FigureSource) -> Iterator[PageFigure]:
-    many = len(source.document.treatments) > MOST_DRAWN
-    for name in _OF_MANY if many else FIGURES:
-        try:
-            if name == "host":
-                # What is looked for first is the processor; the rest is folded.
-                yield at_both_widths(partial(draw_host_cpu, source), _folded(partial(draw_host_strips, source)))
-            else:
-                yield at_both_widths(partial(draw_figure, name, source))
-        except NoFigureError:
-            continue
-
-
-def _folded(draw: Callable[[int, Theme], Picture]) -> PageFigure | None:
-    try:
-        return at_both_widths(draw)
-    except NoFigureError:
-        return None
-
-
-def at_both_widths(draw: Callable[[int, Theme], Picture], more: PageFigure | None = None) -> PageFigure:
-    """Return a figure as a page has it; `more` is what belongs to it and is folded."""
-    wide, narrow = (draw(width, "page") for width in (WIDE, NARROW))
-    return PageFigure(
-        name=wide.name,
-        title=wide.title,
-        caption=wide.caption,
-        wide=wide.svg().replace("<svg ", '<svg class="wide" ', 1),
-        narrow=narrow.svg().replace("<svg ", '<svg class="narrow" ', 1),
-        more=more,
-    )
+        words = no_verdict_text(document)
+        return " ".join(filter(None, (only_value(document), f"{words[:1].upper()}{words[1:]}." if words else "")))
+    return document.verdicts.answer
 
 
 def _commands(document: ReportDocument) -> list[str]:

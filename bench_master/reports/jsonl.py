@@ -32,7 +32,7 @@ MAX_WINDOWS_WAITED: Final = 2
 """After so many full windows without its job a detail is given up."""
 
 _MOVED: Final = ("bytes", "endpoint", "retries", "redrawn")
-"""What a line says of the transfer of a job on objects."""
+"""What a line says of the transfer of a job that does one of its operations."""
 _Record: TypeAlias = MetricRecord | ErrorRecord
 
 
@@ -51,7 +51,7 @@ class JobDetails:
     error: dict[str, str] | None = None
     """Its error, if it failed."""
     transfer: dict[str, int] | None = None
-    """Of a job on objects: what it moved."""
+    """Of a job that does one of its operations: what it transferred."""
 
 
 class JobWindow:
@@ -141,7 +141,7 @@ class JobWindow:
 
 
 def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
-    """Add operations, or the transfers of jobs on objects."""
+    """Add operations, or transfers."""
     if rows.dtype == TRANSFER_ROW:
         for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
             details = found.setdefault(ticket, JobDetails(treatment, trial))
@@ -236,7 +236,8 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
     disturbed = {one.trial for entry in source.document.treatments for one in entry.disturbances}
     sketch = _LineBuilder(header, source.stats.began_ns, disturbed)
     window = JobWindow(window_rows)
-    for block in source.stats.blocks({"jobs", "operations", "transfers", "metrics", "errors", "host"}):
+    kinds = {"jobs", "operations", "transfers", "metrics", "errors", "host"}
+    for block in source.run.blocks(kinds, by_column=False):
         if block.kind == "host":
             sketch.workers[int(block.body.get("worker", -1))] = block.body.get("worker_id")
             continue

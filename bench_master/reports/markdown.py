@@ -11,15 +11,22 @@ from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.verdict_types import VerdictsReport, verdict_lines
+from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import Column, format_span, markdown_table
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import ReportSource
-from bench_master.reports.comparison import between_runs_of, markdown_lines
+from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables, treatment_names
+from bench_master.reports.store_tables import error_texts, transfer_cells
 from bench_master.reports.text_details import format_time, overview_cells, totals_text
+from bench_master.reports.text_sections import packings_notes, packings_of_all
+from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
+    MOST_NEIGHBOURS,
+    claim_line,
     looked_for,
+    neighbour_text,
+    no_verdict_text,
     notes,
     trust_sentences,
     verdict_tables,
@@ -34,7 +41,7 @@ _COLUMNS: Final = 11
 
 
 class MarkdownReport:
-    """Writes GitHub Flavored Markdown: the verdicts with ``-q``, the first page, and with ``-v`` its notes."""
+    """Writes GitHub Flavored Markdown: the answer with ``-q``, the first page, and with ``-v`` its notes."""
 
     name: ClassVar[str] = "markdown"
     needs_times: ClassVar[bool] = False
@@ -42,29 +49,33 @@ class MarkdownReport:
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
         document = source.document
-        if source.detail == "verdicts" and document.verdicts is not None:
-            found: Iterable[str] = (f"- {escape(line)}" for line in verdict_lines(document.verdicts.comparisons))
-            found = (*notices(document), *found)
+        if source.detail == "answer" and document.verdicts is not None:
+            found: Iterable[str] = (*notices(document), *map(escape, answers(document.verdicts)))
         else:
             found = _lines(document, full=source.detail == "full")
         out.writelines(f"{line}\n" for line in found)
 
 
 def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
-    yield f"### Weighbridge: {escape(str(document.scenario.name))}"
+    yield f"### {escape(document.scenario.subject or f'Weighbridge: {document.scenario.name}')}"
     yield ""
     yield from notices(document)
+    between = between_runs_of(document.verdicts)
+    if between is not None:
+        # Who names an earlier run asks this first.
+        yield from markdown_lines(between)
+        yield ""
     if document.verdicts is not None and document.verdicts.comparisons and document.verdicts.design.unit != "run":
         yield from _verdicts(document, document.verdicts, full=full)
     elif document.treatments:
-        if document.no_verdict:
-            yield escape(one_line(f"No verdict: {document.no_verdict}."))
+        if value := only_value(document):
+            yield f"**{escape(value)}**"
+            yield ""
+        if why := no_verdict_text(document):
+            yield escape(f"No verdict: {why}.")
             yield ""
         yield from markdown_table(*overview_cells(document, treatment_names(document)))
-    between = between_runs_of(document.verdicts)
-    if between is not None:
-        yield ""
-        yield from markdown_lines(between)
+        yield from ("", escape(one_line(document.trust.sentence)))
     yield from _thresholds(document)
     for side in side_tables(document, full=full):
         if len(side.titles) > _COLUMNS and not full:
@@ -74,6 +85,8 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield ""
         columns = [Column(title, left=place == 0) for place, title in enumerate(side.titles)]
         yield from markdown_table(columns, side.rows)
+    yield from _packings(document)
+    yield from _transfers(document)
     yield from _problems(document)
     yield ""
     run, totals = document.run, document.totals
@@ -98,16 +111,46 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         if remarks or table.remark:
             yield ""
         yield from (f"- {escape(remark)}" for remark in [*remarks, *filter(None, [table.remark])])
+    if text := neighbour_text(verdicts, None if full else MOST_NEIGHBOURS):
+        yield ""
+        yield escape(text)
     yield ""
     yield " ".join(map(escape, trust_sentences(document)))
     yield ""
     yield from (f"- {escape(f'! {warning}')}" for warning in warnings(document))
     if full:
         yield from (f"- {escape(note)}" for note in notes(document))
-    if text := looked_for(verdicts):
-        yield f"- {escape(text)}"
+        if text := looked_for(verdicts):
+            yield f"- {escape(text)}"
+    if verdicts.claims is not None:
+        for claim in verdicts.claims.claims:
+            yield f"- {escape(f'{claim.state.upper()} claim {claim_line(claim)}')}"
+        yield f"- {escape(f'claims registered before the first job, sha256 {verdicts.claims.sha256}')}"
     for gate in verdicts.gates:
         yield f"- {escape(f'{gate.state.upper()} {gate.gate}: {gate.text}')}"
+
+
+def _packings(document: ReportDocument) -> Iterator[str]:
+    columns, rows = packings_of_all(document, treatment_names(document))
+    if rows:
+        yield ""
+        yield "Packings:"
+        yield ""
+        yield from markdown_table(columns, rows)
+        yield ""
+        yield from (f"- {escape(note)}" for note in packings_notes(document, treatment_names(document)))
+
+
+def _transfers(document: ReportDocument) -> Iterator[str]:
+    columns, rows = transfer_cells(document, treatment_names(document))
+    if rows:
+        yield ""
+        yield "Operations on the store:"
+        yield ""
+        yield from markdown_table(columns, rows)
+        if texts := error_texts(document, treatment_names(document)):
+            yield ""
+            yield from (f"- {escape(text)}" for text in texts)
 
 
 def notices(document: ReportDocument) -> Iterator[str]:
@@ -128,17 +171,12 @@ def notices(document: ReportDocument) -> Iterator[str]:
 
 
 def _thresholds(document: ReportDocument) -> Iterator[str]:
-    if not document.thresholds:
-        return
     missed = [verdict for verdict in document.thresholds if not verdict.passed]
-    yield ""
+    if missed:
+        yield ""
     for verdict in missed:
         state = document.threshold_state(verdict).upper()
         yield f"- {escape(f'{state} {verdict.threshold}: {verdict.message}')}"
-    every = dict.fromkeys(verdict.threshold for verdict in document.thresholds)
-    passed = len(every) - len({verdict.threshold for verdict in missed})
-    if passed:
-        yield f"- {passed} of {len(every)} thresholds passed"
 
 
 def _problems(document: ReportDocument) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, TextIO
 
 from bench_common.records import OutputRecord, attempt_of, job_id_of
 from bench_common.safe_text import escape_lines, one_line
-from bench_common.stats.reader import StatsFile
+from bench_common.stats.reader import Block, StatsFile
 from bench_master.reports import ReportSource
 
 
@@ -23,7 +23,8 @@ class OutputsReport:
         out.write(f"run_state: {document.run_state}\n")
         out.writelines(f"INCOMPLETE: {one_line(reason)}\n" for reason in document.incomplete)
         titles = OutputTitles(source.stats)
-        for record in kept_outputs(source.stats):
+        # Of outputs a measured run keeps none, as they may be larger than all the rest: this is a walk of its own.
+        for record in outputs_in(source.run.blocks({"outputs"})):
             out.write(f"\n{titles.title(record)}\n")
             out.writelines(_indented(record.stdout))
             if record.stderr:
@@ -53,9 +54,9 @@ class OutputTitles:
         )
 
 
-def kept_outputs(stats: StatsFile) -> Iterator[OutputRecord]:
-    """Yield the outputs of a stats file, those of trials that ran again left out."""
-    for block in stats.blocks({"outputs"}):
+def outputs_in(blocks: Iterable[Block]) -> Iterator[OutputRecord]:
+    """Yield the outputs in blocks of outputs."""
+    for block in blocks:
         yield from block.body
 
 

@@ -1,4 +1,4 @@
-"""Tables that put treatments side by side: a row for each figure, a column for each treatment.
+"""Tables that put treatments side by side: a row for each measure, a column for each treatment.
 
 Operations and metrics of treatments that are compared, and how treatments scale that differ in the jobs in flight.
 """
@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bench_common.cost import HELD_UNITS
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
+from bench_master.analysis.trust import shared_labels, short_names
 from bench_master.formatting import (
     Column,
     fit_table,
     format_count,
+    format_percent,
     format_seconds,
     format_significant,
     format_value,
@@ -31,24 +34,12 @@ _DIGITS: Final = 3
 
 def common_labels(document: ReportDocument) -> dict[str, Any]:
     """Return the labels that all treatments share; none for a single treatment."""
-    treatments = document.treatments
-    if len(treatments) < 2:  # noqa: PLR2004
-        return {}
-    first = treatments[0].treatment
-    others = [entry.treatment for entry in treatments[1:]]
-    return {
-        key: value for key, value in first.items() if all(key in other and other[key] == value for other in others)
-    }
+    return shared_labels([entry.treatment for entry in document.treatments])
 
 
 def treatment_names(document: ReportDocument) -> list[str]:
     """Return the labels that distinguish each treatment from the others."""
-    common = common_labels(document)
-    found = []
-    for entry in document.treatments:
-        own = {key: value for key, value in entry.treatment.items() if key not in common}
-        found.append(format_labels(own) or one_line(str(entry.title)))
-    return found
+    return short_names(document.treatments)
 
 
 def format_labels(labels: Mapping[str, Any]) -> str:
@@ -65,7 +56,7 @@ class SideTable:
     titles: Sequence[str]
     """What the rows are, then each treatment."""
     rows: Sequence[Sequence[str]]
-    """The cells of each figure."""
+    """The cells of each measure."""
 
 
 _TITLE: Final = 24
@@ -76,12 +67,17 @@ def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
     """Return a table for each set of treatments that are compared with each other, or have the same job.
 
     Rows are the medians of operations and metrics (`full`: of all metrics, else of the primary ones), and rates; no
-    tables for a single treatment.
+    tables for a single treatment. What treatments are compared by has its value in the table of verdicts, which is
+    the middle of the trials; a second one, of all jobs, is only in the `full` report.
     """
+    verdicts = document.verdicts
+    judged = frozenset() if full or verdicts is None else frozenset(each.measure for each in verdicts.comparisons)
     groups = [group for group in _compared(document) if len(group) > 1]
     every = [entry for group in groups for entry in group]
     return [
-        SideTable(_common_text(group, every), ["", *_titles(group)], _figures(group, document.pctile, full=full))
+        SideTable(
+            _common_text(group, every), ["", *_titles(group)], _measures(group, document.pctile, judged, full=full)
+        )
         for group in groups
     ]
 
@@ -122,18 +118,31 @@ def _titles(group: Sequence[TreatmentReport]) -> list[str]:
     return [shorten(text, _TITLE) for text in texts]
 
 
-def _figures(group: Sequence[TreatmentReport], pctile: float, *, full: bool) -> list[list[str]]:
+def _measures(
+    group: Sequence[TreatmentReport], pctile: float, judged: frozenset[str], *, full: bool
+) -> list[list[str]]:
     chosen = percentile_name(pctile)
     operations = list(dict.fromkeys(name for entry in group for name in entry.operations))
     shown = [(name, "p50") for name in sorted(operations, key=lambda name: name == JOB)]
     shown += [(JOB, chosen)] if JOB in operations and chosen != "p50" else []
     rows = [
-        [f"{name} {figure}", *(_spaced(one.operations.get(name), figure) for one in group)] for name, figure in shown
+        [f"{name} {statistic}", *(_spaced(one.operations.get(name), statistic) for one in group)]
+        for name, statistic in shown
+        if f"{name}.{statistic}" not in judged
     ]
     for name in measured_metrics(group) if full else primary_metrics(group):
+        if name in judged:
+            continue
         found = [entry.metrics.get(name) for entry in group]
         rows.append([name, *("-" if one is None else format_value(one.median, one.unit, 4) for one in found)])
-    rows.append(["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)])
+    if "jobs_per_s" not in judged:
+        rows.append(
+            ["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)]
+        )
+    if full:
+        rows.append(
+            ["of the harness's own", *(format_percent(one.harness.share if one.harness else None) for one in group)]
+        )
     rows.append(["MB/s", *(_rate(entry.objects.mb_per_s if entry.objects else None) for entry in group)])
     if any(entry.jobs.failed for entry in group):
         rows.append(["failed", *(f"{entry.jobs.failed:,} of {entry.jobs.total:,}" for entry in group)])
@@ -157,7 +166,8 @@ def primary_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
     """
     found: dict[str, None] = {}
     for entry in treatments:
-        given = [name for name, metric in entry.metrics.items() if metric.n]
+        # What containers of a packing take has a table of its own.
+        given = [name for name, metric in entry.metrics.items() if metric.n and name not in HELD_UNITS]
         found.update(dict.fromkeys([name for name in given if entry.metrics[name].primary] or given[:1]))
     return list(found)
 
@@ -252,9 +262,9 @@ def _table(entries: Sequence[TreatmentReport], base: TreatmentReport, pctile: fl
         rows.append(["failed", *map(format_count, failed)])
     names = list(dict.fromkeys(name for entry in entries for name in entry.operations))
     rows += [
-        [f"{name} {figure}", *(_time(entry.operations.get(name), figure) for entry in entries)]
+        [f"{name} {statistic}", *(_time(entry.operations.get(name), statistic) for entry in entries)]
         for name in sorted(names, key=lambda name: name != JOB)
-        for figure in dict.fromkeys(("p50", percentile_name(pctile)))
+        for statistic in dict.fromkeys(("p50", percentile_name(pctile)))
     ]
     return fit_table(columns, rows)
 

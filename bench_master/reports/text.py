@@ -1,21 +1,22 @@
 """The text report, for a person in front of a terminal: the answer first, and how far it can be trusted.
 
 The first page fits a screen: what is missing, the verdicts, what they rest on, thresholds, gates, warnings, errors.
-With ``-v`` all other figures follow it (`text_details`); with ``-q`` there are only the verdicts, one on each line.
+With ``-v`` all other figures follow it (`text_details`); with ``-q`` there is only the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import escape_lines, one_line
 from bench_master.analysis.report_types import ReportDocument, TotalsReport
-from bench_master.analysis.verdict_types import VerdictsReport, verdict_lines
-from bench_master.formatting import field, fit_table, format_span, format_value, heading, paragraph, plural
+from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.formatting import field, fit_table, format_span, heading, paragraph, plural
 from bench_master.reports import ReportSource
-from bench_master.reports.comparison import answer_lines, between_runs_of, text_lines
+from bench_master.reports.comparison import answers, between_runs_of, text_lines
 from bench_master.reports.side_by_side import common_labels, scaling_tables, side_lines, treatment_names
+from bench_master.reports.store_tables import transfer_lines
 from bench_master.reports.text_details import (
     details,
     format_time,
@@ -24,11 +25,22 @@ from bench_master.reports.text_details import (
     totals_text,
     treatment_block,
 )
-from bench_master.reports.text_sections import overhead_table, packing_table, population_table, published_lines
+from bench_master.reports.text_sections import (
+    overhead_table,
+    packing_tables,
+    population_table,
+    published_lines,
+)
+from bench_master.reports.traced import why_lines
+from bench_master.reports.values_text import only_value, value_sentences
 from bench_master.reports.verdict_text import (
+    MOST_NEIGHBOURS,
     VerdictTable,
+    claim_lines,
     gate_lines,
     looked_for,
+    neighbour_text,
+    no_verdict_text,
     notes,
     trust_sentences,
     verdict_tables,
@@ -55,7 +67,7 @@ class TextReport:
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write as much of the report as the source wants."""
-        if source.detail == "verdicts":
+        if source.detail == "answer":
             found = brief_lines(source.document)
         else:
             found = lines(source.document, full=source.detail == "full")
@@ -63,21 +75,18 @@ class TextReport:
 
 
 def brief_lines(document: ReportDocument) -> Iterator[str]:
-    """Yield the verdicts alone, one on each line; figures where there is nothing to compare."""
+    """Yield the answer alone, the sentence of the first page; figures where there is nothing to compare."""
     if document.incomplete:
         yield one_line(f"INCOMPLETE {_missing(document.totals)}{'; '.join(document.incomplete)}")
-    verdicts = document.verdicts
-    between = between_runs_of(verdicts)
-    if verdicts is not None and verdicts.comparisons:
-        if verdicts is not between:
-            yield from map(one_line, verdict_lines(verdicts.comparisons))
-        if between is not None:
-            yield from (f"against earlier runs: {line}" for line in answer_lines(between))
+    yield from answer_lines(document)
+
+
+def answer_lines(document: ReportDocument) -> Iterator[str]:
+    """Yield the answer as the first page has it, whether the run is complete or not; figures where there is none."""
+    if found := answers(document.verdicts):
+        yield from found
         return
-    for entry, name in zip(document.treatments, treatment_names(document), strict=True):
-        job = entry.operations.get("job")
-        time = "" if job is None or not job.n else f"job p50 {format_value(job.percentiles_s['p50'], 's')}, "
-        yield one_line(f"{name}: {time}{entry.jobs.done:,} done, {entry.jobs.failed:,} failed")
+    yield from value_sentences(document)
 
 
 def lines(document: ReportDocument, *, full: bool = False) -> Iterator[str]:
@@ -94,6 +103,7 @@ def lines(document: ReportDocument, *, full: bool = False) -> Iterator[str]:
     yield from page
     if full:
         yield from details(document)
+        yield from _answer_again(document)
     else:
         yield ""
         yield from ending
@@ -101,34 +111,62 @@ def lines(document: ReportDocument, *, full: bool = False) -> Iterator[str]:
         yield from paragraph(f"More with -v: {', '.join([*hidden, 'hosts', 'harness', 'notes'])}.", hanging=2)
 
 
+def _answer_again(document: ReportDocument) -> Iterator[str]:
+    """Yield the answer once more: of so many lines a terminal shows the last ones."""
+    verdicts = document.verdicts
+    if answer := only_value(document) if verdicts is None else verdicts.answer if verdicts.comparisons else "":
+        yield ""
+        yield from paragraph(answer, hanging=2)
+
+
 def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
-    yield from heading(f"Weighbridge report: {one_line(str(document.scenario.name))}", "=")
+    subject, name = document.scenario.subject, one_line(str(document.scenario.name))
+    yield from heading(subject or f"Weighbridge report: {name}", "=")
     yield from _warning_banners(document)
     verdicts = document.verdicts
-    if verdicts is not None and verdicts.comparisons and verdicts.design.unit != "run":
-        yield from _verdicts(document, verdicts, full=full)
-    else:
-        yield from _figures(document, full=full)
     between = between_runs_of(verdicts)
     if between is not None:
+        # Who names an earlier run asks this first.
         yield from section("Against earlier runs", text_lines(between, verbose=full))
+    if verdicts is not None and verdicts.comparisons and verdicts.design.unit != "run":
+        if between is not None:
+            yield ""
+            yield from heading("Within this run", "-")
+        yield from _verdicts(document, verdicts, full=full)
+    else:
+        yield from _measures(document, full=full)
+        yield ""
+        yield from paragraph(one_line(document.trust.sentence), indent=2, hanging=4)
+    names = treatment_names(document)
+    if len(names) > 1 and not full and _has_few_packings(document):
+        # What the containers take is what a packing is for; else it is in the block of its treatment.
+        yield from section("Packings", list(packing_tables(document.treatments, names)))
+    if len(names) > 1 and not full:
+        yield from section("Operations on the store", transfer_lines(document, names))
+    if not full:
+        # Who has treatments traced asks for it.
+        yield from section("Why", why_lines(document, names, full=False, most=_ITEMS))
     most = None if full else _ITEMS
+    yield from section("Claims", claim_lines(None if verdicts is None else verdicts.claims))
     yield from section("Thresholds", _thresholds(document, full=full))
     yield from section("Gates", gate_lines(() if verdicts is None else verdicts.gates))
     yield from section("Warnings", _items(map(one_line, document.warnings), most))
     yield from section("Errors", _errors(document, full=full))
 
 
-def _figures(document: ReportDocument, *, full: bool) -> Iterator[str]:
+def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
     """Yield the figures of a run that has nothing to compare."""
     names = treatment_names(document)
     yield ""
-    if names and document.no_verdict:
-        yield from paragraph(f"No verdict: {one_line(document.no_verdict)}.")
+    if value := only_value(document):
+        yield from paragraph(value, indent=2, hanging=4)
+        yield ""
+    if names and (why := no_verdict_text(document)):
+        yield from paragraph(f"No verdict: {why}.")
         yield ""
     if len(names) == 1:
         yield from heading(names[0], "-")
-        yield from treatment_block(document.treatments[0], document, full=full)
+        yield from treatment_block(document.treatments[0], document, full=full, said=value)
     elif names:
         yield from overview_table(document, names)
 
@@ -158,19 +196,22 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     if hidden:
         yield f"  ... and {hidden} in other tables with -v"
     yield ""
+    yield from paragraph(neighbour_text(verdicts, None if full else MOST_NEIGHBOURS), indent=2, hanging=4)
     yield from paragraph(" ".join(trust_sentences(document)), indent=2)
     yield from _items(warnings(document), None if full else _ITEMS)
     if full:
         for note in notes(document):
             yield from paragraph(f"- {note}", indent=2, hanging=4)
-    if text := looked_for(verdicts):
-        yield from paragraph(text, indent=2, hanging=4)
+        if text := looked_for(verdicts):
+            yield from paragraph(text, indent=2, hanging=4)
 
 
 def _verdict_table(table: VerdictTable, shown: int) -> Iterator[str]:
     """Yield the first rows of a table, with what limits a verdict under its row."""
     if table.caption:
         yield from paragraph(table.caption, indent=2, hanging=4)
+    if not table.fits():
+        table = table.merged()
     rows = table.rows[:shown]
     shared = table.shared_remarks()
     # The title and each row is one line of the aligned table, or several where the page is too narrow.
@@ -207,28 +248,29 @@ def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
     names = treatment_names(document)
     several = len(names) > 1
     remarks = [line for one in document.remarks for line in paragraph(f"{one_line(one)}.", indent=2, hanging=4)]
-    found = [("Remarks", remarks)]
+    # A verdict says what limits it; else remarks are all that does.
+    found = [("Remarks", [] if document.verdicts is not None else remarks)]
     if several:
         found += [("Scaling", list(scaling_tables(document, common_labels(document))))]
+        if not _has_few_packings(document):
+            found += [("Packings", list(packing_tables(document.treatments, names)))]
         found += [("Side by side", list(side_lines(document, full=False)))]
-        found += [("Packings", list(_packings(document, names)))]
     found += [("Objects", population_table(document, names))]
     found += [("Engine overhead", overhead_table(document, names))]
     found += [("Published figures", list(published_lines(document.published)))]
     return found
 
 
-def _packings(document: ReportDocument, names: Sequence[str]) -> Iterator[str]:
-    for entry, name in zip(document.treatments, names, strict=True):
-        table = list(packing_table(entry))
-        if table:
-            yield from paragraph(name, indent=2, hanging=4)
-            yield from table[1:]
+def _has_few_packings(document: ReportDocument) -> bool:
+    """Return whether the first page shows them whatever else there is."""
+    return sum(len(entry.packing.trials) for entry in document.treatments if entry.packing) <= _ROWS
 
 
 def _ending(document: ReportDocument) -> Iterator[str]:
     """Yield which run this is, and its jobs."""
     run, totals = document.run, document.totals
+    if document.scenario.subject:
+        yield from field("scenario", one_line(str(document.scenario.name)))
     if run.imported:
         yield from field("imported", f"{run.run_id}, {format_time(run.imported.at)}")
     else:
@@ -265,6 +307,7 @@ def _banner(word: str, text: str) -> list[str]:
 
 
 def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:
+    """Yield each threshold that does not hold; with `full` those that do, too."""
     passed = []
     for threshold in dict.fromkeys(verdict.threshold for verdict in document.thresholds):
         verdicts = [verdict for verdict in document.thresholds if verdict.threshold == threshold]
@@ -279,9 +322,7 @@ def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:
             yield from paragraph(one_line(verdict.message), indent=10, hanging=12)
         if not full and len(missed) > _ITEMS:
             yield f"          {len(missed) - _ITEMS} more with -v"
-    if not full and len(passed) > _ITEMS:
-        passed = [f"passed  {plural(len(passed), 'threshold')}"]
-    for text in passed:
+    for text in passed if full else ():
         yield from paragraph(text, indent=2, hanging=10)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from bench_common.records import FIRST_BYTE
+from bench_common.host_info import DIGEST_DETAIL, PROGRAM_DETAIL, short_digests
 from bench_common.safe_text import one_line
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import (
@@ -19,15 +19,15 @@ from bench_master.analysis.report_types import (
     TotalsReport,
 )
 from bench_master.analysis.treatment_types import (
-    EndpointReport,
     JobCounts,
     MetricReport,
-    ObjectsReport,
     OpenLoadReport,
     OperationReport,
     TreatmentReport,
 )
 from bench_master.formatting import (
+    MISSING,
+    MISSING_MEANS,
     Column,
     field,
     fit_table,
@@ -50,7 +50,15 @@ from bench_master.reports.side_by_side import (
     treatment_names,
     varying_labels,
 )
+from bench_master.reports.store_tables import (
+    course_lines,
+    endpoint_lines,
+    moved_by_class,
+    moved_lines,
+    operation_lines,
+)
 from bench_master.reports.text_sections import (
+    ceiling_text,
     disturbance_lines,
     harness_table,
     load_table,
@@ -59,10 +67,13 @@ from bench_master.reports.text_sections import (
     packing_notes,
     packing_table,
     population_table,
+    pressure_notes,
+    pressure_table,
     published_lines,
     published_notes,
     timing_lines,
 )
+from bench_master.reports.traced import why_lines
 from bench_master.reports.verdict_text import comparison_lines
 from bench_master.run_data.aggregate import JOB
 
@@ -89,22 +100,27 @@ def details(document: ReportDocument) -> Iterator[str]:
             yield ""
             yield from heading(name, "-")
             yield from treatment_block(entry, document, full=True)
+    yield from section("Why", why_lines(document, names, full=True))
     yield from section("Published figures", published_lines(document.published))
     yield from section("Objects", population_table(document, names))
     yield from section("Engine overhead", overhead_table(document, names))
     yield from section("Hosts", load_table(document))
+    yield from section("Pressure", pressure_table(document, names))
     yield from section("Harness", harness_table(document))
     yield from section("Notes", _notes(document))
 
 
-def treatment_block(entry: TreatmentReport, document: ReportDocument, *, full: bool) -> Iterator[str]:
-    """Yield the figures of a treatment: all with `full`, else without the metrics that are not primary."""
+def treatment_block(entry: TreatmentReport, document: ReportDocument, *, full: bool, said: str = "") -> Iterator[str]:
+    """Yield the figures of a treatment: all with `full`, else without the metrics that are not primary.
+
+    `said` is what stands above them already.
+    """
     yield from _jobs(entry)
     yield from timing_lines(entry, document.hosts)
     yield from disturbance_lines(entry)
     yield ""
     yield from treatment_tables(entry, document.pctile, full=full)
-    yield from packing_table(entry)
+    yield from packing_table(entry, said=said)
 
 
 def overview_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
@@ -135,14 +151,16 @@ def overview_cells(document: ReportDocument, names: Sequence[str]) -> tuple[list
             cells.append([format_count(number) for number in counts])
     chosen = list(dict.fromkeys(("p50", percentile_name(document.pctile))))
     jobs = [entry.operations.get(JOB) for entry in treatments]
-    figures = {
+    measures = {
         "jobs/s": ["-" if one.jobs_per_s is None else format_significant(one.jobs_per_s) for one in treatments]
     }
-    figures["MB/s"] = [_significant(one.objects.mb_per_s) if one.objects else "-" for one in treatments]
-    for figure in chosen:
-        figures[f"job {figure}"] = [format_value(job.percentiles_s[figure] if job else None, "s", 4) for job in jobs]
-    figures |= {one_line(name): _medians(name, treatments) for name in primary_metrics(treatments)}
-    for title, column in figures.items():
+    measures["MB/s"] = [_significant(one.objects.mb_per_s) if one.objects else "-" for one in treatments]
+    for quantile in chosen:
+        measures[f"job {quantile}"] = [
+            format_value(job.percentiles_s[quantile] if job else None, "s", 4) for job in jobs
+        ]
+    measures |= {one_line(name): _medians(name, treatments) for name in primary_metrics(treatments)}
+    for title, column in measures.items():
         if any(cell != "-" for cell in column):
             columns.append(Column(title, droppable=title not in ("job p50", "jobs/s")))
             cells.append(column)
@@ -167,10 +185,17 @@ def treatment_tables(entry: TreatmentReport, pctile: float, *, full: bool) -> It
     operations = entry.operations
     # Results that were measured elsewhere have no operation but the whole job, and that without a time.
     timed = list(operations) != [JOB] or operations[JOB].n or operations[JOB].errors
-    if timed:
+    moved = entry.objects
+    if moved is not None and moved.by_operation:
+        yield from operation_lines(entry)
+        yield from endpoint_lines(moved, operations=full)
+        if full:
+            yield ""
+    if timed and (full or moved is None or not moved.by_operation):
         yield from _operations(operations, percentile_name(pctile))
-    if entry.objects is not None and full:
-        yield from _transfers(entry.objects)
+    if moved is not None and full:
+        yield from moved_by_class(moved)
+        yield from course_lines(moved)
     given = {name: metric for name, metric in entry.metrics.items() if metric.n}
     shown = given if full else {name: given[name] for name in primary_metrics([entry])}
     if shown:
@@ -194,8 +219,8 @@ def _operations(operations: Mapping[str, OperationReport], chosen: str) -> list[
     rows = []
     for name, operation in operations.items():
         percentiles = [
-            format_seconds(operation.percentiles_s[figure], _DIGITS) + _mark(figure, operation)
-            for figure in (*shown, *tail)
+            format_seconds(operation.percentiles_s[quantile], _DIGITS) + _mark(quantile, operation)
+            for quantile in (*shown, *tail)
         ]
         moments = (operation.min_s, operation.mean_s, operation.stddev_s)
         rows.append(
@@ -212,8 +237,8 @@ def _operations(operations: Mapping[str, OperationReport], chosen: str) -> list[
     return fit_table(columns, rows)
 
 
-def _mark(figure: str, operation: OperationReport) -> str:
-    return "?" if figure == "p99" and operation.p99_marked else ""
+def _mark(quantile: str, operation: OperationReport) -> str:
+    return "?" if quantile == "p99" and operation.p99_marked else ""
 
 
 def _metrics(metrics: Mapping[str, MetricReport], chosen: str) -> list[str]:
@@ -227,16 +252,18 @@ def _metrics(metrics: Mapping[str, MetricReport], chosen: str) -> list[str]:
     columns += [Column("stddev"), Column("median"), Column(chosen, droppable=True), Column("max"), Column("worst")]
     rows = []
     for name, metric in metrics.items():
-        figures = (metric.min, metric.mean, metric.stddev, metric.median, metric.percentiles[chosen], metric.max)
+        measures = (metric.min, metric.mean, metric.stddev, metric.median, metric.percentiles[chosen], metric.max)
         worst = "-" if metric.worst_job is None else f"{metric.worst_job}"
-        rows.append([*_named(name, metric), str(metric.n), *map(_significant, figures), worst])
+        rows.append([*_named(name, metric), str(metric.n), *map(_significant, measures), worst])
     return fit_table(columns, rows)
 
 
 def _named(name: str, metric: MetricReport) -> list[str]:
-    """Return a metric's name, and its unit with the sign of the better direction."""
+    """Return a metric's name, and its unit with the sign of the better direction; without a unit in words."""
+    if not metric.unit:
+        return [name, metric.direction or ""]
     sign = {"higher": " +", "lower": " -"}.get(metric.direction or "", "")
-    return [name, f"{metric.unit}{sign}".strip()]
+    return [name, f"{metric.unit}{sign}"]
 
 
 def _jobs(entry: TreatmentReport) -> Iterator[str]:
@@ -250,71 +277,16 @@ def _jobs(entry: TreatmentReport) -> Iterator[str]:
     ran = f"{trials.run}" if trials.run == trials.planned else f"{trials.run} of {trials.planned}"
     text += f" in {ran} trial{'s' if trials.planned != 1 else ''}"
     if jobs.warmup:
-        text += f"; {jobs.warmup:,} in warm-up, excluded"
+        text += f"; {jobs.warmup:,} in {_excluded(trials.left_out)}, excluded"
     yield from paragraph(f"jobs   {text}", indent=2, hanging=9)
     rate = entry.jobs_per_s
     if rate is not None:
-        yield from paragraph(
-            f"rate   {format_significant(rate)} jobs/s over {format_span(entry.busy_s)} of trials", indent=2
-        )
+        text = f"rate   {format_significant(rate)} jobs/s over {format_span(entry.busy_s)} of trials"
+        yield from paragraph(text + ceiling_text(entry.harness), indent=2, hanging=9)
     if entry.objects is not None:
-        yield from _moved(entry.objects)
+        yield from moved_lines(entry.objects)
     if entry.open_load is not None:
         yield from _open_load(entry.open_load)
-
-
-def _moved(objects: ObjectsReport) -> Iterator[str]:
-    """Yield what the jobs moved in all."""
-    rate = "rate unknown" if objects.mb_per_s is None else f"{_significant(objects.mb_per_s)} MB/s"
-    text = f"data   {rate}, {format_bytes(objects.content_bytes)} of content"
-    if objects.retries:
-        text += f"; retries: {objects.retries:,}"
-    if objects.redrawn:
-        text += f"; {plural(objects.redrawn, 'job')} did another operation than drawn, for want of an object"
-    yield from paragraph(text, indent=2, hanging=9)
-
-
-def _transfers(objects: ObjectsReport) -> Iterator[str]:
-    """Yield what each operation moved, and the endpoints beside each other where there are several."""
-    given = {name: one for name, one in objects.operations.items() if not name.endswith(FIRST_BYTE) and one.per_s}
-    counted = [title for title in ("retries", "redrawn") if any(getattr(one, title) for one in given.values())]
-    columns = [Column("operation", left=True), Column("per s"), Column("MB/s"), Column("content")]
-    columns += [*(Column(title) for title in counted), Column("slowest transaction", left=True, droppable=True)]
-    rows = [
-        [
-            name,
-            _significant(one.per_s),
-            _significant(one.mb_per_s) if one.content_bytes else "-",
-            format_bytes(one.content_bytes) if one.content_bytes else "-",
-            *(format_count(getattr(one, title)) for title in counted),
-            one_line(one.slowest_transaction or "-"),
-        ]
-        for name, one in given.items()
-    ]
-    if rows:
-        yield ""
-        yield from fit_table(columns, rows)
-    if len(objects.endpoints) > 1:
-        yield ""
-        yield from _endpoints(objects.endpoints)
-
-
-def _endpoints(endpoints: Sequence[EndpointReport]) -> list[str]:
-    columns = [Column("endpoint", left=True), Column("n"), Column("err"), Column("retries"), Column("per s")]
-    columns += [Column(title) for title in ("MB/s", "mean", "p50", "p95", "p99", "max")]
-    rows = [
-        [
-            one_line(one.url or str(one.endpoint)),
-            format_count(one.n),
-            format_count(one.errors),
-            format_count(one.retries),
-            _significant(one.per_s),
-            _significant(one.mb_per_s),
-            *(format_seconds(value, _DIGITS) for value in (one.mean_s, *one.percentiles_s.values(), one.max_s)),
-        ]
-        for one in endpoints
-    ]
-    return fit_table(columns, rows)
 
 
 def _open_load(load: OpenLoadReport) -> Iterator[str]:
@@ -351,8 +323,20 @@ def _origin(run: RunReport, origin: ImportReport) -> Iterator[str]:
     yield from field("order", "unknown, as are hosts, times, and parameters that the outputs do not state")
 
 
+def _programs(facts: Mapping[str, str]) -> str:
+    """Return which file an engine is, and which ones its jobs run; JSON has the whole digests."""
+    files = [(facts.get("program"), facts.get("sha256"))]
+    ran = (fact.removeprefix(PROGRAM_DETAIL) for fact in facts if fact.startswith(PROGRAM_DETAIL))
+    files += [(facts[f"{PROGRAM_DETAIL}{name}"], facts.get(f"{DIGEST_DETAIL}{name}")) for name in ran]
+    shown = [f"{path}, sha256 {short_digests(digest)}" for path, digest in files if path and digest]
+    return f" ({'; '.join(shown)})" if shown else ""
+
+
 def _host(host: HostReport) -> str:
-    engines = ", ".join(f"{name} {version}".strip() for name, version in (host.engines or {}).items())
+    engines = ", ".join(
+        f"{name} {version}".strip() + _programs(host.programs.get(name) or {})
+        for name, version in (host.engines or {}).items()
+    )
     where = f" ({host.environment})" if host.environment else ""
     slots = plural(host.slots or 0, "slot")
     return one_line(f"{host.worker_id} on {host.host}{where}, {slots}; {engines or 'no engine'}")
@@ -397,7 +381,13 @@ def _notes(document: ReportDocument) -> Iterator[str]:
         yield from _wrap_note("Some percentiles come from a histogram and are within 0.2 % of the true value.")
     if any(metric.n for metric in metrics):
         yield from _wrap_note("n of a metric counts trials. + means higher is better, - lower is better.")
-    notes = (*published_notes(document.published), *overhead_notes(document), *packing_notes(document))
+    yield from _wrap_note(f"{MISSING} in a table: {MISSING_MEANS}.")
+    notes = (
+        *published_notes(document.published),
+        *overhead_notes(document),
+        *packing_notes(document),
+        *pressure_notes(document),
+    )
     for note in notes:
         yield from _wrap_note(note)
     for remark in document.remarks:
@@ -441,6 +431,8 @@ def _run_lines(document: ReportDocument) -> Iterator[str]:
             yield from field("", f"clock offset to the master known within {bound}")
         for one in host.findings:
             yield from field("", one_line(f"before the run: {one.check}: {one.finding}"))
+    for certificate in run.certificates:
+        yield from field("certified", one_line(certificate.sentence))
 
 
 def format_time(text: str | None) -> str:
@@ -451,8 +443,14 @@ def format_time(text: str | None) -> str:
         return str(text)
 
 
+def _excluded(left_out: int) -> str:
+    """Return in which trials jobs were that are in no figure."""
+    return "warm-up or a trial that lost a worker" if left_out else "warm-up"
+
+
 def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
     """Return the number of jobs by outcome, each counted once."""
+    treatments = list(treatments)
     among = sum(entry.jobs.not_started or 0 for entry in treatments)
     parts = [f"{totals.done:,} done", f"{totals.failed:,} failed"]
     if totals.left_out:
@@ -463,9 +461,11 @@ def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> 
         parts.append(f"{totals.aborted:,} aborted")
     if among:
         parts[-1] += f" ({among:,} of these never started)"
-    if (totals.not_started or 0) > among:
+    if (totals.not_started or 0) > among and totals.not_started != totals.missing:
+        # Where none else is missing, the head of the report has their number.
         parts.append(f"{(totals.not_started or 0) - among:,} more never started")
     text = ", ".join(parts)
     if totals.warmup:
-        text += f"; {totals.warmup:,} in warm-up, excluded from all figures"
+        where = _excluded(sum(entry.trials.left_out for entry in treatments))
+        text += f"; {totals.warmup:,} in {where}, excluded from all figures"
     return text

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bench_common.safe_text import one_line
-from bench_master.analysis.answer import MAX_NAMES, badness, share_text, span
+from bench_master.analysis.answer import badness, share_text, spoken_name, value_text
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import differing_text, flag_texts
 from bench_master.analysis.verdict_types import (
+    BandReport,
+    ClaimReport,
+    ClaimsReport,
     ComparisonReport,
     DesignReport,
     FlagLevel,
     GateReport,
     HostEffectReport,
+    PartReport,
     QuantileReport,
     VerdictsReport,
     change_text,
+    change_words,
     interval_text,
 )
 from bench_master.formatting import (
@@ -31,6 +37,7 @@ from bench_master.formatting import (
     format_change_interval,
     format_percent,
     format_value,
+    has_room,
     paragraph,
     plural,
     says_nothing,
@@ -40,13 +47,13 @@ from bench_master.verdicts.reasons import Code
 
 FULL_INTERVAL: Final = 0.94
 """Below this confidence an interval is the range of a few rounds."""
-FEWEST_ROUNDS: Final = 3
+FEWEST_ROUNDS: Final = 2
 """Fewer have no range worth showing."""
-_PROPERTIES: Final = 6
-
-
-_FIGURES: Final = 5
+MOST_NEIGHBOURS: Final = 5
+"""Pairs of neighbours that are named."""
+_VERDICT_COLUMNS: Final = 5
 """Columns of a verdict after the labels."""
+_TREATMENT: Final = "treatment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +67,15 @@ class VerdictRow:
     @property
     def name(self) -> str:
         """Its labels."""
-        return " ".join(self.cells[:-_FIGURES])
+        return " ".join(self.cells[:-_VERDICT_COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictTable:
-    """The verdicts on one figure."""
+    """The verdicts on one measure."""
 
     caption: str
-    """The figure; empty if all verdicts are on the same one."""
+    """The measure; empty if all verdicts are on the same one."""
     columns: Sequence[Column]
     """Labels that vary, then verdict, value, difference, interval and rounds."""
     rows: Sequence[VerdictRow]
@@ -78,7 +85,14 @@ class VerdictTable:
 
     def fits(self) -> bool:
         """Whether a page has room for each row on one line."""
-        return len(fit_table(self.columns, [row.cells for row in self.rows])) == len(self.rows) + 1
+        return has_room(self.columns, [row.cells for row in self.rows])
+
+    def merged(self) -> VerdictTable:
+        """Return the table with one column for all labels, for a page that has no room for each."""
+        titles = " ".join(column.title for column in self.columns[:-_VERDICT_COLUMNS])
+        name = Column(titles if len(titles) <= len(_TREATMENT) else _TREATMENT, left=True)
+        rows = [VerdictRow([row.name, *row.cells[-_VERDICT_COLUMNS:]], row.remark) for row in self.rows]
+        return replace(self, columns=[name, *self.columns[-_VERDICT_COLUMNS:]], rows=rows)
 
     def shared_remarks(self) -> dict[str, str]:
         """Return the remarks that limit several verdicts, each with the names that it limits."""
@@ -88,28 +102,23 @@ class VerdictTable:
         return {remark: ", ".join(several) for remark, several in names.items() if remark and len(several) > 1}
 
 
-def verdict_word(comparison: ComparisonReport) -> str:
-    """Return the word of a verdict as it is printed."""
-    return comparison.verdict.upper()
-
-
 def _labels_by_title(document: ReportDocument) -> dict[str, Mapping[str, Any]]:
     return {str(entry.title): entry.treatment for entry in document.treatments}
 
 
 def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
-    """Return a table for each figure that treatments are compared by; for each group of it where one is too wide."""
+    """Return a table for each measure that treatments are compared by; for each group of it where one is too wide."""
     verdicts = document.verdicts
     if verdicts is None:
         return []
-    figures: dict[tuple[str, str, str], list[ComparisonReport]] = {}
+    measures: dict[tuple[str, str, str], list[ComparisonReport]] = {}
     for each in verdicts.comparisons:
-        figures.setdefault((each.figure, each.unit, each.direction), []).append(each)
+        measures.setdefault((each.measure, each.unit, each.direction), []).append(each)
     labels = _labels_by_title(document)
     confidence = 1 - verdicts.family.alpha
     tables = []
-    for found in figures.values():
-        table = _table(found, labels, confidence, captioned=len(figures) > 1)
+    for found in measures.values():
+        table = _table(found, labels, confidence, captioned=len(measures) > 1)
         groups: dict[tuple[str, str], list[ComparisonReport]] = {}
         for each in found:
             groups.setdefault((each.group, each.a), []).append(each)
@@ -128,10 +137,13 @@ def _table(
     captioned: bool,
 ) -> VerdictTable:
     names = _varying_labels(comparisons, labels)
-    figure = figure_text(comparisons[0].figure)
-    columns = [Column(name, left=True) for name in names] or [Column("treatment", left=True)]
-    columns += [Column("verdict", left=True), Column(figure if len(figure) <= _LONG else "value")]
-    columns += [Column("difference"), Column(f"{100 * confidence:.0f} % interval", left=True), Column("rounds")]
+    measure = measure_text(comparisons[0].measure)
+    columns = [Column(name, left=True) for name in names] or [Column(_TREATMENT, left=True)]
+    columns += [Column("verdict", left=True), Column(measure if len(measure) <= _LONG else "value")]
+    known = [each for each in comparisons if interval_text(each, FEWEST_ROUNDS) != "-"]
+    ranges = known and all(each.confidence < FULL_INTERVAL for each in known)
+    title = "range of the rounds" if ranges else f"{100 * confidence:.4g} % interval"
+    columns += [Column("difference"), Column(title, left=True, optional=True), Column("rounds")]
     rows: list[VerdictRow] = []
     for group in dict.fromkeys((each.group, each.a) for each in comparisons):
         rows += _group_rows([each for each in comparisons if (each.group, each.a) == group], names, labels)
@@ -151,12 +163,12 @@ def _caption(comparisons: Sequence[ComparisonReport]) -> str:
     groups = list(dict.fromkeys(each.group for each in comparisons))
     where = f"{groups[0]}: " if len(groups) == 1 and groups[0] else ""
     better = ", higher is better" if first.direction == "higher" else ""
-    return one_line(f"{where}{figure_text(first.figure)}{better}")
+    return one_line(f"{where}{measure_text(first.measure)}{better}")
 
 
-def figure_text(figure: str) -> str:
-    """Return a figure's name as people read it: ``job.p50`` is ``job p50``."""
-    return one_line(figure.replace(".", " ", 1) if figure.rpartition(".")[2].startswith("p") else figure)
+def measure_text(measure: str) -> str:
+    """Return a measure's name as people read it: ``job.p50`` is ``job p50``."""
+    return one_line(measure.replace(".", " ", 1) if measure.rpartition(".")[2].startswith("p") else measure)
 
 
 def _varying_labels(comparisons: Sequence[ComparisonReport], labels: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -176,16 +188,23 @@ def _group_rows(
     first = comparisons[0]
     base = labels.get(first.a, {})
     own = [_cell(base.get(name)) for name in names] or [one_line(first.a)]
-    values = [each.a_value for each in comparisons if each.a_value is not None]
-    value = format_value(values[0] if values else None, first.unit)
+    known = [each for each in comparisons if each.a_value is not None] or comparisons
+    value = _value_cell(known[0], first.a, known[0].a_value)
     even = 0.0 if first.scale == "difference" else 1.0 if first.direction == "lower" else -1.0
     ranked = [(even, VerdictRow([*own, _BASELINE, value, "", "", ""], ""))]
     for each in comparisons:
         cells = [_cell(each.labels.get(name)) for name in names] or [one_line(each.name)]
-        cells += [verdict_word(each), format_value(each.b_value, each.unit), change_text(each)]
-        cells += [interval_text(each, FEWEST_ROUNDS), f"{each.rounds}"]
+        interval = interval_text(each, FEWEST_ROUNDS)
+        cells += [each.word, _value_cell(each, each.b, each.b_value), change_text(each)]
+        cells += ["" if interval == "-" else interval, f"{each.rounds}"]
         ranked.append((badness(each), VerdictRow(cells, remark_text(each))))
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _value_cell(comparison: ComparisonReport, title: str, value: float | None) -> str:
+    """Return a side's value; of one that drifted or stepped, so that no single number holds, its range."""
+    text = value_text(comparison, title, value).partition(", ")[0]
+    return text or ("varies" if comparison.ratio is not None else format_value(value, comparison.unit))
 
 
 def _cell(value: Any) -> str:
@@ -194,49 +213,158 @@ def _cell(value: Any) -> str:
 
 def remark_text(comparison: ComparisonReport) -> str:
     """Return what limits a verdict, and what would settle it; empty if nothing does."""
+    return "; ".join(filter(None, [_limits(comparison), EXPLORATORY if comparison.exploratory else ""]))
+
+
+def _limits(comparison: ComparisonReport) -> str:
     parts = [comparison.reason] if comparison.reason else []
     if comparison.verdict == "refused":
         text = "; ".join(parts)
         if comparison.tipping:
             text += f"{'. ' if text else ''}A shift of {share_text(comparison.tipping)} would explain it all."
         return one_line(text)
-    if comparison.more_rounds:
+    if comparison.mde is not None and any(map(comparison.has_reason, _NOTHING_FOUND)):
+        parts.append(f"a difference of {share_text(comparison.mde)} would have been missed in one run of five")
+    if comparison.a_failure or comparison.b_failure:
+        # More rounds of what does not work settle nothing.
+        pass
+    elif comparison.more_rounds:
         parts.append(f"about {comparison.more_rounds} more rounds would settle it")
     elif comparison.verdict == "inconclusive" and comparison.has_reason(Code.NOT_ENOUGH_EVIDENCE):
         parts.append("no number of rounds within reach would settle it: lower the noise, or widen the margin")
-    if comparison.confidence < FULL_INTERVAL and interval_text(comparison, FEWEST_ROUNDS) != "-":
+    # Of two rounds everybody knows that their range is no interval.
+    is_range = comparison.confidence < FULL_INTERVAL and comparison.rounds > FEWEST_ROUNDS
+    if is_range and interval_text(comparison, FEWEST_ROUNDS) != "-":
         parts.append(f"shown is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})")
+    if (share := _clock_share(comparison)) > _LARGE_SHARE:
+        parts.append(f"the clock: {100 * share:.0f} % of the interval's width")
     if comparison.lost:
         parts.append(f"{plural(comparison.lost, 'round')} lost")
     return one_line("; ".join(parts))
 
 
+EXPLORATORY: Final = "exploratory: not claimed before the run"
+"""What is said of a comparison that is none of the registered claims."""
+_LARGE_SHARE: Final = 0.1
+"""From this share of an interval's width on what is not known of the clock is told."""
+
+
+_LARGE_QUOTIENT: Final = math.log(1.02)
+
+
+def _is_another_quotient(comparison: ComparisonReport) -> bool:
+    """Return whether a reader who divides the two values would come to another difference than the one shown."""
+    values = (comparison.ratio, comparison.a_value, comparison.b_value)
+    if comparison.scale != "ratio" or any(one is None or one <= 0.0 for one in values):
+        return False
+    ratio, a, b = (math.log(one) for one in values if one is not None)
+    return abs(b - a - ratio) > _LARGE_QUOTIENT
+
+
+def _clock_share(comparison: ComparisonReport) -> float:
+    """Return which share of the width of an interval is there because ends may be stamped late."""
+    match comparison.band:
+        case BandReport(why="clock", low=first, high=last) if comparison.confidence >= FULL_INTERVAL:
+            ends = (comparison.low, comparison.high, first, last)
+        case _:
+            return 0.0
+    known = [end for end in ends if end is not None and (end > 0.0 or comparison.scale == "difference")]
+    if len(known) < len(ends):
+        return 0.0
+    low, high, first, last = known if comparison.scale == "difference" else map(math.log, known)
+    return 1.0 - (last - first) / (high - low) if high > low else 0.0
+
+
+_NOTHING_FOUND: Final = (Code.NOT_ENOUGH_EVIDENCE, Code.NOT_ENOUGH_TOGETHER)
+
+
+def no_verdict_text(document: ReportDocument) -> str:
+    """Return why nothing is compared; empty for a packing, which measures what containers take, and has that."""
+    reason = document.no_verdict_reason
+    packed = any(entry.packing for entry in document.treatments)
+    if reason is None or (reason.code is Code.ONE_TREATMENT and packed):
+        return ""
+    return one_line(reason.sentence()).rstrip(".")
+
+
 def trust_sentences(document: ReportDocument) -> list[str]:
-    """Return how far the verdicts can be trusted: what they are about, and how it was measured."""
+    """Return how far the figures can be trusted, in a word; what verdicts are about, and how they were found."""
     verdicts = document.verdicts
     if verdicts is None:
-        return []
+        return [one_line(document.trust.sentence)]
     design, comparisons = verdicts.design, verdicts.comparisons
-    sentences = [f"{design.scope[:1].upper()}{design.scope[1:]}."] if design.scope else []
-    decided = [each for each in comparisons if each.verdict != "refused"]
-    level = f"{100 * (1 - verdicts.family.alpha):.0f} %"
+    sentences = [document.trust.sentence]
+    sentences += [f"{design.scope[:1].upper()}{design.scope[1:]}."] if design.scope else []
+    decided = [each for each in comparisons if each.verdict != "refused" and each.confidence >= FULL_INTERVAL]
+    level = f"{100 * (1 - verdicts.family.alpha):.4g} %"
     if decided:
-        together = verdicts.family.comparisons
-        sentences.append(f"{confidence_together(together, 'interval', level)}." if together > 1 else "")
+        together, apart = verdicts.family.comparisons, verdicts.family.exploratory
+        noun = "claimed interval" if verdicts.claims is not None else "interval"
+        text = confidence_together(together, noun, level) if together > 1 else ""
+        if apart:
+            rest = "that of the exploratory comparison" if apart == 1 else f"the {apart} exploratory ones"
+            text = f"{text or f'{level} confidence for the {noun}'}, {rest} aside"
+        sentences.append(f"{text}." if text else "")
+    if decided and verdicts.family.together is not None:
+        error = f"{100 * verdicts.family.together:.4g} %"
+        sentences.append(
+            f"Extended after its end: a word is wrong in at most {error} of such runs with the earlier ends."
+        )
     sentences.append(_rounds_text(design, comparisons))
     if design.stopping is not None:
         stopping = design.stopping
         sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {stopping.why}.")
-    if text := _smallest(decided):
-        sentences.append(f"Smallest detectable difference: {text}, at 80 % power.")
+    if any(map(_is_another_quotient, comparisons)):
+        sentences.append("A difference is the middle of the rounds' ratios, not the quotient of two values.")
     floor = verdicts.runs.noise_floor
     if floor is not None:
-        names = dict(zip((str(one.title) for one in document.treatments), treatment_names(document), strict=True))
-        name = names.get(floor.a, floor.a)
+        name = _names_by_title(document).get(floor.a, floor.a)
         # One label that varies needs no name.
         name = name if " " in name else name.rpartition("=")[2]
         sentences.append(f"{name} against itself: {change_text(floor)} {interval_text(floor, FEWEST_ROUNDS)}.")
     return [one_line(sentence) for sentence in sentences if sentence]
+
+
+def neighbour_text(verdicts: VerdictsReport | None, most: int | None = MOST_NEIGHBOURS) -> str:
+    """Return how each treatment compares with the next one in the order of their values; empty if nothing does.
+
+    Such as ``Each against the next one: crun 2.62x as fast as runc [2.10, 3.31]; runc and containerd not told apart:
+    -2.1 % [-5.0, +1.2].``. At most so many pairs are named.
+    """
+    if verdicts is None or not verdicts.neighbours:
+        return ""
+    names = {(each.b, each.group): spoken_name(each) for each in verdicts.comparisons}
+    groups = len({each.group for each in verdicts.neighbours}) > 1
+    shown = verdicts.neighbours[:most]
+    texts = [
+        _neighbours(each, names.get((each.a, each.group), each.a), verdicts.family.margin)
+        + (f" ({each.group})" if groups and each.group else "")
+        for each in shown
+    ]
+    rest = len(verdicts.neighbours) - len(shown)
+    more = f"; {rest} more with -v" if rest else ""
+    return one_line(f"Each against the next one: {'; '.join(texts)}{more}.")
+
+
+def _neighbours(comparison: ComparisonReport, other: str, margin: float) -> str:
+    """Return one comparison of neighbours in words, with its interval."""
+    interval = interval_text(comparison, FEWEST_ROUNDS)
+    change = change_text(comparison)
+    shown = "" if interval == "-" else f" {interval}"
+    size = f": {change}{shown}" if shown else ""
+    name = spoken_name(comparison)
+    both = f"{name} and {other}"
+    match comparison.verdict:
+        case "same":
+            return f"{both} the same within {share_text(margin)}{size}"
+        case "inconclusive":
+            return f"{both} not told apart{size}"
+        case "refused":
+            return f"{both} not compared"
+        case _ if change.endswith(("as fast", "as slow")):
+            return f"{name} {change} as {other}{shown}"
+        case _:
+            return f"{name} {change_words(comparison)} than {other}{size}"
 
 
 def confidence_together(count: int, noun: str, level: str) -> str:
@@ -255,14 +383,18 @@ _ORDERS: Final = {
 
 def _rounds_text(design: DesignReport, comparisons: Sequence[ComparisonReport]) -> str:
     order = _ORDERS.get(str(design.order), "in unknown order")
-    seed = f" (seed {design.seed})" if design.seed is not None and design.order == "interleaved" else ""
-    text = f"{plural(design.rounds, 'round')} {order}{seed}"
+    text = f"{plural(design.rounds, 'round')} {order}"
     jobs = _range(each.jobs_per_trial for each in comparisons)
     if jobs and jobs != "1":
         text += f"; {jobs} jobs a trial"
-        effective = _range(each.effective_jobs for each in comparisons)
+        # So few trials do not know it to a tenth.
+        effective = _range(_whole(each.effective_jobs) for each in comparisons)
         text += f" (effective sample size {effective})" if effective else ""
     return f"{text}."
+
+
+def _whole(value: float | None) -> float | None:
+    return None if value is None else max(1.0, round(value))
 
 
 def _range(values: Iterable[float | None]) -> str:
@@ -277,23 +409,6 @@ def _plain(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.1f}"  # noqa: PLR2004
 
 
-def _smallest(comparisons: Sequence[ComparisonReport]) -> str:
-    """Return the smallest detectable difference: of each group where they are few, else their range."""
-    groups: dict[str, list[float]] = {}
-    for each in comparisons:
-        if each.mde is not None and math.isfinite(each.mde):
-            groups.setdefault(each.group, []).append(each.mde)
-    if 1 < len(groups) <= MAX_NAMES:
-        return ", ".join(f"{_share_span(found)} ({group})" for group, found in groups.items())
-    known = [mde for found in groups.values() for mde in found]
-    return _share_span(known) if known else ""
-
-
-def _share_span(shares: Iterable[float]) -> str:
-    known = sorted(shares)
-    return span([share_text(known[0]), share_text(known[-1])])
-
-
 def warnings(document: ReportDocument) -> Iterator[str]:
     """Yield what to be careful about, the gravest first: the diagnosis, the design, what else differs."""
     verdicts = document.verdicts
@@ -304,27 +419,18 @@ def warnings(document: ReportDocument) -> Iterator[str]:
         for reason in verdicts.design.limits:
             if reason not in said:
                 yield one_line(f"design {verdicts.design.grade}: {reason.sentence()}")
-    for level in ("refusal", "warning"):
-        yield from _flag_texts(document, verdicts, level)
-    differing = [each for each in verdicts.environment.differences if each.level in ("refusal", "warning")]
-    if differing:
-        names = ", ".join(each.name for each in differing[:_PROPERTIES])
-        rest = ", ..." if len(differing) > _PROPERTIES else ""
-        noun = "1 property differs" if len(differing) == 1 else f"{len(differing)} properties differ"
-        yield one_line(f"{noun} besides the treatment: {names}{rest}")
+    names = _names_by_title(document)
+    for level in _LEVELS:
+        yield from flag_texts(verdicts, level, names)
+    if text := differing_text(verdicts):
+        yield text
 
 
-def _flag_texts(document: ReportDocument, verdicts: VerdictsReport, level: FlagLevel) -> Iterator[str]:
-    """Yield each finding of a level once; treatments have their short names."""
-    titles = (str(entry.title) for entry in document.treatments)
-    names = dict(zip(titles, treatment_names(document), strict=True))
-    texts = []
-    for flag in (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags)):
-        if flag.level == level:
-            text = flag.reason.sentence(names)
-            is_placed = flag.reason.names_place() or not flag.where
-            texts.append(one_line(text if is_placed else f"{names.get(flag.where, flag.where)}: {text}"))
-    yield from dict.fromkeys(texts)
+_LEVELS: Final[tuple[FlagLevel, ...]] = ("refusal", "warning")
+
+
+def _names_by_title(document: ReportDocument) -> dict[str, str]:
+    return dict(zip((str(entry.title) for entry in document.treatments), treatment_names(document), strict=True))
 
 
 def notes(document: ReportDocument) -> Iterator[str]:
@@ -332,7 +438,7 @@ def notes(document: ReportDocument) -> Iterator[str]:
     verdicts = document.verdicts
     if verdicts is None:
         return
-    yield from _flag_texts(document, verdicts, "note")
+    yield from flag_texts(verdicts, "note", _names_by_title(document))
     for each in verdicts.environment.differences:
         values = "; ".join(f"{side}: {value}" for side, value in each.values.items())
         yield one_line(f"{each.name} differs ({each.level}): {values}")
@@ -351,11 +457,27 @@ def gate_lines(gates: Iterable[GateReport]) -> Iterator[str]:
         yield from paragraph(f"{word:<9}  {one_line(f'{gate.gate}: {gate.text}')}", indent=2, hanging=13)
 
 
+def claim_line(claim: ClaimReport) -> str:
+    """Return what is claimed, and what became of it."""
+    said = f"{claim.says} ({measure_text(claim.measure)}, {claim.rounds} rounds)"
+    return one_line(f"{claim.name}: {said}: {claim.text}")
+
+
+def claim_lines(claims: ClaimsReport | None) -> Iterator[str]:
+    """Yield what became of each registered claim, and the digest that fixed them."""
+    if claims is None:
+        return
+    for claim in claims.claims:
+        word = "kept" if claim.state == "kept" else claim.state.upper()
+        yield from paragraph(f"{word:<9}  {claim_line(claim)}", indent=2, hanging=13)
+    yield from paragraph(f"registered before the first job, sha256 {one_line(claims.sha256)}", indent=2, hanging=4)
+
+
 _EXPLAINED: Final = ("explained by", "detectable")
 _MEANINGS: Final = {
     "explained by": "a shift between the two sides that would explain the difference",
-    "detectable": "the smallest detectable difference, at 80 % power",
-    "effective": "the effective sample size of the jobs of a trial",
+    "detectable": "a difference so large would have been missed in one run of five",
+    "effective": "the effective sample size of the jobs of a trial, of the side where it is smaller",
 }
 
 
@@ -371,7 +493,9 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
     rows = []
     for name, each in known:
         shares = [share_text(each.tipping or None), share_text(each.mde)]
-        jobs = ["-" if value is None else _plain(value) for value in (each.jobs_per_trial, each.effective_jobs)]
+        jobs = [
+            "-" if value is None else _plain(value) for value in (each.jobs_per_trial, _whole(each.effective_jobs))
+        ]
         rows.append([name, "-" if each.p is None else f"{each.p:.2g}", *shares, *jobs, f"{each.lost}"])
     yield from fit_table(columns, rows)
     shown = [
@@ -390,6 +514,12 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
             Column("interval", left=True),
         ]
         yield from fit_table(columns, [[name, f"p{100 * at.q:g}", *_effect(at)] for name, at in quantiles])
+    parts = [(name, at) for name, each in known for at in each.parts]
+    if parts:
+        yield ""
+        columns = [Column("parts of the run", left=True), Column("rounds"), Column("difference")]
+        columns += [Column("interval", left=True)]
+        yield from fit_table(columns, [[name, f"{at.first}-{at.last}", *_effect(at)] for name, at in parts])
     hosts = [(name, at) for name, each in known for at in each.per_host]
     if hosts:
         yield ""
@@ -398,7 +528,7 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
         yield from fit_table(columns, [[name, one_line(at.host), *_effect(at), f"{at.rounds}"] for name, at in hosts])
 
 
-def _effect(at: QuantileReport | HostEffectReport) -> list[str]:
+def _effect(at: QuantileReport | HostEffectReport | PartReport) -> list[str]:
     """Return a difference and its interval; dashes without them."""
     if at.ratio is None:
         return ["-", "-"]

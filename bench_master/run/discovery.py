@@ -1,6 +1,6 @@
 """Finds the workers that ask to join at this master's ports, outside of any run; can also stop them.
 
-`list-workers` and `kill-workers` bind the same sockets as a run. Waiting workers keep sending hellos, so each one
+`fleet list` and `fleet stop` bind the same sockets as a run. Waiting workers keep sending hellos, so each one
 shows up within about a second.
 """
 

@@ -19,6 +19,7 @@ from bench_common.messages import (
     Acknowledge,
     CancelJobs,
     Cleanup,
+    Credentials,
     DefineTreatment,
     Dismiss,
     Jobs,
@@ -27,7 +28,6 @@ from bench_common.messages import (
     MeasureSpeed,
     Preflight,
     Stop,
-    StoreCredentials,
     Welcome,
     clip,
 )
@@ -136,7 +136,7 @@ class RunSettings(Struct, frozen=True):
     sampling_s: float
     overhead: EngineSampling | None
     store_variables: Mapping[str, Secret] = field(default_factory=dict)
-    """How what the jobs use is reached, for the workers that do not inherit it; see `messages.StoreCredentials`."""
+    """How what the jobs use is reached, for the workers that do not inherit it; see `messages.Credentials`."""
 
 
 class _Lane(Struct):
@@ -210,7 +210,7 @@ class Dispatcher:
     def _share_credentials(self, peer: bytes) -> None:
         variables = {name: value.reveal() for name, value in self._settings.store_variables.items()}
         if variables:
-            self.send(peer, StoreCredentials(epoch=0, run_id=self._settings.run_id, variables=variables))
+            self.send(peer, Credentials(epoch=0, run_id=self._settings.run_id, variables=variables))
 
     def acknowledge(self, number: int, epoch: int, sequences: Sequence[int]) -> None:
         """Tell a member that batches of its results are in the journal."""

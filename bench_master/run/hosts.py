@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
-from bench_common.host_info import HostInfo
+from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, PROGRAM_DETAIL, EngineInfo, HostInfo
 from bench_common.messages import Heartbeat, Samples
 from bench_common.records import MAX_INSTANT_NS
 from bench_common.stats.rows import INTEGER_SAMPLES
@@ -149,6 +149,7 @@ class WorkerHost(Struct):
         """Return the host block of the stats file; `engines` are those that the plan uses."""
         found = self.info.get("engines", {})
         versions = {name: status.get("version", "") for name, status in found.items() if name in engines}
+        programs = {name: _program(status) for name, status in found.items() if name in engines}
         return {
             "worker": number,
             "worker_id": self.worker_id,
@@ -156,10 +157,19 @@ class WorkerHost(Struct):
             "environment": self.environment,
             "slots": self.slots,
             "engines": versions,
+            "programs": {name: facts for name, facts in programs.items() if facts},
             "fingerprint": self.info.get("fingerprint", {}),
             "labels": self.info.get("labels", {}),
             "clock": {"offset_ns": self.offset_ns, "uncertainty_ns": self.uncertainty_ns},
         }
+
+
+def _program(status: EngineInfo) -> dict[str, str]:
+    """Return which programs an engine is and runs, to the byte, how it stores, and what its images are."""
+    details = status.get("details", {})
+    named = (IMAGE_DETAIL, PROGRAM_DETAIL, DIGEST_DETAIL)
+    kept = ("program", "sha256", "storage_driver", *(name for name in details if name.startswith(named)))
+    return {name: details[name] for name in kept if details.get(name)}
 
 
 class WorkerHosts:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bench_common.histogram import Histogram
 from bench_common.job_rows import join_rows
-from bench_common.records import MISSING_PREREQUISITE_KINDS, OPERATION_DONE, OPERATION_FAILED, Outcome
+from bench_common.records import FIRST_BYTE, MISSING_PREREQUISITE_KINDS, OPERATION_DONE, OPERATION_FAILED, Outcome
 from bench_common.safe_text import shorten
 from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, RoundRow, Snapshot, TrialRow
 from bench_master.verdicts.stopping import is_settled
@@ -93,7 +93,7 @@ class LiveStats:
     `titles` and `operation_names` are those of each treatment, by index; `trials` are the plan's, in its order.
     `planned` is the total number of jobs, None where trials run by time; it may be set again when workers come or
     go. `started_ns` and every `now_ns` are of one monotonic clock. `optional` are the treatments, by index, whose
-    jobs are left out where their image or tool is missing.
+    jobs are left out where their image or tool is missing, `alternatives` those whose jobs do one operation each.
 
     Rows must be of jobs of the run: treatment, trial and operation within the plan. The statistics own the arrays
     that they get: do not change them afterwards.
@@ -110,6 +110,7 @@ class LiveStats:
         started_ns: int,
         noop: bool = False,
         optional: Collection[int] = (),
+        alternatives: Collection[int] = (),
     ) -> None:
         self.planned = planned
         self._scenario = scenario
@@ -124,10 +125,14 @@ class LiveStats:
             for operation in (JOB, *names)
         ]
         self._operation_names = tuple(tuple(names) for names in operation_names)
+        self._alternatives = frozenset(alternatives)
         self._widths = np.array([len(names) for names in operation_names], dtype=np.int64)
         self._cell_offsets = np.cumsum(self._widths + 1) - (self._widths + 1)
         self._jobs = _PendingRows(self._count_jobs)
         self._operations = _PendingRows(self._count_operations)
+        self._transfers = _PendingRows(self._count_transfers)
+        self._moved_bytes = np.zeros(len(self._cells), np.int64)
+        """The content that the operations of each cell moved."""
         self._outcomes = np.zeros(len(Outcome), dtype=np.int64)
         self._errors: dict[tuple[str, str, int], tuple[int, str]] = {}
         """By operation, kind and optional treatment (-1: any other): how many, and the first message."""
@@ -139,6 +144,8 @@ class LiveStats:
         self._trial_began_ns = started_ns
         self._trials_ended = 0
         self._ended_ns = 0
+        self._measured_ns = [0] * len(titles)
+        """How long the measured trials of each treatment took."""
 
     def reduce_planned(self, jobs: int) -> None:
         """Reduce the planned jobs by those that a full host returned."""
@@ -152,6 +159,10 @@ class LiveStats:
     def operations(self, rows: Rows) -> None:
         """Take a batch of operations (`OPERATION_ROW`)."""
         self._operations.take(rows)
+
+    def transfers(self, rows: Rows) -> None:
+        """Take what a batch of operations moved (`TRANSFER_ROW`)."""
+        self._transfers.take(rows)
 
     def errors(self, records: Iterable[ErrorRecord]) -> None:
         """Take the errors of failed jobs."""
@@ -181,6 +192,8 @@ class LiveStats:
         if self._trial == index:
             self._ended_ns += now_ns - self._trial_began_ns
             self._trial = None
+            if not self._trials[index].warmup:
+                self._measured_ns[self._trials[index].treatment] += now_ns - self._trial_began_ns
         self._trials_ended += 1
         self._outcomes[outcome] += not_started
 
@@ -188,12 +201,14 @@ class LiveStats:
         """Treat everything counted so far as an earlier part of the run: the current rate begins now."""
         self._jobs.count()
         self._operations.count()
+        self._transfers.count()
         self._rate_samples = deque([(now_ns, int(self._outcomes[Outcome.DONE]))])
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Return the run as it is now, with everything taken so far."""
         self._jobs.count()
         self._operations.count()
+        self._transfers.count()
         done, failed, lost, aborted = (int(n) for n in self._outcomes)
         left_out = sum(one.left_out for one in self._optional.values())
         current_ns = 0 if self._trial is None else now_ns - self._trial_began_ns
@@ -213,17 +228,37 @@ class LiveStats:
             eta_s=self._eta_s(int(self._outcomes.sum()), busy_s, current_ns / 1e9),
             trial=self._trial_row(),
             round=self.looks.row(None if self._trial is None else self._trials[self._trial]),
-            latencies=tuple(cell.row() for cell in self._cells),
+            latencies=tuple(
+                self._with_rates(row, place, now_ns) if row.treatment in self._alternatives else row
+                for place, row in enumerate(cell.row() for cell in self._cells)
+            ),
             hosts=tuple(self._hosts[name] for name in sorted(self._hosts)),
             errors=self._error_groups(),
             noop=self._noop,
             operation_names=self._operation_names,
+            alternatives=self._alternatives,
         )
+
+    def _with_rates(self, row: LatencyRow, place: int, now_ns: int) -> LatencyRow:
+        """Return a row with what was done and moved a second of its treatment's measured trials."""
+        measured_ns = self._measured_ns[row.treatment]
+        current = None if self._trial is None else self._trials[self._trial]
+        if current is not None and current.treatment == row.treatment and not current.warmup:
+            measured_ns += now_ns - self._trial_began_ns
+        if measured_ns <= 0 or row.operation.endswith(FIRST_BYTE):
+            return row
+        moved = int(self._moved_bytes[place])
+        return replace(row, per_s=1e9 * row.n / measured_ns, mb_per_s=1e3 * moved / measured_ns if moved else None)
 
     def job_durations(self) -> list[Histogram]:
         """Return the durations (ns) of each treatment's measured jobs that are done, of all that was taken so far."""
         self._jobs.count()
         return [self._cells[offset].histogram for offset in self._cell_offsets]
+
+    def rates(self) -> dict[int, float]:
+        """Return the jobs per second of each treatment's measured trials, of those that had any, by index."""
+        done = [histogram.n for histogram in self.job_durations()]
+        return {index: 1e9 * done[index] / ns for index, ns in enumerate(self._measured_ns) if ns and done[index]}
 
     def _trial_row(self) -> TrialRow | None:
         if self._trial is None:
@@ -280,6 +315,12 @@ class LiveStats:
         done, failed = rows["ok"] == OPERATION_DONE, rows["ok"] == OPERATION_FAILED
         keys = self._cell_offsets[treatment] + 1 + operation
         self._record(keys, rows["duration_ns"], done=measured & done, failed=measured & failed)
+
+    def _count_transfers(self, rows: Rows) -> None:
+        done = (rows["ok"] == OPERATION_DONE) & ~self._warmup[rows["trial"]]
+        offsets, moved = self._cell_offsets[rows["treatment"]][done], rows["bytes"][done].clip(0)
+        for keys in (offsets, offsets + 1 + rows["operation"][done]):  # the whole job, and its operation
+            self._moved_bytes += np.bincount(keys, moved, len(self._cells)).astype(np.int64)
 
     def _record(self, keys: Rows, durations_ns: Rows, *, done: Rows, failed: Rows) -> None:
         """Add each duration to the cell that its key names, and each failure to its cell's errors."""
@@ -361,6 +402,7 @@ class _LatencyStats:
                 p50_s=_seconds(histogram.quantile(0.5)),
                 p95_s=_seconds(histogram.quantile(0.95)),
                 max_s=_seconds(histogram.max),
+                p99_s=_seconds(histogram.quantile(0.99)),
             )
         return self._row
 

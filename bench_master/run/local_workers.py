@@ -15,6 +15,7 @@ import gevent
 from msgspec import Struct, field
 
 from bench_common.activity import ActivityWatch, child_pids, cpu_time_ns, describe_load, process_state
+from bench_common.engine_traits import EngineLabel
 from bench_common.keys import KeyPair, WorkerKey, write_worker_key
 from bench_common.startup import (
     STAGE_ENGINES,
@@ -143,7 +144,7 @@ class WorkerStart(Struct, frozen=True):
             )
         if self.stage.startswith(STAGE_ENGINES) or self.stage == STAGE_EXAMINED:
             return (
-                "an engine does not answer: bench-master list-engines shows which; restart its daemon, or leave this "
+                "an engine does not answer: bench-master list engines shows which; restart its daemon, or leave this "
                 "engine out of the scenario"
             )
         if self.stage == STAGE_LEFTOVERS:
@@ -178,6 +179,10 @@ class LocalWorkers:
         master_public: bytes | None = None,
         verbose: bool = False,
         allow_swapoff: bool = False,
+        allow_cold: bool = False,
+        allow_host_settings: Iterable[str] = (),
+        allow_foreign: bool = False,
+        labels: Iterable[EngineLabel] = (),
     ) -> None:
         self.keys: dict[bytes, str] = {}
         self._workers = []
@@ -185,7 +190,8 @@ class LocalWorkers:
             worker_id = local_worker_id(place)
             command = [
                 *worker_command(),
-                *("--control", control, "--once", "--allow-host-mounts", "--allow-native"),
+                *("--control", control, "--once", "--allow-native"),
+                "--allow-host-mounts" if allow_foreign else "--allow-host-directories",
                 *("-c", str(slots), "--environment", environment, "--engines", ",".join(sorted(engines))),
             ]
             if master_public is not None:
@@ -198,6 +204,12 @@ class LocalWorkers:
                 command.append("-v")
             if allow_swapoff:
                 command.append("--allow-swapoff")
+            if allow_cold:
+                command.append("--allow-cold")
+            for setting in allow_host_settings:
+                command += ["--allow-host-settings", setting]
+            for label in labels:
+                command += ["--engine", str(label)]
             command += ["--stage-file", str(directory / f"{worker_id}.stage")]
             command.append(worker_id)
             self._workers.append(LocalWorker(worker_id, command, directory / f"{worker_id}.log"))
@@ -206,6 +218,10 @@ class LocalWorkers:
     def ids(self) -> list[str]:
         """Their worker ids."""
         return [worker.worker_id for worker in self._workers]
+
+    def pids(self) -> list[int]:
+        """Return the processes of those that have one."""
+        return [worker.pid for worker in self._workers if worker.process is not None]
 
     def start(self) -> None:
         """Start them all."""

@@ -39,6 +39,7 @@ from bench_common.messages import (
     WorkerDied,
     clip,
 )
+from bench_common.requirements import AbsentProgram, SettingProblem
 from bench_common.safe_text import one_line
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
@@ -49,7 +50,7 @@ from bench_master.run.hosts import WorkerHost, WorkerHosts
 from bench_master.run.incoming import EpochState
 from bench_master.run.journal import operation_names
 from bench_master.run.local_workers import LocalWorkers
-from bench_master.run.preflight import PreflightCheck, check_compatibility
+from bench_master.run.preflight import PreflightCheck, check_compatibility, setting_place
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
@@ -273,6 +274,7 @@ class MessageHandler:
             "full": message.full,
             "hold_s": message.hold_s,
             "memory_before": message.memory_before,
+            "unread": message.unread,
         }
         self._run.handle(ev.PackingReported(member.epoch, message.trial, message.returned, fields))
 
@@ -295,10 +297,12 @@ class MessageHandler:
         fields = {
             "objects": message.objects,
             "found": message.found,
+            "replaced": message.replaced,
             "content_bytes": message.content_bytes,
             "failed": message.failed,
             "seconds": message.seconds,
             "reason": message.reason,
+            **({"endpoints": message.endpoints} if message.endpoints else {}),
         }
         host.status_text = "" if message.over else _objects_text(message)
         event = ev.PopulationReport(member.epoch, message.treatment, message.phase, message.over, fields)
@@ -314,8 +318,11 @@ class MessageHandler:
         received_ns: int,
         *,
         problems: Sequence[str] = (),
+        forbidden: Sequence[str] = (),
+        settings: Sequence[SettingProblem] = (),
+        absent: Sequence[AbsentProgram] = (),
     ) -> None:
-        """Admit or refuse a worker, given its preflight `problems`: what its host lacks."""
+        """Admit or refuse a worker, given its preflight `problems`, and what it may not use, set or start."""
         if not self._parts.sockets.admits(identity):
             self._dismiss(peer, "this key is not admitted")
             return
@@ -333,8 +340,11 @@ class MessageHandler:
             info=info,
             noop=self._parts.noop,
             worker_id=worker_id,
+            places=self._parts.plan.setting_places,
+            primary=self._parts.plan.primary,
         )
-        reasons = (*compatibility.reasons, *problems)
+        faults = (*forbidden, *map(self._explain_setting, settings), *map(self._explain_program, absent))
+        reasons = (*compatibility.reasons, *problems, *faults)
         if reasons and self._recorder.journal is not None:
             self._refuse(peer, worker_id, reasons, unusable=False)
             return
@@ -360,7 +370,29 @@ class MessageHandler:
         if waited is None:
             raise ProtocolError("an unrequested preflight answer")
         hello, received_ns = waited
-        self._on_hello(peer, identity, hello, received_ns, problems=message.reasons)
+        lacking, forbidden, settings = message.reasons, message.forbidden, message.settings
+        self._on_hello(
+            peer,
+            identity,
+            hello,
+            received_ns,
+            problems=lacking,
+            forbidden=forbidden,
+            settings=settings,
+            absent=message.absent,
+        )
+
+    def _explain_setting(self, problem: SettingProblem) -> str:
+        place = setting_place(self._parts.plan.setting_places, problem.name, problem.value)
+        value = f": {problem.value!r}" if problem.value else ""
+        return f"{place}host setting {problem.name}{value}: {problem.reason}"
+
+    def _explain_program(self, problem: AbsentProgram) -> str:
+        place = self._parts.plan.command_places.get(problem.program)
+        # The scenario of `weigh` is no file of the user's.
+        if place is None or place.startswith("<"):
+            return problem.reason
+        return f"{place}: {problem.reason}"
 
     def _refuse(self, peer: bytes, worker_id: str, reasons: Sequence[str], *, unusable: bool) -> None:
         """End the run because a worker cannot do what the plan asks; a run that has begun dismisses it."""

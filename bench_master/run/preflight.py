@@ -7,18 +7,19 @@ the question is sent by a callback, and the clock is passed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.engine_traits import engine_traits
+from bench_common.engine_traits import engine_kind, engine_traits
 from bench_common.host_info import EngineInfo, HostInfo
 from bench_common.job_rules import rules_of
 from bench_common.messages import Hello
 from bench_common.messages import Preflight as PreflightMessage
 from bench_common.requirements import (
+    ImageProgram,
     Requirement,
     engines_for_worker,
     ignored_settings,
@@ -26,9 +27,19 @@ from bench_common.requirements import (
     local_services,
     requirements_for_worker,
     services_hosted_by,
+    settings_for_worker,
     unsupported_features,
+    untold_primary,
 )
-from bench_common.treatment import ContainerSettings, Treatment
+from bench_common.treatment import (
+    CONTAINER_PATH,
+    FOREIGN_ADVICE,
+    ContainerSettings,
+    Guest,
+    Lifecycle,
+    Treatment,
+    outside_logging,
+)
 from bench_master.formatting import plural
 
 
@@ -51,10 +62,13 @@ def check_compatibility(
     info: HostInfo,
     noop: bool,
     worker_id: str = "",
+    places: Mapping[tuple[str, str], str] | None = None,
+    primary: Sequence[str] = (),
 ) -> Compatibility:
     """Check a worker's slots and engines (`info` is from its hello) against the treatments of its environment.
 
-    The services that it hosts for jobs of other workers are checked, too.
+    The services that it hosts for jobs of other workers are checked, too. `places` say where the scenario gives a
+    host setting a value, and `primary` is the measure by which each treatment is compared.
     """
     reasons: dict[str, None] = {}
     remarks: dict[str, None] = {}
@@ -68,11 +82,17 @@ def check_compatibility(
         if takes and treatment.concurrency > slots:
             wanted, available = plural(treatment.concurrency, "job"), plural(slots, "slot")
             reasons[f"{wanted} in flight, but it has {available} (-c)"] = None
+        if not noop and takes:
+            reasons |= dict.fromkeys(_check_settings(treatment, info, places or {}))
         if noop or not treatment.job.uses_engine:
             continue
         status = engines.get(treatment.engine)
+        kind = engine_kind(treatment.engine)
         if status is None:
-            reasons[f"it has no engine {treatment.engine!r}"] = None
+            label = "" if kind == treatment.engine else f": start it with --engine {treatment.engine}={kind}:PLACE"
+            reasons[f"it has no engine {treatment.engine!r}{label}"] = None
+        elif (status.get("kind") or treatment.engine) != kind:
+            reasons[f"its engine {treatment.engine!r} is a {status['kind']}, and a {kind} by --engine here"] = None
         elif not status.get("usable"):
             unusable = True
             advice = f"; {status['advice']}" if status.get("advice") else ""
@@ -81,8 +101,12 @@ def check_compatibility(
             here = _local_part(treatment, hosted, takes=takes)
             reasons |= dict.fromkeys(unsupported_features(status, here))
             reasons |= dict.fromkeys(_check_mounts(here, info, status))
+            reasons |= dict.fromkeys(_check_logging(here, info, status))
             reasons |= dict.fromkeys(_check_native(here, info))
             reasons |= dict.fromkeys(_check_swap(here, info))
+            reasons |= dict.fromkeys(_check_cold(here, info, status) if takes else ())
+            if takes and treatment.index < len(primary):
+                reasons |= dict.fromkeys(untold_primary(status, treatment, primary[treatment.index]))
             remarks |= dict.fromkeys(ignored_settings(status, here))
     return Compatibility(tuple(reasons), unusable, tuple(remarks))
 
@@ -94,6 +118,13 @@ def _local_part(treatment: Treatment, hosted: Mapping[str, ContainerSettings], *
     if takes:
         return replace(treatment, services={**local_services(treatment), **hosted}, placement={})
     return replace(treatment, container=ContainerSettings(), services=dict(hosted), placement={}, swap="as-is")
+
+
+def _check_logging(treatment: Treatment, info: HostInfo, status: EngineInfo) -> list[str]:
+    if info.get("allow_foreign") or "log_driver" in status.get("inapplicable", ()):
+        return []
+    containers = (treatment.container, *treatment.services.values())
+    return [f"{reason}: {FOREIGN_ADVICE}" for reason in filter(None, map(outside_logging, containers))]
 
 
 def _check_mounts(treatment: Treatment, info: HostInfo, status: EngineInfo) -> list[str]:
@@ -130,11 +161,109 @@ def service_programs(treatments: Sequence[Treatment], environment: str, worker_i
     return list(found)
 
 
+def own_programs(treatment: Treatment) -> Iterator[str]:
+    """Yield the programs of the commands that a treatment's user wrote; none that its jobs may make themselves."""
+    job = treatment.job
+    own = job.own if isinstance(job, Guest) else None
+    makes_files = own is not None and bool(own.setup or own.prepare)
+    commands = [treatment.container.command or (), own.command if own is not None else ()]
+    for program in (command[0] for command in commands if command):
+        # A value is filled in when the job runs.
+        if "{" not in program and not ("/" in program and makes_files):
+            yield program
+
+
+def measured_programs(treatments: Iterable[Treatment], environment: str) -> list[Requirement]:
+    """Return the programs that plain processes of a worker's host run as the measured commands, each once.
+
+    An optional treatment has some, too: it may run.
+    """
+    found: dict[Requirement, None] = {}
+    for treatment in treatments:
+        if treatment.environment not in (None, environment) or not engine_traits(treatment.engine).runs_on_host:
+            continue
+        in_container = treatment.plain_environment == "container"
+        path = treatment.container.env.get("PATH") or (CONTAINER_PATH if in_container else None)
+        rules, folder = rules_of(treatment), treatment.container.directory
+        workloads = rules.host_programs().get("")
+        operations = treatment.job.operations if isinstance(treatment.job, Lifecycle) else ()
+        of_operations = [one.argv[0] for one in operations if one.argv and "{" not in one.argv[0]]
+        for program in (*own_programs(treatment), *of_operations, *([workloads] if workloads else [])):
+            is_relative = "/" in program and not program.startswith("/")
+            if not is_relative or folder is not None:  # each job has a directory of its own
+                begins = folder if is_relative else None
+                found[Requirement(treatment.engine, command=program, search_path=path, directory=begins)] = None
+    return list(found)
+
+
+def started_programs(treatments: Iterable[Treatment], environment: str) -> list[Requirement]:
+    """Return the programs of the users' commands that containers of images begin with, each once.
+
+    Not those that a job may make itself, or that are known only when it runs; optional treatments add none.
+    """
+    found: dict[Requirement, None] = {}
+    for treatment in treatments:
+        container = treatment.container
+        takes = treatment.environment in (None, environment) and treatment.job.uses_engine
+        in_image = container.image is not None and container.rootfs is None and not treatment.fetches_image
+        if treatment.optional or not takes or not in_image or engine_traits(treatment.engine).runs_on_host:
+            continue
+        covered = (*(mount.target for mount in container.storage), *container.files)
+        for program in _first_programs(treatment):
+            wanted = ImageProgram(program, container.env.get("PATH"), container.directory, covered)
+            found[Requirement(treatment.engine, container.image, starts=wanted)] = None
+    return list(found)
+
+
+def _first_programs(treatment: Treatment) -> list[str]:
+    job = treatment.job
+    if isinstance(job, Guest):
+        own = job.own
+        commands = [own.command] if own is not None and not (own.setup or own.prepare) else []
+    else:
+        makers = [one for one in job.engine_operations if one.kind in _MAKERS]
+        commands = [one.argv or treatment.container.command or () for one in makers]
+    return [command[0] for command in commands if command and "{" not in command[0]]
+
+
+_MAKERS: Final = frozenset({"create", "run"})
+"""The operations that make a container; they may give it another command than its own."""
+
+
 def _check_swap(treatment: Treatment, info: HostInfo) -> list[str]:
     none = info.get("fingerprint", {}).get("swap") == 0
     if treatment.swap == "as-is" or none or info.get("allow_swapoff"):
         return []
     return ["swap may not be switched off: start it with --allow-swapoff, or leave swap on with `swap: as-is`"]
+
+
+def _check_cold(treatment: Treatment, info: HostInfo, status: EngineInfo) -> list[str]:
+    if treatment.cold == "none":
+        return []
+    found = []
+    if not info.get("allow_cold"):
+        found.append(f"`cold: {treatment.cold}` is not allowed on its host: start it with --allow-cold")
+    elif treatment.drops_page_cache and info.get("page_cache"):
+        found.append(f"`cold: {treatment.cold}`: {info['page_cache']}")
+    if treatment.drops_image and "pull" not in status.get("operations", ()):
+        found.append(f"engine {treatment.engine} fetches no image, so `cold: {treatment.cold}` cannot remove it")
+    return found
+
+
+def _check_settings(treatment: Treatment, info: HostInfo, places: Mapping[tuple[str, str], str]) -> list[str]:
+    allowed = info.get("allow_host_settings", ())
+    return [
+        f"{setting_place(places, name, value)}host setting {name} may not be changed: start it with "
+        f"--allow-host-settings {name}"
+        for name, value in treatment.host.items()
+        if name not in allowed
+    ]
+
+
+def setting_place(places: Mapping[tuple[str, str], str], name: str, value: str) -> str:
+    """Return where the scenario gives a host setting a value (empty: where first any), to begin a message with."""
+    place = places.get((name, value)) or next((place for (one, _), place in places.items() if one == name), "")
+    return f"{place}: " if place else ""
 
 
 PREFLIGHT_TIMEOUT_S: Final = 300.0
@@ -182,15 +311,19 @@ class PreflightCheck:
         """
         who = (self._treatments, hello.environment, identity or hello.worker_id)
         needs = [*requirements_for_worker(*who), *service_programs(*who)]
+        needs += measured_programs(self._treatments, hello.environment)
+        needs += started_programs(self._treatments, hello.environment)
         kinds = kinds_for_worker(self._treatments, hello.environment)
         engines = engines_for_worker(*who)
-        if peer in self._cleared or not (needs or kinds or (doubtful and engines)):
+        settings = settings_for_worker(self._treatments, hello.environment)
+        if peer in self._cleared or not (needs or kinds or settings or (doubtful and engines)):
             return True
         now = self._clock()
         self._forget(now)
         kept = self._waiting.get(peer)
         if kept is None:
-            self._send(peer, PreflightMessage(epoch=0, requirements=needs, engines=engines, kinds=kinds))
+            question = PreflightMessage(epoch=0, requirements=needs, engines=engines, kinds=kinds, settings=settings)
+            self._send(peer, question)
         asked_s = now if kept is None else kept.sent_s
         self._waiting[peer] = _PendingHello(asked_s, now, identity, hello, received_ns)
         return False

@@ -21,8 +21,9 @@ from bench_common.records import (
 )
 from bench_common.safe_text import one_line
 from bench_master.coordinator import messages as act
-from bench_master.formatting import plural
+from bench_master.formatting import format_span, plural
 from bench_master.progress.view import View
+from bench_master.run.harness_watch import HarnessWatch
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
@@ -38,6 +39,8 @@ MAX_WARNINGS: Final = 1000
 """How many different warnings a report has."""
 MAX_BUFFERED_JOBS: Final = 8_192
 """How many jobs are buffered before their rows are computed."""
+MAX_HOSTS_NAMED: Final = 3
+"""How many hosts a warning names."""
 
 _NO_OPERATIONS: Final = np.zeros(0, OPERATION_ROW)
 _NO_TRANSFERS: Final = np.zeros(0, TRANSFER_ROW)
@@ -60,11 +63,21 @@ def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
     return f"worker {worker_id} was lost ({fields['reason']}) with {plural(fields['held'], 'job')}"
 
 
+def describe_findings(found: Mapping[str, Sequence[str]]) -> str:
+    """Return the warning about hosts that the doctor found something on before the run: by host, which checks."""
+    shown = [f"{host} ({', '.join(checks)})" for host, checks in list(found.items())[:MAX_HOSTS_NAMED]]
+    more = len(found) - len(shown)
+    verb = "host is" if len(found) == 1 else "hosts are"
+    rest = f" and {more} more" if more else ""
+    return f"warning: {verb} not quiet: {', '.join(shown)}{rest}; the report says more"
+
+
 class Recorder:
     """Records one run. Until `begin` there is no journal; events are buffered for it.
 
     `take_arrival_times(treatment, tickets)` returns when jobs arrived (ns), once for each; None in the closed model.
-    `warnings` and `remarks` are those known before the run.
+    `warnings` and `remarks` are those known before the run. `watch` reads what the harness takes of its host's CPUs;
+    None where parts of it are on other hosts.
     """
 
     def __init__(
@@ -76,10 +89,13 @@ class Recorder:
         *,
         warnings: Iterable[str] = (),
         remarks: Iterable[str] = (),
+        watch: HarnessWatch | None = None,
     ) -> None:
         self.live_stats = live_stats
         self.view = view
-        self.warnings: dict[str, None] = dict.fromkeys(warnings)
+        self._warnings: dict[str, None] = dict.fromkeys(warnings)
+        self._first: dict[str, None] = {}
+        self._losses: dict[str, None] = {}
         self.unlisted_warnings = 0
         """Further warnings, which the report only counts."""
         self.remarks: dict[str, None] = dict.fromkeys(remarks)
@@ -89,6 +105,7 @@ class Recorder:
         """How many results were accepted and could not be recorded."""
         self.journal: Journal | None = None
         self._hosts = hosts
+        self._watch = watch or HarnessWatch(None)
         self._take_arrival_times = take_arrival_times
         self._events_before_journal: list[tuple[str, int, Mapping[str, Any]]] = []
         self._buffered_batches: dict[tuple[int, int], list[MemberBatch]] = {}
@@ -96,6 +113,8 @@ class Recorder:
         self._buffered_jobs = 0
         self._loops: dict[tuple[int, int, int], list[bytes]] = {}
         self._loops_written_ns = 0
+        self._unshown_findings: dict[str, list[str]] = {}
+        """The checks that found something before the run, by host, until they are shown."""
         self._pending_acks: list[tuple[int, int, int]] = []
 
     def begin(self, journal: Journal, live_stats: LiveStats, engines: frozenset[str]) -> None:
@@ -110,18 +129,40 @@ class Recorder:
     def end(self, engines: frozenset[str]) -> None:
         """Write the last rows, and the clock offsets, which are known best at the end."""
         self.settle()
+        self._show_findings()
         self._write_loops()
         if self.journal is not None:
             for number, host in self._hosts:
                 if not host.same_clock:
                     self.journal.host(host.block(number, engines))
 
-    def warn(self, text: str) -> None:
-        """Add a warning to the report, once; `MAX_WARNINGS` at most, as workers may send any number of them."""
-        if len(self.warnings) < MAX_WARNINGS:
-            self.warnings[text] = None
+    def warn(self, text: str, *, first: bool = False) -> None:
+        """Add a warning to the report, once; `MAX_WARNINGS` at most, as workers may send any number of them.
+
+        With `first` it comes before all others and counts to no limit: a report shows only the first few at once.
+        """
+        if first:
+            self._first = {text: None, **self._first}
+        else:
+            self._add(self._warnings, text)
+
+    def warn_of_loss(self, text: str) -> None:
+        """Add a warning about a lost worker, which comes before others but those that must be `first`.
+
+        A worker may be lost any number of times: of these, too, there are `MAX_WARNINGS` at most.
+        """
+        self._add(self._losses, text)
+
+    def _add(self, texts: dict[str, None], text: str) -> None:
+        if len(texts) < MAX_WARNINGS:
+            texts[text] = None
         else:
             self.unlisted_warnings += 1
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings in the order in which a report shows them."""
+        return list({**self._first, **self._losses, **self._warnings})
 
     def remark(self, text: str) -> None:
         """Add a remark to the report, once."""
@@ -144,14 +185,20 @@ class Recorder:
             self.samples(worker, SPEED_SOURCE, columns, SPEED_UNITS)
 
     def host_finding(self, worker: int, message: HostFinding) -> None:
-        """Write and show what the doctor found on a worker's host before the run."""
+        """Write what the doctor found on a worker's host before the run; its name is shown with the next trial."""
         check, finding, advice = (one_line(text) for text in (message.check, message.finding, message.advice))
-        self.view.notify(f"warning: host {self._hosts[worker].name}: {check}: {finding}; {advice}")
+        self._unshown_findings.setdefault(self._hosts[worker].name, []).append(check)
         fields = {"worker": worker, "check": check, "finding": finding, "advice": advice}
         if self.journal is None:
             self._events_before_journal.append(("host-finding", monotonic_ns(), fields))
         else:
             self.journal.note("host-finding", monotonic_ns(), fields)
+
+    def _show_findings(self) -> None:
+        """Say in one line what was found on hosts since the last time: the report has the details."""
+        found, self._unshown_findings = self._unshown_findings, {}
+        if found:
+            self.view.notify(describe_findings(found))
 
     def contention(self, worker: int, message: CpuContention) -> None:
         """Write that a worker's host had no idle CPU for a time, and who took it."""
@@ -231,6 +278,7 @@ class Recorder:
         self.live_stats.jobs(rows.jobs)
         self.live_stats.operations(rows.operations)
         self.live_stats.operations(rows.firsts)
+        self.live_stats.transfers(rows.transfers)
         self.view.jobs(rows.jobs, rows.firsts)
 
     def _lose(self, number: int, treatment: int, trial: int, batches: Sequence[MemberBatch], reason: str) -> None:
@@ -274,7 +322,7 @@ class Recorder:
         self.live_stats.errors(errors)
         self._record(SingleRows(rows, _NO_OPERATIONS, _NO_OPERATIONS, _NO_TRANSFERS))
 
-    def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912  one case for each kind
+    def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912, PLR0915  one case for each kind
         """Write an event, and notify the user if it matters."""
         self.settle()  # an event in the file implies that everything before it is there
         self._write_loops()
@@ -282,13 +330,15 @@ class Recorder:
         match note.kind:
             case "worker-joined" | "worker-reconnected":
                 verb = "has joined" if note.kind == "worker-joined" else "is back"
-                self.view.notify(f"{self._hosts[fields['worker']].title} {verb}")
+                self.view.notify(f"{self._hosts[fields['worker']].title} {verb}", passing=True)
                 fields = {name: value for name, value in fields.items() if name != "info"}
             case "trial-begin":
+                self._show_findings()
                 fields = {**fields, "clocks": self._hosts.readings(now)}
                 self.live_stats.trial_began(fields["trial"], now)
+                self._watch.begin()
             case "trial-end" | "trial-skipped":
-                fields = {**fields, "clocks": self._hosts.readings(now)}
+                fields = {**fields, "clocks": self._hosts.readings(now), **self._watch.end()}
                 outcome = Outcome[fields["not_started_outcome"].upper()]
                 self.live_stats.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
                 self.live_stats.reduce_planned(fields.get("not_needed", 0))
@@ -299,28 +349,25 @@ class Recorder:
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
                 text = describe_loss(worker, fields)
-                self.warn(text)
+                self.warn_of_loss(text)
                 self.view.notify(text)
             case "engine-outage":
                 self._on_engine_outage(fields)
             case "worker-starved":
-                worker = self._hosts[fields["worker"]].worker_id
-                text = (
-                    f"worker {worker} was silent for {fields['seconds']:.0f} s: its process waits for a CPU "
-                    f"({describe_load()}), so it is not lost; times measured meanwhile are inflated"
-                )
-                self.warn(text)
-                self.view.notify(text)
+                self._on_worker_starved(fields)
             case "packed":
                 self.live_stats.reduce_planned(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id
                 held = plural(fields["containers"], "container")
-                self.view.notify(f"worker {worker} holds {held}: {fields['reason']}")
+                self.view.notify(f"worker {worker} holds {held}: {fields['reason']}", passing=True)
             case "master-stalled":
                 self.warn(
                     f"the master did not run for {fields['seconds']:.1f} s (suspended or starved of CPU); "
                     "times measured meanwhile are inflated"
                 )
+            case "disk-full" if fields["trial"] is None:
+                lasted = format_span(fields["seconds"])
+                self.remark(f"the run was paused for {lasted} between trials: no room on the disk of the stats file")
             case "worker-given-up":
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.notify(f"worker {worker} did not come back; its jobs are lost")
@@ -330,6 +377,15 @@ class Recorder:
             self._events_before_journal.append((note.kind, now, fields))
         else:
             self.journal.note(note.kind, now, fields)
+
+    def _on_worker_starved(self, fields: Mapping[str, Any]) -> None:
+        worker = self._hosts[fields["worker"]].worker_id
+        text = (
+            f"worker {worker} was silent for {fields['seconds']:.0f} s: its process waits for a CPU "
+            f"({describe_load()}), so it is not lost; times measured meanwhile are inflated"
+        )
+        self.warn(text)
+        self.view.notify(text)
 
     def _on_engine_outage(self, fields: Mapping[str, Any]) -> None:
         who = f"engine {fields['engine']} of worker {self._hosts[fields['worker']].worker_id}"

@@ -56,16 +56,20 @@ class ResumableRun:
 
     def _read(self) -> ResumeState:
         path = self.stats.path
+        if self.header.get("imported"):
+            raise UsageError(f"{path}: holds imported results, not a run of ours: there is nothing to resume")
         self._modified_s = path.stat().st_mtime
         try:
             state = replay(self.header, self.stats.blocks(REPLAYED_KINDS, everything=True))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StatsFileError(f"{path}: its run cannot be read: {type(error).__name__}: {error}") from error
-        self._whole_bytes = self.stats.intact_bytes
+        self._whole_bytes, self._chain = self.stats.intact_bytes, self.stats.intact_chain
         self._torn_bytes = path.stat().st_size - self._whole_bytes
         if self.stats.odd_blocks or (self.stats.damage is not None and block_follows(path, self._whole_bytes)):
             # No crash leaves this behind; to cut there would discard data that can perhaps be recovered.
             raise StatsFileError(f"{path}: is damaged in the middle ({self.stats.damage}); it cannot be resumed")
+        if self.stats.contradiction is not None:
+            raise StatsFileError(f"{path}: is damaged ({self.stats.contradiction}); it cannot be resumed")
         names = {number: worker_id for worker_id, number in state.numbers.items()}
         state.warnings += [
             describe_loss(names.get(loss.get("worker", -1), "?"), {"reason": "?", "held": 0, **loss})
@@ -202,7 +206,8 @@ class ResumableRun:
             aside.note(event)
         aside.note({"kind": RESUMED, "at_ns": 1 << 63, **self._rerun_fields()})
         jobs = 0
-        for block in self.stats.blocks({"jobs", "operations", "errors", "event"}, everything=True):
+        kinds = {"jobs", "operations", "transfers", "errors", "event"}
+        for block in self.stats.blocks(kinds, everything=True):
             body = aside.counting(block.kind, block.body)
             if body is None:
                 continue
@@ -211,6 +216,8 @@ class ResumableRun:
                 live_stats.jobs(body)
             elif block.kind == "operations":
                 live_stats.operations(body)
+            elif block.kind == "transfers":
+                live_stats.transfers(body)
             elif block.kind == "errors":
                 live_stats.errors(body)
             elif body.get("trial") in self.state.complete_trials and body["kind"] == "trial-begin":
@@ -235,7 +242,7 @@ class ResumableRun:
             due_ns = began["monotonic_ns"] + now["unix_ns"] - began["unix_ns"]
             shift_ns = max(due_ns, state.last_ns + 1) - now["monotonic_ns"]
         at_ns = now["monotonic_ns"] + shift_ns
-        self._writer.truncate_to(self._whole_bytes)
+        self._writer.truncate_to(self._whole_bytes, self._chain)
         self._writer.put(
             "event",
             {
@@ -262,9 +269,8 @@ class ResumableRun:
 def _comparable(wire: Mapping[str, object]) -> dict[str, Any]:
     """Return a treatment as plain data, without what does not belong to the plan, such as the title and metrics."""
     plain = json.loads(json.dumps(wire))
-    kept = {
-        key: value for key, value in plain.items() if key not in ("title", "metrics", "jobs_per_trial", "primary")
-    }
+    derived = ("title", "cost_name", "metrics", "jobs_per_trial", "primary")
+    kept = {key: value for key, value in plain.items() if key not in derived}
     kept["labels"] = {key: value for key, value in kept["labels"].items() if key != "environment"}
     return kept
 

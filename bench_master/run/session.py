@@ -18,17 +18,18 @@ from gevent.event import Event
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
+from bench_common.errors import DiskFullError, InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.eventloop import LoopMeter, stall_s
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
-from bench_master.formatting import plural
+from bench_master.formatting import format_bytes, format_span, plural
 from bench_master.progress.view import Snapshot
-from bench_master.run.journal import Journal
+from bench_master.run.journal import DiskPause, Journal
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.message_handler import RunParts
 from bench_master.run.resume_state import ResumeState
+from bench_master.run.started_workers import NO_WORKERS, StartedWorkers
 from bench_master.verdicts.stopping import Look
 
 log = logging.getLogger(__name__)
@@ -46,14 +47,12 @@ class SessionOptions(Struct, frozen=True):
     """How often the master's own loop is sampled."""
     resume_state: ResumeState | None = None
     """The state of the run to resume; None for a new run."""
-    fleet_names: frozenset[str] = frozenset()
-    """The workers that were started on the hosts of an inventory."""
-    explain_end: Callable[[str], str | None] | None = None
-    """Returns what is known of the end of such a worker outside of it; may raise `InfrastructureError`."""
-    fleet_flags: str = ""
-    """The options that name that inventory to a command, after a space."""
+    started: StartedWorkers = NO_WORKERS
+    """The workers that a feature started for the run."""
     by_hand: int = 0
     """How many of the expected workers somebody else starts."""
+    disk_wait_s: float = 0.0
+    """How long the run waits for room for its stats file."""
 
 
 class RunResult(Struct):
@@ -86,6 +85,7 @@ class OpenJournal(Protocol):
         gather: Callable[[], None],
         acknowledge: Callable[[int, int, list[int]], None],
         failed: Callable[[StatsFileError], None],
+        pause: DiskPause,
     ) -> Journal:
         """Return the journal; raise `OSError` or `WeighbridgeError`."""
 
@@ -121,6 +121,7 @@ class Session:
         self._engines = frozenset(one.engine for one in parts.plan.treatments if one.job.uses_engine)
         self._over = Event()
         self._broken = False
+        self._paused_at = 0.0
         self._lost: set[str] = set()
         """The workers that were lost and did not come back."""
         self._result = RunResult("incomplete")
@@ -167,6 +168,7 @@ class Session:
     def interrupt(self) -> None:
         """Handle Ctrl-C: finish the running jobs; the second time abort them."""
         if self._over.is_set():
+            self._stop_waiting_for_room()
             return
         self.handle(ev.Interrupt())
         coordinator = self._coordinator
@@ -182,6 +184,13 @@ class Session:
         """Handle SIGTERM: abort the running jobs, clean up, save."""
         while self._coordinator.interrupts < 2 and not self._over.is_set():  # noqa: PLR2004  as by two Ctrl-C
             self.interrupt()
+        if self._over.is_set():
+            self._stop_waiting_for_room()
+
+    def _stop_waiting_for_room(self) -> None:
+        journal = self._recorder.journal
+        if journal is not None and journal.waits_for_room:
+            journal.stop_waiting()
 
     def _tick(self) -> None:
         for death in self._parts.local_workers.poll_deaths():
@@ -191,7 +200,7 @@ class Session:
             if death.restarted:
                 continue
             text = f"worker {death.worker_id} died too often and was not restarted: {death.reason}{log_tail}"
-            self._recorder.warn(text)
+            self._recorder.warn_of_loss(text)
             if self._coordinator.phase is Phase.WAITING_FOR_WORKERS:
                 self.refuse(
                     [f"{text}\nto do: start the run again with -v, which makes its log longer"], unusable=True
@@ -210,13 +219,13 @@ class Session:
     def _explain_others(self, joined: set[str]) -> list[str]:
         """Return what is known of workers that this process did not start and that did not join, and what to do."""
         options = self._options
-        absent = options.fleet_names - joined
+        absent = options.started.names - joined
         lines = self._explain_ends(absent) + [
-            f"worker {name} was started on its host and has not connected to this master; to do: see its log with "
-            f"bench-master fetch-logs{options.fleet_flags}, and 'How a host reaches the master' in docs/fleet.rst"
+            f"worker {name} was started on its host and has not connected to this master; to do: "
+            f"{options.started.advice}"
             for name in sorted(absent)
         ]
-        others = joined - options.fleet_names - set(self._parts.local_workers.ids)
+        others = joined - options.started.names - set(self._parts.local_workers.ids)
         missing = options.by_hand - len(others)
         if missing > 0:
             lines.append(
@@ -228,9 +237,10 @@ class Session:
     def _explain_ends(self, names: Collection[str]) -> list[str]:
         """Return what launchers know of the ends of their workers: cancelled, or cut off by a time limit, say."""
         lines = []
-        for name in sorted(self._options.fleet_names.intersection(names)):
+        explain = self._options.started.explain_end
+        for name in sorted(self._options.started.names.intersection(names)):
             try:
-                known = self._options.explain_end(name) if self._options.explain_end is not None else None
+                known = explain(name) if explain is not None else None
             except InfrastructureError as error:
                 known = str(error)
             if known is not None:
@@ -244,7 +254,7 @@ class Session:
         """Return whether a local worker is on its way; show what it is at, if that takes long."""
         joined = self._joined()
         for text in self._parts.local_workers.due_notices(joined):
-            self._view.notify(text)
+            self._view.notify(text, passing=True)
         return self._parts.local_workers.are_starting(joined)
 
     def _note_starved_workers(self) -> None:
@@ -280,7 +290,10 @@ class Session:
         return replace(live_stats.snapshot(monotonic_ns()), doing=self._doing())
 
     def _doing(self) -> str:
-        """Return what goes on while no trial runs; for workers here that have not joined, what each is at."""
+        """Return what goes on while no job is assigned; for workers here that have not joined, what each is at."""
+        journal = self._recorder.journal
+        if journal is not None and journal.waits_for_room:
+            return f"paused: no room on the disk of {journal.path}"
         if self._over.is_set():
             alive = self._parts.local_workers.alive
             return f"waiting for {', '.join(alive[:MAX_NAMED])} to end" if alive else "writing the stats file"
@@ -289,7 +302,7 @@ class Session:
             return text
         joined = self._joined()
         at = self._parts.local_workers.stages(joined, self._parts.preflight.examined)
-        at += [f"{name} has not connected" for name in sorted(self._options.fleet_names - joined)]
+        at += [f"{name} has not connected" for name in sorted(self._options.started.names - joined)]
         more = f", and {len(at) - MAX_NAMED} more" if len(at) > MAX_NAMED else ""
         return "; ".join([text, *at[:MAX_NAMED]]) + more
 
@@ -300,15 +313,14 @@ class Session:
         if recorder.discarded:
             recorder.warn(f"{plural(recorder.discarded, 'late or duplicate result')} discarded")
         resume_state = self._options.resume_state
+        for (lane, peer), count in self._parts.sockets.cut_off.items():
+            where = f"{peer} on the {lane} port ({plural(count, 'time')})"
+            recorder.warn(f"cut off {where}: it sent too much, or garbage", first=True)
         dropped = self._parts.sockets.dropped.total()
         if dropped:
-            recorder.warn(f"{plural(dropped, 'message')} broke the protocol and were dropped")
-        for (lane, peer), count in self._parts.sockets.cut_off.items():
-            recorder.warn(
-                f"cut off {peer} on the {lane} port ({plural(count, 'time')}): it sent too much, or garbage"
-            )
+            recorder.warn(f"{plural(dropped, 'message')} broke the protocol and were dropped", first=True)
         for line in self._explain_ends(self._lost):
-            recorder.warn(line)
+            recorder.warn_of_loss(line)
             self._view.notify(line)
         recorder.end(self._engines)
         if recorder.lost:
@@ -331,6 +343,8 @@ class Session:
         }
         if resume_state is not None:
             footer["resumes"] = resume_state.parts
+        if self._coordinator.interrupts:
+            journal.stop_waiting()
         try:
             journal.close(footer)
         except StatsFileError as error:
@@ -445,6 +459,7 @@ class Session:
                 gather=self._recorder.settle,
                 acknowledge=self._dispatcher.acknowledge,
                 failed=self._journal_failed,
+                pause=self,
             )
         except (OSError, WeighbridgeError) as error:
             self._cancel_run(str(error))
@@ -460,6 +475,26 @@ class Session:
         self._result.reasons.append(reason)
         self._dispatcher.release_all()
         self._over.set()
+
+    def began(self, error: DiskFullError) -> None:
+        """Assign no more jobs while the stats file has no room, and tell the user what to do."""
+        journal = self._recorder.journal
+        assert journal is not None
+        free = "" if error.free_bytes is None else f" ({format_bytes(error.free_bytes)} free)"
+        limit = format_span(self._options.disk_wait_s)
+        self._view.notify(
+            f"paused: no room for {journal.path}: {error.reason}{free}. Running jobs end, and no other begins; "
+            f"to do: free some space there, and the run goes on by itself. After {limit} (--disk-wait) it is "
+            "cancelled; Ctrl-C ends it now"
+        )
+        self._paused_at = monotonic()
+        self.handle(ev.DiskFull())
+
+    def ended(self, dropped_samples: int) -> None:
+        """Go on: there is room again."""
+        after = format_span(monotonic() - self._paused_at)
+        self._view.notify(f"there is room for the stats file again, after {after}: the run goes on")
+        self.handle(ev.DiskFree(dropped_samples))
 
     def _journal_failed(self, error: WeighbridgeError) -> None:
         """Cancel the run: the stats file cannot be written, so no further result would be recorded."""

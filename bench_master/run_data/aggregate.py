@@ -7,7 +7,7 @@ failed in treatments with metrics, which are guest jobs, of which no run has man
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,15 +28,25 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
-from bench_common.stats.block_types import Header, StoredFooter, StoredHost, StoredTreatment, StoredTrial
+from bench_common.stats.account import differing_counts
+from bench_common.stats.block_types import (
+    Header,
+    StoredFooter,
+    StoredHost,
+    StoredTreatment,
+    StoredTrial,
+    does_one_operation,
+)
 from bench_common.stats.reader import RESUMED, Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
+from bench_master.analysis.traced_types import TracedTrials
 from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
-from bench_master.formatting import plural
+from bench_master.run_data.harness import HarnessReadings
 from bench_master.run_data.host_samples import HostLoad, TrialSpan, TrialSpans
 from bench_master.run_data.open_system import OpenSystems
 from bench_master.run_data.packing import PackingStats
 from bench_master.run_data.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
+from bench_master.run_data.store_course import over_all_sizes
 from bench_master.run_data.transfers import PopulationStats, Transfers
 from bench_master.run_data.watched_trials import Watches
 
@@ -138,10 +148,17 @@ class PlannedJobs:
 
 
 class Aggregator:
-    """Takes block after block of one stats file; `summary` makes the report of it."""
+    """Takes block after block of one stats file; `summary` makes the report of it.
 
-    def __init__(self, header: Header) -> None:  # noqa: PLR0915  one line for each thing that is counted
+    The trials in `left_out` are warm-up in the `header` and were none: their jobs that were not done count as ever.
+    """
+
+    def __init__(  # noqa: PLR0915  one line for each thing that is counted
+        self, header: Header, left_out: Collection[int] = ()
+    ) -> None:
+        self._left_out = np.array(sorted(left_out), np.int64)
         self.treatments: Sequence[StoredTreatment] = header.get("treatments", [])
+        self.run_id = header.get("run_id")
         self._trials: Sequence[StoredTrial] = header.get("trials", [])
         self._timed = has_times(header)
         """Whether stamps are times; most imported results have none."""
@@ -161,6 +178,12 @@ class Aggregator:
         for index, treatment in enumerate(self.treatments):
             for name in (*treatment.get("operation_names", ()), JOB):
                 self.series[index, name] = LatencySeries()
+        self.totals: dict[Key, LatencySeries] = {}
+        """Operations over objects of all classes, which are in no series of their own."""
+        self._total_of: dict[Key, Key] = {}
+        for index, treatment in enumerate(self.treatments):
+            if does_one_operation(treatment):
+                self._add_totals(index, treatment.get("operation_names", ()))
         self._operation_counts = np.array([len(one.get("operation_names", ())) for one in self.treatments], np.int64)
         overhead = header.get("overhead")
         self.baseline: Mapping[str, str] = {
@@ -197,7 +220,11 @@ class Aggregator:
         self.watches = Watches()
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
+        self.spoilt: dict[int, str] = {}
+        """The measured trials in which a worker was lost that had more to do, with who it was and why."""
         self.populations = PopulationStats()
+        self.traced = TracedTrials()
+        self.harness = HarnessReadings(self._trials)
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
         self.transfers = Transfers()
         self.plan = PlannedJobs(self.treatments, self._trials)
@@ -216,11 +243,7 @@ class Aggregator:
                 self._add_jobs(block.body)
             case "operations":
                 self.unlisted_operations += self._count_unlisted(block.body)
-                for key, rows in self.measured_operations(block.body):
-                    series = self.series.setdefault(key, LatencySeries())
-                    done = select_rows(rows, rows["ok"] == OPERATION_DONE)
-                    series.add(done["duration_ns"], done)
-                    series.errors += int((rows["ok"] == OPERATION_FAILED).sum())
+                self._add_operations(block.body)
             case "errors":
                 for record in block.body:
                     self._add_error(record)
@@ -241,28 +264,37 @@ class Aggregator:
             case "footer":
                 self.footer = block.body
 
+    def _add_totals(self, index: int, names: Sequence[str]) -> None:
+        for name in names:
+            total = over_all_sizes(name)
+            if total != name:
+                self._total_of[index, name] = index, total
+                self.totals.setdefault((index, total), LatencySeries())
+
+    def _series_of(self, key: Key) -> Iterator[LatencySeries]:
+        """Yield the series of an operation, and that over objects of all classes."""
+        yield self.series.setdefault(key, LatencySeries())
+        if key in self._total_of:
+            yield self.totals[self._total_of[key]]
+
+    def keys_of(self, key: Key) -> Iterator[Key]:
+        """Yield the key of an operation, and that of its total if it has one."""
+        yield key
+        if key in self._total_of:
+            yield self._total_of[key]
+
     @property
     def other_counts(self) -> list[str]:
         """In what the footer's counts of jobs and the jobs of the file differ."""
-        counts = (self.footer or {}).get("counts", {})
-        # Those left out are failed ones in the file.
-        counted = {"done": counts.get("done"), "failed": counts.get("failed")}
-        counted["failed"] = None if counted["failed"] is None else counted["failed"] + counts.get("left_out", 0)
-        return [
-            f"the run counted {plural(count, 'job')} {name}, the file holds {self.all_outcomes[name]}"
-            for name, count in counted.items()
-            if count is not None and count != self.all_outcomes[name]
-        ]
+        return differing_counts(self.footer or {}, self.all_outcomes)
 
-    @property
-    def contradiction(self) -> str | None:
-        """Why blocks of results are missing, or there twice; None if they are not.
-
-        A run that ended as incomplete may have lost results before they were in the file: its footer says so.
-        """
-        if (self.footer or {}).get("status") != "complete" or not self.other_counts:
-            return None
-        return f"{'; '.join(self.other_counts)}: blocks are missing, or are there twice"
+    def _add_operations(self, rows: Columns) -> None:
+        for key, group in self.measured_operations(rows):
+            done = select_rows(group, group["ok"] == OPERATION_DONE)
+            errors = int((group["ok"] == OPERATION_FAILED).sum())
+            for series in self._series_of(key):
+                series.add(done["duration_ns"], done)
+                series.errors += errors
 
     def _count_unlisted(self, rows: Columns) -> int:
         """Return how many operations of known treatments the header does not list."""
@@ -300,6 +332,10 @@ class Aggregator:
                 part = sum(at_ns <= begin for at_ns in self.resumed_ns)
                 parts.setdefault(int(self._trials[trial][1]), set()).add(part)
         return frozenset(block for block, own in parts.items() if len(own) > 1)
+
+    def takers(self, trial: int) -> frozenset[int]:
+        """Return the workers that ran a trial, by roster number; none where the file does not say."""
+        return self._takers.get(trial, frozenset())
 
     def is_warmup(self, trial: int) -> bool:
         """Return whether a trial is warm-up; one that the header does not list is not."""
@@ -349,9 +385,11 @@ class Aggregator:
 
     def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Columns) -> None:
         measured = self._measured(rows)
-        counts = self.outcomes[treatment]
-        counts["warmup"] += len(rows) - len(measured)
-        counts[outcome.name.lower()] += len(measured)
+        counts, counted = self.outcomes[treatment], len(measured)
+        if outcome != Outcome.DONE and len(self._left_out):
+            counted += int(np.isin(rows["trial"], self._left_out).sum())
+        counts["warmup"] += len(rows) - counted
+        counts[outcome.name.lower()] += counted
         if outcome == Outcome.DONE and self._timed:
             self.series[treatment, JOB].add(measured["duration_ns"], measured)
             if not self._is_imported:
@@ -435,9 +473,12 @@ class Aggregator:
                 self.resumed_ns.append(event["at_ns"])
         self.plan.add_event(event)
         self.populations.add_event(event)
+        self.traced.add_event(event)
+        self.harness.add_event(event)
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
+            self._note_loss(event, self.lost_workers[-1])
         trial, at_ns = event.get("trial"), event.get("at_ns")
         if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
             return
@@ -448,6 +489,7 @@ class Aggregator:
             bracket = self.trial_brackets.setdefault(trial, [None, None])
             if kind == "trial-begin":
                 bracket[:] = [None, None]
+                self.spoilt.pop(trial, None)  # a resumed run does it again
                 takers = event.get("workers")
                 self._takers[trial] = frozenset(takers if isinstance(takers, list) else ())
             bracket[kind == "trial-end"] = at_ns
@@ -456,10 +498,15 @@ class Aggregator:
         if kind == "trial-end":
             self._add_missing(event, trial)
 
+    def _note_loss(self, event: Mapping[str, Any], who: str) -> None:
+        trial = event.get("trial")
+        if type(trial) is int and 0 <= trial < len(self._trials) and not self.is_warmup(trial):
+            self.spoilt.setdefault(trial, who)
+
     def _add_missing(self, event: Mapping[str, Any], trial: int) -> None:
         """Count the jobs of a trial that were never handed out."""
         missing, outcome = event.get("not_started"), event.get("not_started_outcome")
-        if isinstance(missing, int) and missing > 0 and not self.is_warmup(trial):
+        if isinstance(missing, int) and missing > 0 and (trial in self._left_out or not self.is_warmup(trial)):
             counts = self.outcomes[self._trials[trial][0]]
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing

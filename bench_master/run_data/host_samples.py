@@ -289,12 +289,14 @@ class _EngineUsage(Struct):
 class EngineCosts:
     """Overhead of the engines by treatment.
 
-    `spans` are the measured trials, `engines` the engine of each treatment.
+    `spans` are the measured trials, `engines` what each treatment's engine is sampled as, `hosts` the host of each
+    worker. Of a host's workers that ran a trial the first one's readings count: all of them read the same processes.
     """
 
-    def __init__(self, spans: TrialSpans, engines: Sequence[str]) -> None:
+    def __init__(self, spans: TrialSpans, engines: Sequence[str], hosts: Mapping[int, str] | None = None) -> None:
         self._spans = spans
         self._engines = engines
+        self._hosts = hosts or {}
         self._accounts: dict[int, _EngineUsage] = {}
 
     def add(self, samples: SampleColumns) -> None:
@@ -315,7 +317,7 @@ class EngineCosts:
     def _add_instants(self, engine: str, worker: int, columns: Mapping[str, Any]) -> None:
         times = columns["time_ns"]
         for span, here in self._spans.containing(worker, times, times):
-            account = self._account(engine, span)
+            account = self._account(engine, worker, span)
             if account is None:
                 continue
             for name, unit in MEMORY.items():
@@ -324,7 +326,7 @@ class EngineCosts:
 
     def _add_interval(self, engine: str, worker: int, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
         for span in self._spans.overlapping(worker, begin_ns, end_ns):
-            account = self._account(engine, span)
+            account = self._account(engine, worker, span)
             if account is None:
                 continue
             overlap = min(end_ns, span.end_ns) - max(begin_ns, span.begin_ns)
@@ -333,14 +335,17 @@ class EngineCosts:
             if overlap == end_ns - begin_ns:
                 account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
 
-    def _account(self, engine: str, span: TrialSpan) -> _EngineUsage | None:
-        """Return the account of an engine in a trial; None if the trial is of another engine."""
+    def _account(self, engine: str, worker: int, span: TrialSpan) -> _EngineUsage | None:
+        """Return the account of an engine in a trial; None if that is of another engine, or for another worker."""
         if self._engines[span.treatment] != engine:
+            return None
+        host = self._hosts.get(worker, worker)
+        if any(other < worker and self._hosts.get(other, other) == host for other in span.workers):
             return None
         return self._accounts.setdefault(span.treatment, _EngineUsage())
 
-    def report(self, treatment: int) -> OverheadReport | None:
-        """Return what a treatment's engine used; None if nothing was sampled while it ran.
+    def report(self, treatment: int, jobs: int = 0) -> OverheadReport | None:
+        """Return what a treatment's engine used for so many jobs; None if nothing was sampled while it ran.
 
         ``cpu_percent.mean`` is all CPU time divided by all time, of one CPU; its extremes are of whole intervals.
         """
@@ -358,6 +363,7 @@ class EngineCosts:
             cpu_percent=account.cpu_report() if account.covered_ns else None,
             cpu_s=account.cpu_ns / 1e9 if account.covered_ns else None,
             covered_s=account.covered_ns / 1e9 if account.covered_ns else None,
+            cpu_per_job_s=account.cpu_ns / 1e9 / jobs if account.covered_ns and jobs else None,
         )
 
 

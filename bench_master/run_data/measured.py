@@ -9,28 +9,39 @@ shares one second walk. Memory is bounded either way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from bench_common.records import OPERATION_DONE
 from bench_common.stats.block_types import Header
 from bench_common.stats.reader import Block, KeptBlocks, StatsFile
 from bench_master.run_data.aggregate import RESPONSE, Aggregator
-from bench_master.run_data.chart_sums import ChartSums
 from bench_master.run_data.host_samples import EngineCosts, HostCpu
 from bench_master.run_data.percentiles import ExactPercentiles
 from bench_master.run_data.trial_statistics import TrialStatistics
 from bench_master.run_data.trial_values import Failures, TrialCollector, TrialTable
 
-LOOKED_AT_AGAIN: Final = frozenset({"jobs", "operations", "transfers", "transactions", "metrics", "samples", "event"})
+LOOKED_AT_AGAIN: Final = frozenset(
+    {"jobs", "operations", "transfers", "transactions", "metrics", "samples", "event", "errors", "host"}
+)
+"""What is kept for another look. Outputs of tools are not: those of a run may be larger than all the rest."""
 COMPARED_KINDS: Final = frozenset({"jobs", "operations", "samples", "metrics", "host", "event", "footer"})
 """What runs are compared by: all but errors, outputs and what was moved."""
 
 
+def without_trials(header: Header, trials: Collection[int]) -> Header:
+    """Return a header in which some trials are warm-up."""
+    stored = enumerate(header.get("trials", ()))
+    return {**header, "trials": [(*one[:2], one[2] or number in trials) for number, one in stored]}
+
+
 class Part(Enum):
-    """What needs the whole file to be known; each part costs time, and is made when it is first asked for."""
+    """What needs the whole file to be known; each part costs time, and is made when it is first asked for.
+
+    A feature has parts of its own: a `LookMaker` stands for its look wherever a part may.
+    """
 
     METRICS = auto()
     """The metrics of successful jobs."""
@@ -38,14 +49,8 @@ class Part(Enum):
     """What hosts and engines used in each trial."""
     TRIALS = auto()
     """The value of each trial."""
-    CHARTS = auto()
-    """What charts need."""
     STATISTICS = auto()
     """The durations of each operation in each trial, as a few numbers."""
-
-
-ARCHIVED_PARTS: Final = frozenset({Part.TRIALS, Part.STATISTICS})
-"""What the archive has of a run and its report may not have."""
 
 
 class Look(Protocol):
@@ -57,6 +62,12 @@ class Look(Protocol):
 
     def add(self, block: Block) -> None:
         """Take a block of one of the kinds."""
+
+
+LookMaker: TypeAlias = "Callable[[MeasuredRun], Look]"
+"""Makes the look of a feature's part, such as the class of it, from a run whose first look is done."""
+AnyPart: TypeAlias = "Part | LookMaker"
+Own = TypeVar("Own", bound=Look)
 
 
 class MeasuredRun:
@@ -74,37 +85,51 @@ class MeasuredRun:
         """The file, for what shows every job."""
         self._kept = KeptBlocks(LOOKED_AT_AGAIN)
         self.header: Header = stats.header
+        """The file's header, in which a trial that lost a worker is a warm-up: it is in no figure."""
         self.sums = Aggregator(self.header)
         """What streams by is summed up here; metrics and samples by trial are in it once they were prepared."""
         at_once = TrialCollector(self.header) if for_comparison else None
-        for block in stats.blocks(COMPARED_KINDS if for_comparison else None, by_column=True, keep=self._kept):
-            self.sums.add(block)
-            if at_once is not None and block.kind in at_once.kinds:
-                at_once.add(block)
+        kinds = COMPARED_KINDS if for_comparison else None
+        self._add_all(stats.blocks(kinds, by_column=True, keep=self._kept), at_once)
+        self.spoilt = self.sums.spoilt
+        """The measured trials in which a worker was lost, with who it was and why."""
+        if self.spoilt:
+            footer = self.sums.footer
+            self.header = without_trials(self.header, self.spoilt)
+            self.sums = Aggregator(self.header, self.spoilt)
+            at_once = TrialCollector(self.header) if for_comparison else None
+            again = LOOKED_AT_AGAIN if kinds is None else LOOKED_AT_AGAIN & kinds
+            self._add_all(self.blocks(again), at_once)
+            self.sums.footer = footer
         self.sums.open.settle()
-        self.damage = "; ".join(filter(None, (stats.damage, self.sums.contradiction))) or None
+        self.damage = stats.damage
         """What could not be read, or is missing or there twice by the file's own account; None if all is there."""
         self.intact_bytes = stats.intact_bytes
         """Bytes that were read; all of them of a file without damage."""
         self.spans = self.sums.spans()
         """The measured trials that began and ended."""
-        self.engine_costs = EngineCosts(self.spans, [str(one.get("engine")) for one in self.sums.treatments])
-        self.host_cpu = HostCpu(self.spans)
-        self._trials = at_once or TrialCollector(
-            self.header, {worker: str(body.get("host")) for worker, body in self.sums.hosts.items()}
+        hosts = {worker: str(body.get("host")) for worker, body in self.sums.hosts.items()}
+        self.engine_costs = EngineCosts(
+            self.spans, [str(one.get("cost_name", one.get("engine"))) for one in self.sums.treatments], hosts
         )
-        self._charts = ChartSums(self.sums, stats.began_ns)
+        self.host_cpu = HostCpu(self.spans)
+        self._trials = at_once or TrialCollector(self.header, hosts)
         self._statistics = TrialStatistics(self.header)
-        self._looks: dict[Part, Look] = {
+        self._looks: dict[AnyPart, Look] = {
             Part.METRICS: _MetricsLook(self.sums),
             Part.SAMPLES: _SamplesLook(self),
             Part.TRIALS: self._trials,
-            Part.CHARTS: self._charts,
             Part.STATISTICS: self._statistics,
         }
-        self._prepared = {Part.TRIALS} if for_comparison else set[Part]()
+        self._prepared = set[AnyPart]({Part.TRIALS} if for_comparison else ())
         self._percentiles: frozenset[float] = frozenset()
-        self._exact = ExactPercentiles(self.sums.series, ())
+        self._exact = ExactPercentiles({}, ())
+
+    def _add_all(self, blocks: Iterable[Block], at_once: TrialCollector | None) -> None:
+        for block in blocks:
+            self.sums.add(block)
+            if at_once is not None and block.kind in at_once.kinds:
+                at_once.add(block)
 
     @property
     def path(self) -> Path:
@@ -116,13 +141,17 @@ class MeasuredRun:
         """Whether the file has an end and no damage before it."""
         return self.damage is None and self.sums.footer is not None
 
-    def prepare(self, parts: Iterable[Part], percentiles: Iterable[float] = ()) -> None:
+    def prepare(self, parts: Iterable[AnyPart], percentiles: Iterable[float] = ()) -> None:
         """Make the parts, and the percentiles (0..100) exact, that are not there yet: all of them in one look."""
         missing = set(parts) - self._prepared
+        for part in missing - self._looks.keys():
+            assert not isinstance(part, Part)
+            self._looks[part] = part(self)
         looks = [self._looks[part] for part in missing]
         if not self._percentiles.issuperset(percentiles):
             self._percentiles = self._percentiles.union(percentiles)
-            self._exact = ExactPercentiles(self.sums.series, sorted(self._percentiles))
+            every = {**self.sums.series, **self.sums.totals}
+            self._exact = ExactPercentiles(every, sorted(self._percentiles))
             looks.append(_ExactLook(self._exact, self.sums))
         self.look_again(looks)
         self._prepared |= missing
@@ -145,11 +174,11 @@ class MeasuredRun:
         self.prepare({Part.STATISTICS})
         return self._statistics
 
-    @property
-    def charts(self) -> ChartSums:
-        """What charts need and the sums lack."""
-        self.prepare({Part.CHARTS})
-        return self._charts
+    def part(self, make: Callable[[MeasuredRun], Own]) -> Own:
+        """Return a feature's part, which is made where nobody prepared it."""
+        self.prepare({make})
+        made: Own = self._looks[make]  # type: ignore[assignment]  # each maker has the look that it made
+        return made
 
     def look_again(self, looks: Collection[Look]) -> None:
         """Show the blocks once more to all of these together; of a large file that is a walk through it."""
@@ -161,9 +190,9 @@ class MeasuredRun:
                 if block.kind in look.kinds:
                     look.add(block)
 
-    def blocks(self, kinds: Collection[str]) -> Iterator[Block]:
-        """Yield the blocks of some kinds, rows by column; of a large file that is a walk through it."""
-        return self.stats.blocks_again(self._kept, kinds)
+    def blocks(self, kinds: Collection[str], *, by_column: bool = True) -> Iterator[Block]:
+        """Yield the blocks of some kinds, rows by column or as arrays; of a large file that is a walk through it."""
+        return self.stats.blocks_again(self._kept, kinds, by_column=by_column)
 
 
 class _MetricsLook:
@@ -212,7 +241,9 @@ class _ExactLook:
     def add(self, block: Block) -> None:
         if block.kind == "operations":
             for key, rows in self._sums.measured_operations(block.body):
-                self._exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
+                done = rows["duration_ns"][rows["ok"] == OPERATION_DONE]
+                for each in self._sums.keys_of(key):
+                    self._exact.collect(each, done)
             return
         for key, rows in self._sums.measured_jobs(block.body):
             self._exact.collect(key, rows["duration_ns"])

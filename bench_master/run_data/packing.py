@@ -1,7 +1,7 @@
 """Packings: how many containers a host held, why no more, and its load while it held them.
 
-The steady state is what was sampled on the host from the start of its last container to the end of the hold. Warm-up
-is listed and enters no figure.
+The steady state is what was sampled on the host from the start of its last container to the end of the hold, and what
+the containers' own control groups counted. Warm-up is listed and enters no figure.
 """
 
 from __future__ import annotations
@@ -9,17 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from bench_common.cost import CONTAINER_CPU, CONTAINER_MEMORY, HELD_UNITS
 from bench_common.stats.block_types import StoredTrial
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
-from bench_master.analysis.treatment_types import PackedCountReport, PackingSummary, PackingTrialReport
+from bench_master.analysis.treatment_types import (
+    EachContainerReport,
+    HostCurveReport,
+    HostKneeReport,
+    KneeReport,
+    PackedCountReport,
+    PackingSummary,
+    PackingTrialReport,
+    SampleReport,
+    StartCurveReport,
+)
 from bench_master.run_data.host_samples import MinMeanMax
+from bench_master.verdicts.knee import FEWEST_GROUPS, IN_A_GROUP, fit_curve
+from bench_master.verdicts.spread import spread_of
+
+if TYPE_CHECKING:
+    from bench_master.run_data.packed_jobs import PackedContainers, PackedJobs
 
 _HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
 _ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
@@ -38,7 +54,10 @@ class PackingRecord(Struct):
     full: bool
     reason: str
     memory_before: int
+    unread: str = ""
     held: dict[str, MinMeanMax] = field(default_factory=dict)
+    filling: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = field(default_factory=list)
+    """Instants (ns) and memory in use (bytes) of readings before the hold."""
 
     def add(self, name: str, unit: str, values: npt.NDArray[Any], inside: npt.NDArray[np.bool_]) -> None:
         """Add the readings of a column that fall into the hold."""
@@ -102,6 +121,7 @@ class PackingStats:
                 full=bool(event["full"]),
                 reason=str(event["reason"]),
                 memory_before=int(event["memory_before"]),
+                unread=str(event.get("unread") or ""),
             )
         )
 
@@ -111,6 +131,10 @@ class PackingStats:
         for packed in self._packed:
             if packed.worker != samples.worker:
                 continue
+            if samples.source == "host" and not packed.warmup and "memory_used_bytes" in columns:
+                before = times < packed.at_ns
+                used = np.asarray(columns["memory_used_bytes"])[before].astype(float)
+                packed.filling.append((times[before].astype(float), used))
             inside = (times >= packed.at_ns) & (times <= packed.at_ns + packed.hold_s * 1e9)
             if not inside.any():
                 continue
@@ -140,12 +164,19 @@ class PackingStats:
             counts[packed.trial] = counts.get(packed.trial, 0.0) + packed.containers
         return counts
 
-    def report(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> PackingSummary | None:
-        """Return a treatment's packings; None if it packs nothing. `workers` are the hosts by number."""
+    def report(
+        self, treatment: int, workers: Mapping[int, Mapping[str, Any]], jobs: PackedJobs
+    ) -> PackingSummary | None:
+        """Return a treatment's packings; None if it packs nothing.
+
+        `workers` are the hosts by number, `jobs` has the containers one by one.
+        """
         own = [packed for packed in self._packed if packed.treatment == treatment]
         if not own:
             return None
         counts = [packed.containers for packed in own if not packed.warmup]
+        held = [jobs.containers(packed.trial, packed.worker) for packed in own]
+        measured = [found for packed, found in zip(own, held, strict=True) if not packed.warmup]
         return PackingSummary(
             containers=PackedCountReport(n=len(counts), min=min(counts), median=median(counts), max=max(counts))
             if counts
@@ -164,8 +195,116 @@ class PackingStats:
                     memory_change_per_container_bytes=packed.own_change_per_container(
                         [one.memory_before for one in self._packed if one.worker == packed.worker]
                     ),
-                    steady={name: readings.report() for name, readings in packed.held.items() if readings.n},
+                    start_s=float(np.median(found.start_s)) if len(found.start_s) else None,
+                    steady={name: readings.report() for name, readings in packed.held.items() if readings.n}
+                    | _own_readings(found),
                 )
-                for packed in own
+                for packed, found in zip(own, held, strict=True)
             ],
+            each=_each(measured),
+            starts=_start_curve([found.start_s for found in measured]),
+            fill=_fill_curve([pair for pair in zip(own, held, strict=True) if not pair[0].warmup]),
+            unread=next((packed.unread for packed in own if packed.unread), ""),
         )
+
+
+_TOO_FEW: Final = (
+    "it takes the start-up times of "
+    f"{FEWEST_GROUPS * IN_A_GROUP} containers, {FEWEST_GROUPS} of them at a time, and there are {{}}, {{}} at a time"
+)
+
+_OWN: Final = {CONTAINER_MEMORY: "container_memory_bytes", CONTAINER_CPU: "container_cpu_percent"}
+_EACH: Final = {CONTAINER_MEMORY: "memory_bytes", CONTAINER_CPU: "cpu_percent"}
+
+
+def _own_readings(found: PackedContainers) -> dict[str, SampleReport]:
+    """Return what the control groups of one packing's containers counted."""
+    readings = {}
+    for name, values in found.readings.items():
+        if len(values):
+            sums = MinMeanMax(HELD_UNITS[name])
+            sums.add(values)
+            readings[_OWN[name]] = sums.report()
+    return readings
+
+
+def _each(packings: Sequence[PackedContainers]) -> dict[str, EachContainerReport]:
+    """Return what each container takes, of the measures that some packing has."""
+    found = {}
+    for name, key in _EACH.items():
+        values = [one.readings[name] for one in packings if len(one.readings.get(name, ()))]
+        if values:
+            found[key] = _each_container(HELD_UNITS[name], values, [float(own.mean()) for own in values])
+    starts = [one.start_s for one in packings if len(one.start_s)]
+    if starts:
+        # One slow start among many would move the mean.
+        found["start_s"] = _each_container("s", starts, [float(np.median(own)) for own in starts])
+    return found
+
+
+def _each_container(
+    unit: str, values: Sequence[npt.NDArray[np.float64]], trials: Sequence[float]
+) -> EachContainerReport:
+    spread = spread_of(trials, log=False)
+    assert spread is not None
+    low, high = (
+        (spread.low, spread.high)
+        if spread.is_interval
+        else (min(float(own.min()) for own in values), max(float(own.max()) for own in values))
+    )
+    return EachContainerReport(
+        unit=unit,
+        n=len(values),
+        containers=sum(map(len, values)),
+        middle=spread.middle,
+        low=low,
+        high=high,
+        is_interval=spread.is_interval,
+    )
+
+
+def _start_curve(packings: Sequence[npt.NDArray[np.float64]]) -> StartCurveReport | None:
+    """Return start-up times by the number of containers, with the knee if there is one; None without times."""
+    known = [own for own in packings if len(own)]
+    if not known:
+        return None
+    curve = fit_curve(np.concatenate([np.arange(1.0, len(own) + 1) for own in known]), np.concatenate(known))
+    knee = curve.knee
+    return StartCurveReport(
+        most=max(map(len, known)),
+        points=curve.points,
+        line=curve.line,
+        knee=None if knee is None else KneeReport(knee.at, knee.low, knee.high, knee.before, knee.after),
+        reason="" if curve.line else _TOO_FEW.format(sum(map(len, known)), max(map(len, known))),
+    )
+
+
+_TOO_FEW_READINGS: Final = (
+    f"it takes {FEWEST_GROUPS * IN_A_GROUP} readings of the host's memory while containers start, at "
+    f"{FEWEST_GROUPS} numbers of containers, and there are {{}} at {{}}"
+)
+
+
+def _fill_curve(packings: Sequence[tuple[PackingRecord, PackedContainers]]) -> HostCurveReport | None:
+    """Return how much more memory a host has in use by how many containers are up; None where it was not sampled.
+
+    Readings count from the first container on to the hold: each belongs to the containers that were up by then.
+    """
+    counts, used = [], []
+    for packed, found in packings:
+        for times, values in packed.filling:
+            own = times >= found.began_ns
+            counts.append(np.searchsorted(found.up_ns, times[own], side="right").astype(float))
+            used.append(values[own] - packed.memory_before)
+    loads = np.concatenate(counts) if counts else np.empty(0)
+    if not len(loads):
+        return None
+    curve = fit_curve(loads, np.concatenate(used))
+    knee = curve.knee
+    return HostCurveReport(
+        most=max(packed.containers for packed, _ in packings),
+        points=curve.points,
+        line=curve.line,
+        knee=None if knee is None else HostKneeReport(knee.at, knee.low, knee.high, knee.before, knee.after),
+        reason="" if curve.line else _TOO_FEW_READINGS.format(len(loads), len(np.unique(loads))),
+    )

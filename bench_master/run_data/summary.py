@@ -15,6 +15,7 @@ from msgspec import Struct
 from bench_common.errors import ExitCode
 from bench_common.stats.block_types import StoredTreatment
 from bench_common.thresholds import Primary
+from bench_master.run_data.harness import HarnessLimits
 from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.decision import TrialValues
 from bench_master.verdicts.reasons import Reason
@@ -22,18 +23,28 @@ from bench_master.verdicts.signed_rank import Values
 
 
 class TreatmentSummary(Struct, frozen=True):
-    """One treatment of a run."""
+    """One treatment of a run: what runs are compared by, beside its definition."""
 
-    title: str
-    labels: Mapping[str, Any]
-    figure: Primary
-    """Its primary figure."""
     definition: StoredTreatment
     """It as the stats file's header has it."""
+    measure: Primary
+    """Its primary measure."""
     trials: TrialValues
     """The value of each trial."""
     imported: bool = False
     """Whether it was measured elsewhere: of its parameters only what the outputs state is known."""
+    limits: HarnessLimits = HarnessLimits()
+    """How much of it may be the harness's doing."""
+
+    @property
+    def title(self) -> str:
+        """Its labels as text."""
+        return str(self.definition.get("title"))
+
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        """Its labels."""
+        return self.definition.get("labels") or {}
 
     @property
     def engine(self) -> str:
@@ -69,6 +80,8 @@ class HostSummary(Struct, frozen=True):
     """Its properties."""
     engines: Mapping[str, str]
     """The versions of its engines."""
+    programs: Mapping[str, Mapping[str, str]]
+    """Which programs these are, to the byte."""
     speed: float
     """ln of the median time (ns) that a fixed amount of work took on it; NaN where it was not measured."""
 

@@ -1,7 +1,7 @@
 """From the jobs of each trial to its one number, with what is not known exactly as a band.
 
 The jobs of one trial are in memory at a time: an event ``trial-end`` follows all rows of its trial. The number is the
-trial's primary figure: a quantile or mean of a duration, the mean of a metric, jobs per second, or containers.
+trial's primary measure: a quantile or mean of a duration, the mean of a metric, jobs per second, or containers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from bench_common.cost import COST_UNITS
 from bench_common.histogram import RELATIVE_ERROR, Histogram
 from bench_common.records import OPERATION_DONE, Outcome
-from bench_common.stats.block_types import Header, StoredTreatment, StoredTrial, job_kind
+from bench_common.stats.block_types import Header, StoredTreatment, StoredTrial, does_one_operation, job_kind
 from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Columns
 from bench_common.thresholds import JOBS_PER_S, Primary, parse_primary
@@ -39,7 +40,7 @@ MAX_LOGS: Final = 10_000
 FEWEST_FOR_SHIFT: Final = 4
 """Of fewer jobs there is no quantile but the median."""
 RESOLUTIONS_PER_MARGIN: Final = 5
-"""A margin is at least so many steps of the figure."""
+"""A margin is at least so many steps of the measure."""
 UNKNOWN_LATENESS_NS: Final = 4_294_967_295
 """How the file says that an end may be stamped late by so much or more."""
 
@@ -50,7 +51,7 @@ class TrialValue(Struct, frozen=True):
     trial: int
     """Index of the trial in the plan."""
     value: float
-    """The figure in its unit; NaN where no job gave one."""
+    """The measure in its unit; NaN where no job gave one."""
     low: float
     """The least that it may be."""
     high: float
@@ -60,13 +61,13 @@ class TrialValue(Struct, frozen=True):
     jobs: int = 0
     """Jobs behind it."""
     failed: int = 0
-    """Jobs that failed or were lost, or that gave no figure."""
+    """Jobs that failed or were lost, or that gave no measure."""
     shift: tuple[Band, ...] = ()
     """Value, least and most of each of `SHIFT_QUANTILES`, of a trial with several jobs."""
     logs: tuple[int, float, float] | None = None
     """Number, mean and sum of squared deviations of the logarithms of (some of) its jobs."""
     hosts: Mapping[str, TrialValue] = field(default_factory=dict)
-    """The figure on each host, where a trial ran on several."""
+    """The measure on each host, where a trial ran on several."""
 
 
 class _Durations(Struct):
@@ -98,7 +99,7 @@ class _Durations(Struct):
                 held.clear()
 
     def summary(self, trial: int, q: float | None, failed: int, failures: Failures) -> TrialValue:
-        """Return the figure in seconds, and what else is kept of the jobs."""
+        """Return the measure in seconds, and what else is kept of the jobs."""
         failed_ones = failed if failures == "worst" else 0
         if not self.count:
             return TrialValue(trial, math.nan, math.nan, math.nan, "failed" if failed else None, 0, failed)
@@ -158,12 +159,12 @@ class _OpenTrial(Struct):
     failed: int = 0
     aborted: int = 0
     tickets: list[Array] = field(default_factory=list)
-    """Of the jobs, with `lateness`, where the figure is an operation's."""
+    """Of the jobs, with `lateness`, where the measure is an operation's."""
     lateness: list[Array] = field(default_factory=list)
     operations: list[tuple[Array, Array]] = field(default_factory=list)
     """Tickets and durations of the operation."""
     workers: list[Array] = field(default_factory=list)
-    """Of the jobs, where the figure is an operation's and the run has several hosts."""
+    """Of the jobs, where the measure is an operation's and the run has several hosts."""
     hosts: dict[str, _Durations] = field(default_factory=dict)
     """The durations by host, where the run has several."""
 
@@ -175,24 +176,30 @@ class TrialCollector:
         self,
         header: Header,
         hosts: Mapping[int, str] | None = None,
+        measures: Mapping[int, Primary] | None = None,
     ) -> None:
+        """Take the primary measure of each treatment, or for the treatments in `measures` those alone."""
         self._treatments: Sequence[StoredTreatment] = header.get("treatments", [])
         self._trials: Sequence[StoredTrial] = header.get("trials", [])
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = has_times(header)
-        self.figures: dict[int, Primary] = {
-            index: primary_of(treatment)
-            for index, treatment in enumerate(self._treatments)
-            if not is_host_ceiling(treatment.get("labels", {}))
-        }
+        self.measures: dict[int, Primary] = (
+            dict(measures)
+            if measures is not None
+            else {
+                index: primary_of(treatment)
+                for index, treatment in enumerate(self._treatments)
+                if not is_host_ceiling(treatment.get("labels", {}))
+            }
+        )
         self._operations = {
-            index: list(self._treatments[index].get("operation_names", ())).index(figure.series)
-            for index, figure in self.figures.items()
-            if figure.series is not None and figure.series in self._treatments[index].get("operation_names", ())
+            index: list(self._treatments[index].get("operation_names", ())).index(measure.series)
+            for index, measure in self.measures.items()
+            if measure.series is not None and measure.series in self._treatments[index].get("operation_names", ())
         }
         """The operation whose durations are wanted, by treatment."""
-        self._wanted = [not warmup and treatment in self.figures for treatment, _, warmup in self._trials]
+        self._wanted = [not warmup and treatment in self.measures for treatment, _, warmup in self._trials]
         self._open: dict[int, _OpenTrial] = {}
         self._ended: dict[int, Mapping[Failures, TrialValue]] = {}
         """The value of each trial by how its failed jobs are counted."""
@@ -229,7 +236,7 @@ class TrialCollector:
                 entry.aborted += int((outcomes == Outcome.ABORTED).sum())
                 own = own[done]
             entry.done += len(own)
-            series = self.figures[treatment].series
+            series = self.measures[treatment].series
             if not self._is_timed or not len(own) or series is None:
                 continue
             if treatment in self._operations:
@@ -290,13 +297,13 @@ class TrialCollector:
     def _end(self, trial: int) -> None:
         """Make the value of a trial; what is left of it is counts."""
         entry = self._open.pop(trial)
-        figure = self.figures[self._trials[trial][0]]
+        measure = self.measures[self._trials[trial][0]]
         if entry.tickets:
             self._join(entry)
-        hosts = {name: durations.summary(trial, figure.q, 0, "worst") for name, durations in entry.hosts.items()}
+        hosts = {name: durations.summary(trial, measure.q, 0, "worst") for name, durations in entry.hosts.items()}
 
         def value(failures: Failures) -> TrialValue:
-            found = entry.durations.summary(trial, figure.q, entry.failed, failures)
+            found = entry.durations.summary(trial, measure.q, entry.failed, failures)
             return replace(found, jobs=entry.done, hosts=hosts)
 
         worst = value("worst")
@@ -327,37 +334,39 @@ class TrialCollector:
         self._choose_measured_metrics(ledger)
         spans = {span.trial: span.end_ns - span.begin_ns for span in ledger.spans()}
         packed = ledger.packings.containers()
-        rounds: dict[int, dict[int, TrialValue]] = {index: {} for index in self.figures}
+        rounds: dict[int, dict[int, TrialValue]] = {index: {} for index in self.measures}
         for trial, ended in self._ended.items():
             # A trial that the end of the run cut short says nothing of its treatment.
             if self._aborted[trial]:
                 continue
             treatment, block, _ = self._trials[trial]
-            figure, value = self.figures[treatment], ended[failures]
-            if figure.kind == "rate":
+            measure, value = self.measures[treatment], ended[failures]
+            if measure.kind == "rate":
                 value = _rate(value, spans.get(trial))
-            elif figure.kind == "metric":
-                value = _metric(value, ledger.trial_metrics(treatment, figure.name).get(trial), failures)
-            elif figure.kind == "containers":
+            elif measure.kind == "metric":
+                value = _metric(value, ledger.trial_metrics(treatment, measure.name).get(trial), failures)
+            elif measure.kind == "containers":
                 count = packed.get(trial, math.nan)
                 value = replace(value, value=count, low=count, high=count, band=None)
             rounds[treatment][block] = value
-        return TrialTable(self.figures, rounds)
+        return TrialTable(self.measures, rounds)
 
     def _choose_measured_metrics(self, ledger: Aggregator) -> None:
         """Put the first metric that was measured in the place of one that no treatment of the job has."""
         groups: dict[Primary, list[int]] = {}
-        for treatment, figure in self.figures.items():
-            if figure.kind == "metric":
-                groups.setdefault(figure, []).append(treatment)
-        for figure, members in groups.items():
-            if any(ledger.trial_metrics(treatment, figure.name) for treatment in members):
+        for treatment, measure in self.measures.items():
+            if measure.kind == "metric":
+                groups.setdefault(measure, []).append(treatment)
+        for measure, members in groups.items():
+            if measure.name in COST_UNITS or any(
+                ledger.trial_metrics(treatment, measure.name) for treatment in members
+            ):
                 continue
             declared = self._treatments[members[0]].get("metrics") or {}
             measured = (one for one in declared if any(ledger.trial_metrics(each, one) for each in members))
             instead = next(measured, None)
             if instead is not None:
-                self.figures.update(dict.fromkeys(members, parse_primary(instead, (), declared)))
+                self.measures.update(dict.fromkeys(members, parse_primary(instead, (), declared)))
 
 
 def _metric(trial: TrialValue, metric: TrialMetric | None, failures: Failures) -> TrialValue:
@@ -381,7 +390,7 @@ def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
 
 
 def primary_of(treatment: StoredTreatment) -> Primary:
-    """Return the primary figure of a treatment as the header has it: declared, or the default of its kind of job."""
+    """Return the primary measure of a treatment as the header has it: declared, or the default of its kind of job."""
     declared = treatment.get("primary")
     if isinstance(declared, str):
         try:
@@ -397,7 +406,7 @@ def primary_of(treatment: StoredTreatment) -> Primary:
         return parse_primary(next(iter(metrics)), names, metrics)
     if treatment.get("open_load"):
         return parse_primary(f"{RESPONSE}.p95", names, metrics)
-    if job == "objects":
+    if does_one_operation(treatment):
         return parse_primary(JOBS_PER_S, names, metrics)
     return parse_primary(f"{JOB}.p50", names, metrics)
 
@@ -412,14 +421,14 @@ class Sides(Struct, frozen=True):
     b: TrialValues
     """The treatment's values."""
     least_margin: float
-    """What a margin must not be below, as a share: five steps of the figure, or how late ends may be stamped."""
+    """What a margin must not be below, as a share: five steps of the measure, or how late ends may be stamped."""
 
 
 class TrialTable(Struct, frozen=True):
     """The value of every measured trial that ran."""
 
-    figures: Mapping[int, Primary]
-    """The primary figure of each treatment, by index; host ceilings have none."""
+    measures: Mapping[int, Primary]
+    """The primary measure of each treatment, by index; host ceilings have none."""
     rounds: Mapping[int, Mapping[int, TrialValue]]
     """The trials of each treatment by round."""
 
@@ -428,7 +437,7 @@ class TrialTable(Struct, frozen=True):
         rounds = sorted(self.rounds[a].keys() & self.rounds[b].keys())
         first, second = ([self.rounds[index][each] for each in rounds] for index in (a, b))
         # What the harness reads from its own clock has steps of a nanosecond.
-        stepped = self.figures[a].kind in ("metric", "containers")
+        stepped = self.measures[a].kind in ("metric", "containers")
         steps = (_step(first, second), _step(second, first)) if stepped else (0.0, 0.0)
         return Sides(
             rounds,
@@ -440,7 +449,7 @@ class TrialTable(Struct, frozen=True):
     def values(self, treatment: int) -> TrialValues:
         """Return the values of all trials of a treatment, by round."""
         trials = [self.rounds[treatment][each] for each in sorted(self.rounds[treatment])]
-        stepped = self.figures[treatment].kind in ("metric", "containers")
+        stepped = self.measures[treatment].kind in ("metric", "containers")
         return _as_values(trials, _step(trials, trials) if stepped else 0.0)
 
     def without(self, blocks: Collection[int]) -> TrialTable:
@@ -451,7 +460,7 @@ class TrialTable(Struct, frozen=True):
             index: {block: value for block, value in own.items() if block not in blocks}
             for index, own in self.rounds.items()
         }
-        return TrialTable(self.figures, rounds)
+        return TrialTable(self.measures, rounds)
 
     def before(self, block: int | None) -> TrialTable:
         """Return the values of the rounds before a block; all of them for None."""
@@ -461,7 +470,17 @@ class TrialTable(Struct, frozen=True):
             treatment: {number: value for number, value in own.items() if number < block}
             for treatment, own in self.rounds.items()
         }
-        return TrialTable(self.figures, rounds)
+        return TrialTable(self.measures, rounds)
+
+    def first_rounds(self, a: int, b: int, count: int | None) -> TrialTable:
+        """Return the values of the first so many rounds that ran on both of two treatments; all of them for None."""
+        common = sorted(self.rounds[a].keys() & self.rounds[b].keys())
+        return self if count is None or len(common) <= count else self.before(common[count])
+
+    def typical_jobs(self, treatment: int) -> float:
+        """Return the median number of jobs of a treatment's trials that have any; 0 without one."""
+        known = [each.jobs for each in self.rounds[treatment].values() if each.jobs]
+        return float(median(known)) if known else 0.0
 
     def fewest_jobs(self, treatment: int) -> int:
         """Return the number of jobs of the smallest trial that has a value; 0 without any."""
@@ -491,12 +510,16 @@ def _least_margin(trials: Sequence[TrialValue], step: float) -> float:
 
 
 def _step(side: Sequence[TrialValue], other: Sequence[TrialValue]) -> float:
-    """Return the step in which a side's values are given: above 0 if at most half of them are distinct."""
+    """Return the step in which a side's values are given: above 0 if at most half of them are distinct.
+
+    Where neither side varies, both are counted or computed: the distance between two constants is the difference,
+    and no step of the measure, so the last digit of each is it.
+    """
     own = _distinct(side)
     known = sum(math.isfinite(each.value) for each in side)
     if known < 2 or len(own) > known / 2:  # noqa: PLR2004  one value alone has no step
         return 0.0
-    if len(own) < 2:  # noqa: PLR2004
+    if len(own) < 2 and len(_distinct(other)) > 1:  # noqa: PLR2004
         own = _distinct([*side, *other])
     return float(np.diff(own).min()) if len(own) > 1 else _last_digit(own)
 

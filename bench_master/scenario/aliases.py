@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from bench_common.errors import did_you_mean
 from bench_master.scenario.guest import PARAMS, find_parameter
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, quote_node
-from workloads.registry import workload_classes
+from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from bench_master.scenario.diagnostics import Diagnostics
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
 _TEST: Final = "test"
 

@@ -24,6 +24,8 @@ class Located(Struct, Generic[T], frozen=True):
 
     value: T
     place: SourceLocation
+    name: str | None = None
+    """What labels call a value of a matrix that has a name of its own."""
 
 
 class Diagnostics(Struct):

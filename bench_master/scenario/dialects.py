@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common import registered
+from bench_common import load_entry, registered
 from bench_common.errors import UsageError
 from bench_common.safe_text import one_line
+from bench_common.streams import tell
 from bench_master.progress_message import progress_message
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.load import parse_scenario, parse_tree
-from bench_master.scenario.model import DEFAULT_GRACE, DefinitionFlags, Origin, TranslatedScenario
+from bench_master.scenario.model import DefinitionFlags, Origin, TranslatedScenario
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, read_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from importlib.metadata import EntryPoint
 
     from bench_master.scenario.model import Scenario
     from bench_master.scenario.yaml_tree import Source
@@ -51,8 +53,20 @@ class Dialect(Struct, frozen=True):
 
 @cache
 def dialects() -> tuple[Dialect, ...]:
-    """Return the registered dialects, by name."""
-    return tuple(point.load() for point in sorted(registered(GROUP), key=lambda point: point.name))
+    """Return the registered dialects, by name; one that cannot be loaded is left out, and told on stderr."""
+    return tuple(filter(None, map(_load, sorted(registered(GROUP), key=lambda point: point.name))))
+
+
+def _load(point: EntryPoint) -> Dialect | None:
+    try:
+        dialect: Dialect = load_entry(point)
+    except Exception as error:  # noqa: BLE001  a broken package must not stop those who write no such file
+        tell(
+            f"scenario files of {one_line(point.name)} ({one_line(point.value)}) are not understood: what reads them "
+            f"cannot be loaded: {type(error).__name__}: {one_line(str(error))}; repair or uninstall that package"
+        )
+        return None
+    return dialect
 
 
 def origins() -> list[Origin]:
@@ -111,7 +125,7 @@ def _check_flags(reference: str, flags: DefinitionFlags, where: str) -> None:
     if flags.legacy:
         advice = f"{where}write `matrix: {{concurrency: [1, 2, 4]}}`"
         raise UsageError(f"{reference}: --legacy applies to {only} only; {advice}")
-    if flags.grace != DEFAULT_GRACE:
+    if flags.grace is not None:
         raise UsageError(f"{reference}: --stop-grace applies to {only} only; write {{stop: {flags.grace}}}")
     if flags.drivers:
         raise UsageError(f"{reference}: --drivers applies to {only} only; a scenario lists its 'engines'")

@@ -14,9 +14,12 @@ from bench_common import defaults
 from bench_common.argument_types import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.defaults import in_seconds
 from bench_common.engine_traits import default_engine, engine_names
-from bench_common.treatment import ARRIVAL_PROCESSES, SWAP_STATES
+from bench_common.layout import LAYOUTS
+from bench_common.treatment import ARRIVAL_PROCESSES, COLD_STARTS, PLAIN_ENVIRONMENTS, SWAP_STATES
+from bench_master.scenario.claims import CLAIM_LIST, CLAIMS
 from bench_master.scenario.guest import COMMAND_FIELDS, STEP_FIELDS, KeysOfOwnCommand, ParamShape, ParamsOfWorkload
 from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
+from bench_master.scenario.keys_host import HostSettingsShape, SettingValue
 from bench_master.scenario.keys_run import (
     FULL,
     LABELS,
@@ -32,7 +35,7 @@ from bench_master.scenario.keys_run import (
     job_services,
     services_record,
 )
-from bench_master.scenario.master_part import master_parts
+from bench_master.scenario.master_part import KeysOfKind, master_parts
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape, UntilShape
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
@@ -53,13 +56,17 @@ from bench_master.scenario.types import (
     Shape,
     Text,
 )
-from workloads.registry import workload_classes
+from bench_workloads.registry import workload_classes
 
 ORDERS: Final = ("interleaved", "blocked", "as-written")
 TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
 """The size of a trial: exactly one applies, and the innermost one wins."""
 
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
+ENVIRONMENT_OF_PLAIN: Final = "environment"
+"""The key for the environment of plain processes."""
+LAYOUT: Final = "layout"
+COST: Final = "cost"
 MAX_RATE_PER_S: Final = 1e6
 OPEN_CONCURRENCY: Final = 64
 """The jobs that a worker runs at once where jobs arrive at a rate and the scenario gives no ``concurrency``."""
@@ -93,7 +100,7 @@ def scenario_format() -> ScenarioFormat:
     """Return the format with the installed engines and workloads."""
     parts = master_parts().values()
     names = (*engine_names(), *(name for part in parts for name in part.engines()))
-    engine = Choice("engine", names, "; list-engines shows which are usable")
+    engine = Choice("engine", names, "; list engines shows which are usable")
     environment = Text(
         "an environment: a word of letters, digits and _ . + -",
         NAME_PATTERN,
@@ -107,8 +114,6 @@ def scenario_format() -> ScenarioFormat:
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
     keys = _matrix_keys(settings, container, services)
-    for part in parts:
-        keys |= part.matrix_keys()
     matrix = MatrixShape(keys, engine, environment)
     engines = Field(
         "engines",
@@ -121,7 +126,7 @@ def scenario_format() -> ScenarioFormat:
         Field("operations", OperationsShape(), "a life-cycle job: the operations on one container, in order"),
         Field(
             "workload",
-            Choice("workload", tuple(classes), "; see list-workloads"),
+            Choice("workload", tuple(classes), "; see bench-master list workloads"),
             "a guest job: the benchmark to run",
         ),
         Field(
@@ -130,7 +135,7 @@ def scenario_format() -> ScenarioFormat:
             "the parameters of the workload",
         ),
         *COMMAND_FIELDS,
-        *(Field(part.name, part.record(), part.summary) for part in parts),
+        *(Field(part.name, KeysOfKind(part), part.summary) for part in parts),
         Field(
             "swap",
             Choice("state of swap", SWAP_STATES),
@@ -187,6 +192,11 @@ def scenario_format() -> ScenarioFormat:
                 "smaller differences between treatments count as none",
                 "3%",
             ),
+            Field(
+                CLAIMS,
+                CLAIM_LIST,
+                "what is claimed before the first job; the report tells what became of it, the rest is exploratory",
+            ),
             Field("order", Choice("order", ORDERS), "the order of the trials", defaults.ORDER),
             Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "seed of every random choice of the run"),
             Field(
@@ -220,6 +230,12 @@ def scenario_format() -> ScenarioFormat:
             ),
             Field(
                 "overhead", OverheadShape(engine), "measure what the engines themselves cost the host", default=False
+            ),
+            Field(
+                "explain",
+                Boolean(),
+                "trace a few jobs of each treatment after all measured ones, and report where their time goes",
+                default=False,
             ),
             Field(
                 "thresholds",
@@ -300,8 +316,40 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
         ),
         Field(
             PRIMARY,
-            Text("a figure such as job.p95, start.p50, events_per_second or jobs_per_s", unquoted_types=()),
-            "the figure by which the treatments of a job are compared",
+            Text("a measure such as job.p95, start.p50, events_per_second or jobs_per_s", unquoted_types=()),
+            "the measure by which the treatments of a job are compared",
+        ),
+        Field(
+            "cold",
+            Choice("cold start", COLD_STARTS),
+            "what to take away before each job, outside its time, where workers allow it",
+            COLD_STARTS[0],
+            carried_as="cold",
+        ),
+        Field(
+            "host", HostSettingsShape(), "settings of the host's kernel while the trials run, where workers allow it"
+        ),
+        Field(
+            ENVIRONMENT_OF_PLAIN,
+            Choice("environment of plain processes", PLAIN_ENVIRONMENTS),
+            "what plain processes have in their environment: that of a container (the default beside containers), or "
+            "the worker's PATH and a locale",
+            carried_as="plain_environment",
+        ),
+        Field(
+            LAYOUT,
+            Choice("layout", LAYOUTS),
+            "the memory layout of plain processes: drawn for each trial by the size of their environment and the "
+            "length of their paths, or fixed",
+            LAYOUTS[0],
+            carried_as="layout",
+        ),
+        Field(
+            COST,
+            Boolean(),
+            "whether jobs tell what they cost beside their time (CPU time, memory ...), where the engine knows it",
+            default=False,
+            carried_as="cost",
         ),
         Field(
             "until", UntilShape(), "a condition that ends a packing before all containers are up", carried_as="until"
@@ -311,9 +359,9 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
 
 def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Record) -> dict[str, Shape]:
     """Return the shapes of a matrix's keys; one that ends in a dot stands for every key with that prefix."""
-    keys: dict[str, Shape] = {
-        field.name: field.shape for field in settings if field.name not in {"container", "services", PRIMARY}
-    }
+    fixed = {"container", "services", "host", PRIMARY, ENVIRONMENT_OF_PLAIN, LAYOUT}
+    keys: dict[str, Shape] = {field.name: field.shape for field in settings if field.name not in fixed}
+    keys["host."] = SettingValue()
     keys["operations"] = OperationsShape()
     keys |= {field.name: field.shape for field in STEP_FIELDS}
     keys["params."] = ParamShape()

@@ -11,10 +11,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.cost import COST_UNITS, HELD_UNITS
 from bench_common.errors import closest_match, did_you_mean
 from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
 from bench_common.thresholds import CONTAINERS, JOBS_PER_S
-from bench_common.treatment import MATCH_CHOICES, OUTPUT_STREAMS, OWN_COMMAND, MetricSource, OwnCommand, OwnService
+from bench_common.treatment import (
+    MATCH_CHOICES,
+    OUTPUT_STREAMS,
+    OWN_COMMAND,
+    USAGES,
+    MetricSource,
+    OwnCommand,
+    OwnService,
+)
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.types import (
     DURATION,
@@ -36,14 +45,14 @@ from bench_master.scenario.types import (
     truncate_label,
 )
 from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, SourceLocation
-from workloads.metric_sources import PATH_SYNTAX, check_pattern, parse_path
+from bench_workloads.metric_sources import PATH_SYNTAX, check_pattern, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench_common.treatment import Scalar
     from bench_master.scenario.matrix import Settings
-    from workloads.base import Parameter, Workload
+    from bench_workloads.base import Parameter, Workload
 
 PARAMS: Final = "params."
 """The prefix of a workload's parameters among the settings of a job."""
@@ -146,7 +155,7 @@ MAX_METRICS: Final = 100
 """The most metrics of one command."""
 METRIC_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
 """Names that thresholds can use, too."""
-_TAKEN: Final = (COMMIT_BYTES, STATS_READINGS, JOBS_PER_S, CONTAINERS)
+_TAKEN: Final = (COMMIT_BYTES, STATS_READINGS, JOBS_PER_S, CONTAINERS, *COST_UNITS, *HELD_UNITS)
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,11 @@ _METRIC: Final = Record(
             "a regular expression; its one group captures the number",
         ),
         Field("json", CheckedText(PATH_SYNTAX, parse_path), "the path to the number where the output is JSON"),
+        Field(
+            "usage",
+            Choice("use of the host", USAGES),
+            "in place of both: CPU time of the command in s, which native counts",
+        ),
         Field("unit", Text("a unit such as 1/s", r"^\S{1,32}$", unquoted_types=("number",)), "the unit", "1"),
         Field("better", Choice("direction", ("higher", "lower")), "which direction is better; without it, neither"),
         Field("stream", Choice("output stream", OUTPUT_STREAMS), "where the command prints it", OUTPUT_STREAMS[0]),
@@ -196,7 +210,7 @@ _METRIC: Final = Record(
         ),
     ),
     (
-        AtMostOneOf(("regex", "json"), required=True, advice=": say where the number is"),
+        AtMostOneOf(("regex", "json", "usage"), required=True, advice=": say where the number is"),
         RequiresKey("take", "regex"),
     ),
 )
@@ -228,13 +242,14 @@ class MetricsShape(Shape):
             text = f"{name!r} cannot name a metric: use up to 64 letters, digits, _ and -, with a letter first"
             found.add(node.key_places[name], text)
         elif name in _TAKEN:
-            text = f"'{name}' is a figure that Weighbridge measures itself: choose another name"
+            text = f"'{name}' is a measure that Weighbridge takes itself: choose another name"
             found.add(node.key_places[name], text, deep=True)
         read = _METRIC.read(value, found)
         findings.merge(found, deep=False)
         if found.deep:
             return None
-        return MetricSource(name, **{key: given.value for key, given in read.items()})
+        settings = {key: given.value for key, given in read.items()}
+        return MetricSource(name, **({"unit": "s", "better": "lower"} if "usage" in settings else {}) | settings)
 
     def schema(self) -> dict[str, Any]:
         return {
@@ -255,6 +270,11 @@ STEP_FIELDS: Final = (
     Field("setup", CommandShape(), "a command to run once, before the first job; untimed"),
     Field("prepare", CommandShape(), "a command to run before `command` in each job; untimed"),
     Field("cleanup", CommandShape(), "a command to run after `command` in each job; untimed"),
+    Field(
+        "start_cost",
+        CommandShape(),
+        "a command that does nothing, run just before `command` in each job, untimed: the cost of starting a process",
+    ),
 )
 """The commands of the workload ``command``. A matrix can vary each."""
 

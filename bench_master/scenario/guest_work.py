@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.types import Field
     from bench_master.scenario.yaml_tree import SourceLocation
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
 HOST_NETWORK: Final = "host"
 """The network of the host itself."""

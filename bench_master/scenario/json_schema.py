@@ -10,12 +10,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_master.scenario.format import job_keys, scenario_format
-from workloads.registry import workload_classes
+from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
 _TEST: Final = "^-*test$"
 _HAS_TEST: Final[Mapping[str, Any]] = {"not": {"propertyNames": {"not": {"pattern": _TEST}}}}

@@ -85,6 +85,16 @@ def _confinement_fields() -> tuple[Field, ...]:
             Text("an OCI runtime such as runc or crun", "^[A-Za-z0-9][A-Za-z0-9_.-]*$", unquoted_types=()),
             "the OCI runtime, by the engine's name for it",
         ),
+        Field(
+            "snapshotter",
+            Text("a snapshotter such as overlayfs or native", "^[A-Za-z0-9][A-Za-z0-9_.-]*$", unquoted_types=()),
+            "what keeps the container's file system, for containerd",
+        ),
+        Field(
+            "gvisor_platform",
+            Text("a platform such as systrap, ptrace or kvm", "^[a-z][a-z0-9_-]*$", unquoted_types=()),
+            "how gVisor intercepts system calls, for runsc",
+        ),
         Field("pids", Quantity(WHOLE, minimum=1, maximum=2**22), "the most processes and threads"),
         Field(
             "ulimits",
@@ -124,6 +134,7 @@ def _confinement_fields() -> tuple[Field, ...]:
 
 
 _ABSOLUTE: Final = "^/.*$"
+_TARGET: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+/?$"
 _VOLUME: Final = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _KINDS: Final = ("volume", "host", "data_container", "tmpfs")
 
@@ -187,7 +198,7 @@ _RECORD: Final = Record(
         Field("tmpfs", OptionalValue(Quantity(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its size limit"),
         Field(
             "target",
-            Text("an absolute path", _ABSOLUTE, unquoted_types=()),
+            Text("an absolute path without . and ..", _TARGET, unquoted_types=()),
             "the path in the container",
             required=True,
         ),
@@ -325,6 +336,11 @@ CONTAINER_FIELDS: Final = (
     Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
     Field(
         "files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "text files to create in the container"
+    ),
+    Field(
+        "directory",
+        Text("an absolute path", _ABSOLUTE, unquoted_types=()),
+        "the working directory of the commands, in the container; of plain processes, on the host",
     ),
     *_confinement_fields(),
 )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bench_common.treatment import Scalar, Treatment
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
 # ruff: noqa: D102  the base class documents what each method of a shape or rule does
 
@@ -247,11 +247,13 @@ def check_verdict_baseline(
     return baseline
 
 
-def unmatched_labels(baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]]) -> str:
-    """Return why no treatment, of those with these labels, has the labels of a baseline; empty if one has."""
+def unmatched_labels(
+    baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]], what: str = "the baseline"
+) -> str:
+    """Return why no treatment, of those with these labels, has the labels of `what`; empty if one has."""
     if not labels or any(_has(own, baseline) for own in labels):
         return ""
-    wanted = f"no treatment matches the baseline {', '.join(f'{key}={value}' for key, value in baseline.items())}"
+    wanted = f"no treatment matches {what} {', '.join(f'{key}={value}' for key, value in baseline.items())}"
     keys = list(dict.fromkeys(key for own in labels for key in own))
     for key, value in baseline.items():
         if key not in keys:

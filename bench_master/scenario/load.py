@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from bench_common import defaults
+from bench_common.cost import MAX_RSS, PROCESSES
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
 from bench_common.job_rules import rules_of
 from bench_common.messages import DefineTreatment, encode
-from bench_common.thresholds import JOB_SERIES, RESPONSE_SERIES, Threshold, VerdictCondition, parse_condition
+from bench_common.thresholds import (
+    JOB_SERIES,
+    RESPONSE_SERIES,
+    Threshold,
+    UnknownMeasure,
+    VerdictCondition,
+    parse_condition,
+)
 from bench_common.treatment import Treatment
 from bench_master.scenario.aliases import apply_aliases
+from bench_master.scenario.claims import find_claims
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
 from bench_master.scenario.format import scenario_format
 from bench_master.scenario.keys_run import (
@@ -29,7 +38,7 @@ from bench_master.scenario.keys_run import (
 )
 from bench_master.scenario.master_part import master_parts
 from bench_master.scenario.model import Scenario, UntilVerdict
-from bench_master.scenario.operations import leaves_container
+from bench_master.scenario.operations import leaves_container, untold_reason
 from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.published import read_published
 from bench_master.scenario.resolve import Resolver
@@ -43,7 +52,7 @@ from bench_master.scenario.yaml_tree import (
     quote_node,
     read_source,
 )
-from workloads.script import job_metrics, job_script
+from bench_workloads.script import job_metrics, job_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,10 +71,21 @@ def check_thresholds(
         try:
             complaint = unmatched_reason(parse_condition(one.value), treatments, watched=watched)
         except ValueError as error:
-            complaint = str(error)
+            here = _names_here(treatments) if isinstance(error, UnknownMeasure) else ""
+            complaint = f"{error}{here}"
         if complaint:
             findings.add(one.place, complaint, deep=True)
     return tuple(one.value for one in given.value)
+
+
+def _names_here(treatments: Sequence[Treatment]) -> str:
+    """Return the names of what a scenario measures, for a message."""
+    found = (
+        f"; {kind} here: {', '.join(sorted(names))}"
+        for kind in ("operations", "metrics")
+        if (names := {name for treatment in treatments for name in _measure_names(treatment, kind)})
+    )
+    return "".join(found)
 
 
 def unmatched_reason(
@@ -91,15 +111,16 @@ def unmatched_reason(
         threshold = replace(threshold, path=threshold.path[1:])
     if threshold.path[0] not in {"operations", "metrics"}:
         return ""
-    known = {name for treatment in meant for name in _figure_names(treatment, threshold.path[0])}
+    known = {name for treatment in meant for name in _measure_names(treatment, threshold.path[0])}
     if not meant or threshold.path[1] in known:
         return ""
     kind = threshold.path[0].removesuffix("s")
     hint = did_you_mean(threshold.path[1], known) or f"; the names are: {', '.join(sorted(known)) or 'none'}"
-    return f"threshold '{threshold}': no treatment has {kind} '{threshold.path[1]}'{hint}"
+    missing = f"no treatment has {kind} '{threshold.path[1]}'{hint}"
+    return f"threshold '{threshold}': {untold_reason(threshold.path[1], meant) or missing}"
 
 
-def _figure_names(treatment: Treatment, kind: str) -> set[str]:
+def _measure_names(treatment: Treatment, kind: str) -> set[str]:
     """Return the names of a treatment's operations, with those of the whole job, or of its metrics."""
     if kind == "operations":
         response = () if treatment.open_load is None else (RESPONSE_SERIES,)
@@ -107,6 +128,8 @@ def _figure_names(treatment: Treatment, kind: str) -> set[str]:
     return set(job_metrics(treatment))
 
 
+FEW_REPEATS: Final = "repeats give no 95 % interval"
+"""What a note says of too few of them; at the end of a run the verdicts say it."""
 FEWEST_TRIALS: Final = 6
 """With fewer trials there is no 95 % interval of a difference, whatever it is."""
 ADVISED_TRIALS: Final = 10
@@ -130,10 +153,19 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
         ),
         "'stop' takes the whole grace period if the command has no SIGTERM handler; 'init: true' forwards it",
     )
+    untold = [one for one in treatments if one.cost and not engine_traits(one.engine).cost]
+    names = ", ".join(dict.fromkeys(one.engine for one in untold))
+    yield from _about(
+        untold, f"'cost': nobody tells the cost of a job of {names}; docs/scenario-reference.rst says who tells what"
+    )
+    yield from _about(
+        (one for one in treatments if one.cost and engine_traits(one.engine).cost == PROCESSES),
+        f"'cost': plain processes have no {MAX_RSS} unless they take more memory than the worker that starts them",
+    )
     few = [one for one, count in zip(treatments, repeats, strict=True) if count < FEWEST_TRIALS]
     if len(treatments) > 1:
         advice = f"{ADVISED_TRIALS} are advised, or 'repeats: {{until: verdict}}'"
-        yield from _about(few, f"fewer than {FEWEST_TRIALS} repeats give no 95 % interval: {advice}")
+        yield from _about(few, f"fewer than {FEWEST_TRIALS} {FEW_REPEATS}: {advice}")
 
 
 def caveats(treatments: Iterable[Treatment]) -> tuple[str, ...]:
@@ -183,6 +215,7 @@ def parse_scenario(
     published = _published(source, read, resolved.treatments, findings)
     _check_treatment_sizes(resolved.treatments, root, findings)
     until_verdict = _check_until(read, resolved.repeats, root, findings)
+    claims = find_claims(read, resolved, findings)
     again = find_again(read, resolved.treatments, findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
@@ -193,6 +226,8 @@ def parse_scenario(
     document = plain_data(root, findings.literals)
     treatments = (*resolved.treatments, *run_again(again, len(resolved.treatments)))
     for part in master_parts().values():
+        if not any(map(part.owns, treatments)):
+            continue
         treatments, changes = part.settle(treatments)
         for note in changes:
             findings.note(note)
@@ -217,13 +252,17 @@ def parse_scenario(
         primary=(*resolved.primary, *(resolved.primary[place] for place in places)),
         baseline=baseline,
         margin=read["margin"].value if "margin" in read else None,
+        claims=claims,
         overhead=overhead,
+        explain="explain" in read and read["explain"].value,
         speed_probe="speed_probe" not in read or read["speed_probe"].value,
         host_ceiling="host_ceiling" in read and read["host_ceiling"].value,
         profiles=tuple(document.get(PROFILES, ())),
         scale=scale,
         allow_failures="allow_failures" in read and read["allow_failures"].value,
         published=published,
+        setting_places=resolved.setting_places,
+        command_places=resolved.command_places,
     )
 
 

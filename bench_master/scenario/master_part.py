@@ -8,31 +8,54 @@ from __future__ import annotations
 
 import abc
 import logging
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bench_common.errors import UsageError
 from bench_common.job_kind import kind_name, load_part, package_kinds
-from bench_master.scenario.types import INVALID, MapOf, Record
+from bench_master.scenario.types import INVALID, MapOf, Record, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from bench_common.job_kind import Job
-    from bench_common.treatment import Treatment
+    from bench_common.treatment import Scalar, Treatment
     from bench_master.scenario.diagnostics import Diagnostics, Located
     from bench_master.scenario.matrix import Settings
-    from bench_master.scenario.types import Shape
-    from bench_master.scenario.yaml_tree import SourceLocation
+    from bench_master.scenario.yaml_tree import Node, SourceLocation
 
 log = logging.getLogger(__name__)
 
-OF_CONTAINERS: Final = ("container", "services", "until", "swap")
+OF_CONTAINERS: Final = ("container", "services", "until", "swap", "cost")
 """The keys of a job that only containers have."""
 
 
+@dataclass(frozen=True)
+class CeilingProbe:
+    """Jobs of a kind against something that answers at once: their rate is what the harness itself can do."""
+
+    kind: str
+    """What answers, in words. Probes of one kind show one ceiling."""
+    keys: Mapping[str, Any]
+    """The keys ``engines`` and ``job`` of a scenario of such jobs."""
+    serving: Callable[[], AbstractContextManager[Mapping[str, str]]]
+    """Makes a context in which it answers; what it gives are variables of the environment of the run."""
+    enough_per_s: float
+    """A rate below this is out of reach of the ceiling."""
+    jobs: int
+    """Jobs in each trial, where these may wait at a worker."""
+    hidden: tuple[str, ...] = ()
+    """What the names of variables begin with that would lead the jobs elsewhere."""
+
+
 class MasterPart(abc.ABC):
-    """A kind's part on the master. Its key in a job is `name`, and below it is a record."""
+    """A kind's part on the master. Its key in a job is `name`, and below it is a record.
+
+    Of a scenario without such jobs nobody asks for more than the texts and `engines`: what `record` and `build` need
+    may be loaded by them.
+    """
 
     name: ClassVar[str]
     """The kind's name."""
@@ -48,6 +71,11 @@ class MasterPart(abc.ABC):
     """The head of `plan_lines`."""
     default_engine: ClassVar[str] = ""
     """The engine of a job that names none; empty: it has to name one."""
+
+    @property
+    def time_note(self) -> str:
+        """What the times of ``list scenarios`` assume of its jobs: ``a throw counts as 1 ms``; empty: nothing."""
+        return ""
 
     @abc.abstractmethod
     def record(self) -> Record:
@@ -104,6 +132,11 @@ class MasterPart(abc.ABC):
         del treatment
         return ()
 
+    def ceiling(self, treatment: Treatment) -> CeilingProbe | None:
+        """Return what shows how many such jobs the harness itself can do; None: nothing does."""
+        del treatment
+        return None
+
     # -- what follows from the above ----------------------------------------------------------------------------
 
     def owns(self, treatment: Treatment) -> bool:
@@ -123,6 +156,40 @@ class MasterPart(abc.ABC):
     def is_broken(self, own: Mapping[str, Located[Any]]) -> bool:
         """Return whether a job has the key and nothing can be read below it."""
         return self.name in own and own[self.name].value is INVALID
+
+
+@dataclass(frozen=True)
+class KeysOfKind(Shape):
+    """What is below the key of a kind: its record, which is made, and loads what it needs, when it is asked."""
+
+    part: MasterPart
+
+    # ruff: noqa: D102  the base class documents what each method does
+
+    @property
+    def expected(self) -> str:
+        return record_of(self.part).expected
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        return record_of(self.part).read(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        return record_of(self.part).schema()
+
+    def label(self, value: Any) -> Scalar:
+        return record_of(self.part).label(value)
+
+
+@cache
+def record_of(part: MasterPart) -> Record:
+    """Return what is below the key of a kind."""
+    return part.record()
+
+
+@cache
+def matrix_keys(part: MasterPart) -> Mapping[str, Shape]:
+    """Return the keys of a kind that a matrix can vary."""
+    return part.matrix_keys()
 
 
 @cache

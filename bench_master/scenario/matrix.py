@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.master_part import master_parts
+from bench_master.scenario.master_part import master_parts, matrix_keys
 from bench_master.scenario.types import INVALID, Shape
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, SourceLocation, quote_node
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 
 MAX_TREATMENTS: Final = 10_000
+MAX_VALUE_NAME: Final = 120
+VALUE_NAME: Final = rf"^\S([^\x00-\x1f]{{0,{MAX_VALUE_NAME - 2}}}\S)?$"
+"""A name of a value of a matrix: a line of text, without blanks around it."""
 _ENVIRONMENT: Final = "environment"
 _ENGINE: Final = "engine"
 _NAME: Final = r"[^=\s]+"
@@ -75,7 +78,10 @@ class MatrixShape(Shape):
     """A matrix."""
 
     keys: Mapping[str, Shape]
-    """The shapes by dotted key; one that ends in a dot stands for every key with that prefix, ``*`` for any name."""
+    """The shapes by dotted key; one that ends in a dot stands for every key with that prefix, ``*`` for any name.
+
+    Those of kinds from packages are not among them: they are asked for when one of them is used.
+    """
     engine: Shape
     environment: Shape
 
@@ -85,12 +91,21 @@ class MatrixShape(Shape):
 
     def shape_of(self, key: str) -> Shape | None:
         """Return the shape of one value of a dotted key, or None where no such key can vary."""
-        if key in self.keys and not _is_pattern(key):
-            return self.keys[key]
-        for given, shape in self.keys.items():
+        part = master_parts().get(key.partition(".")[0])
+        keys = self.keys if part is None else matrix_keys(part)
+        if key in keys and not _is_pattern(key):
+            return keys[key]
+        for given, shape in keys.items():
             if _is_pattern(given) and re.fullmatch(_pattern(given), key):
                 return shape
         return None
+
+    def _all_keys(self) -> dict[str, Shape]:
+        """Return the keys of the kernel and of all kinds from packages."""
+        keys = dict(self.keys)
+        for part in master_parts().values():
+            keys |= matrix_keys(part)
+        return keys
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if not isinstance(node, MappingNode):
@@ -104,10 +119,13 @@ class MatrixShape(Shape):
             shape = self.shape_of(key)
             if shape is None:
                 findings.add(node.key_places[key], self._unknown(key, value))
+            elif isinstance(value, MappingNode) and value.values:
+                dimensions[key] = tuple(self._named_values(shape, value, findings))
             elif not isinstance(value, ListNode) or not value.items:
                 findings.add(
                     value.place,
-                    f"{quote_node(value)} given for '{key}'; expected a list of at least one value to try",
+                    f"{quote_node(value)} given for '{key}'; expected a list of at least one value to try, or values "
+                    "by name",
                 )
             else:
                 dimensions[key] = tuple(self._values(key, shape, value, findings))
@@ -123,6 +141,16 @@ class MatrixShape(Shape):
                 )
             seen.append(value)
             yield Located(value, item.place)
+
+    def _named_values(self, shape: Shape, node: MappingNode, findings: Diagnostics) -> Iterator[Located[Any]]:
+        """Yield values that have names of their own, which are their labels; two may be the same."""
+        for name, item in node.values.items():
+            if not re.fullmatch(VALUE_NAME, name):
+                findings.add(
+                    node.key_places[name],
+                    f"{name!r} cannot name a value: use a line of up to {MAX_VALUE_NAME} characters",
+                )
+            yield Located(shape.read(item, findings), item.place, name)
 
     def _read_entries(self, name: str, node: Node, findings: Diagnostics) -> Iterator[MatrixEntry]:
         if not isinstance(node, ListNode):
@@ -153,18 +181,20 @@ class MatrixShape(Shape):
         if key in {"workload", "job", "jobs"}:
             return f"'{key}' cannot vary in a matrix; write one entry for each under 'jobs'"
         others = (_ENGINE, _ENVIRONMENT) if listed else ("include", "exclude")
-        tails = [known for known in self.keys if known.split(".", 1)[-1] == key]
-        nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*self.keys, *others])
+        keys = self._all_keys()
+        tails = [known for known in keys if known.split(".", 1)[-1] == key]
+        nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*keys, *others])
         # Keys of containers, services and objects are a hundred: their list would bury the others.
-        parts = [name.partition(".") for name in self.keys]
+        parts = [name.partition(".") for name in keys]
         known = dict.fromkeys(
             f"{head}.{'NAME.KEY' if head == 'services' else 'KEY'}" if rest else head for head, _, rest in parts
         )
         return f"unknown key '{key}' in the matrix{nearest or '; keys that can vary: ' + ', '.join(known)}"
 
     def schema(self) -> dict[str, Any]:
-        single = {key: shape.schema() for key, shape in self.keys.items() if not _is_pattern(key)}
-        prefixed = {f"^{_pattern(key)}$": shape.schema() for key, shape in self.keys.items() if _is_pattern(key)}
+        keys = self._all_keys()
+        single = {key: shape.schema() for key, shape in keys.items() if not _is_pattern(key)}
+        prefixed = {f"^{_pattern(key)}$": shape.schema() for key, shape in keys.items() if _is_pattern(key)}
         engine, environment = self.engine.schema(), self.environment.schema()
         entry = {
             "title": "cell",
@@ -174,17 +204,26 @@ class MatrixShape(Shape):
             "additionalProperties": False,
             "minProperties": 1,
         }
-        several = {key: {"type": "array", "items": value, "minItems": 1} for key, value in single.items()}
+        several = {key: _several(value) for key, value in single.items()}
         listed = {"type": "array", "items": entry}
         return {
             "title": "matrix",
             "type": "object",
             "properties": {**several, "include": listed, "exclude": listed},
-            "patternProperties": {
-                key: {"type": "array", "items": value, "minItems": 1} for key, value in prefixed.items()
-            },
+            "patternProperties": {key: _several(value) for key, value in prefixed.items()},
             "additionalProperties": False,
         }
+
+
+def _several(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of values of a dimension: a list, or a mapping with a name for each."""
+    named = {
+        "type": "object",
+        "propertyNames": {"pattern": VALUE_NAME},
+        "additionalProperties": value,
+        "minProperties": 1,
+    }
+    return {"anyOf": [{"type": "array", "items": value, "minItems": 1}, named]}
 
 
 def _is_pattern(key: str) -> bool:
@@ -302,7 +341,7 @@ def _short_key(key: str) -> str:
     part = master_parts().get(key.partition(".")[0])
     if part is not None:
         return part.short_key(key)
-    for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params."):
+    for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params.", "host."):
         if key.startswith(prefix):
             return key.removeprefix(prefix)
     return key

@@ -35,6 +35,26 @@ class UntilVerdict(Struct, frozen=True):
     """How long the run may take; None for any time."""
 
 
+class Claim(Struct, frozen=True):
+    """What is claimed of two treatments before the first job."""
+
+    treatment: Mapping[str, Any]
+    """All labels of the treatment that it is about."""
+    against: Mapping[str, Any]
+    """All labels of the one that this is compared with."""
+    measure: str
+    """The measure, as reports call it."""
+    says: str
+    """What is claimed: ``faster by 10%``."""
+    rounds: int
+    """It is judged by the first so many rounds."""
+
+    @property
+    def compared(self) -> tuple[Any, ...]:
+        """What is compared by what; claims about the same comparison share its interval."""
+        return (dict(self.treatment), dict(self.against), self.measure)
+
+
 class Scenario(Struct, frozen=True):
     """What to run, where, how often, in which order."""
 
@@ -63,12 +83,16 @@ class Scenario(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Notes for the user."""
     primary: tuple[str, ...] = ()
-    """The primary figure of each treatment, by its index."""
+    """The primary measure of each treatment, by its index."""
     baseline: Mapping[str, str] = field(default_factory=dict)
     """Labels of the treatments that others are compared with; empty for the first one."""
     margin: float | None = None
     """Smaller differences count as none, as a share; None for the default."""
+    claims: tuple[Claim, ...] = ()
+    """What it claims before its first job; the verdicts on all else are exploratory."""
     overhead: OverheadSampling | None = None
+    explain: bool = False
+    """Whether to trace a few jobs of each treatment after the measured trials."""
     speed_probe: bool = True
     """Whether each host measures its speed before each trial."""
     host_ceiling: bool = False
@@ -85,14 +109,15 @@ class Scenario(Struct, frozen=True):
     """The scale that it was loaded at."""
     allow_failures: bool = False
     """Whether the run may end with exit code 0 although jobs failed."""
+    setting_places: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Where a host setting is given a value: ``FILE:LINE:COLUMN`` by name and value."""
+    command_places: Mapping[str, str] = field(default_factory=dict)
+    """Where a command of this program is first given: ``FILE:LINE:COLUMN``."""
     published: Mapping[str, Any] | None = None
     """Figures of others, as `bench_master.scenario.published` reads them."""
 
 
 # -- files of other tools -------------------------------------------------------------------------------------------
-
-DEFAULT_GRACE: Final = "10s"
-"""The default grace period of `stop` under every driver of bucketbench, as ``docker stop`` has it."""
 
 
 class TranslatedScenario(Struct):
@@ -120,8 +145,8 @@ class DefinitionFlags(Struct, frozen=True):
     """Sample the engines' own processes, as bucketbench's ``-o`` does."""
     drivers: tuple[str, ...] = ()
     """The drivers to run; empty: all."""
-    grace: str = DEFAULT_GRACE
-    """How long `stop` waits before it kills, under every driver."""
+    grace: str | None = None
+    """How long `stop` waits before it kills, under every driver; None: as bucketbench does under each."""
     user_count: int | None = None
     """Jobs in flight by ``-u``: the file then needs no number of users."""
     operation_count: int | None = None

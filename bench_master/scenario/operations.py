@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from bench_common.cost import COST_UNITS
 from bench_common.errors import did_you_mean
 from bench_common.treatment import OPERATIONS, SYNTAX, Operation, parse_stop_condition
 from bench_master.scenario.diagnostics import Diagnostics, Located
@@ -24,11 +25,12 @@ from bench_master.scenario.types import (
     truncate_label,
 )
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, SourceLocation, quote_node
+from bench_workloads.script import shares_container
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_common.treatment import Scalar
+    from bench_common.treatment import Scalar, Treatment
     from bench_master.scenario.matrix import Settings
 
 # ruff: noqa: D102  the base class documents what each method of a shape does
@@ -316,6 +318,52 @@ def check_pull(operations: Sequence[Operation], settings: Settings, findings: Di
             "'pull' with 'fresh' removes the image while other jobs use it: set 'concurrency: 1', or remove 'fresh'"
         )
         findings.add(concurrency.place, message, deep=True)
+
+
+def check_cold(treatment: Treatment, place: SourceLocation, findings: Diagnostics) -> None:
+    """Report a cold start that takes away what other jobs use, or an image that no container is made from."""
+    key = f"'cold: {treatment.cold}'"
+    if not treatment.job.uses_engine:
+        findings.add(place, f"{key} has no meaning for a job that runs no container: remove it", deep=True)
+        return
+    if treatment.is_packing:
+        message = "jobs with 'hold' run beside each other"
+        findings.add(place, f"{key} takes away what other jobs use, and {message}: remove one of the two", deep=True)
+    elif treatment.open_load is not None or treatment.concurrency > 1:
+        wrong = "remove 'rate'" if treatment.open_load is not None else "set 'concurrency: 1'"
+        findings.add(place, f"{key} takes away what other jobs use at the same time: {wrong}", deep=True)
+    if not treatment.drops_image:
+        return
+    if not treatment.job.engine_operations and (shares_container(treatment) or treatment.services):
+        reason = "the jobs' containers stay between jobs, or are beside those of services"
+        findings.add(
+            place, f"{key} cannot remove an image that is in use: {reason}; use 'cold: page-cache'", deep=True
+        )
+    elif treatment.container.rootfs:
+        message = "'container.rootfs' takes the place of an image"
+        findings.add(place, f"{key} has no image to remove: {message}; use 'cold: page-cache'", deep=True)
+
+
+def check_cost(treatment: Treatment, given: Located[Any] | None, findings: Diagnostics) -> None:
+    """Report that nobody can tell what a job cost, where the scenario asks for it."""
+    if given is None or not treatment.cost:
+        return
+    place = given.place
+    if not treatment.job.uses_engine:
+        findings.add(place, "'cost' has no meaning for a job that runs no container: remove it", deep=True)
+    elif shares_container(treatment):
+        message = "the jobs run in one container, which is not made for each of them: nobody tells one job's cost"
+        findings.add(place, f"'cost: true': {message}; remove it", deep=True)
+
+
+def untold_reason(name: str, treatments: Sequence[Treatment]) -> str:
+    """Return why none of the treatments tells this measure of a job's cost; empty where it is no such measure."""
+    if name not in COST_UNITS:
+        return ""
+    if not any(one.cost for one in treatments):
+        return f"the jobs do not tell {name}; add 'cost: true'"
+    engines = ", ".join(sorted({one.engine for one in treatments if one.cost}))
+    return f"nobody tells {name} of a job of {engines}; see 'cost' in docs/scenario-reference.rst for who tells what"
 
 
 DEFAULT_MAX_CONTAINERS: Final = 1000

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _KEYS_WITH_DOTS: Final = frozenset({"env", "log_options", "params", "matrix"})
 """Mappings with dots in their keys: the rest of a path after one of these is a single key."""
 
+_NAMED: Final = 3
+"""How many keys of a profile a note names; the plan has their values."""
+
 
 def apply_all(root: MappingNode, overrides: Sequence[str], switches: Mapping[str, Any], findings: Diagnostics) -> str:
     """Apply the profile, then ``--set``, then the switches, each overriding those before; return the scale."""
@@ -65,7 +68,10 @@ def apply_profile(root: MappingNode, findings: Diagnostics) -> str:
     name = root.values.get("name")
     if "name" not in profile.values and isinstance(name, ScalarNode):
         root.values["name"] = ScalarNode(name.place, f"{name.text} ({scale.text})", plain=False)
-    findings.note(f"scale {scale.text}: the profile sets {', '.join(profile.values) or 'nothing'}")
+    names = list(profile.values)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
+    shown = ", ".join(names[:_NAMED] if more else names)
+    findings.note(f"scale {scale.text}: the profile sets {shown or 'nothing'}{more}")
     return scale.text
 
 

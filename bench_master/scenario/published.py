@@ -1,7 +1,7 @@
 """Published figures: measurements of others with the same parameters, in a table beside a scenario.
 
 ``published: published.csv`` names a file in the scenario's folder. Its first lines give the origin (``# title: ...``,
-``# source: ...``); a header and a row for each figure follow. Columns other than those below are labels of
+``# source: ...``); a header and a row for each measure follow. Columns other than those below are labels of
 treatments: a row belongs to each treatment with the same values. The environment never matches, since no published
 machine is ours.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bench_master.scenario.yaml_tree import SourceLocation
 
 FILE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.csv$"
-FIGURES: Final = ("n", "mean", "stddev", "min", "median", "max")
-_OWN_COLUMNS: Final = frozenset({"where", "metric", "unit", "source", "note", *FIGURES})
+STATISTICS: Final = ("n", "mean", "stddev", "min", "median", "max")
+_OWN_COLUMNS: Final = frozenset({"where", "metric", "unit", "source", "note", *STATISTICS})
 _REQUIRED_COLUMNS: Final = ("where", "metric", "mean")
 _COMMENT_KEYS: Final = ("title", "source")
 MAX_BYTES: Final = 4 << 20
@@ -97,14 +97,14 @@ def _row(cells: Mapping[str, Any], line: int) -> dict[str, Any]:
         "labels": {key: value for key, value in cells.items() if key not in _OWN_COLUMNS and value},
         **{key: cells.get(key, "") for key in ("where", "metric", "unit", "source", "note")},
     }
-    for name in FIGURES:
-        row[name] = _figure(cells.get(name, ""), name, line)
+    for name in STATISTICS:
+        row[name] = _number(cells.get(name, ""), name, line)
     if not row["where"] or not row["metric"] or row["mean"] is None:
         raise ValueError(f"line {line}: 'where', 'metric' and 'mean' cannot be empty")
     return row
 
 
-def _figure(cell: str, name: str, line: int) -> float | int | None:
+def _number(cell: str, name: str, line: int) -> float | int | None:
     if not cell:
         return None
     value = float(cell) if _NUMBER.fullmatch(cell) else math.nan

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.engine_traits import default_engine
+from bench_common.engine_traits import default_engine, engine_traits
 from bench_common.thresholds import parse_primary
-from bench_common.treatment import OWN_COMMAND, ContainerSettings, Lifecycle, OpenLoad, Scalar, Treatment
+from bench_common.treatment import (
+    COLD_STARTS,
+    OWN_COMMAND,
+    PLAIN_ENVIRONMENTS,
+    ContainerSettings,
+    Guest,
+    Lifecycle,
+    OpenLoad,
+    Scalar,
+    Treatment,
+)
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat, job_keys
+from bench_master.scenario.format import COST, OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat, job_keys
 from bench_master.scenario.guest import (
     COMMAND_FIELDS,
     OWN_SERVICES,
@@ -22,6 +33,7 @@ from bench_master.scenario.guest import (
     parse_param,
 )
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
+from bench_master.scenario.keys_host import host_settings, place_text, with_settings_to_vary
 from bench_master.scenario.keys_run import PRIMARY
 from bench_master.scenario.master_part import MasterPart, master_parts
 from bench_master.scenario.matrix import (
@@ -35,19 +47,27 @@ from bench_master.scenario.matrix import (
     label_names,
     list_values,
 )
-from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS, check_packing, check_pull
+from bench_master.scenario.operations import (
+    DEFAULT_MAX_CONTAINERS,
+    check_cold,
+    check_cost,
+    check_packing,
+    check_pull,
+    untold_reason,
+)
 from bench_master.scenario.types import INVALID, Shape
 from bench_master.scenario.yaml_tree import ScalarNode, SourceLocation
-from workloads.registry import workload_classes
-from workloads.script import default_primary, fixed_reason, job_metrics, job_script
+from bench_workloads.registry import workload_classes
+from bench_workloads.script import default_primary, fixed_reason, job_metrics, job_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from bench_master.scenario.model import UntilVerdict
     from bench_master.scenario.types import Field
-    from workloads.base import Workload
+    from bench_workloads.base import Workload
 
+_COMMANDS = ("command", "container.command")
 _WITH_A_RATE = ("arrivals", "queue_timeout")
 
 
@@ -60,7 +80,11 @@ class ResolvedScenario(Struct, frozen=True):
     warmup: tuple[int, ...]
     """Warm-up trials of each treatment."""
     primary: tuple[str, ...]
-    """The primary figure of each treatment."""
+    """The primary measure of each treatment."""
+    setting_places: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    """Where a host setting is given a value: ``FILE:LINE:COLUMN`` by name and value."""
+    command_places: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Where a command of this program is first given: ``FILE:LINE:COLUMN``."""
 
 
 class _InheritedJob(Struct, frozen=True):
@@ -85,6 +109,8 @@ class Resolver:
         self._workloads = workload_classes()
         self._labels = ValueLabels()
         self._names: dict[str, str] = {}
+        self._setting_places: dict[tuple[str, str], str] = {}
+        self._command_places: dict[str, str] = {}
         fields = (*shapes.run_fields, *shapes.job_fields)
         self._defaults = {field.name: field.default_value() for field in fields if field.default is not None}
 
@@ -113,11 +139,9 @@ class Resolver:
         if len(made) > MAX_TREATMENTS:
             message = f"{len(made)} treatments; the maximum is {MAX_TREATMENTS}: split the scenario"
             self._findings.add(place, message, deep=True)
-        return (
-            ResolvedScenario(*(tuple(column) for column in zip(*made.values(), strict=True)))
-            if made
-            else ResolvedScenario((), (), (), ())
-        )
+        treatments, repeats, warmup, primary = zip(*made.values(), strict=True) if made else ((), (), (), ())
+        treatments = _with_plain_environment(treatments)
+        return ResolvedScenario(treatments, repeats, warmup, primary, self._setting_places, self._command_places)
 
     def _job(
         self, label: str | None, given: Located[Any], scenario: Mapping[str, Located[Any]]
@@ -151,6 +175,7 @@ class Resolver:
                 settings[OWN_SERVICES] = Located(tuple(own["services"].value), own["services"].place)
             if "params" in own:
                 settings |= _parse_own_params(workload, own["params"])
+        matrix = Located(with_settings_to_vary(matrix.value, settings), matrix.place)
         understood = self._parse_matrix_params(matrix.value, workload)
         measured = list_values(engines) or ((part and part.default_engine) or default_engine(),)
         return _InheritedJob(label, settings, workload, measured, understood, given.place, part)
@@ -181,7 +206,7 @@ class Resolver:
         found = Diagnostics()
         value = parse_param(workload, key.removeprefix(PARAMS), given.value, given.place, found)
         self._findings.merge(found, deep=True)
-        return Located(value, given.place)
+        return Located(value, given.place, given.name)
 
     def _treatment(self, index: int, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> Treatment | None:
         if not self._matrix_applies(job, cell):
@@ -190,7 +215,8 @@ class Resolver:
         if job.part is None:
             self._check_operations(job, cell, settings)
         broken = any(given.value is INVALID for given in settings.values())
-        if container is None or broken or INVALID in (cell.engine, cell.environment):
+        host = host_settings(settings, self._setting_places, self._findings)
+        if container is None or broken or host is None or INVALID in (cell.engine, cell.environment):
             return None
         work: JobPlan | None
         if job.part is not None:
@@ -203,6 +229,7 @@ class Resolver:
             work = guest.work(settings, container, self._findings)
         if work is None:
             return None
+        self._note_commands(settings)
         amounts = {key: settings[key].value for key in TRIAL_SIZE_KEYS if key in settings} or {"iterations": 1}
         load = self._open_load(settings)
         if load is not None:
@@ -210,7 +237,7 @@ class Resolver:
         if "until" in settings:
             packed: Settings = {"concurrency": Located(DEFAULT_MAX_CONTAINERS, settings["until"].place)}
             settings = packed | settings
-        return Treatment(
+        made = Treatment(
             index=index,
             labels=self._labels_of(job, cell),
             environment=cell.environment,
@@ -223,30 +250,42 @@ class Resolver:
             open_load=load,
             services=work.services,
             placement=work.placement,
+            host=host,
             **self._carried(settings),
         )
+        if made.cold != COLD_STARTS[0]:
+            check_cold(made, settings["cold"].place, self._findings)
+        check_cost(made, settings.get(COST), self._findings)
+        return made
+
+    def _note_commands(self, settings: Settings) -> None:
+        given = [settings[key] for key in _COMMANDS if key in settings]
+        for command in given:
+            if command.value:
+                self._command_places.setdefault(command.value[0], place_text(command.place))
 
     def _primary(self, treatment: Treatment, settings: Settings) -> str:
-        """Return the primary figure of a treatment: the given one, if it is one that can tell treatments apart."""
+        """Return the primary measure of a treatment: the given one, if it is one that can tell treatments apart."""
         given = settings.get(PRIMARY)
         if given is None:
             return default_primary(treatment)
         try:
-            figure = parse_primary(given.value, [one.name for one in job_script(treatment)], job_metrics(treatment))
+            measure = parse_primary(given.value, [one.name for one in job_script(treatment)], job_metrics(treatment))
         except ValueError as error:
-            self._findings.add(given.place, f"'{PRIMARY}': {error}", deep=True)
+            problem = untold_reason(str(given.value).removeprefix("metrics."), [treatment]) or str(error)
+            self._findings.add(given.place, f"'{PRIMARY}': {problem}", deep=True)
             return str(given.value)
-        reason = fixed_reason(treatment, figure)
-        if figure.kind == "metric" and not job_metrics(treatment)[figure.name]["direction"]:
-            message = f"{figure.name} has no direction: add 'better: higher' or 'better: lower' to the metric"
-            self._findings.add(given.place, f"'{PRIMARY}': {message}, or use another figure", deep=True)
+        reason = fixed_reason(treatment, measure)
+        if measure.kind == "metric" and not job_metrics(treatment)[measure.name]["direction"]:
+            message = f"{measure.name} has no direction: add 'better: higher' or 'better: lower' to the metric"
+            self._findings.add(given.place, f"'{PRIMARY}': {message}, or use another measure", deep=True)
         if reason is not None:
             instead = default_primary(treatment)
             message = (
-                f"'{PRIMARY}': {figure.name} tells nothing apart: {reason}; use another figure, such as {instead}"
+                f"'{PRIMARY}': {measure.name} tells nothing apart: {reason}; use another measure, such as {instead}"
             )
             self._findings.add(given.place, message, deep=True)
-        return figure.name
+        return measure.name
 
     def _open_load(self, settings: Settings) -> OpenLoad | None:
         """Return how the jobs of a cell arrive; None in the closed model, or where the keys contradict each other.
@@ -345,7 +384,7 @@ class Resolver:
                 message = f"'{key}' varies here, but this job has no '{part.name}'; give it a matrix of its own"
                 self._findings.add(given.place, message, deep=True)
                 return False
-            if not part.check_varied(varied, job.settings, self._findings):
+            if varied and not part.check_varied(varied, job.settings, self._findings):
                 return False
         return True
 
@@ -355,7 +394,11 @@ class Resolver:
         if job.label is not None:
             labels["job"] = job.label
         for key, given in cell.settings.items():
-            labels[self._names[key]] = self._labels.label(key, self._shape(key, job.workload), given.value)
+            labels[self._names[key]] = (
+                self._labels.label(key, self._shape(key, job.workload), given.value)
+                if given.name is None
+                else given.name
+            )
         return labels
 
     def _shape(self, key: str, workload: type[Workload] | None) -> Shape:
@@ -366,6 +409,20 @@ class Resolver:
         shape = self._format.matrix.shape_of(key)
         assert shape is not None
         return shape
+
+
+def _with_plain_environment(treatments: Iterable[Treatment]) -> tuple[Treatment, ...]:
+    """Return treatments with a container's environment for plain processes where containers are among them, too.
+
+    Else a search path, or a locale, would be measured in the place of an engine. What the scenario says stays.
+    """
+    made = tuple(treatments)
+    kinds = {engine_traits(one.engine).runs_on_host for one in made if isinstance(one.job, Lifecycle | Guest)}
+    if len(kinds) < 2:  # noqa: PLR2004  plain processes, and containers
+        return made
+    return tuple(
+        one if one.plain_environment else replace(one, plain_environment=PLAIN_ENVIRONMENTS[0]) for one in made
+    )
 
 
 def _list_jobs(scenario: Mapping[str, Located[Any]]) -> Iterator[tuple[str | None, Located[Any]]]:

@@ -57,6 +57,13 @@ def select_treatments(scenario: Scenario, only: Sequence[str]) -> Scenario:
         for one in scenario.thresholds
         if one not in thresholds
     ]
+    kept = [each.labels for each in treatments]
+    claims = tuple(one for one in scenario.claims if one.treatment in kept and one.against in kept)
+    notes += [
+        f"claim '{one.says}' of {one.measure}: left out, because a treatment of it is not selected"
+        for one in scenario.claims
+        if one not in claims
+    ]
     if baseline and unmatched_labels(baseline, [one.labels for one in treatments]):
         labels = ", ".join(f"{key}={value}" for key, value in baseline.items())
         notes.append(f"baseline {labels}: left out, because no selected treatment has it")
@@ -68,6 +75,7 @@ def select_treatments(scenario: Scenario, only: Sequence[str]) -> Scenario:
         warmup=tuple(scenario.warmup[place] for place in places),
         primary=tuple(scenario.primary[place] for place in places) if scenario.primary else (),
         thresholds=thresholds,
+        claims=claims,
         baseline=baseline,
         notes=(*notes, *scenario.notes),
     )

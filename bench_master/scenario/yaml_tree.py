@@ -8,7 +8,6 @@ the text does, and lets ten lines of aliases grow to gigabytes.
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -17,6 +16,7 @@ from msgspec import Struct, field
 
 from bench_common.errors import Problem, ScenarioError, UsageError, did_you_mean
 from bench_common.files import STDIN, open_regular
+from bench_common.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -301,7 +301,7 @@ class Source(Struct, frozen=True):
 
 def builtin_scenarios() -> dict[str, Traversable]:
     """Return the ready-made scenarios by name, such as ``quickstart`` or ``study/sweep``."""
-    return dict(sorted(_scenarios_under(files("scenarios"), "")))
+    return dict(sorted(_scenarios_under(shipped_folder("scenarios"), "")))
 
 
 def _scenarios_under(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
@@ -323,7 +323,7 @@ def read_source(reference: str) -> Source:
         return Source("<stdin>", _text("<stdin>", sys.stdin.buffer.read(MAX_BYTES + 1)))
     path = Path(reference)
     shipped = builtin_scenarios()
-    if path.exists() and not path.is_dir():
+    if (path.exists() or path.is_symlink()) and not path.is_dir():
         try:
             with open_regular(path) as file:
                 content = file.read(MAX_BYTES + 1)
@@ -340,7 +340,7 @@ def read_source(reference: str) -> Source:
     neighbours = [str(each) for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
     name = reference.removeprefix("scenarios/").removesuffix(_SUFFIX)
     hint = did_you_mean(reference, neighbours) or did_you_mean(name, shipped)
-    raise UsageError(f"{reference}: no such file or ready-made scenario{hint}; see list-scenarios")
+    raise UsageError(f"{reference}: no such file or ready-made scenario{hint}; see bench-master list scenarios")
 
 
 def _text(path: str, content: bytes) -> str:

@@ -93,7 +93,7 @@ class Prediction(Struct, frozen=True):
 def predict(earlier: RunLevels, new: RunLevels, alpha: float = decision.ALPHA) -> Prediction:
     """Return how the mean of the `new` runs lies against the `earlier` ones, of which there must be at least two.
 
-    Earlier runs that do not differ at all (a figure in coarse steps, say) predict nothing.
+    Earlier runs that do not differ at all (a measure in coarse steps, say) predict nothing.
     """
     m, j = len(earlier), len(new)
     spread = float(earlier.values.std(ddof=1))

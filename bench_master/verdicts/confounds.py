@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, PROGRAM_DETAIL, short_digests
 from bench_master.verdicts.reasons import Code, Reason, because
 
 Effect: TypeAlias = Literal["refusal", "warning"]
@@ -43,6 +44,11 @@ REFUSED_FACTS: Final = frozenset(
         "clocksource",
         "memory",
         "kernel",
+        "kernel_hz",
+        "rcu_expedited",
+        "rcu_normal",
+        "rcu_nocbs",
+        "cgroup",
         "filesystem",
         "disk",
         "disk_rotational",
@@ -51,6 +57,7 @@ REFUSED_FACTS: Final = frozenset(
 """Properties of a host that change what is measured on it by more than a margin."""
 _WARNED_FACTS: Final = (
     "kernel_build",
+    "kernel_options",
     "cpu_microcode",
     "swappiness",
     "dirty_ratio",
@@ -126,6 +133,48 @@ def engine_differences(
     ]
 
 
+def program_differences(
+    a: Mapping[str, Mapping[str, str]], b: Mapping[str, Mapping[str, str]], engines: Collection[str] | None = None
+) -> list[Difference]:
+    """Return in what the engines of two hosts differ that both sides use: program, storage driver, images.
+
+    They refuse. A program that jobs run on the host itself is what is measured, and two builds of it are what people
+    compare: that it is another one is only mentioned.
+    """
+    found = []
+    for name in a:
+        mine, theirs = a[name], b.get(name, {})
+        for fact in mine:
+            one, other = mine[fact], theirs.get(fact)
+            if not (one and other and one != other and (engines is None or name in engines)):
+                continue
+            if fact.startswith(DIGEST_DETAIL):
+                command = fact.removeprefix(DIGEST_DETAIL)
+                what = f"{PROGRAM_DETAIL}{command} of {name}"
+                found.append(Difference(what, _build(command, mine), _build(command, theirs), "warning"))
+            elif fact in _ENGINE_FACTS or fact.startswith(IMAGE_DETAIL):
+                what = f"{_ENGINE_FACTS.get(fact, fact)} of {name}"
+                found.append(Difference(what, _short(fact, one), _short(fact, other), "refusal"))
+    return found
+
+
+_ENGINE_FACTS: Final = {"sha256": "program", "storage_driver": "storage driver"}
+"""What is compared of an engine beside its version and its images, and how a difference is called."""
+
+
+def _build(command: str, facts: Mapping[str, str]) -> str:
+    """Return which file a command is as reports show it: ``/opt/mytool (sha256 0123456789ab)``."""
+    place, short = (
+        facts.get(f"{PROGRAM_DETAIL}{command}", ""),
+        f"sha256 {short_digests(facts[DIGEST_DETAIL + command])}",
+    )
+    return short if place in ("", command) else f"{place} ({short})"
+
+
+def _short(fact: str, value: str) -> str:
+    return value if fact == "storage_driver" else short_digests(value)
+
+
 def same_machine(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool | None:
     """Return whether two fingerprints are of one machine; None where they do not say."""
     if a.get("machine_id") and b.get("machine_id"):
@@ -162,6 +211,8 @@ class RunDesign(Struct, frozen=True):
     """Whether the jobs executed nothing."""
     split_rounds: int = 0
     """Rounds of which a part ran before an interruption and a part after it."""
+    knows_position_effect: bool = False
+    """Whether a treatment that ran twice in each round bounds what a place in a round does."""
 
 
 class Design(Struct, frozen=True):
@@ -187,6 +238,8 @@ def grade_run(run: RunDesign) -> Design:
     if run.order not in ("interleaved", "as-written"):
         return Design("D", (because(Code.UNKNOWN_ORDER),))
     reasons = []
+    if run.order == "as-written" and not run.knows_position_effect:
+        return Design("D", (because(Code.POSITION_UNKNOWN, order=run.order),))
     if run.order == "as-written":
         reasons.append(because(Code.ORDER_NOT_DRAWN, order=run.order))
     if run.split_rounds:

@@ -7,6 +7,7 @@ the round: the difference of the logarithms of the two trials' numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -29,14 +30,15 @@ MIN_GAP_ROUNDS: Final = 3
 MAX_UNITS: Final = 2000
 """Of more rounds the means of neighbours are judged: the work grows with the square."""
 _GAP_FACTOR: Final = {3: 3.0, 4: 1.0, 5: 1.0}
-"""How many times the wider side's range the gap between the sides must be, by the number of rounds."""
+"""How many times the wider side's range the gap between the sides must be, by the number of rounds; of several
+comparisons so many times that."""
 
 
 class TrialValues(Struct, frozen=True):
     """One treatment's number for each round, with what is not known exactly as a band."""
 
     values: Values
-    """The primary figure of each trial in its unit; NaN where no job gave one."""
+    """The primary measure of each trial in its unit; NaN where no job gave one."""
     low: Values
     """The least that each may be."""
     high: Values
@@ -50,6 +52,12 @@ class TrialValues(Struct, frozen=True):
         array = np.asarray(values, float)
         return cls(array, array, array)
 
+    @property
+    def median(self) -> float | None:
+        """The median of the finite values; None without any."""
+        known = self.values[np.isfinite(self.values)]
+        return float(np.median(known)) if len(known) else None
+
 
 class Rules(Struct, frozen=True):
     """What is the same for all comparisons of a report."""
@@ -61,6 +69,8 @@ class Rules(Struct, frozen=True):
     look: tuple[float, float] | None = None
     """Levels of the intervals of a look, for a difference and for *same*; 0 where the look concludes nothing.
     None for a run with a fixed number of rounds."""
+    last_look: int | None = None
+    """Rounds of the last look, where this is the last one; else None."""
     lower_is_better: bool = True
     words: tuple[Word, Word] = ("slower", "faster")
     """The words for `b` being worse and better than `a`."""
@@ -85,7 +95,7 @@ class Verdict(Struct, frozen=True):
     p: float
     """Exact and two-sided; NaN where no interval exists."""
     smallest_effect: float
-    """The smallest difference that would have been seen four times in five, as a share; infinite below six rounds."""
+    """The difference that would have been missed in one run of five, as a share; infinite below six rounds."""
     more_rounds: int | None
     """How many more rounds would most likely settle it; None if out of reach, or settled."""
     differences: bool = False
@@ -94,18 +104,33 @@ class Verdict(Struct, frozen=True):
     """Why the values are not known exactly, of the side that is known less well; None if both are."""
     exact: tuple[float, float] = (math.nan, math.nan)
     """The interval's ends as if they were; NaN without a band."""
+    ratio_ends: tuple[float, float] = (math.nan, math.nan)
+    """Of differences the ends of the interval of b / a; NaN where there is none, or a value is negative."""
 
     @property
     def tipping_point(self) -> float:
         """How large a shift between the two would explain a difference away, as a share; 0 where there is none.
 
-        Of differences it is in the figure's unit.
+        Of differences it is in the measure's unit.
         """
         if self.differences:
             return max(self.low, -self.high, 0.0)
         if self.low <= 1.0 <= self.high:
             return 0.0
         return self.low - 1.0 if self.low > 1.0 else 1.0 - self.high
+
+
+class Part(Struct, frozen=True):
+    """The effect in a part of the rounds, as ratios."""
+
+    first: int
+    """Its first round, of those with a value on both sides, from 1."""
+    last: int
+    """Its last round."""
+    ratio: float
+    low: float
+    high: float
+    """The ends of its interval: those of all parts of a comparison hold together at its level."""
 
 
 class _Side:
@@ -142,21 +167,67 @@ def compare(a: TrialValues, b: TrialValues, rules: Rules) -> Verdict:
     low, high = second.low - first.high, second.high - first.low
     # A round without a number may have had any.
     low, high = np.where(known, low, -np.inf), np.where(known, high, np.inf)
-    verdict = _by_interval(*_condensed(point, low, high), band, rules)
+    point, low, high = _condensed(point, low, high)
+    verdict = _by_interval(point, low, high, band, rules)
+    if rules.differences:
+        verdict = replace(verdict, ratio_ends=_ratio_ends(first, second, known, rules))
     return replace(verdict, rounds=int(known.sum()))
 
 
-def _condensed(point: Values, *others: Values) -> tuple[Values, Values, Values]:
-    """Return the differences, of very many the means of so many neighbours that `MAX_UNITS` are left.
+def by_parts(a: TrialValues, b: TrialValues, rules: Rules) -> tuple[Part, ...]:
+    """Return the effect in each half of the rounds, for an effect that changed; in all if halves are too short.
+
+    Each half has an interval at half of the error. One part of all rounds says less: what its interval excludes does
+    not hold in all of them. Empty where there are too few rounds for either.
+    """
+    first, second = _Side(a, rules), _Side(b, rules)
+    point = second.values - first.values
+    known = np.isfinite(point)
+    if int(known.sum()) < MIN_ROUNDS:
+        return ()
+    series = [each[known] for each in (point, second.low - first.high, second.high - first.low)]
+    look = None if rules.look is None else (rules.look[0] / 2.0, 0.0)
+    halves = replace(rules, alpha=rules.alpha / 2.0, look=look)
+    middle = -(-len(series[0]) // 2)
+    parts = tuple(_part(series, part, halves) for part in ((0, middle), (middle, len(series[0]))))
+    if all(math.isfinite(each.high) for each in parts):
+        return parts
+    return (_part(series, (0, len(series[0])), rules),)
+
+
+def _part(series: Sequence[Values], part: tuple[int, int], rules: Rules) -> Part:
+    point, low, high = _condensed(*(each[slice(*part)] for each in series))
+    interval, _ = _intervals(low, high, rules)
+    ends = _shown(interval.low, rules), _shown(interval.high, rules)
+    return Part(part[0] + 1, part[1], _shown(signed_rank.estimate(point), rules), *ends)
+
+
+def _ratio_ends(a: _Side, b: _Side, known: Any, rules: Rules) -> tuple[float, float]:
+    """Return the interval of b / a by ``b - f a``; NaN where that means nothing."""
+    sides = [np.where(known, each, np.nan) for each in (a.high, b.low, a.low, b.high)]
+    if any((each < 0.0).any() for each in sides):
+        return math.nan, math.nan
+    a_high, b_low, a_low, b_high = _condensed(*sides)
+    lower, upper = signed_rank.Pairs(a_high, b_low), signed_rank.Pairs(a_low, b_high)
+    if rules.look is None:
+        found = signed_rank.ratio_interval(lower, upper, rules.alpha, rules.comparisons, is_look=False)
+    elif rules.look[0] > 0.0:
+        found = signed_rank.ratio_interval(lower, upper, rules.look[0], rules.comparisons, is_look=True)
+    else:
+        return math.nan, math.nan
+    return max(found.low, 0.0), found.high
+
+
+def _condensed(*series: Values) -> tuple[Values, ...]:
+    """Return series of rounds as they are, of very many the means of so many neighbours that `MAX_UNITS` are left.
 
     Means of differences that are symmetric about a centre are symmetric about it, too.
     """
-    group = -(-len(point) // MAX_UNITS)
-    low, high = others
+    group = -(-len(series[0]) // MAX_UNITS)
     if group == 1:
-        return point, low, high
-    whole = len(point) // group * group
-    return tuple(each[:whole].reshape(-1, group).mean(axis=1) for each in (point, low, high))  # type: ignore[return-value]
+        return series
+    whole = len(series[0]) // group * group
+    return tuple(each[:whole].reshape(-1, group).mean(axis=1) for each in series)
 
 
 def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> Verdict:
@@ -167,8 +238,8 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
     if word == "inconclusive":
         reason = _why_inconclusive(point, low, high, band, rules)
         # More rounds make no band narrower.
-        more = None if reason.code in _BANDS.values() else planning.more_rounds(exact, _margin(rules))
-    smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact))
+        more = None if reason.code in _BANDS.values() else planning.more_rounds(exact, _margin(rules), _asked(rules))
+    smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact), _asked(rules, len(exact)), _last(rules))
     return Verdict(
         word=word,
         reason=reason,
@@ -184,6 +255,18 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
         band=band,
         exact=_exact_ends(exact, rules) if band is not None else (math.nan, math.nan),
     )
+
+
+def _asked(rules: Rules, rounds: int | None = None) -> float:
+    """Return of how many comparisons at 5 % the level of each is; of a look before the last one by its own level."""
+    level = rules.alpha
+    if rounds is not None and rules.look is not None and rules.last_look is None:
+        level = rules.look[0] or rules.alpha
+    return max(1.0, rules.comparisons * ALPHA / level)
+
+
+def _last(rules: Rules) -> int | None:
+    return rules.last_look if rules.look is not None else None
 
 
 def _exact_ends(exact: Values, rules: Rules) -> tuple[float, float]:
@@ -267,6 +350,9 @@ def _by_gap(a: _Side, b: _Side, known: Any, band: BandKind | None, rules: Rules)
     word: Word = "inconclusive"
     lost = not rounds and len(known)
     reason = because(Code.NO_COMMON_ROUND) if lost else because(Code.TOO_FEW_ROUNDS, rounds=rounds)
+    if rounds and len(known) >= MIN_ROUNDS:
+        # Enough ran: what is left of them are survivors.
+        reason = because(Code.DEPENDS_ON_FAILURES)
     exact = _gap_word(a.values[known], a.values[known], b.values[known], b.values[known], rules)
     if exact is not None:
         banded = _gap_word(a.low[known], a.high[known], b.low[known], b.high[known], rules)
@@ -288,7 +374,8 @@ def _by_gap(a: _Side, b: _Side, known: Any, band: BandKind | None, rules: Rules)
         rounds=rounds,
         p=math.nan,
         smallest_effect=math.inf,
-        more_rounds=MIN_ROUNDS - rounds if word == "inconclusive" else None,
+        # Where rounds took place and none has a value, jobs fail, and more of them would, too.
+        more_rounds=MIN_ROUNDS - rounds if word == "inconclusive" and not lost else None,
         differences=rules.differences,
         band=band,
         exact=(low, high),
@@ -302,6 +389,6 @@ def _gap_word(a_low: Values, a_high: Values, b_low: Values, b_high: Values, rule
     above, below = float(b_low.min() - a_high.max()), float(a_low.min() - b_high.max())
     gap = max(above, below)
     widest = max(float(a_high.max() - a_low.min()), float(b_high.max() - b_low.min()))
-    if not gap > _margin(rules) or gap < _GAP_FACTOR[len(a_low)] * widest:
+    if not gap > _margin(rules) or gap < _GAP_FACTOR[len(a_low)] * rules.comparisons * widest:
         return None
     return rules.words[0] if (above > below) == rules.lower_is_better else rules.words[1]

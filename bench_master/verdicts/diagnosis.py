@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_master.verdicts.rank_sum import rank_sum_p
+from bench_master.verdicts.rank_sum import least_rank_sum_p, rank_sum_p
 
 Values: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SeriesKind: TypeAlias = Literal["drift", "step", "neighbours", "regimes"]
 
 LEVEL: Final = 0.01
 """How often each test may find something in a series of independent measurements."""
+FALSE_ALARMS: Final = 0.02
+"""How often all tests of a run together may find something where nothing is."""
+TREND_LEVEL: Final = 0.1
+"""The same for a trend that groups of runs have in common: it would be taken for a difference between them."""
 OUTLIER_SDS: Final = 5.0
 """A measurement further than so many robust standard deviations from the median is an outlier."""
 MAX_POINTS: Final = 2000
@@ -42,7 +46,7 @@ _REGIME_GAPS: Final = ((120, 3.0), (40, 4.0), (MIN_REGIMES, 4.5))
 REGIME_SHARE: Final = 5
 """Each regime has at least one measurement in so many."""
 _REGIME_STEPS: Final = 2.5
-"""Regimes of a quantised figure are more than so many steps apart."""
+"""Regimes of a quantised measure are more than so many steps apart."""
 _WARM_UP_SHARE: Final = 0.6
 _WARM_UP_TREATMENTS: Final = 8
 _ROBUST_SD: Final = 1.4826
@@ -85,6 +89,12 @@ def _ungrouped(found: Finding, group: int) -> Finding:
     return found if found.at is None else replace(found, at=found.at * group)
 
 
+def can_find(test: Callable[[Values], Finding | None], count: int, level: float) -> bool:
+    """Whether a test can find anything in so many measurements: in a series that only rises it finds most."""
+    found = test(np.arange(min(count, MAX_POINTS), dtype=float))
+    return found is not None and found.p is not None and found.p <= level
+
+
 # -- ranks -----------------------------------------------------------------------------------------------------------
 
 
@@ -110,16 +120,43 @@ def drift(values: Values) -> Finding | None:
     n = len(values)
     if n < MIN_DRIFT:
         return None
-    first, second = np.triu_indices(n, 1)
-    rises = values[second] - values[first]
-    score = float(np.sign(rises).sum())
-    _, ties = np.unique(values, return_counts=True)
-    variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18.0
+    score, variance = _kendall(values)
     if variance <= 0.0:
         return None
     z = max(abs(score) - 1.0, 0.0) / math.sqrt(variance)
-    slope = float(np.median(rises / (second - first)))
+    slope = float(np.median(_slopes(values)))
     return Finding("drift", min(1.0, 2.0 * _upper_tail(z)), slope * (n - 1))
+
+
+def drift_within(parts: Sequence[Values], margin: float, *, level: float = TREND_LEVEL) -> list[Finding]:
+    """Return a trend that several series share, each with a level of its own: Mann and Kendall's, stratified.
+
+    Their scores and variances are summed up (van Belle and Hughes, Water Resources Research 20, 1984). The size is
+    that of the whole, from the first series to the last.
+    """
+    tested = [_kendall(values) for values in parts if len(values) > 1]
+    variance, score = sum(one for _, one in tested), sum(one for one, _ in tested)
+    if variance <= 0.0:
+        return []
+    p = min(1.0, 2.0 * _upper_tail(max(abs(score) - 1.0, 0.0) / math.sqrt(variance)))
+    slopes = np.concatenate([_slopes(values) for values in parts if len(values) > 1])
+    size = float(np.median(slopes)) * (sum(map(len, parts)) - 1)
+    return [Finding("drift", p, size)] if p <= level and abs(size) > margin else []
+
+
+def _slopes(values: Values) -> Values:
+    first, second = np.triu_indices(len(values), 1)
+    return np.asarray((values[second] - values[first]) / (second - first))
+
+
+def _kendall(values: Values) -> tuple[float, float]:
+    """Return Mann and Kendall's score of a trend and its variance."""
+    n = len(values)
+    first, second = np.triu_indices(n, 1)
+    score = float(np.sign(values[second] - values[first]).sum())
+    _, ties = np.unique(values, return_counts=True)
+    variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18.0
+    return score, variance
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
@@ -239,7 +276,7 @@ def regimes(values: Values, margin: float) -> Finding | None:
     low, high = _medians(ordered, 0, splits), _medians(ordered, splits, n)
     within = _mean_deviations(ordered, splits)
     gaps = high - low
-    # Within a regime a figure varies by one of its steps at least.
+    # Within a regime a measure varies by one of its steps at least.
     scores = gaps / np.maximum(within, max(resolution, 1e-12))
     best = int(scores.argmax())
     gap = float(gaps[best])
@@ -272,7 +309,7 @@ def _mean_deviations(ordered: Values, splits: Any) -> Values:
 
 
 def resolution_step(values: Any) -> float:
-    """Return the step in which a figure is given: where at most half of the values differ, the least gap; else 0."""
+    """Return the step in which a measure is given: where at most half of the values differ, the least gap; else 0."""
     distinct = np.unique(np.asarray(values, float))
     if not 1 < len(distinct) <= len(values) / 2:
         return 0.0
@@ -302,16 +339,20 @@ class CarryOver(Struct, frozen=True):
 
 
 def carry_over(after_a: Any, after_b: Any) -> CarryOver | None:
-    """Return how trials that open a round differ by what closed the round before: residuals after `a` and after `b`.
+    """Return how trials differ by what ran before them: residuals after `a` and after `b`.
 
-    Within a round the trial before is never the treatment's own, so only the first trial of a round can tell. None
-    where one side has less than three. The estimate is Hodges and Lehmann's shift.
+    None where one side has less than three. The estimate is Hodges and Lehmann's shift.
     """
     first, second = np.asarray(after_a, float), np.asarray(after_b, float)
     m, n = len(first), len(second)
     if min(m, n) < STEP_SIDE:
         return None
     return CarryOver(rank_sum_p(first, second), float(np.median(np.subtract.outer(first, second))))
+
+
+def can_find_carry_over(after_a: int, after_b: int, level: float) -> bool:
+    """Whether so many trials after each of two treatments can show a carry-over at a level."""
+    return min(after_a, after_b) >= STEP_SIDE and least_rank_sum_p(after_a, after_b) <= level
 
 
 def warm_up_too_short(slowest_first: Sequence[bool]) -> bool:

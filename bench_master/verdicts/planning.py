@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from bench_master.verdicts.power_tables import DIFFERENCE, FAMILIES, LOOKS, SAME
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, Values
 from bench_master.verdicts.student import chi_squared_quantile, t_quantile
 
@@ -18,47 +19,58 @@ SAME_POWER_QUANTILE: Final = 1.282
 """The 90 % quantile: both one-sided tests of *same* must succeed."""
 SIGNED_RANK_EFFICIENCY: Final = 0.95
 """How many rounds Student's test needs for one of the signed rank's, in normal noise."""
-_SMALL: Final = {6: 1.79, 7: 1.33, 8: 1.25, 9: 1.15, 10: 1.01}
-"""The same for the few rounds where the formula is too small, from simulation."""
 MAX_ROUNDS: Final = 200
 """Above so many rounds the advice is another one: lower the noise, or widen the margin."""
 
 
-def smallest_effect(spread: float, rounds: int, alpha: float = 0.05) -> float:
-    """Return the smallest difference (of logarithms) that `rounds` rounds show with a power of 80 %.
+def smallest_effect(spread: float, rounds: int, comparisons: float = 1.0, last_look: int | None = None) -> float:
+    """Return the difference (of logarithms) that is shown in four runs of five; infinite below six rounds.
 
-    `spread` is the standard deviation of the rounds' differences. Infinite below six rounds.
+    `spread` is the standard deviation of the rounds' differences. So many `comparisons` hold together at 5 %; a
+    stricter level counts as more of them. `last_look` is that of a run that looked after each round and went on to
+    the last.
     """
     if rounds < MIN_ROUNDS:
         return math.inf
-    return spread * _effect_in_spreads(rounds, alpha)
+    return spread * _in_spreads("difference" if last_look is None else "looks", last_look or rounds, comparisons)
 
 
-@lru_cache(maxsize=1024)
-def _effect_in_spreads(rounds: int, alpha: float) -> float:
-    if rounds in _SMALL:
-        return _SMALL[rounds]
-    quantile = t_quantile(1.0 - alpha / 2.0, rounds - 1)
-    return (quantile + POWER_QUANTILE) / math.sqrt(SIGNED_RANK_EFFICIENCY * rounds)
+_TABLES: Final = {"difference": DIFFERENCE, "same": SAME, "looks": LOOKS}
+_QUANTILES: Final = {"difference": POWER_QUANTILE, "same": SAME_POWER_QUANTILE, "looks": POWER_QUANTILE}
+_LONGEST: Final = max(DIFFERENCE)
 
 
-def rounds_for_difference(spread: float, effect: float) -> int | None:
-    """Return how many rounds show a difference of `effect` with a power of 80 %; None if more than `MAX_ROUNDS`."""
-    return _first(lambda rounds: smallest_effect(spread, rounds) <= abs(effect))
+@lru_cache(maxsize=4096)
+def _in_spreads(table: str, rounds: int, comparisons: float) -> float:
+    """Return a value of a table; beyond its ends Student's formula, as far off as it is at the end."""
+    held = min(rounds, _LONGEST)
+    if comparisons <= FAMILIES[-1]:
+        row = [float(value) for value in _TABLES[table][held].split()]
+        found = float(np.interp(math.log(max(1.0, comparisons)), np.log(FAMILIES), row))
+    else:
+        ratio = _formula(table, held, comparisons) / _formula(table, held, FAMILIES[-1])
+        found = _in_spreads(table, held, FAMILIES[-1]) * ratio
+    return found * _formula(table, rounds, comparisons) / _formula(table, held, comparisons)
 
 
-def rounds_for_same(spread: float, effect: float, margin: float) -> int | None:
+def _formula(table: str, rounds: int, comparisons: float) -> float:
+    alpha = (0.1 if table == "same" else 0.05) / comparisons
+    quantile = t_quantile(1.0 - alpha / 2.0, rounds - 1) + _QUANTILES[table]
+    return quantile / math.sqrt(SIGNED_RANK_EFFICIENCY * rounds)
+
+
+def rounds_for_difference(spread: float, effect: float, comparisons: float = 1.0) -> int | None:
+    """Return how many rounds show a difference of `effect` in four runs of five; None if more than `MAX_ROUNDS`."""
+    return _first(lambda rounds: smallest_effect(spread, rounds, comparisons) <= abs(effect))
+
+
+def rounds_for_same(spread: float, effect: float, margin: float, comparisons: float = 1.0) -> int | None:
     """Return how many rounds show that an `effect` is within the `margin`; None if more than `MAX_ROUNDS`."""
     room = margin - abs(effect)
     if room <= 0.0:
         return None
-    # Two one-sided tests at 5 %, each with a power of 90 %: the interval must be narrow enough on both sides.
-    return _first(lambda rounds: spread * _half_width_of_same(rounds) <= room)
-
-
-@lru_cache(maxsize=1024)
-def _half_width_of_same(rounds: int) -> float:
-    return (t_quantile(0.95, rounds - 1) + SAME_POWER_QUANTILE) / math.sqrt(SIGNED_RANK_EFFICIENCY * rounds)
+    # Two one-sided tests, each with a power of 90 %: the interval must be narrow enough on both sides.
+    return _first(lambda rounds: spread * _in_spreads("same", rounds, comparisons) <= room)
 
 
 def upper_spread(differences: Values) -> float:
@@ -67,15 +79,18 @@ def upper_spread(differences: Values) -> float:
     return float(differences.std(ddof=1)) * math.sqrt((n - 1) / chi_squared_quantile(0.2, n - 1))
 
 
-def more_rounds(differences: Values, margin: float) -> int | None:
-    """Return how many more rounds would most likely settle a comparison; None if that is out of reach."""
+def more_rounds(differences: Values, margin: float, comparisons: float = 1.0) -> int | None:
+    """Return how many more rounds would most likely settle one of the comparisons; None if out of reach."""
     n = len(differences)
     if n < 2:  # noqa: PLR2004  a spread takes two
         return None
     spread, effect = upper_spread(differences), float(np.median(differences))
     needed = [
         rounds
-        for rounds in (rounds_for_difference(spread, effect), rounds_for_same(spread, effect, margin))
+        for rounds in (
+            rounds_for_difference(spread, effect, comparisons),
+            rounds_for_same(spread, effect, margin, comparisons),
+        )
         if rounds is not None
     ]
     return max(1, min(needed) - n) if needed else None

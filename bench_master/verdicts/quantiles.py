@@ -25,14 +25,22 @@ def type8_position(count: int, q: float) -> tuple[int, float]:
     return rank, at - rank
 
 
-def enough_jobs(count: int, q: float) -> bool:
-    """Whether a trial of `count` jobs has a job beyond the quantile. A median is unbiased of any number of jobs."""
-    return q == 0.5 or count * min(q, 1.0 - q) >= 1.0 - 1e-9  # noqa: PLR2004
+BEYOND: Final = 1
+"""How many jobs of a trial are beyond a quantile at least."""
+BEYOND_UNEQUAL: Final = 5
+"""The same where one side's trials have more jobs than the other's: heavy tails bias a quantile of few jobs."""
+UNEQUAL: Final = 1.25
+"""From this ratio of their numbers of jobs on two sides count as unequal."""
 
 
-def jobs_needed(q: float) -> int:
-    """Return the fewest jobs of a trial that have one beyond the quantile."""
-    return 1 if q == 0.5 else math.ceil(1.0 / min(q, 1.0 - q) - 1e-9)  # noqa: PLR2004
+def enough_jobs(count: int, q: float, beyond: int = BEYOND) -> bool:
+    """Whether a trial of `count` jobs has so many beyond the quantile. A median is unbiased of any number of jobs."""
+    return q == 0.5 or count * min(q, 1.0 - q) >= beyond - 1e-9  # noqa: PLR2004
+
+
+def jobs_needed(q: float, beyond: int = BEYOND) -> int:
+    """Return the fewest jobs of a trial that have so many beyond the quantile."""
+    return 1 if q == 0.5 else math.ceil(beyond / min(q, 1.0 - q) - 1e-9)  # noqa: PLR2004
 
 
 def quantile(values: Numbers, q: float, zeros: int = 0, infinite: int = 0) -> float:

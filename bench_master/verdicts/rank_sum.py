@@ -23,6 +23,11 @@ def rank_sum_p(a: Values, b: Values) -> float:
     return min(1.0, 2.0 * _cumulated(len(a), len(b), fewer))
 
 
+def least_rank_sum_p(a: int, b: int) -> float:
+    """Return the smallest p that groups of so many can have: where they do not overlap."""
+    return 2.0 / math.comb(a + b, a)
+
+
 @lru_cache(maxsize=1024)
 def critical_rank_sum(a: int, b: int, alpha: float) -> int:
     """Return the largest u with P(U <= u) <= alpha / 2; -1 where there is none."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from bench_common.safe_text import shorten
-from bench_master.formatting import format_change, format_change_interval, format_value, plural
+from bench_master.formatting import format_change, format_change_interval, format_number, format_value, plural
 
 
 class Code(StrEnum):
@@ -22,8 +22,10 @@ class Code(StrEnum):
     # -- what decides or limits a verdict within a run
     BELOW_MARGIN = "below-margin"
     CLEAR_GAP = "clear-gap"
+    DEPENDS_ON_CARRY_OVER = "depends-on-carry-over"
     DEPENDS_ON_CLOCK = "depends-on-clock"
     DEPENDS_ON_FAILURES = "depends-on-failures"
+    DEPENDS_ON_POSITION = "depends-on-position"
     DEPENDS_ON_ROUNDING = "depends-on-rounding"
     EFFECT_CHANGED = "effect-changed"
     MAYBE_BELOW_MARGIN = "maybe-below-margin"
@@ -42,6 +44,7 @@ class Code(StrEnum):
     NOOP = "noop"
     NOT_INTERLEAVED = "not-interleaved"
     ORDER_NOT_DRAWN = "order-not-drawn"
+    POSITION_UNKNOWN = "position-unknown"
     SPLIT_ROUNDS = "split-rounds"
     SOME_HOSTS_SHARED = "some-hosts-shared"
     TOO_FEW_HOSTS = "too-few-hosts"
@@ -49,18 +52,23 @@ class Code(StrEnum):
     WORDS_ABOUT_HOSTS = "words-about-hosts"
     # -- the two sides of a comparison
     HOST_SERIES = "host-series"
+    HARNESS_CPU = "harness-cpu"
+    LIMITED_BY_HARNESS = "limited-by-harness"
     MARGIN_TOO_NARROW = "margin-too-narrow"
+    POPULATIONS_DIFFER = "populations-differ"
     PROPERTIES_DIFFER = "properties-differ"
     RATIOS_SERIES = "ratios-series"
     TOO_FEW_JOBS = "too-few-jobs"
     TREATMENT_SERIES = "treatment-series"
-    UNLIKE_FIGURES = "unlike-figures"
+    UNLIKE_MEASURES = "unlike-measures"
     # -- the designs of comparisons between runs
     AGAINST_ARCHIVE = "against-archive"
     AGAINST_TREND = "against-trend"
     FEW_RUNS = "few-runs"
+    GROUPS_OF_OCCASIONS = "groups-of-occasions"
     GROUPS_OF_RUNS = "groups-of-runs"
     ONE_RUN_EACH = "one-run-each"
+    RUNS_IN_BLOCKS = "runs-in-blocks"
     RUNS_IN_TURNS = "runs-in-turns"
     SERIES_OF_RUNS = "series-of-runs"
     # -- comparisons between runs
@@ -69,19 +77,23 @@ class Code(StrEnum):
     NO_VALUE = "no-value"
     NO_VALUE_OR_0 = "no-value-or-0"
     NO_VALUE_ON_ONE_SIDE = "no-value-on-one-side"
+    OCCASIONS = "occasions"
     ONE_SIDE_STATES = "one-side-states"
-    OTHER_FIGURE = "other-figure"
+    OTHER_MEASURE = "other-measure"
     OTHER_PARAMETERS = "other-parameters"
     PAIR_WITHOUT_VALUE = "pair-without-value"
     RELATIVE_TO = "relative-to"
     RUNS_DIFFER = "runs-differ"
     TOO_FEW_EARLIER_RUNS = "too-few-earlier-runs"
     TOO_FEW_HERE = "too-few-here"
+    TOO_FEW_OCCASIONS = "too-few-occasions"
     TOO_FEW_RUNS = "too-few-runs"
     TOO_FEW_VALUES = "too-few-values"
     TREATMENT_MISSING = "treatment-missing"
     UNSTABLE_PAIRS = "unstable-pairs"
     UNSTABLE_RUNS = "unstable-runs"
+    UNSTABLE_SIDES = "unstable-sides"
+    UNSTABLE_TURNS = "unstable-turns"
     # -- why a run is left out of a comparison
     DAMAGED_RUN = "damaged-run"
     ENDED_EARLY = "ended-early"
@@ -122,6 +134,7 @@ class Code(StrEnum):
     OUTLIERS = "outliers"
     RUNS_RESEMBLE = "runs-resemble"
     SPEED_CHANGED = "speed-changed"
+    START_COST = "start-cost"
     STOPPED_EARLY = "stopped-early"
     SURVIVORS = "survivors"
     WARM_UP_TOO_SHORT = "warm-up-too-short"
@@ -153,7 +166,10 @@ class Reason(Struct, frozen=True):
 
 
 def _renamed(titles: Any, names: Mapping[str, str]) -> Any:
-    return names.get(titles, titles) if isinstance(titles, str) else [names.get(one, one) for one in titles]
+    """Return titles by their shorter names; how many treatments there are stays a number."""
+    if isinstance(titles, str):
+        return names.get(titles, titles)
+    return [names.get(one, one) for one in titles] if isinstance(titles, Sequence) else titles
 
 
 def because(code: Code, **data: Any) -> Reason:
@@ -181,7 +197,7 @@ class Sentence(Struct, frozen=True):
 
 _TREATMENTS: Final = frozenset({"treatment", "other", "treatments"})
 """Data that are titles of treatments, or lists of them."""
-_CANCELLED: Final = "rounds cancel it, the values of single treatments do not hold"
+_CANCELLED: Final = "ratios within a round hold, single values do not"
 MAX_NAMED: Final = 3
 """How many properties a refusal names."""
 MAX_VALUE_CHARS: Final = 40
@@ -267,9 +283,9 @@ def _effect_changed(first: float, last: float) -> str:
     return f"the effect itself changed, from {format_change(first)} to {format_change(last)}"
 
 
-def _margin_too_narrow(margin: float, figure: str, least: float) -> str:
+def _margin_too_narrow(margin: float, measure: str, least: float) -> str:
     return (
-        f"a margin of {100.0 * margin:.4g} % is less than {figure} can tell here: the least sensible one is "
+        f"a margin of {100.0 * margin:.4g} % is less than {measure} can tell here: the least sensible one is "
         f"{100.0 * least:.4g} %"
     )
 
@@ -285,8 +301,28 @@ def _properties_differ(properties: Sequence[Mapping[str, Any]]) -> str:
     return f"{count} besides the treatment ({'; '.join(texts)}{more})"
 
 
-def _unlike_figures(a: str, a_unit: str, b: str, b_unit: str) -> str:
-    return f"unlike figures: {a} in {a_unit or '1'} and {b} in {b_unit or '1'}"
+def _harness_cpu(treatment: str, share: float, idle: float, difference: float) -> str:
+    return (
+        f"limited by the harness: in {treatment} it took {100 * share:.1f} % of the host's CPU time, of which "
+        f"{100 * idle:.1f} % were idle; the difference is {100 * difference:.1f} %"
+    )
+
+
+def _limited_by_harness(
+    treatment: str, rate_per_s: float, ceiling_per_s: float, ceiling: str, others: float | None
+) -> str:
+    share = f"{100 * rate_per_s / ceiling_per_s:.0f} %"
+    text = (
+        f"limited by the harness: {treatment} asks for {format_number(rate_per_s)} jobs/s, {share} of the "
+        f"{format_number(ceiling_per_s)} that the harness itself can do here ({ceiling})"
+    )
+    if others is None:
+        return text
+    return f"{text}; others had {100 * others:.0f} % of the CPUs meanwhile, and the next run measures it again"
+
+
+def _unlike_measures(a: str, a_unit: str, b: str, b_unit: str) -> str:
+    return f"unlike measures: {a} in {a_unit or '1'} and {b} in {b_unit or '1'}"
 
 
 def _treatment_series(
@@ -333,6 +369,23 @@ def _one_side_states(names: Sequence[str]) -> str:
     return f"only one side states {_listed(names, MAX_NAMED, ' and {more} more')}"
 
 
+def _runs_in_blocks(earlier: int, new: int, needed: int) -> str:
+    return (
+        f"the runs did not take turns, and were made on {plural(earlier, 'occasion')} and {plural(new, 'occasion')}: "
+        "what changed between them looks the same as a difference; take turns, or measure each side on "
+        f"{needed} occasions"
+    )
+
+
+def _occasions(earlier_runs: int, earlier: int, new_runs: int, new: int) -> str:
+    texts = [
+        f"{plural(runs, f'{side} run')} on {plural(count, 'occasion')}"
+        for side, runs, count in (("earlier", earlier_runs, earlier), ("new", new_runs, new))
+        if runs != count
+    ]
+    return f"runs of one occasion count once: {' and '.join(texts)}"
+
+
 def _confirmed(runs: int, since: str, run: str) -> str:
     return f"confirmed by {plural(runs, 'run')} since {since} ({run})"
 
@@ -373,8 +426,15 @@ def _host_series_flag(place: str, findings: Sequence[Mapping[str, Any]], *, canc
 
 def _speed_changed(host: str, findings: Sequence[Mapping[str, Any]], *, by_others: bool, cancelled: bool) -> str:
     cause = "others used its CPUs" if by_others else "its CPUs did"
-    consequence = _CANCELLED if cancelled else "no drawn rounds cancel it"
+    consequence = _CANCELLED if cancelled else "no ratio holds without drawn rounds"
     return f"{host} changed speed ({describe_findings(findings)}; {cause}): {consequence}"
+
+
+def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
+    return (
+        f"{treatment}: starting a process takes {format_value(cost_s, 's')} of its {format_value(time_s, 's')} (an "
+        "empty command in the same jobs), so the commands' own times differ by more"
+    )
 
 
 def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
@@ -418,10 +478,10 @@ def _jobs_failed(treatment: str, failed: int, of: int, *, left_out: bool) -> str
     return f"{treatment}: {failed} of {of} jobs failed; {how}"
 
 
-def _extended(trials: int, level: float) -> str:
+def _extended(trials: int, level: float, together: float) -> str:
     return (
-        f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.3g} %: to judge "
-        "it twice at 5 % errs more often"
+        f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.4g} %: a word is "
+        f"wrong in at most {100.0 * together:.4g} % of such runs with the earlier ends"
     )
 
 
@@ -438,9 +498,16 @@ _SPREAD: Final = {**_DRIFT, "values": [1.0, 1.2], "unit": "s"}
 SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.BELOW_MARGIN: Sentence("real, but below the margin"),
     Code.CLEAR_GAP: Sentence("by a clear gap; {rounds} rounds are too few for an interval", {"rounds": 3}),
+    Code.DEPENDS_ON_CARRY_OVER: Sentence(
+        lambda half: f"depends on what one treatment leaves to the next, which may be {format_change(half)}",
+        {"half": 1.04},
+    ),
     Code.DEPENDS_ON_CLOCK: Sentence("depends on how exactly the clock was read"),
     Code.DEPENDS_ON_FAILURES: Sentence("depends on how failed jobs are counted"),
-    Code.DEPENDS_ON_ROUNDING: Sentence("depends on how the tool rounds the figure"),
+    Code.DEPENDS_ON_POSITION: Sentence(
+        lambda effect: f"depends on the place in a round, which may make {format_change(effect)}", {"effect": 1.04}
+    ),
+    Code.DEPENDS_ON_ROUNDING: Sentence("depends on how the tool rounds the measure"),
     Code.EFFECT_CHANGED: Sentence(_effect_changed, {"first": 1.02, "last": 1.09}),
     Code.MAYBE_BELOW_MARGIN: Sentence("may be less than the margin"),
     Code.NOT_ENOUGH_EVIDENCE: Sentence("not enough evidence for a difference, nor for equality"),
@@ -462,16 +529,38 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.NOOP: Sentence("a no-op run measures the harness"),
     Code.NOT_INTERLEAVED: Sentence("not interleaved (order: {order})", {"order": "blocked"}),
     Code.ORDER_NOT_DRAWN: Sentence("the order of the trials was not drawn (order: {order})", {"order": "as-written"}),
+    Code.POSITION_UNKNOWN: Sentence(
+        "the order of the trials was not drawn (order: {order}), and no treatment ran twice in each round (aa): the "
+        "place in a round may make any difference",
+        {"order": "as-written"},
+    ),
     Code.SPLIT_ROUNDS: Sentence(_split_rounds, {"rounds": 2}),
     Code.SOME_HOSTS_SHARED: Sentence("the sides share some of their hosts and not others"),
-    Code.TOO_FEW_HOSTS: Sentence("too few hosts have a figure of their own"),
+    Code.TOO_FEW_HOSTS: Sentence("too few hosts have a measure of their own"),
     Code.UNKNOWN_ORDER: Sentence("nobody knows the order of the trials"),
     Code.WORDS_ABOUT_HOSTS: Sentence("the sides ran on different hosts: the words are about hosts"),
     Code.HOST_SERIES: Sentence(
         lambda place, findings: f"{place}: the run has {describe_findings(findings)}", {"place": "blade-1", **_DRIFT}
     ),
+    Code.HARNESS_CPU: Sentence(
+        _harness_cpu, {"treatment": "command=old", "share": 0.24, "idle": 0.03, "difference": 0.1}
+    ),
+    Code.LIMITED_BY_HARNESS: Sentence(
+        _limited_by_harness,
+        {
+            "treatment": "storage=volume",
+            "rate_per_s": 95_000.0,
+            "ceiling_per_s": 100_000.0,
+            "ceiling": "no-op",
+            "others": None,
+        },
+    ),
     Code.MARGIN_TOO_NARROW: Sentence(
-        _margin_too_narrow, {"margin": 0.03, "figure": "job.p50", "least": 0.125}, names_place=False
+        _margin_too_narrow, {"margin": 0.03, "measure": "job.p50", "least": 0.125}, names_place=False
+    ),
+    Code.POPULATIONS_DIFFER: Sentence(
+        "the populations differ: {treatment} lacks {missing} of its objects, and {other} {other_missing}",
+        {"treatment": "storage=tmpfs", "missing": 20, "other": "storage=volume", "other_missing": 0},
     ),
     Code.PROPERTIES_DIFFER: Sentence(
         _properties_differ, {"properties": [{"name": "cpu_model", "values": ["Xeon", "EPYC"]}]}
@@ -481,8 +570,8 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"findings": [{"kind": "step", "ratio": 1.06, "at": 12}]},
     ),
     Code.TOO_FEW_JOBS: Sentence(
-        "{figure} needs {needed} jobs in each trial; the smallest has {fewest}",
-        {"figure": "p99", "needed": 100, "fewest": 60},
+        "{measure} needs {needed} jobs in each trial; the smallest has {fewest}",
+        {"measure": "p99", "needed": 100, "fewest": 60},
     ),
     Code.TREATMENT_SERIES: Sentence(
         _treatment_series,
@@ -493,16 +582,18 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
             "unit": "s",
         },
     ),
-    Code.UNLIKE_FIGURES: Sentence(
-        _unlike_figures, {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"}
+    Code.UNLIKE_MEASURES: Sentence(
+        _unlike_measures, {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"}
     ),
     Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the run"),
     Code.AGAINST_TREND: Sentence(
         "against the trend of earlier runs: the unit is the run, and a second one confirms a change"
     ),
     Code.FEW_RUNS: Sentence(_FEW_RUNS),
-    Code.GROUPS_OF_RUNS: Sentence("two groups of runs: the unit is the run"),
+    Code.GROUPS_OF_OCCASIONS: Sentence("two groups of runs, one after the other: the unit is the occasion"),
+    Code.GROUPS_OF_RUNS: Sentence("two groups of runs in turns: the unit is the run"),
     Code.ONE_RUN_EACH: Sentence(_one_run_each, {"properties": []}),
+    Code.RUNS_IN_BLOCKS: Sentence(_runs_in_blocks, {"earlier": 1, "new": 1, "needed": 4}),
     Code.RUNS_IN_TURNS: Sentence("runs in turns: the unit is the pair of runs"),
     Code.SERIES_OF_RUNS: Sentence("a series of runs: the unit is the run"),
     Code.EARLIER_RUNS_ALIKE: Sentence(
@@ -512,9 +603,10 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.NO_VALUE: Sentence("no value"),
     Code.NO_VALUE_OR_0: Sentence("no value, or 0"),
     Code.NO_VALUE_ON_ONE_SIDE: Sentence("no value on one side"),
+    Code.OCCASIONS: Sentence(_occasions, {"earlier_runs": 10, "earlier": 5, "new_runs": 3, "new": 1}),
     Code.ONE_SIDE_STATES: Sentence(_one_side_states, {"names": ["params.version"]}),
-    Code.OTHER_FIGURE: Sentence(
-        "another figure ({figure} instead of {wanted})", {"figure": "job.p95", "wanted": "job.p50"}
+    Code.OTHER_MEASURE: Sentence(
+        "another measure ({measure} instead of {wanted})", {"measure": "job.p95", "wanted": "job.p50"}
     ),
     Code.OTHER_PARAMETERS: Sentence(
         _other_parameters, {"changes": [{"name": "params.concurrency", "values": ["100", "4"]}]}
@@ -524,6 +616,9 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.RUNS_DIFFER: Sentence(_runs_differ, {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]}),
     Code.TOO_FEW_EARLIER_RUNS: Sentence(_too_few_earlier_runs, {"earlier": 3, "needed": 5, "others": None}),
     Code.TOO_FEW_HERE: Sentence(f"{_FEW_RUNS}; here {{new}} against {{earlier}}", {"new": 2, "earlier": 3}),
+    Code.TOO_FEW_OCCASIONS: Sentence(
+        "too few occasions: earlier runs of {needed} can carry a word; here {earlier}", {"earlier": 1, "needed": 5}
+    ),
     Code.TOO_FEW_RUNS: Sentence("too few runs"),
     Code.TOO_FEW_VALUES: Sentence(
         "only {new} against {earlier} runs have a value; 4 against 4 are needed", {"new": 3, "earlier": 4}
@@ -534,6 +629,20 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     ),
     Code.UNSTABLE_RUNS: Sentence(
         lambda findings: f"earlier runs are unstable ({describe_findings(findings, 'run')})", _DRIFT
+    ),
+    Code.UNSTABLE_SIDES: Sentence(
+        lambda findings: (
+            f"the runs of each side have {describe_findings(findings)} over all of them, and one side came "
+            "later: run them in turns"
+        ),
+        _DRIFT,
+    ),
+    Code.UNSTABLE_TURNS: Sentence(
+        lambda findings: (
+            f"the runs have {describe_findings(findings, 'run')}, and the same side was always first: let "
+            "the first one of each pair be drawn"
+        ),
+        _DRIFT,
     ),
     Code.DAMAGED_RUN: Sentence("damaged: {damage}", {"damage": "..."}),
     Code.ENDED_EARLY: Sentence("the run was {status}", {"status": "interrupted"}),
@@ -576,7 +685,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         _effect_changed_between,
         {"treatment": "storage=volume", "other": "storage=image", "first": 1.02, "last": 1.09},
     ),
-    Code.EXTENDED: Sentence(_extended, {"trials": 20, "level": 0.025}),
+    Code.EXTENDED: Sentence(_extended, {"trials": 20, "level": 0.025, "together": 0.075}),
     Code.FAILS_MORE_OFTEN: Sentence(
         _fails_more_often,
         {
@@ -621,6 +730,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"treatment": "storage=volume", "findings": [{"kind": "neighbours", "ratio": 1.1, "correlation": 0.8}]},
     ),
     Code.SPEED_CHANGED: Sentence(_speed_changed, {"host": "blade-1", **_DRIFT, "by_others": True, "cancelled": True}),
+    Code.START_COST: Sentence(_start_cost, {"treatment": "command=old", "cost_s": 0.0012, "time_s": 0.012}),
     Code.STOPPED_EARLY: Sentence(
         "the run stopped after round {round} of at most {last}: effects that stop a run early are a little too high "
         "on average",

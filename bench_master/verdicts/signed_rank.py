@@ -137,16 +137,46 @@ def exact_intervals(rows: Values, alpha: float) -> tuple[Values, Values] | None:
 
 
 def student_interval(low_differences: Values, high_differences: Values, alpha: float) -> Interval:
-    """Return Student's interval of the mean at level 1 - `alpha`, with a band as in `exact_interval`."""
-    return Interval(_student_end(low_differences, alpha, -1.0), _student_end(high_differences, alpha, 1.0))
+    """Return Student's interval of the mean at level 1 - `alpha`, of differences that are known up to a band.
+
+    Each end is the worst over all values within the bands. As it is convex in them, that is where each is at one of
+    its ends: not all at the same one, since values that are further apart have a wider interval.
+    """
+    low, high = low_differences, high_differences
+    return Interval(-_student_end(-high, -low, alpha), _student_end(low, high, alpha))
 
 
-def _student_end(differences: Values, alpha: float, side: float) -> float:
-    n = len(differences)
-    if n < 2 or not np.isfinite(differences).all():  # noqa: PLR2004  a spread takes two
-        return side * math.inf
-    spread = float(differences.std(ddof=1)) / math.sqrt(n)
-    return float(differences.mean()) + side * t_quantile(1.0 - alpha / 2.0, n - 1) * spread
+def _student_end(low: Values, high: Values, alpha: float) -> float:
+    """Return the largest upper end of values between `low` and `high`."""
+    n = len(low)
+    if n < 2 or not np.isfinite([low, high]).all():  # noqa: PLR2004  a spread takes two
+        return math.inf
+    reach = t_quantile(1.0 - alpha / 2.0, n - 1) / math.sqrt(n)
+
+    def ends(sums: Any, squares: Any) -> Any:
+        variance = np.maximum(squares - sums * sums / n, 0.0) / (n - 1)
+        return sums / n + reach * np.sqrt(variance)
+
+    # The values in the upper part of the sample at their upper ends, the others at their lower ones ...
+    centre = float((low + high).mean()) / 2.0
+    one, other = low - centre, high - centre
+    order = np.argsort(one + other)
+    up = np.tri(n + 1, n, -1, dtype=bool)[:, ::-1]
+    tried = np.where(up, other[order], one[order])
+    best = int(ends(tried.sum(axis=1), (tried**2).sum(axis=1)).argmax())
+    values = np.empty(n)
+    values[order] = tried[best]
+    if (one == other).all():
+        return float(ends(values.sum(), (values**2).sum())) + centre
+    # ... and then one after the other, as long as that makes the end larger.
+    for _ in range(2 * n):
+        flipped = one + other - values
+        found = ends(values.sum() - values + flipped, (values**2).sum() - values**2 + flipped**2)
+        place = int(found.argmax())
+        if not found[place] > ends(values.sum(), (values**2).sum()) + 1e-15:  # rounding
+            break
+        values[place] = flipped[place]
+    return float(ends(values.sum(), (values**2).sum())) + centre
 
 
 def family_interval(low_differences: Values, high_differences: Values, alpha: float, comparisons: int) -> Interval:
@@ -175,6 +205,58 @@ def look_interval(low_differences: Values, high_differences: Values, level: floa
     if comparisons == 1:
         return exact
     return exact.hull(student_interval(low_differences, high_differences, level / comparisons))
+
+
+class Pairs(Struct, frozen=True):
+    """Values of 0 and more of both sides, round by round, which say where one end of their ratio lies."""
+
+    a: Values
+    b: Values
+
+    def exact_end(self, alpha: float, side: float) -> float:
+        """Return the end of the exact interval of b / a: `side` -1 for the lower one, 1 for the upper.
+
+        It holds each f for which the signed rank of ``b - f a`` does not show a difference. A Walsh average of these
+        is above 0 for all f below the ratio of the two sums, so the ends are order statistics of such ratios.
+        """
+        c = critical_value(len(self.a), alpha)
+        if c == NO_INTERVAL:
+            return side * math.inf
+        rows, columns = np.triu_indices(len(self.a))
+        above, below = self.b[rows] + self.b[columns], self.a[rows] + self.a[columns]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(below > 0.0, above / below, np.where(above > 0.0, math.inf, side * math.inf))
+        # What is not known counts for no limit.
+        ordered = np.sort(np.where(np.isnan(ratios), side * math.inf, ratios))
+        return float(ordered[c] if side < 0.0 else ordered[len(ordered) - 1 - c])
+
+    def student_end(self, alpha: float, side: float) -> float:
+        """Return the end of Fieller's interval of the ratio of the means: Student's test of ``b - f a`` for all f."""
+        n = len(self.a)
+        if not np.isfinite([self.a, self.b]).all():
+            return side * math.inf
+        means = float(self.a.mean()), float(self.b.mean())
+        reach = t_quantile(1.0 - alpha / 2.0, n - 1) ** 2 / n
+        (aa, ab), (_, bb) = reach * np.cov(self.a, self.b)
+        square, mixed, rest = means[0] ** 2 - aa, means[0] * means[1] - ab, means[1] ** 2 - bb
+        if square <= 0.0:
+            return side * math.inf
+        return float((mixed + side * math.sqrt(max(mixed * mixed - square * rest, 0.0))) / square)
+
+
+def ratio_interval(lower: Pairs, upper: Pairs, alpha: float, comparisons: int, *, is_look: bool) -> Interval:
+    """Return the interval of b / a where values may be 0, so that there are no logarithms.
+
+    `lower` are the values that make the ratio least, `upper` those that make it largest; the same where all are known
+    exactly. The rules for families and looks are those of `family_interval` and `look_interval`.
+    """
+    n, corrected = len(lower.a), alpha / comparisons
+    if not is_look and critical_value(n, corrected) != NO_INTERVAL:
+        return Interval(lower.exact_end(corrected, -1.0), upper.exact_end(corrected, 1.0))
+    exact = Interval(lower.exact_end(alpha, -1.0), upper.exact_end(alpha, 1.0))
+    if comparisons == 1:
+        return exact
+    return exact.hull(Interval(lower.student_end(corrected, -1.0), upper.student_end(corrected, 1.0)))
 
 
 def min_rounds(alpha: float, comparisons: int) -> int:

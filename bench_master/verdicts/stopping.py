@@ -24,8 +24,6 @@ GAP_ROUNDS: Final = 5
 """After so many rounds, too few for an interval, a clear gap alone may settle a comparison."""
 DEFAULT_MOST_ROUNDS: Final = 30
 """The last look of a run that names none."""
-EXTENDED_ALPHA: Final = 0.025
-"""The level of a run that was extended because it was inconclusive: tested twice at 5 % it would err 8 %."""
 
 
 class Look(Struct, frozen=True):
@@ -51,6 +49,20 @@ class Look(Struct, frozen=True):
             "settled": sorted(self.settled),
             "comparisons": list(self.comparisons),
         }
+
+
+def extension_level(extensions: int, alpha: float) -> float:
+    """Return the level at which a run that was extended so often is judged: half as large after each extension."""
+    return alpha / 2.0**extensions
+
+
+def error_with_earlier_ends(extensions: int, alpha: float) -> float:
+    """Return in how many runs at most a word is wrong at this end or an earlier one: less than twice `alpha`, ever.
+
+    The first end was judged at `alpha`, and no later level takes that back: the levels of all ends add up
+    (Bonferroni).
+    """
+    return sum(extension_level(number, alpha) for number in range(extensions + 1))
 
 
 def is_settled(verdict: str, rounds: int) -> bool:

@@ -1,1 +1,1 @@
-"""Pages that a program of ours serves: who may see them, and the page that shows a run while it runs."""
+"""What pages of ours have in common: where they are served, who may see them, and a server with limits."""

@@ -128,7 +128,7 @@ def _priority_allowed() -> bool:
 
 
 def _advice() -> Mapping[str, str]:
-    from workloads.registry import workload_classes
+    from bench_workloads.registry import workload_classes
 
     return {
         workload.binary: workload.install_hint for workload in workload_classes().values() if workload.install_hint
@@ -136,13 +136,13 @@ def _advice() -> Mapping[str, str]:
 
 
 def _packages() -> Mapping[str, str]:
-    from workloads.registry import debian_packages
+    from bench_workloads.registry import debian_packages
 
     return debian_packages()
 
 
 def _tools() -> Mapping[str, Sequence[str]]:
-    from workloads.registry import workload_classes
+    from bench_workloads.registry import workload_classes
 
     needed: dict[str, list[str]] = {}
     for name, workload in workload_classes().items():

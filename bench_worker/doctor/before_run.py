@@ -52,13 +52,18 @@ class NeighbourSample:
         """Return how long to wait, in seconds, until the sample is long enough to tell what runs."""
         return max(0.0, self._began_s + MIN_SAMPLE_S - self._clock()) if self._before is not None else 0.0
 
-    def end(self, daemons: Collection[str]) -> HostSnapshot:
-        """Return the sampled host, and forget the sample; `daemons` are the names of the engines' own processes."""
+    def end(self, daemons: Collection[str], servers: Collection[int] = ()) -> HostSnapshot:
+        """Return the sampled host, and forget the sample.
+
+        `daemons` are the names of the engines' own processes, `servers` the processes of the servers that jobs use.
+        """
         stat, after = self._read()
         enough = self._before is not None and self._clock() - self._began_s >= MIN_SAMPLE_S
         before, processes = self._before if enough and self._before is not None else (None, {})
         self._before = None
-        return HostSnapshot(self._files, before, stat, processes, after, ours=_ours(after, self._family, daemons))
+        return HostSnapshot(
+            self._files, before, stat, processes, after, ours=_ours(after, self._family, daemons, servers)
+        )
 
     def _read(self) -> tuple[ProcStat | None, Mapping[int, ProcessStat]]:
         text = self._files.text("/proc/stat")
@@ -79,13 +84,14 @@ def neighbour_findings(host: HostSnapshot) -> Iterator[Finding]:
     yield from (one for one in found if busy or one.check != "load")
 
 
-def _ours(table: Mapping[int, ProcessStat], family: int, daemons: Collection[str]) -> frozenset[int]:
-    """Return the processes of the harness, its ancestors, the engines' daemons and the kernel."""
+def _ours(
+    table: Mapping[int, ProcessStat], family: int, daemons: Collection[str], servers: Collection[int]
+) -> frozenset[int]:
+    """Return the processes of the harness, its ancestors, the engines, the servers that jobs use and the kernel."""
     ours = {pid for pid, one in table.items() if one.name in daemons or one.name in _HARNESS}
     ours |= _chain(table, family)
-    return frozenset(
-        ours | {pid for pid in table if not _chain(table, pid).isdisjoint((family, _KERNEL_THREADS, os.getpid()))}
-    )
+    roots = (family, _KERNEL_THREADS, os.getpid(), *servers)
+    return frozenset(ours | {pid for pid in table if not _chain(table, pid).isdisjoint(roots)})
 
 
 def _chain(table: Mapping[int, ProcessStat], pid: int) -> set[int]:

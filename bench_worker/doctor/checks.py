@@ -32,6 +32,7 @@ from bench_worker.host.facts import (
     whole_number,
 )
 from bench_worker.host.fingerprint import format_fact
+from bench_worker.host.pressure import why_no_pressure
 from bench_worker.host.procfs import ProcessStat, parse_loadavg
 from bench_worker.host.sampler import cpu_row
 
@@ -40,6 +41,8 @@ STEAL_PERCENT: Final = 1.0
 LOAD_PER_CPU: Final = 0.3
 BUSY_PERCENT: Final = 5.0
 """Of one CPU."""
+NAMED_PERCENT: Final = 20.0
+"""Of one CPU: a process that takes less is counted, and not named."""
 MAX_SHOWN: Final = 3
 MAX_ANCESTORS: Final = 64
 CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -94,13 +97,17 @@ def check_busy_processes(host: HostSnapshot) -> Iterator[Finding]:
     if not busy:
         yield ok("no other process is busy", 0)
         return
-    shown = ", ".join(
+    named = [
         f"{describe_process(host.files, process)} ({process.pid}) {percent:.0f} %"
         for percent, process in busy[:MAX_SHOWN]
-    )
-    more = f" and {len(busy) - MAX_SHOWN} more" if len(busy) > MAX_SHOWN else ""
+        if percent >= NAMED_PERCENT
+    ]
+    rest = busy[len(named) :]
+    took = sum(percent for percent, _ in rest)
+    if rest:
+        named.append(f"{len(rest)} {'more' if named else 'with together'} {took:.0f} %")
     yield warning(
-        f"other busy processes: {shown}{more} of a CPU", "stop them, or measure when they are idle", len(busy)
+        f"other busy processes: {', '.join(named)} of a CPU", "stop them, or measure when they are idle", len(busy)
     )
 
 
@@ -128,10 +135,14 @@ def _own_processes(host: HostSnapshot) -> AbstractSet[int]:
 
 @check("containers")
 def check_containers(host: HostSnapshot) -> Iterator[Finding]:
-    """Report running containers: they share the host with those that are measured."""
-    running = set()
+    """Report running containers but the one that we are in: they share the host with those that are measured."""
+    ours = _own_processes(host)
+    running: set[str] = set()
+    own: set[str] = set()
     for pid in host.processes_after:
-        running.update(CONTAINER_ID.findall(host.files.text(f"/proc/{pid}/cgroup") or ""))
+        found = CONTAINER_ID.findall(host.files.text(f"/proc/{pid}/cgroup") or "")
+        (own if pid in ours else running).update(found)
+    running -= own
     if running:
         yield warning(
             f"{len(running)} already running, such as {min(running)[:12]}",
@@ -175,7 +186,7 @@ def check_engines(host: HostSnapshot) -> Iterator[Finding]:
             level = warning if usable < MIN_USABLE_ENGINES else note
             yield level(f"{status.name}: {status.reason}", status.advice, status.name)
     if not usable:
-        yield problem("no engine can be used", "see the advice above; then run `bench-master list-engines`", 0)
+        yield problem("no engine can be used", "see the advice above; then run `bench-master list engines`", 0)
     elif usable < MIN_USABLE_ENGINES:
         yield note("only one engine can be used", "a second engine on this host allows comparisons", usable)
 
@@ -188,14 +199,12 @@ def check_tools(host: HostSnapshot) -> Iterator[Finding]:
         place = host.which(program)
         if place:
             yield ok(f"{program}: {place}", place)
-        elif program in advice:
-            yield note(
-                f"{program} is not on PATH: {', '.join(workloads)} cannot run natively", advice[program], program
-            )
         else:
-            yield warning(
+            # No run that does without it is noisier for it; a scenario that needs it has it as a problem (-f).
+            usual = f"apt-get install {packages.get(program, program)} (inside containers it comes with the image)"
+            yield note(
                 f"{program} is not on PATH: {', '.join(workloads)} cannot run natively",
-                f"apt-get install {packages.get(program, program)} (inside containers it comes with the image)",
+                advice.get(program, usual),
                 program,
             )
     if not tools:
@@ -479,6 +488,19 @@ def check_cgroups(host: HostSnapshot) -> Iterator[Finding]:
         yield note("v1", "compare only with v1 hosts: v2 accounts differently", found)
     else:
         yield ok(found, found)
+
+
+@check("pressure")
+def check_pressure(host: HostSnapshot) -> Iterator[Finding]:
+    """Report why waits for CPU, disk and memory are not known: trials that others held up look like any other."""
+    reason = why_no_pressure(host.files)
+    if reason is None:
+        yield ok("the kernel counts waits for CPU, input and output, and memory (PSI)")
+    else:
+        yield note(
+            f"{reason}: trials that waited longer than usual are not marked",
+            "boot with psi=1 if the kernel was built with it",
+        )
 
 
 @check("ports")

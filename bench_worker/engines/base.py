@@ -1,7 +1,7 @@
 """What an engine is: methods on one container, each stamped where it happens.
 
 An engine is a class in one module, registered under the entry-point group ``weighbridge.engines``. It must define
-15 methods and may define 17 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
+15 methods and may define 19 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
 greenlet, never the loop, and honours `timeout_s`. An operation returns an `OperationResult` whose stamps were taken
 next to the socket or the process, or raises `OperationFailed` with the same stamps, so that a failure's time is
 kept apart.
@@ -11,28 +11,36 @@ from __future__ import annotations
 
 import abc
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from time import monotonic, monotonic_ns, sleep
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
+from bench_common.defaults import TIMEOUT_S
 from bench_common.errors import EngineUnavailable, WeighbridgeError
+from bench_common.layout import NO_LAYOUT
 from bench_worker.engines.output import Capture
+from bench_worker.owner import own_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.cost_group import CostGroup
     from bench_worker.images.build import ImageStore
 
 
 LABEL = "weighbridge"
-"""Prefix of every label: ``weighbridge.run``, ``weighbridge.worker``, ``weighbridge.ticket``."""
+"""Prefix of every label: ``weighbridge.run``, ``.worker``, ``.ticket`` and ``.owner``."""
 RUN_LABEL = f"{LABEL}.run"
 WORKER_LABEL = f"{LABEL}.worker"
 TICKET_LABEL = f"{LABEL}.ticket"
+OWNER_LABEL = f"{LABEL}.owner"
+"""Which process works for it; see `bench_worker.owner`."""
 
 MAX_CAUSES = 10
 """How many causes of an error are looked at."""
@@ -64,6 +72,8 @@ class EngineStatus(Struct, frozen=True):
     """The settings that have no meaning for it and are left out: a plain process has no image."""
     details: Mapping[str, str] = field(default_factory=dict)
     """More facts, such as ``setting.NAME``: why it cannot enforce a setting."""
+    kind: str = ""
+    """The engine that it is, where `name` is a label."""
     runs_services: bool = False
     """Whether it knows the address of a container, so that it can run services."""
 
@@ -84,10 +94,16 @@ class EngineOptions(Struct, frozen=True):
     """The worker that it works for."""
     slots: int
     """How many operations may be in progress at once."""
-    timeout_s: float = 60.0
+    timeout_s: float = TIMEOUT_S
     """The deadline of an operation that names none."""
     allow_host_mounts: bool = False
-    """Host directories may be mounted only where the worker's own configuration or a scenario's storage says so."""
+    """Whether host directories may be mounted."""
+    allow_foreign: bool = False
+    """Whether volumes and networks that others made may be used, and log drivers that write elsewhere."""
+
+
+CostMeter: TypeAlias = Callable[[], Mapping[str, float]]
+"""Tells what a job has cost, by the names of `bench_common.cost`."""
 
 
 class StatsStreamHandle(Protocol):
@@ -95,6 +111,11 @@ class StatsStreamHandle(Protocol):
 
     def end(self) -> tuple[int, OperationFailed | None]:
         """End it; return how many readings there were, and why it broke off early, if it did."""
+
+
+def container_prefix(run_id: str) -> str:
+    """Return what the names of a run's containers begin with."""
+    return f"wb-{run_id}-"
 
 
 class Container:
@@ -113,6 +134,13 @@ class Container:
     """How many times it was saved, where the engine has to tell one from the next."""
     live_output: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
+    counts_cost: bool = False
+    """Whether its job tells its cost: set before its first operation."""
+    cost: Mapping[str, float] | None = None
+    """What its job cost, or what it took while it was held, by the names of `bench_common.cost`, once that is
+    known."""
+    cost_group: CostGroup | None = None
+    """The control group around it that keeps its counters, where its engine needs one for that."""
     memory_directory: Path | None = None
     """The directory of the cgroup that limits its memory, once it was asked for and is on this host."""
 
@@ -166,6 +194,8 @@ class OperationResult(Struct, gc=False):
     """Whether the kernel killed a process of it for lack of memory."""
     end_uncertainty_ns: int = 0
     """It ended at most this long before `end_ns`."""
+    cpu_s: tuple[float, float] | None = None
+    """CPU time of the command of `exec` or `wait`, in user mode and in the kernel; None where nobody counted it."""
 
 
 class OperationFailed(WeighbridgeError):
@@ -221,6 +251,8 @@ class Leftover(Struct, frozen=True):
     """The run that left it."""
     age_s: float | None = None
     """Its age; None where that is unknown."""
+    owner: str = ""
+    """The label that says which process works for it (`bench_worker.owner`); empty where it has none."""
 
 
 class CompanionDaemon(Struct, frozen=True):
@@ -268,14 +300,22 @@ class Engine(abc.ABC):
     Every engine defines `probe`, `open`, `close`, the operations `create`, `start`, `exec`, `wait`, `pause`,
     `unpause`, `stop`, `kill`, `logs`, `remove`, and for clean-up `leftovers` and `discard`. The others have a
     default: the operations `run`, `pull`, `commit`, `checkpoint`, `restore`, `stats`; for services `address`,
-    `published_port`, `shared_path`; before a run `missing`, `prepare`; and `answers`, `daemon_processes`, `watch`,
-    `read_output`, `committed_bytes`.
+    `published_port`, `shared_path`; before a run `missing`, `absent_program`, `image_digest`, `prepare`; and
+    `answers`, `daemon_processes`, `watch`, `read_output`, `committed_bytes`, `cgroup`, `cost_meter`.
     """
 
     name: ClassVar[str]
     operations: ClassVar[frozenset[str]]
     settings: ClassVar[frozenset[str]]
     inapplicable: ClassVar[frozenset[str]] = frozenset()
+    unsupported_settings: ClassVar[Mapping[str, str]] = {}
+    """Why it enforces none of these on any host."""
+    unsupported_operations: ClassVar[Mapping[str, str]] = {}
+    """Why it can do none of these on any host."""
+    kind: ClassVar[str] = ""
+    """The registered name of the engine, where `name` is a label of it; else empty."""
+    place: ClassVar[str] = ""
+    """Under a label, the program or the address that the worker's owner gave with it; empty: where it usually is."""
     store: ClassVar[str] = ""
     """The engine whose containers it finds (empty: its own).
 
@@ -284,11 +324,55 @@ class Engine(abc.ABC):
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
+        self.layout = NO_LAYOUT
+        """The layout of plain processes in the present trial, where the engine runs any."""
 
     @classmethod
     @abc.abstractmethod
     def probe(cls) -> EngineStatus:
         """Say whether the engine can be used on this machine. Never raises, never takes more than 5 s."""
+
+    @classmethod
+    def status(
+        cls,
+        endpoint: str,
+        *,
+        version: str = "",
+        reason: str = "",
+        advice: str = "",
+        unenforced: Mapping[str, str] | None = None,
+        impossible: Mapping[str, str] | None = None,
+        details: Mapping[str, str] | None = None,
+    ) -> EngineStatus:
+        """Return a status for `probe`: what the class says that the engine can do, less what it cannot on this host.
+
+        It is usable if there is no `reason` why not. `unenforced` says why this host does not enforce a setting, and
+        `impossible` why an operation cannot work on it.
+        """
+        limits = {setting: why for setting, why in (unenforced or {}).items() if setting in cls.settings}
+        unable = {**cls.unsupported_operations, **(impossible or {})}
+        return EngineStatus(
+            name=cls.name,
+            usable=not reason,
+            version=version,
+            endpoint=endpoint,
+            reason=reason,
+            advice=advice,
+            operations=tuple(sorted(cls.operations - unable.keys())),
+            settings=tuple(sorted(cls.settings - limits.keys())),
+            inapplicable=tuple(sorted(cls.inapplicable)),
+            details={
+                **(details or {}),
+                **{f"operation.{operation}": why for operation, why in unable.items()},
+                **{f"setting.{setting}": why for setting, why in {**cls.unsupported_settings, **limits}.items()},
+            },
+        )
+
+    @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the path of the program that `probe` has found, whose digest is recorded; empty: there is none."""
+        del status
+        return ""
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses | None:
@@ -327,6 +411,30 @@ class Engine(abc.ABC):
         """
         del settings
         return []
+
+    def absent_program(self, settings: ContainerSettings, wanted: ImageProgram) -> str:
+        """Say that the image of these settings has no such program; empty where it has, or nobody can know cheaply.
+
+        Asked after `missing` found the image, and never while anything is measured. Raises `WeighbridgeError`.
+        """
+        del settings, wanted
+        return ""
+
+    def forbidden(self, settings: ContainerSettings) -> list[str]:
+        """Say what of others containers with these settings would use without consent, one reason each.
+
+        Asked with `missing`. Raises `InfrastructureError` when the engine cannot say.
+        """
+        del settings
+        return []
+
+    def image_digest(self, settings: ContainerSettings) -> str:
+        """Return the digest (hexadecimal) that tells the image of these settings from others of its name.
+
+        Asked after `missing` found it. Empty where the engine does not know; raises `WeighbridgeError`.
+        """
+        del settings
+        return ""
 
     def prepare(self, settings: ContainerSettings) -> None:  # noqa: B027  most engines have nothing to do
         """Get ready what containers with these settings are made from, before the first of them is timed.
@@ -438,6 +546,23 @@ class Engine(abc.ABC):
         del container, timeout_s
         return None
 
+    def cgroup(self, container: Container) -> str | None:
+        """Return the path of a running container's control group on this host, as /proc/PID/cgroup has it.
+
+        None where it has none of its own, or the engine does not show it. It may ask the engine: nobody times it.
+        """
+        del container
+        return None
+
+    def cost_meter(self, container: Container) -> CostMeter:
+        """Return what tells the cost of a job when its last operation is over, by the names of `bench_common.cost`.
+
+        It is asked for before that operation, which may take the counters away with the container, and outside of its
+        time. What nobody knows is left out.
+        """
+        del container
+        return dict
+
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Ask once what it uses; an engine that has ``stats`` among its operations fulfils this."""
         del timeout_s
@@ -463,13 +588,16 @@ class Engine(abc.ABC):
 
     def _label(self, container: Container) -> None:
         """Note on a container whose it is, before it is made: clean-up goes by nothing else."""
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
+        container.labels.update(self._labels())
+        container.labels[TICKET_LABEL] = str(container.ticket)
+
+    def _labels(self) -> dict[str, str]:
+        """Return the labels that all containers of this engine have in common."""
+        return {
+            RUN_LABEL: self.options.run_id,
+            WORKER_LABEL: self.options.worker_id,
+            OWNER_LABEL: own_label(),
+        }
 
     def _unsupported(self, verb: str, container: Container) -> OperationResult:
         """Raise the failure of a verb that is not among `operations`."""

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from bench_common.safe_text import shorten
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
+from bench_worker.engines.output import ERROR_CHARS, EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
 from bench_worker.engines.results import spawn_failure_kind
 from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
@@ -156,7 +157,8 @@ class CommandSequence:
 
     def failed(self, result: ProgramResult) -> OperationFailed:
         """Return the failure that a command's exit code and error text mean."""
-        text = result.error_text or f"{self.cli.program} {result.arguments[0]}: exit code {result.exit_code}"
+        said = shorten(result.error_text, ERROR_CHARS)
+        text = said or f"{self.cli.program} {result.arguments[0]}: exit code {result.exit_code}"
         end_ns = max(result.end_ns, self.start_ns)
         kind = self.cli.classify_error(text)
         if kind == "unreachable":
@@ -271,7 +273,7 @@ def _program_result(
         process.start_ns,
         end_ns,
         min(exit_.end_uncertainty_ns, end_ns - process.start_ns),
-        exit_.user_s + exit_.system_s,
+        sum(exit_.cpu_s),
     )
 
 

@@ -30,6 +30,10 @@ _WINDOW: Final = 65535
 _MAX_WINDOW: Final = (1 << 31) - 1
 _MAX_FRAME_BYTES: Final = 1 << 14
 _MAX_HEADERS_BYTES: Final = 1 << 17
+BODY_LIMIT_BYTES: Final = 32 << 20
+"""A longer reply is refused: services send files in pieces, and gRPC itself takes 4 MiB in one message."""
+_MAX_PONGS_BYTES: Final = 1 << 12
+"""Answers to more pings than nobody takes are not kept."""
 _LAST_STREAM: Final = (1 << 31) - 1
 
 
@@ -98,6 +102,8 @@ class Http2Connection:
         """Headers of which more is to come."""
         self._ends_with_block = False
         self._received_bytes = 0
+        self._headers_bytes = 0
+        """Those of the present reply, encoded."""
         self._connection_window = self._initial_window = self._stream_window = _WINDOW
         self._max_frame_bytes = _MAX_FRAME_BYTES
         self._last_stream = _LAST_STREAM - 2
@@ -132,6 +138,7 @@ class Http2Connection:
         self._stream += 2
         self._stream_window = self._initial_window
         self.body, self.headers, self.finished, self.broken = bytearray(), {}, False, ""
+        self._headers_bytes = 0
         first, rest = headers[: self._max_frame_bytes], headers[self._max_frame_bytes :]
         self._out += _frame(_HEADERS, 0 if rest else _END_HEADERS, self._stream, first)
         while rest:
@@ -193,6 +200,8 @@ class Http2Connection:
             self._received_bytes = 0
         if stream == self._stream:
             self.body += _without_padding(flags, payload)
+            if len(self.body) > BODY_LIMIT_BYTES:
+                raise Http2Error(f"the service's reply is longer than {BODY_LIMIT_BYTES >> 20} MiB")
             self.finished |= bool(flags & _END_STREAM)
 
     def _handle_headers(self, flags: int, stream: int, payload: bytes) -> None:
@@ -216,6 +225,9 @@ class Http2Connection:
         except HPACKError as error:
             raise Http2Error(f"headers that are not valid: {error}") from error
         if stream == self._stream:
+            self._headers_bytes += len(block)
+            if self._headers_bytes > _MAX_HEADERS_BYTES:
+                raise Http2Error(f"headers of more than {_MAX_HEADERS_BYTES} bytes")
             self.headers |= headers
             self.finished |= self._ends_with_block
 
@@ -227,7 +239,7 @@ class Http2Connection:
         raise Http2Error("the service pushes, which it was told not to do")
 
     def _handle_ping(self, flags: int, _stream: int, payload: bytes) -> None:
-        if not flags & _ACK:
+        if not flags & _ACK and len(self._pongs) < _MAX_PONGS_BYTES:
             self._pongs += _frame(_PING, _ACK, 0, payload)
 
     def _handle_end(self, _flags: int, _stream: int, payload: bytes) -> None:

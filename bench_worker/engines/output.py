@@ -47,6 +47,9 @@ def parse_cpuset(text: str) -> frozenset[int]:
 EXEC_OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """How much of each stream of an `exec` is kept; `OperationResult.truncated` says when there was more."""
 
+ERROR_CHARS: Final = 4096
+"""How much of an error text is kept, of its beginning and end: patterns search it, and the loop waits for them."""
+
 _READ: Final = 1
 """libev's and libuv's flag for "readable"."""
 _CHUNK_BYTES: Final = 64 * 1024
@@ -157,3 +160,14 @@ def read_head(path: Path, limit_bytes: int) -> tuple[bytes, bool]:
     except FileNotFoundError:
         return b"", False
     return data[:limit_bytes], len(data) > limit_bytes
+
+
+def read_tail(path: Path, limit_bytes: int) -> tuple[bytes, bool]:
+    """Return at most `limit_bytes` of the end of a file (nothing where there is none) and whether there was more."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - limit_bytes)
+            file.seek(start)
+            return file.read(limit_bytes), start > 0
+    except FileNotFoundError:
+        return b"", False

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cache
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common import registered
+from bench_common import load_entry, registered
 from bench_common.cli import check_choice
-from bench_common.engine_traits import ENGINES_GROUP, TRAITS_GROUP, engine_names, engine_traits
+from bench_common.engine_traits import (
+    ENGINES_GROUP,
+    TRAITS_GROUP,
+    EngineLabel,
+    engine_labels,
+    engine_names,
+    engine_traits,
+)
 from bench_common.errors import EngineUnavailable
+from bench_common.safe_text import shorten
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
 from bench_worker.leases import record_engine_use
+from bench_worker.program_digest import program_details
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -24,6 +34,8 @@ if TYPE_CHECKING:
     from bench_worker.images.build import ImageStore
 
 PROBE_TIMEOUT_S: Final = 5.0
+_VERSION_CHARS: Final = 100
+_REASON_CHARS: Final = 500
 
 
 class BrokenEngine(Struct, frozen=True):
@@ -40,10 +52,33 @@ def load_entries(points: Iterable[EntryPoint]) -> dict[str, type[Engine] | Broke
     return {point.name: _load(point) for point in sorted(points, key=lambda point: point.name)}
 
 
-def engine_classes(only: Collection[str] | None = None) -> dict[str, type[Engine] | BrokenEngine]:
-    """Return the registered engines by name: those in `only` (None: every one), and only they are loaded."""
+def engine_classes(
+    only: Collection[str] | None = None, labels: Iterable[EngineLabel] = ()
+) -> dict[str, type[Engine] | BrokenEngine]:
+    """Return the engines by name, registered ones and labels: those in `only` (None: every one), and only they load.
+
+    `labels` are further ones than those of this process, which they replace where they have the same name.
+    """
     points = registered(ENGINES_GROUP)
-    return load_entries(point for point in points if only is None or point.name in only)
+    found = load_entries(point for point in points if only is None or point.name in only)
+    known = {one.label: one for one in (*engine_labels(), *labels)}
+    return found | {name: labelled_engine(one) for name, one in known.items() if only is None or name in only}
+
+
+@cache
+def labelled_engine(label: EngineLabel) -> type[Engine] | BrokenEngine:
+    """Return the class of an engine at the place of a label, under the label's name."""
+    loaded = load_entries(point for point in registered(ENGINES_GROUP) if point.name == label.kind)
+    engine = loaded.get(label.kind, BrokenEngine(label.label, f"there is no engine {label.kind!r}"))
+    if isinstance(engine, BrokenEngine):
+        return BrokenEngine(label.label, engine.reason)
+    if not label.place:
+        return BrokenEngine(label.label, f"it has no place: --engine {label}:PROGRAM, or :ADDRESS")
+    # Engines of one store list the same leftovers: two addresses are two stores.
+    own = {"name": label.label, "kind": label.kind, "place": label.place, "__module__": engine.__module__}
+    if engine.store:
+        own["store"] = f"{engine.store} at {label.place}"
+    return type(engine.__name__, (engine,), own)
 
 
 def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> list[EngineStatus]:
@@ -80,7 +115,7 @@ def open_engine(name: str, options: EngineOptions) -> Engine:
     if isinstance(engine, BrokenEngine):
         raise EngineUnavailable(f"engine {name!r} cannot be loaded: {engine.reason}")
     if options.run_id:
-        record_engine_use(options.run_id, name)
+        record_engine_use(options.run_id, name, next((one for one in engine_labels() if one.label == name), None))
     opened = engine(options)
     opened.open()
     return opened
@@ -89,7 +124,7 @@ def open_engine(name: str, options: EngineOptions) -> Engine:
 def open_image_store() -> ImageStore:
     """Connect to the first engine, by name, that builds images; raise `EngineUnavailable` where none can."""
     for engine in engine_classes().values():
-        store = None if isinstance(engine, BrokenEngine) else engine.image_store()
+        store = None if isinstance(engine, BrokenEngine) or engine.place else engine.image_store()
         if store is not None:
             return store
     raise EngineUnavailable("no registered engine builds images; reinstall Weighbridge, whose engine docker does")
@@ -113,7 +148,7 @@ def daemon_names(names: Iterable[str]) -> frozenset[str]:
 
 def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:
     try:
-        loaded = point.load()
+        loaded = load_entry(point)
     except Exception as error:  # noqa: BLE001  somebody else's module may raise anything when imported
         return BrokenEngine(point.name, f"{point.value}: {type(error).__name__}: {error}")
     if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
@@ -136,7 +171,12 @@ def _probe(name: str, engine: type[Engine] | BrokenEngine) -> EngineStatus:
             name, usable=False, reason=engine.reason, advice="repair or uninstall the package that registers it"
         )
     try:
-        return replace(engine.probe(), runs_services=engine.address is not Engine.address)
+        status = engine.probe()
+        details = {**status.details, **program_details(engine.program_of(status))}
+        services = engine.address is not Engine.address
+        # What a program says of itself may be of any length.
+        said = {"version": shorten(status.version, _VERSION_CHARS), "reason": shorten(status.reason, _REASON_CHARS)}
+        return replace(status, kind=engine.kind or name, details=details, runs_services=services, **said)
     except Exception as error:  # noqa: BLE001  a third party's probe must not end the question
         text = f"its probe failed: {type(error).__name__}: {error}"
         return EngineStatus(name, usable=False, reason=text, advice="report it to the author of the engine")

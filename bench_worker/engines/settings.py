@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEVICE_LIMITS: Final = ("device_read_bps", "device_write_bps", "device_read_iops", "device_write_iops")
+
+GVISOR_ONLY: Final = "it is a setting of gVisor, the engine runsc"
 
 NO_IO_WEIGHT: Final = (
     "no disk of this host supports I/O weights: they need the I/O scheduler bfq "
@@ -26,12 +30,23 @@ KNOWN_SOCKETS = (
 )
 """A container that can write to one of these owns the host; no benchmark's container gets one."""
 
+_MAX_NAME_CHARS: Final = 200
+"""File systems take names of 255 bytes."""
+
 _HOST_PSEUDO_FILESYSTEMS = ("/proc", "/sys", "/dev")
 """Below these there are other ways to the whole host (/proc/1/root)."""
 
 
 class MountRefused(ValueError):
     """A mount that is not allowed in a benchmark's container; the message says which and why."""
+
+
+def directory_name(target: str) -> str:
+    """Return the name of the directory that stands for a path in a container: no two paths have the same."""
+    name = quote(target.strip("/"), safe="")
+    if not name.strip("."):
+        name = name.replace(".", "%2E")
+    return name if len(name) <= _MAX_NAME_CHARS else hashlib.sha256(target.encode()).hexdigest()
 
 
 def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
@@ -46,8 +61,9 @@ def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
     _check_pseudo_filesystems(source, path)
     try:
         real = path.resolve()
-    except OSError as error:
-        raise MountRefused(f"host directory {source} cannot be read: {error.strerror}") from error
+    except (OSError, RuntimeError) as error:  # the latter for a symbolic link that leads round and round
+        reason = getattr(error, "strerror", None) or error
+        raise MountRefused(f"host directory {source} cannot be read: {reason}") from error
     _check_pseudo_filesystems(source, real)
     for guarded in {Path(item) for item in sockets} | {Path(item).resolve() for item in sockets}:
         if guarded.is_relative_to(real):

@@ -60,8 +60,9 @@ class ContentionWatch:
     """Follows the samples of a host from now on; `report` gets each time without idle CPU.
 
     `family` is the process whose descendants are the harness and its jobs, `engines` the names of the engines' own
-    processes. What those started since now is a measured container. `leads()` says whether it is this worker that
-    looks.
+    processes, `servers` those that jobs use, which may be called anything. What the engines' started since now is a
+    measured container. `leads()` says whether it is this worker that looks; `processes` are all of the host, if they
+    have just been read.
     """
 
     def __init__(
@@ -71,11 +72,13 @@ class ContentionWatch:
         report: Callable[[BusyPeriod], None],
         *,
         leads: Callable[[], bool],
+        processes: Mapping[int, ProcessStat] | None = None,
+        servers: frozenset[int] = frozenset(),
         files: HostFiles | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._family = family
         self._engines = engines
+        self._ours = frozenset((family, _KERNEL_THREADS)) | servers
         self._report = report
         self._leads = leads
         self._files: HostFiles = files or LiveHostFiles()
@@ -85,10 +88,11 @@ class ContentionWatch:
         self._begin_ns = self._end_ns = 0
         self._spent: Counter[str] = Counter()
         self._spent_by: dict[str, Counter[int]] = {}
-        self._before: Mapping[int, ProcessStat] = {}
+        self._before: Mapping[int, ProcessStat] = processes or {}
         self._first: frozenset[tuple[int, int]] = frozenset()
         if leads():
-            self._scan()
+            if processes is None:
+                self._scan()
             self._first = frozenset((one.pid, one.start_ticks) for one in self._before.values())
 
     def add(self, row: Row) -> None:
@@ -148,15 +152,17 @@ class ContentionWatch:
         return self._before
 
     def _is_ours(self, one: ProcessStat, table: Mapping[int, ProcessStat]) -> bool:
-        """Return whether a process belongs to the harness, an engine, the kernel, or a measured container."""
+        """Return whether it belongs to the harness, an engine, a server, the kernel, or a measured container."""
         if one.name in self._engines:
             return True
         seen: ProcessStat | None = one
         for _ in range(_MAX_ANCESTORS):
-            if seen is None or seen.pid <= 1:
+            if seen is None:
                 return False
-            if seen.pid in (self._family, _KERNEL_THREADS):
-                return True
+            if seen.pid in self._ours:
+                return True  # also process 1: a master in a container is its first process
+            if seen.pid <= 1:
+                return False
             if seen.name in self._engines:
                 return (one.pid, one.start_ticks) not in self._first
             seen = table.get(seen.parent)

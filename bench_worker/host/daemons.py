@@ -104,6 +104,11 @@ class DaemonSampler:
         """Whether the last reading found any process."""
         return bool(self._before)
 
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes of the last reading, by number."""
+        return frozenset(pid for pid, _ in self._before)
+
     def sample(self) -> Row | None:
         """Return a row, of the time since the one before; None while there is no such process.
 

@@ -21,7 +21,7 @@ from bench_common import __version__, package_header
 from bench_worker.host.procfs import MemoryUse, parse_meminfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from bench_worker.host.procfs import HostFiles
 
@@ -433,10 +433,34 @@ _CAP_SYS_NICE: Final = 23
 """The number of the capability (linux/capability.h)."""
 RELEVANT_BOOT_OPTIONS: Final = (
     "mitigations",
+    "nopti",
+    "pti",
+    "spectre_v2",
+    "spectre_v2_user",
+    "spec_store_bypass_disable",
+    "retbleed",
+    "l1tf",
+    "mds",
+    "tsx",
     "isolcpus",
     "nohz",
     "nohz_full",
     "rcu_nocbs",
+    "rcu_nocb_poll",
+    "rcupdate.rcu_expedited",
+    "rcupdate.rcu_normal",
+    "rcupdate.rcu_normal_after_boot",
+    "rcutree.enable_rcu_lazy",
+    "skew_tick",
+    "threadirqs",
+    "irqaffinity",
+    "audit",
+    "selinux",
+    "apparmor",
+    "psi",
+    "swapaccount",
+    "cgroup_enable",
+    "cgroup_disable",
     "idle",
     "intel_idle.max_cstate",
     "processor.max_cstate",
@@ -472,6 +496,37 @@ def _boot_options(files: HostFiles) -> str | None:
     if text is None:
         return None
     return " ".join(word for word in text.split() if word.partition("=")[0] in RELEVANT_BOOT_OPTIONS) or "none"
+
+
+def kernel_config(files: HostFiles) -> Mapping[str, str]:
+    """Return the options that this kernel was built with, by name without ``CONFIG_``; empty where it hides them."""
+    release = files.text("/proc/sys/kernel/osrelease") or ""
+    for path in ("/proc/config.gz", f"/boot/config-{release}", f"/lib/modules/{release}/config"):
+        text = files.text(path)
+        if text:
+            return dict(CONFIG_LINE.findall(text))
+    return {}
+
+
+CONFIG_LINE: Final = re.compile(r"^CONFIG_(HZ|RCU_NOCB_CPU|RCU_NOCB_CPU_DEFAULT_ALL)=(.*)$", re.MULTILINE)
+"""The options of a kernel's build that facts are made of: a build has thousands."""
+
+
+def _rcu_nocbs(files: HostFiles) -> str | None:
+    """Return the CPUs whose RCU callbacks threads run, ``all`` or ``none``; None where nothing says.
+
+    A boot option says which, else the kernel's build (Documentation/admin-guide/kernel-parameters.txt).
+    """
+    words = (files.text("/proc/cmdline") or "").split()
+    given = next((word for word in reversed(words) if word.partition("=")[0] == "rcu_nocbs"), None)
+    config = kernel_config(files)
+    if not config:
+        return None if given is None else given.partition("=")[2] or "all"
+    if config.get("RCU_NOCB_CPU") != "y":
+        return "none"
+    if given is not None:
+        return given.partition("=")[2] or "all"
+    return "all" if config.get("RCU_NOCB_CPU_DEFAULT_ALL") == "y" else "none"
 
 
 def open_files_limit(files: HostFiles) -> int | None:
@@ -526,6 +581,14 @@ SYSTEM_FACTS: Final = (
     file_fact("kernel", "/proc/sys/kernel/osrelease", "the kernel's release"),
     file_fact("kernel_build", "/proc/sys/kernel/version", "the kernel's build, with its preemption model"),
     Fact("kernel_options", "boot options that change measurements", _boot_options),
+    Fact(
+        "kernel_hz",
+        "the kernel's timer interrupts a second (CONFIG_HZ)",
+        lambda files: whole_number(kernel_config(files).get("HZ")),
+    ),
+    number_fact("rcu_expedited", "/sys/kernel/rcu_expedited", "whether RCU grace periods are hurried: 1 always"),
+    number_fact("rcu_normal", "/sys/kernel/rcu_normal", "whether none is: 1 never, over rcu_expedited"),
+    Fact("rcu_nocbs", "CPUs whose RCU callbacks threads run: a list, all or none", _rcu_nocbs),
     Fact("os", "the distribution", _os),
     file_fact("architecture", "/proc/sys/kernel/arch", "the machine's architecture (since Linux 6.1)"),
     Fact("hypervisor", "what virtualises this host, or none", hypervisor),

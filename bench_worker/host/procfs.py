@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -260,7 +261,7 @@ class HostFiles(Protocol):
     """The files of a host; paths are absolute. A file that cannot be read is None or empty, never an error."""
 
     def text(self, path: str) -> str | None:
-        """Return a file's text without white space around it, or None."""
+        """Return a file's text without white space around it, or None; ``.gz`` files are unpacked."""
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the sorted names in a directory, or none."""
@@ -284,7 +285,7 @@ class LiveHostFiles:
     """This host."""
 
     def text(self, path: str) -> str | None:
-        """Return a file's text without white space around it, or None."""
+        """Return a file's text without white space around it, or None; ``.gz`` files are unpacked."""
         # No file object: it asks the kernel four questions that a file of /proc does not need.
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -298,6 +299,11 @@ class LiveHostFiles:
             return None
         finally:
             _close(file)
+        if path.endswith(".gz"):
+            try:
+                text = zlib.decompress(text, zlib.MAX_WBITS | 16)  # 16: with gzip's header
+            except zlib.error:
+                return None
         return text.decode("utf-8", "replace").strip()
 
     def names(self, path: str) -> tuple[str, ...]:

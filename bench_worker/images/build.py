@@ -10,7 +10,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
+from bench_common.shipped import shipped_folder
 from bench_worker.images.base_image import SCRIPT, BaseSource, base_tarball, build_lock, choose_source
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Recipe(Struct, frozen=True):
 
 def all_recipes(root: Path | None = None) -> dict[str, Recipe]:
     """Return every recipe by name, from the installed `dockerfiles` or from `root`."""
-    folder = Path(str(files("dockerfiles"))) if root is None else root
+    folder = shipped_folder("dockerfiles") if root is None else root
     found = {path.parent.name: path for path in sorted(folder.glob("*/Dockerfile"))}
     return {
         name: Recipe(

@@ -30,8 +30,8 @@ class Options(Struct, frozen=True):
     """Directories that runs write to."""
     doctor_port: tuple[int, ...]
     """TCP ports that a master on this host will bind."""
-    doctor_store: tuple[str, ...] = ()
-    """What is to be logged in to, each a `KindNeed` in JSON."""
+    doctor_jobs: tuple[str, ...] = ()
+    """Jobs of kinds from packages to check the needs of, each a `KindNeed` in JSON."""
     doctor_needs: str | None = None
     """What a scenario needs, as JSON of `DoctorNeeds`; None without one."""
 
@@ -54,11 +54,11 @@ def configure(group: argparse._ArgumentGroup) -> None:
         help="with --doctor: TCP port that a master on this host will bind",
     )
     group.add_argument(
-        "--doctor-store",
+        "--doctor-jobs",
         action="append",
         default=[],
         metavar="JSON",
-        help="with --doctor: object store to log in to",
+        help="with --doctor: jobs of a kind from a package, to check what they need",
     )
     group.add_argument("--doctor-needs", metavar="JSON", help=argparse.SUPPRESS)
 
@@ -77,7 +77,7 @@ def run(options: Options) -> Iterable[dict[str, Any]]:
             missing=partial(_find_missing, needs.requirements),
             needed_bytes=needs.disk_bytes,
         )
-    for finding in (*run_checks(host), *_kind_findings(options.doctor_store)):
+    for finding in (*run_checks(host), *_kind_findings(options.doctor_jobs)):
         yield finding.to_json()
 
 
@@ -86,9 +86,10 @@ def _find_missing(requirements: Sequence[Requirement], usable: Sequence[str]) ->
     from bench_worker.engines.registry import open_engine
     from bench_worker.preflight import PreflightChecker
 
-    checker = PreflightChecker("doctor", open_engine)
+    checker = PreflightChecker("doctor", open_engine)  # as local workers
     try:
-        return checker.find_missing(need for need in requirements if need.engine in usable)
+        missing = checker.find_missing(need for need in requirements if need.engine in usable)
+        return [*missing, *checker.forbidden]
     finally:
         checker.close()
 

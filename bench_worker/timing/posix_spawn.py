@@ -13,11 +13,11 @@ import os
 import signal
 from collections import UserDict
 from contextlib import ExitStack
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 # Values of <spawn.h>, the same in glibc and musl.
 _SETSIGDEF = 0x04
@@ -64,12 +64,14 @@ def spawn(
     stdout: str,
     stderr: str,
     append: bool = False,
+    launch: Callable[[Callable[[], int]], int] | None = None,
 ) -> int:
     """Start the program at `path` in its own session and return its pid; it runs when this returns.
 
     stdin is empty; `stdout` and `stderr` are files to be made, or cut, or (`append`) written on. Every signal is
     back at its default: an interpreter ignores SIGPIPE, and a program must not inherit that. Raises `OSError` with
     exec's own errno and `path` as its file name, or with the file name of an output that cannot be written.
+    `launch` calls what it gets, which starts the program, and returns what that returned: from another thread, say.
     """
     with ExitStack() as opened:
         files = [os.open(os.devnull, os.O_RDONLY)]
@@ -78,7 +80,8 @@ def spawn(
         for name in (stdout, stderr):
             files.append(os.open(name, flags, _CREATE_MODE))
             opened.callback(os.close, files[-1])
-        return _spawn(path, argv, env, cwd, files)
+        start = partial(_spawn, path, argv, env, cwd, files)
+        return start() if launch is None else launch(start)
 
 
 def _spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, files: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,13 @@ from gevent.monkey import get_original
 from msgspec import Struct
 
 from bench_common.errors import InfrastructureError, WeighbridgeError
-from bench_worker.timing import posix_spawn
+from bench_worker.timing import perf_counters, posix_spawn
 from bench_worker.timing.ready_waiter import IN, ReadyWaiter, prioritize_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from bench_worker.timing.perf_counters import Counters
 
 _native_lock = get_original("_thread", "allocate_lock")
 _native_thread = get_original("_thread", "start_new_thread")
@@ -60,15 +63,19 @@ class WaitTimeout(WeighbridgeError):
 class Exit(Struct, frozen=True):
     """How a process ended: `code` is its exit code, or minus the signal that ended it.
 
-    `end_ns` is CLOCK_MONOTONIC at the reaping; `user_s` and `system_s` the CPU time that it and the children that
-    it waited for have used, in seconds. It ended no more than `end_uncertainty_ns` before that.
+    `end_ns` is CLOCK_MONOTONIC at the reaping; `usage` what it and the children that it waited for have used, as
+    getrusage(2) says it, None where that is lost. It ended no more than `end_uncertainty_ns` before that.
     """
 
     code: int
     end_ns: int
-    user_s: float
-    system_s: float
+    usage: resource.struct_rusage | None
     end_uncertainty_ns: int = 0
+
+    @property
+    def cpu_s(self) -> tuple[float, float]:
+        """The CPU time in user mode and in the kernel, in seconds; zero where it is lost."""
+        return (0.0, 0.0) if self.usage is None else (self.usage.ru_utime, self.usage.ru_stime)
 
 
 class Process:
@@ -81,6 +88,8 @@ class Process:
         self.pid = pid
         self.start_ns = start_ns
         self.running_ns = running_ns
+        self.counters: Counters | None = None
+        """The hardware's and the scheduler's counters of it, where they were asked for."""
         self._alive_ns = start_ns
         self._watched_ns: float = math.inf
         self._lock = _native_lock()
@@ -140,11 +149,11 @@ class Process:
         with self._lock:
             try:
                 _, status, usage = os.wait4(self.pid, 0)
-                code, user_s, system_s = os.waitstatus_to_exitcode(status), usage.ru_utime, usage.ru_stime
+                code = os.waitstatus_to_exitcode(status)
             except ChildProcessError:
                 # Somebody else in this process reaped it (a SIGCHLD handler): the true status is lost.
-                code, user_s, system_s = STATUS_LOST, 0.0, 0.0
-            self._exit = Exit(code, end_ns, user_s, system_s, end_ns - earliest_ns)
+                code, usage = STATUS_LOST, None
+            self._exit = Exit(code, end_ns, usage, end_ns - earliest_ns)
             for watcher in self._watchers:
                 watcher.send()
 
@@ -236,10 +245,12 @@ def spawn(
     stderr_path: str = os.devnull,
     append: bool = False,
     cpus: Iterable[int] | None = None,
+    counted: bool = False,
 ) -> Process:
     """Start a program in its own session, with exactly `env`, in the directory `cwd`, on the CPUs `cpus`.
 
-    With `append` its output goes to the end of what the files have.
+    With `append` its output goes to the end of what the files have. If it is `counted`, the process gets the counters
+    of `perf_counters` that this host has; making the thread that they take is not part of its start.
 
     A bare name is looked up on the PATH of `env`. Raises `CommandNotFound`, `NotExecutable` or `SpawnFailed`.
     """
@@ -254,11 +265,23 @@ def spawn(
             os.sched_setaffinity(0, wanted)
         try:
             with spawn_lock:
+                counting = perf_counters.CountedStart() if counted else None
                 start_ns = time.monotonic_ns()
                 pid = posix_spawn.spawn(
-                    path, argv, env=env, cwd=cwd, stdout=stdout_path, stderr=stderr_path, append=append
+                    path,
+                    argv,
+                    env=env,
+                    cwd=cwd,
+                    stdout=stdout_path,
+                    stderr=stderr_path,
+                    append=append,
+                    launch=counting,
                 )
-                process = Process(pid, start_ns=start_ns, running_ns=time.monotonic_ns())
+                running_ns = time.monotonic_ns()
+                if counting is not None:
+                    start_ns, running_ns = start_ns + counting.waited_ns, counting.running_ns
+                process = Process(pid, start_ns=start_ns, running_ns=running_ns)
+                process.counters = None if counting is None else counting.counters
                 _reaper.watch(process)
         finally:
             if wanted:

@@ -111,16 +111,19 @@ class _Scout:
         self._gate.acquire()
         _native_thread(self._serve, ())
 
-    def woken_between(self, before_ns: int, woken_ns: int) -> int:
+    def rearm(self) -> None:
+        """Let this thread wait for what comes next, if its last wait is over: what that brought was collected."""
+        if self._wait.over and self._gate.locked():
+            self._gate.release()
+
+    def woken_between(self, entered_ns: int, woken_ns: int) -> int:
         """Return when this thread was woken, if that was between these instants, and the later of them otherwise.
 
-        Everything is collected by now: if its wait is over it may wait for what comes next.
+        What woke it before the other thread began its wait, at `entered_ns`, is what the other one had before.
         """
         if self._wait.over:
             own_ns = self._wait.woken_ns
-            if self._gate.locked():
-                self._gate.release()
-            if before_ns < own_ns < woken_ns:
+            if entered_ns < own_ns < woken_ns:
                 return own_ns
         return woken_ns
 
@@ -170,13 +173,15 @@ class ReadyWaiter:
         if self._delay is None:
             self._delay = SchedDelay()
             self._start_scout()
+        if self._scout is not None:
+            self._scout.rearm()
         self._delay.read()
         self._wait.wait()
         collecting_ns = time.monotonic_ns()
         count = quick_libc().epoll_wait(*self._collect)
         entered_ns, woken_ns = self._wait.entered_ns, self._wait.woken_ns - self._delay.read()
         if self._scout is not None:
-            woken_ns = self._scout.woken_between(self._before_ns, woken_ns)
+            woken_ns = self._scout.woken_between(entered_ns, woken_ns)
         self.woken_ns = woken_ns if woken_ns - entered_ns > MIN_WAIT_NS else 0
         self.earliest_ns = earliest_ns(entered_ns, woken_ns, self._wake_ups.allowance_ns, self._before_ns)
         if count < _MAX_EVENTS:

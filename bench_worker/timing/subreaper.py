@@ -116,7 +116,7 @@ class _Subreaper:
             except (ChildProcessError, ProcessLookupError):
                 return False
             code = os.waitstatus_to_exitcode(status)
-            self._ends[pid] = Exit(code, end_ns, usage.ru_utime, usage.ru_stime, end_ns - earliest_ns)
+            self._ends[pid] = Exit(code, end_ns, usage, end_ns - earliest_ns)
             while len(self._ends) > _MAX_REMEMBERED_EXITS:
                 self._ends.popitem(last=False)
         return True

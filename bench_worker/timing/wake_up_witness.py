@@ -5,7 +5,8 @@ threads do that stamp the ends of operations. The difference, less what the kern
 explains, is what a bound must allow for (`bench_worker.timing.wake_ups`). Random instants see the host in each of its
 states as often as it is in them (R. W. Wolff, Operations Research 30, 1982).
 
-A reading takes some 0.1 ms of CPU time; there are about 50 a second, at first more.
+A reading takes 0.1 to 0.5 ms of CPU time, mostly to wake three threads; there are about 20 a second, at first more,
+while the run is being prepared.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _native_sleep = get_original("time", "sleep")
 _native_socket = get_original("socket", "socketpair")
 _native_thread = get_original("_thread", "start_new_thread")
 
-INTERVAL_S: Final = 0.02
+INTERVAL_S: Final = 0.05
 """The mean time between two readings, in seconds."""
-FIRST_INTERVAL_S: Final = 0.004
+FIRST_INTERVAL_S: Final = 0.002
 """The same until there are `WINDOW` readings."""
 LONGEST_INTERVAL_S: Final = 0.2
 _MAX_BYTES: Final = 4096

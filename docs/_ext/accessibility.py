@@ -2,6 +2,7 @@
 
 Captions of the navigation are headings of a level, the two side bars have names, and what scrolls sideways (code,
 wide tables) can be scrolled by keyboard. axe-core finds nothing else; `tests/browser/test_site.py` keeps it so.
+Pages have an empty icon: without one, a browser asks the host for /favicon.ico.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+_VIEWPORT: Final = '<meta name="viewport" content="width=device-width,initial-scale=1">'
+_SCHEME: Final = '<meta name="color-scheme" content="light dark">'
 REPLACED: Final = {
+    f"{_VIEWPORT}\n    {_SCHEME}": f'{_VIEWPORT}\n    <link rel="icon" href="data:,">\n    {_SCHEME}',
     'class="caption" role="heading">': 'class="caption" role="heading" aria-level="2">',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',

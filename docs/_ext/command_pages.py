@@ -57,7 +57,7 @@ def _page(parser: CommandParser) -> str:
     if parser.epilog:
         parts += [heading("Notes", "-"), code(at_home(parser.epilog))]
     if parser.prog != "bench-worker":
-        parts.append("The exit codes of all commands: `README <../../../README.rst#exit-codes>`_.")
+        parts.append("The exit codes of all commands: `overview <../../overview.rst#exit-codes>`_.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -102,6 +102,15 @@ def invocation(action: argparse.Action) -> str:
     """Return how an argument is written, such as ``-f X.yaml, --file X.yaml``."""
     value = "" if action.nargs == 0 else _value(action)
     return ", ".join(f"{name} {value}".strip() for name in action.option_strings) or value
+
+
+def anchors(parser: CommandParser, action: argparse.Action) -> list[str]:
+    """Return the ids of an argument on its command's page: one for each spelling of an option.
+
+    Sphinx makes them of the directive ``option``: an id has a hyphen for each run of other characters, such as ``|``.
+    """
+    words = action.option_strings or [f"arg-{_value(action)}"]
+    return [re.sub(r"[^A-Za-z0-9._]+", "-", f"cmdoption-{parser.prog}-{word.lstrip('-')}") for word in words]
 
 
 def _value(action: argparse.Action) -> str:

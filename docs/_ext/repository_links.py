@@ -25,6 +25,8 @@ ELSEWHERE = {
 }
 """Files outside of docs/, and the pages that include them."""
 
+DATA = "docs/data/"
+
 _INCLUDED = {page: posixpath.dirname(path) for path, page in ELSEWHERE.items()}
 logger = getLogger(__name__)
 
@@ -37,6 +39,12 @@ def document_of(folder: str, target: str) -> str | None:
     if path.startswith("docs/") and path.endswith(".rst"):
         return path.removeprefix("docs/").removesuffix(".rst")
     return None
+
+
+def example_of(folder: str, target: str) -> str | None:
+    """Return the file of the site for one of docs/data, such as a recorded run; None for another file."""
+    path = posixpath.normpath(posixpath.join(folder, target))
+    return f"examples/{path.removeprefix(DATA)}" if path.startswith(DATA) else None
 
 
 def folder_of(docname: str) -> str:
@@ -62,6 +70,8 @@ class RepositoryLinks(SphinxPostTransform):
                 uri = self.app.builder.get_relative_uri(docname, page)
                 node["refuri"] = f"{uri}#{anchor}" if anchor else uri
                 node["internal"] = True
+            elif (example := example_of(folder_of(docname), target)) and (extra / example).exists():
+                node["refuri"] = posixpath.join("../" * docname.count("/"), example)
             elif not (extra / posixpath.normpath(posixpath.join(posixpath.dirname(docname), target))).exists():
                 logger.warning("link to '%s', which is no page of the site", target, location=node)
         for literal in list(self.document.findall(nodes.literal)):

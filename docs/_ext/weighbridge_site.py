@@ -4,7 +4,8 @@
 
 - the navigation, from the lists of links in docs/index.rst;
 - links to files of the repository, as links to their pages (`repository_links`);
-- pictures of recorded runs, where a document has the comment ``.. picture RUN FIGURE`` (`pictures`);
+- pictures and reports of recorded runs, where a document has ``.. picture RUN CHART`` or ``.. report RUN``
+  (`pictures`);
 - the reference of commands (`command_pages`) and of scenario keys (`scenario_keys`), written to docs/generated.
 """
 

@@ -78,6 +78,7 @@ class Flood:
         self._port, self._kind = port, kind
         self._content = FLOODS[name]()
         self._over = threading.Event()
+        self.connected = threading.Event()
         self.sent = 0
         self.cut = 0
         self._threads = [threading.Thread(target=self._attack, daemon=True) for _ in range(CONNECTIONS)]
@@ -102,6 +103,7 @@ class Flood:
 
     def _flood(self, line):
         line.sendall(GREETING + ready(self._kind))
+        self.connected.set()
         came = 0
         while came < 64 + 27:
             data = line.recv(500)
@@ -125,6 +127,8 @@ class Flood:
 if __name__ == "__main__":
     port, kind, name = int(sys.argv[1]), sys.argv[2].encode(), sys.argv[3]
     flood = Flood(port, kind, name).start()
+    flood.connected.wait(ANSWER_S)
+    print("connected", flush=True)  # noqa: T201
     while os.getppid() != 1:
         time.sleep(1)
         print(f"{flood.sent / MIB:.0f} MiB {flood.cut} cut", flush=True)  # noqa: T201

@@ -2,7 +2,8 @@
 
 Its input is JSON: the master's ``host``, its ``ports`` (``control``, ``results``, ``lanes``), its
 public key, the key file of a ``mole``, who is on the allow-list and takes no part, the ``victims``' epochs,
-and how long to go on (``seconds``). All attacks run at once for that long; then it prints their results as JSON.
+how long to go on (``seconds``), and for how much longer to wait until a silent connection is shut (``patience``).
+All attacks run at once for that long; then it prints their results as JSON.
 """
 
 import contextlib
@@ -66,6 +67,7 @@ class Intruder:
         self.master_public = result["master_public"].encode()
         self.mole = read_worker_key(Path(result["mole"]))
         self.deadline = time.monotonic() + result["seconds"]
+        self.patience_s = result["patience"]
         self.context = zmq.Context()
         self.random = random.Random(SEED)
         self.found = {"stolen": 0, "answered": 0, "to_mole": [], "forged": 0, "opened": 0, "shut": 0}
@@ -156,9 +158,12 @@ class Intruder:
                     self._send(port, payload)
 
     def leave_half_open(self):
-        """Connections by the hundred that say nothing, or begin to: kept until they are shut, and then reopened."""
+        """Connections by the hundred that say nothing, or begin to: kept until they are shut, and then reopened.
+
+        When all else is over it waits until the first of them is shut: a handshake may take half a minute.
+        """
         kept = []
-        while self.going_on:
+        while self.going_on or (not self.found["shut"] and time.monotonic() < self.deadline + self.patience_s):
             while len(kept) < HALF_OPEN and self.going_on:
                 with contextlib.suppress(OSError):
                     line = socket.create_connection((self.host, self.every[len(kept) % len(self.every)]), PATIENCE_S)

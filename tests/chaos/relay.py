@@ -5,6 +5,8 @@ import selectors
 import socket
 import struct
 import threading
+import time
+from collections import deque
 
 from deadlines import ANSWER_S
 
@@ -44,6 +46,10 @@ class Relay:
         self._abandoned = []
         self._losing = {}
         """The ports whose messages are lost, each with how many connections were reset for that."""
+        self._delays_s = {}
+        """By how much the bytes of a port's connections are late, by port."""
+        self._late = deque()
+        """What is under way: when it arrives, at which end, and the bytes; none at the end of a connection."""
         self._sent = {}
         """What a host has sent over a connection to such a port, of which no message is known yet."""
         for port in ports:
@@ -60,7 +66,7 @@ class Relay:
         self._thread.join(ANSWER_S)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()
-        for end in self._abandoned:
+        for end in (*self._abandoned, *self._pairs):
             end.close()
 
     def cut(self):
@@ -76,6 +82,11 @@ class Relay:
                 self._selector.unregister(end)
                 self._abandoned.append(end)
             self._pairs.clear()
+
+    def delay(self, ports, seconds):
+        """Have what passes on connections to these ports from now on arrive so much later, in either direction."""
+        with self._lock:
+            self._delays_s |= dict.fromkeys(ports, seconds)
 
     def reset(self, port):
         """Reset all connections to a port, on both sides (TCP RST): what is under way is lost; return how many."""
@@ -134,6 +145,7 @@ class Relay:
                 if not self._cut:
                     for key, _ in self._selector.select(0):
                         self._take(key)
+                    self._deliver()
             threading.Event().wait(0.002)
 
     def _take(self, key):
@@ -141,15 +153,7 @@ class Relay:
             return
         if key.data is not None:
             near, _ = key.fileobj.accept()
-            try:
-                far = socket.create_connection(("127.0.0.1", key.data), timeout=ANSWER_S)
-            except OSError:
-                near.close()
-                return
-            self._pairs[near], self._pairs[far] = far, near
-            self._ports[near] = key.data
-            for end in (near, far):
-                self._selector.register(end, selectors.EVENT_READ)
+            self._connect(near, key.data)
             return
         if key.fileobj not in self._pairs:
             return
@@ -162,11 +166,49 @@ class Relay:
                 if self._loses(key.fileobj, other, data):
                     self._reset(other)
                     return
-                other.sendall(data)
+                if not self._postpone(key.fileobj, other, data):
+                    other.sendall(data)
                 return
         except OSError:
             pass
-        for end in (key.fileobj, other):
+        if self._postpone(key.fileobj, other, b""):
+            self._selector.unregister(key.fileobj)
+            return
+        self._close(key.fileobj, other)
+
+    def _connect(self, near, port):
+        try:
+            far = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S)
+        except OSError:
+            near.close()
+            return
+        self._pairs[near], self._pairs[far] = far, near
+        self._ports[near] = port
+        for end in (near, far):
+            self._selector.register(end, selectors.EVENT_READ)
+
+    def _postpone(self, near, far, data):
+        """Keep bytes for later where their port is slow; return whether it is. What is late stays in order."""
+        delay_s = self._delays_s.get(self._ports.get(near, self._ports.get(far)))
+        if delay_s is not None:
+            self._late.append((time.monotonic() + delay_s, near, far, data))
+        return delay_s is not None
+
+    def _deliver(self):
+        """Let what is late arrive, if it is time."""
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, near, far, data = self._late.popleft()
+            if far in self._pairs:
+                try:
+                    far.sendall(data)
+                except OSError:
+                    data = b""
+                if not data:
+                    self._close(near, far)
+
+    def _close(self, *ends):
+        for end in ends:
             self._pairs.pop(end, None)
-            self._selector.unregister(end)
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(end)
             end.close()

@@ -77,8 +77,8 @@ class Blades(Testbed):
                 copy_tree(kept, home)
             workspace.environ["XDG_CACHE_HOME"] = str(self.cache)
             reach = ("-i", self.inventory(folder / "hosts.yaml"), "--known-hosts", self.known_hosts)
-            for command in ("start-workers", "kill-workers"):
-                ended = workspace.master(command, *reach, seconds=LONG_END_S)
+            for command in ("start", "stop"):
+                ended = workspace.master("fleet", command, *reach, seconds=LONG_END_S)
                 assert ended.status == 0, ended.out + ended.err
                 if "installing" in ended.err:
                     shutil.rmtree(kept, ignore_errors=True)

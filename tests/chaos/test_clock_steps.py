@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from deadlines import ANSWER_S, END_S, START_S, wait_until
-from live_run import NATIVE, LiveRun
+from live_run import LIFE, NATIVE, LiveRun
 from stub_stores import start_stub
 from workspace import skip_or_fail
 
@@ -163,3 +163,25 @@ def test_a_clock_that_is_set_changes_no_time_of_an_operation_on_an_object(tmp_pa
     assert run.outcomes() == {"done": 4000}
     assert all(0 < job["duration_s"] < lasted_s for job in run.jobs)
     assert sorted(job["duration_s"] for job in run.jobs)[3000] < 1
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_set_ends_no_adaptive_run_and_uses_up_no_budget(tmp_path, calendar):
+    """`--budget` is time that passed: with the clock a day ahead, then a week back, no round is left out."""
+    job = {"operations": LIFE, "container": {"command": ["sleep", "0.05"]}}
+    scenario = {"engines": ["native"], "matrix": {"container.env.NAME": ["one", "two"]}, "job": job, "iterations": 4}
+    flags = ("--until", "verdict", "--max-rounds", "6", "--budget", "2h")
+    with LiveRun(tmp_path / "live", scenario, *flags, **calendar.environ) as live:
+        live.wait_for_jobs(4)
+        calendar.step(DAY_S)
+        live.wait_for_jobs(16)
+        calendar.step(-7 * DAY_S)
+        assert live.end() == 0, live.err
+        run = live.run
+        live.assert_clean()
+    stopping = run.document["verdicts"]["design"]["stopping"]
+    assert stopping["why"] in {"settled", "at-most"}, stopping
+    looks = [event["rounds"] for event in run.blocks("event") if event["kind"] == "look"]
+    assert looks == list(range(looks[0], looks[-1] + 1))
+    assert run.outcomes() == {"done": 8 * looks[-1]}
+    assert not any(job["attempt"] for job in run.jobs)

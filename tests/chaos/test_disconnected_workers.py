@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 from deadlines import ANSWER_S, START_S, wait_until
-from live_run import JOBS, LIFE, NATIVE, OverTcp, processes_of
+from live_run import JOBS, LIFE, NATIVE, OverTcp, children, cmdline, processes_of
 from relay import ADDRESS, Relay
-from test_shared_host import _fill, tiny_disk  # noqa: F401  a fixture
+from small_disk import fill, mounted_disk
 
 LEASE_S = 15
 SHORT = {**NATIVE, "concurrency": 4, "iterations": 12}
@@ -31,6 +31,22 @@ class Remote(OverTcp):
         """Start a worker on the far side of the relay."""
         ports = ("--zmq-host", ADDRESS, "--zmq-control-port", self.ports[0], "--insecure")
         return self.started("bench-worker", *ports, "--allow-native", *words)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    with mounted_disk(tmp_path / "tiny") as folder:
+        yield folder
+
+
+def suspend_during_a_job(live, root, frozen):
+    """Stop a worker, but not what its jobs run; go on and return False if none of them runs anything right now."""
+    frozen[:] = [root, *(process for process in children(root) if cmdline(process)[:1] != ["sleep"])]
+    live.signal(frozen, signal.SIGSTOP)
+    if any(cmdline(process)[:1] == ["sleep"] for process in children(root)):
+        return True
+    live.signal(frozen, signal.SIGCONT)
+    return False
 
 
 def assert_ended_cleanly(live):
@@ -72,7 +88,7 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
         assert 4 <= len(retried) <= 8, "what the worker held, and no others"
         refused = live.run.blocks("footer")[0]["refused_results"]
         assert refused > 0, "results of the attempts that no longer counted, or that nobody could acknowledge"
-        assert re.search(rf"\b{refused} late\s+or\s+duplicate\s+results?\s+discarded", live.out)
+        assert re.search(rf"\b{refused} late or duplicate results? discarded", live.run.details)
         assert_ended_cleanly(live)
 
 
@@ -130,7 +146,36 @@ def test_a_worker_that_is_suspended_as_a_whole_is_awaited(tmp_path):
         assert_ended_cleanly(live)
 
 
-def test_a_worker_whose_disk_is_full_fails_its_jobs(tmp_path, tiny_disk):  # noqa: F811
+def test_a_worker_that_is_suspended_for_too_long_has_lost_its_jobs_and_its_late_results(tmp_path):
+    """Given up while it stands still; then its results are dropped, it joins again and does the next trial.
+
+    The other worker goes on all the time. Each job ends once: done, or lost for good.
+    """
+    job = {"operations": LIFE, "container": {"command": ["sleep", "0.8"]}}
+    short = ("--heartbeat-timeout", "4s", "--reconnect-timeout", "2s", "--lease", "4s")  # subject: they run out
+    with OverTcp(tmp_path / "live", {**NATIVE, "iterations": 12, "job": job}, *short, workers=2) as live:
+        live.join("-c", 4, "one")
+        live.join("-c", 4, "two")
+        live.wait_for_jobs()
+        frozen = []
+        wait_until(lambda: suspend_during_a_job(live, live._roots[2], frozen), START_S, "a job of its own")
+        wait_until(lambda: "did not come back" in live.err, START_S, "giving it up")
+        live.signal(frozen, signal.SIGCONT)
+        wait_until(lambda: "two on" in live.err and "is back" in live.err, START_S, "the worker's return")
+        assert live.end() == 3
+        rows = live.run.jobs
+        assert {(row["worker"], row["outcome"]) for row in rows} >= {
+            ("one", "done"),
+            ("two", "done"),
+            ("two", "lost"),
+        }
+        assert {row["outcome"] for row in rows if row["worker"] == "one"} == {"done"}
+        assert live.run.outcomes()["lost"] == 4, "what it held"
+        assert live.run.blocks("footer")[0]["refused_results"] > 0, "jobs that ended while it stood still"
+        assert_ended_cleanly(live)
+
+
+def test_a_worker_whose_disk_is_full_fails_its_jobs(tmp_path, tiny_disk):
     """What needs space fails, each job once and with a reason; the run ends, and the worker is not lost."""
     write = ["sh", "-c", "head -c 1000 /dev/zero > zeros && sleep 0.2"]
     job = {"operations": LIFE, "container": {"command": write}}
@@ -142,7 +187,7 @@ def test_a_worker_whose_disk_is_full_fails_its_jobs(tmp_path, tiny_disk):  # noq
         names = (tiny_disk / f"ballast-{number}" for number in count())
         # What a job that ends leaves free is taken too, until one has failed.
         wait_until(
-            lambda: _fill(next(names)) or re.search(r"^  [.]*X", live.err, re.MULTILINE), ANSWER_S, "a failed job"
+            lambda: fill(next(names)) or re.search(r"^  [.oO*]*X", live.err, re.MULTILINE), ANSWER_S, "a failed job"
         )
         assert live.end() == 0
         outcomes = live.run.outcomes()

@@ -43,7 +43,7 @@ def flooded(live, floods):
         subprocess.Popen(
             [sys.executable, FLOOD, str(ports[lane]), KINDS[lane], name],
             env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
         for lane, name in floods
     ]
@@ -53,11 +53,13 @@ def flooded(live, floods):
         for program in programs:
             program.kill()
             program.wait()
+            program.stdout.close()
 
 
-def scenario(seconds):
-    """Return a scenario of four jobs at a time that takes about so long."""
-    return {**NATIVE, "iterations": int(seconds / 0.3 / 2)}
+def scenario(gone):
+    """Return a scenario of four jobs at a time that goes on for long, and ends soon once there is a file `gone`."""
+    nap = ["sh", "-c", f"[ -e {gone} ] || sleep 0.3"]
+    return {**NATIVE, "iterations": 100, "job": {**NATIVE["job"], "container": {"command": nap}}}
 
 
 @pytest.mark.parametrize(
@@ -65,18 +67,22 @@ def scenario(seconds):
 )
 def test_a_run_withstands_floods(tmp_path, floods):
     """Each flood, by six connections that are opened again: no job is lost or retried."""
-    with OverTcp(tmp_path / "live", scenario(len(floods) * (SECONDS_EACH + 0.5))) as live:
+    gone = tmp_path / "gone"
+    with OverTcp(tmp_path / "live", scenario(gone)) as live:
         live.join("-c", 4, "--environment", "local", "solo")
         live.wait_for_jobs()
         for flood in floods:
-            with flooded(live, [flood]):
+            with flooded(live, [flood]) as programs:
+                for program in programs:
+                    assert program.stdout.readline() == b"connected\n"
                 time.sleep(SECONDS_EACH)
             assert live.program.process.poll() is None, (flood, live.err)
         peak = highest(live.master)
+        gone.touch()
         assert live.end() == 0, live.err
     assert set(live.run.outcomes()) == {"done"}
     assert not any(job["attempt"] for job in live.run.jobs)
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
     assert re.search(r"cut off 127\.0\.0\.1:\d+ on the control port", live.err)
-    assert "cut off 127.0.0.1 on the control port" in " ".join(live.out.split())
+    assert "cut off 127.0.0.1 on the control port" in live.run.details
     assert len(live.err) < 30_000, "a flood does not fill the log"

@@ -11,8 +11,8 @@ from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
 from history import faults_of
 from live_run import LIFE, processes_of
 from remote_run import Blades, RemoteRun
+from small_disk import fill
 from test_resumed_runs import ended_trials
-from test_shared_host import _fill
 from workspace import Workspace, free_ports
 
 from bench_common.stats.reader import StatsFile
@@ -245,7 +245,7 @@ def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades):
         wait_until(lambda: run.jobs_shown() >= 4, START_S, "the first jobs")
         # What a job that ends leaves free is taken too, until one has failed.
         wait_until(
-            lambda: _fill(next(names)) or re.search(r"^  [.]*X", run.err, re.MULTILINE), START_S, "a failed job"
+            lambda: fill(next(names)) or re.search(r"^  [.oO*]*X", run.err, re.MULTILINE), START_S, "a failed job"
         )
         assert run.end() == 0, run.err
         assert not run.faults(), run.faults()
@@ -276,12 +276,12 @@ def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
         assert "INCOMPLETE" in run.out
         (result,) = (line for line in run.errors if "may still run" in line)
         assert result.startswith("worker blade-2 may still run: ")
-        assert f"kill-workers -i {tmp_path}/hosts.yaml --only blade-2" in result
-        cut_off = master.master("kill-workers", *reach, seconds=LONG_END_S)
+        assert f"fleet stop -i {tmp_path}/hosts.yaml --only blade-2" in result
+        cut_off = master.master("fleet", "stop", *reach, seconds=LONG_END_S)
         assert cut_off.status == 3
         assert "blade-1\tblade-1\twas not running" in cut_off.out
         blades.repair()
-        ended = master.master("kill-workers", *reach, seconds=LONG_END_S)
+        ended = master.master("fleet", "stop", *reach, seconds=LONG_END_S)
         assert ended.status == 0, ended.out
         wait_until(lambda: blades.processes() == [], START_S, "the end of the workers")
         assert not processes_of(run.run_id)

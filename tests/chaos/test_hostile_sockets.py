@@ -5,7 +5,6 @@ import os
 import random
 import re
 import socket
-import time
 from pathlib import Path
 
 import msgpack
@@ -33,8 +32,15 @@ SEED = 20
 GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
 """What a ZMTP 3 peer says first (RFC 23)."""
 MEMORY_BYTES = 200 << 20
-SCENARIO = {**NATIVE, "iterations": 14}
-"""112 jobs in about nine seconds."""
+JOBS = 800
+
+
+def scenario(gone):
+    """Return jobs for a minute, of which the rest takes next to no time once there is a file `gone`."""
+    nap = ["sh", "-c", f"[ -e {gone} ] || sleep 0.3"]
+    return {**NATIVE, "iterations": JOBS // 8, "job": {**NATIVE["job"], "container": {"command": nap}}}
+
+
 NO_RECORDS = {"metrics": [], "errors": [], "outputs": []}
 REAL = [
     encode(Hello(epoch=0, worker_id="x", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}})),
@@ -174,14 +180,20 @@ def highest(process):
 
 
 @pytest.fixture
-def live(tmp_path):
-    with OverTcp(tmp_path / "live", SCENARIO) as live:
+def gone(tmp_path):
+    """A file that says that the attacker has gone."""
+    return tmp_path / "gone"
+
+
+@pytest.fixture
+def live(tmp_path, gone):
+    with OverTcp(tmp_path / "live", scenario(gone)) as live:
         live.join("-c", 4, "--environment", "local", "solo")
         live.wait_for_jobs()
         yield live
 
 
-def test_a_run_withstands_garbage_at_its_ports(live):
+def test_a_run_withstands_garbage_at_its_ports(live, gone):
     """The run completes with one outcome a job; dropped messages are counted and reported; memory stays bounded."""
     attacker = Attacker(live)
     try:
@@ -192,29 +204,32 @@ def test_a_run_withstands_garbage_at_its_ports(live):
         attacker.mutations(3000)
         attacker.strangers()
         attacker.huge()
-        wait_until(lambda: live.jobs_shown() > 40, ANSWER_S, "jobs that go on meanwhile")
+        shown = live.jobs_shown()
+        wait_until(lambda: live.jobs_shown() > shown + 40, ANSWER_S, "jobs that go on meanwhile")
         peak = highest(live.master)
+        gone.touch()
         assert live.end() == 0
     finally:
         attacker.close()
-    assert live.run.outcomes() == {"done": 112}
+    assert live.run.outcomes() == {"done": JOBS}
     assert not any(job["attempt"] for job in live.run.jobs)
     footer = live.run.blocks("footer")[0]
     assert footer["dropped_messages"] >= dropped
-    assert "messages broke the protocol and were dropped" in " ".join(live.out.split())
+    assert "messages broke the protocol and were dropped" in live.run.details
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
     assert len(live.err) < 20_000, "a flood does not fill the log"
 
 
 @pytest.mark.slow
-def test_a_flood_does_not_starve_the_run(live):
-    """Ten thousand messages in one go delay the run by seconds at most."""
+def test_a_flood_does_not_starve_the_run(live, gone):
+    """While ten thousand messages come in one go jobs go on."""
     attacker = Attacker(live)
-    began = time.monotonic()
     try:
         attacker.mutations(10_000)
+        shown = live.jobs_shown()
+        wait_until(lambda: live.jobs_shown() > shown + 40, ANSWER_S, "jobs that go on meanwhile")
+        gone.touch()
         assert live.end() == 0
     finally:
         attacker.close()
-    assert time.monotonic() - began < 30
-    assert live.run.outcomes() == {"done": 112}
+    assert live.run.outcomes() == {"done": JOBS}

@@ -86,6 +86,7 @@ def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
             "mole": str(mole),
             "victims": epochs(run.stats),
             "seconds": SECONDS,
+            "patience": END_S / 2,
         }
         ended = subprocess.run(
             ["nsenter", f"--net=/run/netns/{blades.tag}-b1", sys.executable, INTRUDER],

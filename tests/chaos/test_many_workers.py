@@ -3,15 +3,15 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from deadlines import BUILD_S, END_S, LONG_END_S, LONG_TEST_S
+from places import ROOT
 from workspace import PROGRAMS, Workspace, free_ports
 
 pytestmark = pytest.mark.alone
 
-LIGHT = Path(__file__).parent.parent.parent / "benchmarks" / "light_workers.py"
+LIGHT = ROOT / "benchmarks" / "light_workers.py"
 PROCESSES, EACH = 4, 50
 WORKERS = PROCESSES * EACH
 JOBS = 20 * WORKERS

@@ -73,7 +73,7 @@ class OddWorker:
     def _take(self, message):
         self.received.append(message)
         if isinstance(message, Preflight):
-            self.control.send(encode(PreflightResult(epoch=0, reasons=[], engines=ENGINES)))
+            self.control.send(encode(PreflightResult(epoch=0, reasons=[], forbidden=[], engines=ENGINES)))
         elif isinstance(message, Welcome):
             self.welcome = message
 
@@ -126,7 +126,7 @@ def test_each_odd_worker_ends_its_own_part_only(tmp_path):
     outcomes = live.run.outcomes()
     assert outcomes["done"] == 64, "the share of the honest worker"
     assert {job["worker"] for job in live.run.jobs if job["outcome"] == "done"} == {"solo"}
-    report = " ".join(live.out.split())
+    report = live.run.details
     assert "worker clock was lost (it broke the protocol: message 'heartbeat': Expected `int` >= -" in report
     assert "worker stamps was lost (it broke the protocol: results with a number that" in report
     assert "worker flood was lost (it broke the protocol: more than 10,000 messages" in report

@@ -21,7 +21,7 @@ NATIVE = {
     "job": {"operations": LIFE, "container": {"command": ["sleep", "0.3"]}},
 }
 """Eight trials of four jobs, 0.6 s and more each."""
-SHORTER = NATIVE | {"repeats": 4}
+SHORTER = NATIVE | {"repeats": 6}
 NOOP = {
     "engines": ["native"],
     "repeats": 12,
@@ -140,7 +140,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
         with Resumed(tmp_path / "next", SHORTER, stats=live.stats) as following:
             assert following.end() == 0, following.err
             assert "until then workers of the earlier run" not in following.err
-            assert [entry["jobs"]["done"] for entry in following.run.document["treatments"]] == [16]
+            assert [entry["jobs"]["done"] for entry in following.run.document["treatments"]] == [24]
             assert following.run.document["run"]["resumes"][0]["ended"] == "interrupted"
 
 
@@ -220,10 +220,10 @@ def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
                 f"{live.run.run_id}, with this stats file or a copy of it"
             )
             assert following.end() == 0, following.err
-            assert following.run.outcomes() == {"done": 16}
+            assert following.run.outcomes() == {"done": 24}
         with Resumed(tmp_path / "other", SHORTER, stats=copy) as other:
             assert other.end() == 0, other.err
-            assert other.run.outcomes() == {"done": 16}
+            assert other.run.outcomes() == {"done": 24}
         events = [[block.body for block in StatsFile(path).blocks({"event"})] for path in (live.stats, copy)]
         labels = [event["run_label"] for part in events for event in part if event["kind"] == "resumed"]
         assert len(set(labels)) == 2, "two parts of the same number are two parts"

@@ -1,14 +1,12 @@
-"""What a run meets on a host: others' containers, other masters, a full disk, an engine that does not answer."""
+"""What a run meets on a host: others' containers, other masters, an engine that does not answer."""
 
-import os
 import signal
-import subprocess
 import uuid
 
 import pytest
-from deadlines import END_S, START_S, wait_until
+from deadlines import START_S, wait_until
 from live_run import DOCKER, IMAGE, NATIVE, LiveRun, OverTcp
-from workspace import require_images, skip_or_fail
+from workspace import require_images
 
 from bench_worker.engines.base import RUN_LABEL
 from bench_worker.leases import RunLease
@@ -75,44 +73,6 @@ def test_two_masters_at_once_leave_each_other_alone(tmp_path):
             assert live.run.outcomes() == {"done": 8}
         for live in (first, second, third):
             live.assert_clean()
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    """A file system of 64 KiB."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
-        skip_or_fail("a tmpfs can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", str(folder)], capture_output=True, timeout=END_S, check=True)
-
-
-def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
-    """When the stats file cannot grow, the run ends with one clear message; what is in the file can be read."""
-    (tiny_disk / "ballast").write_bytes(bytes(44_000))
-    with LiveRun(tmp_path / "live", {**NATIVE, "iterations": 400}, stats=tiny_disk / "run.stats.gz") as live:
-        live.wait_for_jobs()
-        (tiny_disk / "more").write_bytes(bytes(4096))
-        _fill(tiny_disk / "extras")
-        assert live.end() == 3
-        assert live.err.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
-        assert "the file is good up to there" in live.err
-        assert "INCOMPLETE" in live.out
-        assert "interrupted" not in live.err + live.out
-        live.run.outcomes()
-        live.assert_clean(cut_off=True)
-
-
-def _fill(path):
-    """Take what space there is left."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return
 
 
 def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):

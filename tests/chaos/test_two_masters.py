@@ -7,12 +7,15 @@ from deadlines import ANSWER_S, START_S, wait_until
 from live_run import LIFE
 from workspace import Workspace, free_ports
 
-SCENARIO = {
-    "concurrency": 2,
-    "iterations": 24,
-    "job": {"operations": LIFE, "container": {"command": ["sleep", "0.5"]}},
-}
-"""48 jobs on each worker, in twelve seconds and more."""
+
+def scenario_until(going_on):
+    """Return twelve jobs on each of two workers, none of which ends before there is such a file."""
+    waits = f"until [ -e {going_on} ]; do sleep 0.05; done"
+    return {
+        "concurrency": 2,
+        "iterations": 6,
+        "job": {"operations": LIFE, "container": {"command": ["sh", "-c", waits]}},
+    }
 
 
 @pytest.fixture
@@ -29,10 +32,11 @@ def flags(inventory):
 
 
 def test_a_second_master_takes_no_worker_of_the_first(workspace):
-    """Nor while these are starting, nor when they work; `start-workers` neither; the first run loses nothing."""
+    """Nor while these are starting, nor when they work; `fleet start` neither; the first run loses nothing."""
     inventory = workspace.folder / "hosts.yaml"
     inventory.write_text("hosts: {here: {launcher: local, workers: 2, concurrency: 2}}\n")
-    scenario = workspace.scenario(**SCENARIO)
+    going_on = workspace.folder / "going-on"
+    scenario = workspace.scenario(**scenario_until(going_on))
     first, stats = workspace.start_run(scenario, *flags(inventory), "--progress", "chars", workers=0)
     states = workspace.folder / "home/.local/share/weighbridge/workers"
     wait_until(lambda: list(states.glob("*.json")), START_S, "the first worker")
@@ -41,7 +45,7 @@ def test_a_second_master_takes_no_worker_of_the_first(workspace):
         lambda: len(list(states.glob("*.run"))) == 2, START_S, f"workers that serve the first master; {first.err}"
     )
     late = workspace.master("run-scenario", "-f", scenario, *flags(inventory))
-    started = workspace.master("start-workers", "-i", inventory, "--zmq-control-port", free_ports(1)[0])
+    started = workspace.master("fleet", "start", "-i", inventory, "--zmq-control-port", free_ports(1)[0])
     pid = first.process.pid
     assert {early.status, late.status, started.status} == {3}, (early.err, late.err, started.err)
     whose = rf"of \S+@\S+ \(process {pid}\)"
@@ -51,15 +55,17 @@ def test_a_second_master_takes_no_worker_of_the_first(workspace):
     assert re.search(serves, started.out)
     assert "they were left running" in late.err
     assert "Traceback" not in early.err + late.err + started.err
+    going_on.touch()
     run = workspace.finish(first, stats)
-    assert run.outcomes() == {"done": 96}
+    assert run.outcomes() == {"done": 24}
     assert not any(job["attempt"] for job in run.jobs)
     assert "worker-lost" not in {event["kind"] for event in run.blocks("event")}
     assert list(states.iterdir()) == [], "the first master has stopped its workers"
     # Now they are free; and again at once when a master of this machine was killed.
+    going_on.unlink()
     killed, _ = workspace.start_run(scenario, *flags(inventory), workers=0)
     wait_until(lambda: len(list(states.glob("*.run"))) == 2, START_S, "workers that serve the next master")
     killed.process.kill()
     killed.process.wait(ANSWER_S)
-    again = workspace.run(workspace.scenario(**{**SCENARIO, "iterations": 1}), *flags(inventory), workers=0)
+    again = workspace.run(workspace.scenario(iterations=1, concurrency=2), *flags(inventory), workers=0)
     assert again.outcomes() == {"done": 4}

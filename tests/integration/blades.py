@@ -12,8 +12,8 @@ from pathlib import Path
 
 from busybox_image import skip_or_fail
 from deadlines import LONG_END_S
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "testbed"
 CACHE = ROOT / ".pytest_cache" / "testbed"
 """Wheels that were repacked: each testbed needs the same."""

@@ -49,7 +49,7 @@ class ClusterMaster(Workspace):
 
     def fleet(self, command, *words, status=0, inventory=None, seconds=END_S):
         """Run a command on the inventory; it must end with `status`."""
-        ended = self.master(command, "-i", inventory or self.inventory, *words, seconds=seconds)
+        ended = self.master("fleet", command, "-i", inventory or self.inventory, *words, seconds=seconds)
         assert ended.status == status, ended.err
         assert "Traceback" not in ended.err
         return ended

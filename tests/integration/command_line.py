@@ -30,9 +30,7 @@ IN_PROCESS = frozenset(
         "convert-scenario",
         "import-results",
         "keygen",
-        "list-engines",
-        "list-scenarios",
-        "list-workloads",
+        "list",
         "man-page",
         "parse-output",
         "report-scenario",
@@ -53,7 +51,7 @@ def runs_in_process(words, environ):
     if environ.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
         return False
     own = words[: words.index("--")] if "--" in words else words
-    named = set(named_commands([str(word) for word in own]))
+    named = set(named_commands([str(word) for word in own])[:1])
     return bool(named & IN_PROCESS or (named & DRY and "--dry-run" in own))
 
 

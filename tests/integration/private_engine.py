@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 from busybox_image import import_image, skip_or_fail
 from deadlines import ANSWER_S, END_S, wait_until
+from places import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "script" / "docker-engine"
+SCRIPT = ROOT / "script" / "docker-engine"
 
 
 class PrivateEngine:

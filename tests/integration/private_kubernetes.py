@@ -9,11 +9,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from attention import undisturbed
 from busybox_image import skip_or_fail
 from cluster_master import require_worker_image
 from deadlines import END_S, LONG_END_S
+from places import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "script" / "kubernetes"
+SCRIPT = ROOT / "script" / "kubernetes"
 IMAGE = "weighbridge/worker:test"
 """Not `latest`: Kubernetes pulls an image of that name whenever a pod starts."""
 
@@ -46,6 +48,14 @@ class PrivateKubernetes:
         """Create objects, or change them."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
+    def cut_node(self):
+        """Kill the node with its pods at once; the control plane, which is none of it, goes on."""
+        _script("cut", self.folder)
+
+    def revive_node(self):
+        """Start the node again, and wait until pods can run on it."""
+        _script("revive", self.folder)
+
     def left(self):
         """Return what is there of workers, in every namespace."""
         words = ["--all-namespaces", "--selector", "weighbridge.worker", "--output", "name"]
@@ -70,13 +80,26 @@ def private_kubernetes():
     if os.geteuid() != 0 or shutil.which("containerd") is None:
         skip_or_fail("a private Kubernetes takes root and containerd; `script/engines containerd`")
     subprocess.run(["docker", "tag", require_worker_image(), IMAGE], check=True, timeout=END_S)
-    folder = Path(tempfile.mkdtemp(prefix="wb-k8s-", dir="/tmp"))
-    try:
-        _script("start", folder)
+    with contextlib.ExitStack() as clusters:
+        # On a machine under load a node was not ready in all that time, once.
+        folder = undisturbed(lambda: clusters.enter_context(_started()), attempts=2)
         cluster = PrivateKubernetes(folder)
         _script("load", folder, IMAGE)
+        clusters.callback(subprocess.run, ["docker", "rmi", IMAGE], capture_output=True, timeout=END_S, check=False)
         yield cluster
+
+
+@contextlib.contextmanager
+def _started():
+    """Start a cluster in a folder of its own; what it says when it cannot be is in the error."""
+    folder = Path(tempfile.mkdtemp(prefix="wb-k8s-", dir="/tmp"))
+    try:
+        try:
+            _script("start", folder)
+        except AssertionError as error:
+            logs = (f"{log.name}:\n{log.read_text(errors='replace')[-2000:]}" for log in folder.glob("*.log"))
+            raise AssertionError("\n".join((str(error), *logs))) from error
+        yield folder
     finally:
         subprocess.run([str(SCRIPT), "stop", folder], capture_output=True, timeout=END_S, check=False)
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run(["docker", "rmi", IMAGE], capture_output=True, timeout=END_S, check=False)

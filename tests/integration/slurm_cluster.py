@@ -7,15 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import psutil
 from busybox_image import skip_or_fail
 from deadlines import BUILD_S, END_S, LONG_END_S, START_S, wait_until
+from places import ROOT
 from real_store import consecutive_ports
 from workspace import Workspace, free_ports, has_started
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "slurm"
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.05"]}}
 
@@ -130,7 +129,7 @@ class SlurmMaster(Workspace):
 
     def fleet(self, command, inventory, *flags, status=0):
         """Run a command on an inventory; return its table, the cells of each worker by its name."""
-        ended = self.master(command, "-i", inventory, *flags, seconds=LONG_END_S)
+        ended = self.master("fleet", command, "-i", inventory, *flags, seconds=LONG_END_S)
         assert ended.status == status, ended.err
         return {row.split("\t")[1]: row.split("\t") for row in ended.out.splitlines()[1:]}
 

@@ -1,11 +1,11 @@
 """The stub store of `benchmarks/stub_store.c`: objects in memory, known times, faults on request."""
 
 import sys
-from pathlib import Path
 
 from busybox_image import skip_or_fail
+from places import ROOT
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 from stub_store import ACCOUNT, CANNOT_BUILD, TOKEN, StubStore, build
 

@@ -5,14 +5,15 @@ load.
 """
 
 import os
+import re
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import LONG_END_S
+from places import ROOT
 from test_engine_oci import require
 from workspace import require_images
 
@@ -21,23 +22,24 @@ from bench_worker.engines.containerd.api import ContainerdApi, address
 from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.oci import images as oci_images
 
-ROOT = Path(__file__).parent.parent.parent
-
 SMALL = [
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1"),
+    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
+]
+"""The ceiling and the truth of times, with life cycles below; `SLOW` has the others."""
+SLOW = [
     ("report_time.py", "--jobs", "1k", "--repeats", "1"),
     ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
-    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
     ("objects.py", "--requests", "400", "--turns", "1", "--stamped", "64", "--only", "cpu", "stamps"),
-]
-"""The ceiling, the truth of times and of objects, and what a report takes; `SLOW` has the others."""
-SLOW = [
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--round-trip"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
     ("message_cost.py", "--jobs", "200", "--batches", "1,12", "--profile"),
     ("web.py", "--jobs", "2000", "--repeats", "1"),
     ("one_container.py", "--engine", "native", "--repeats", "1", "--idle", "1"),
+    ("cost_overhead.py", "--engine", "native", "--turns", "3"),
+    ("knee_rates.py", "--curves", "4"),
+    ("pressure_rates.py", "--rounds", "2", "--seconds", "0.2", "--quiet-only"),
     ("fan_in.py", "--recorded", "--jobs", "2000", "--workers", "1,6"),
     ("serve.py", "--runs", "100", "--times", "2", "--limit-ms", "60000"),
     ("memory.py", "--jobs", "100,200"),
@@ -112,11 +114,84 @@ def test_every_benchmark_loads_and_explains_itself():
     assert {command[0] for command in (*SMALL, *SLOW)} <= set(WITH_OPTIONS)
 
 
+@pytest.mark.slow
+def test_each_comparison_beside_hyperfine_is_right_wrong_or_without_a_word():
+    """Each case has a row for each tool, and no comparison is lost."""
+    result = run("beside_hyperfine.py", "--times", "1", "--runs", "3", "--ms", "5")
+    if result.returncode == 3:
+        skip_or_fail(result.stderr)
+    assert result.returncode == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("+3 ", "+0 "))]
+    assert [row[2] for row in rows] == ["weighbridge", "hyperfine"] * 5
+    assert [sum(map(int, row[3:])) for row in rows] == [1] * 10
+
+
+@pytest.mark.slow
+def test_a_commit_against_itself_is_counted_by_its_words():
+    """Each comparison of each gate is in one of the shares; three rounds are too few for a word."""
+    result = run("noop_gate.py", "--times", "1", "--comparisons", "2", "--runs", "3")
+    assert result.returncode == 0, result.stderr
+    assert "gate 1: inconclusive 2" in result.stdout
+    shares = [line.split("   ")[0] for line in result.stdout.splitlines() if " of " in line and "[" in line]
+    assert shares == [
+        "false words",
+        "red comparisons (exit code 1)",
+        "comparisons without a judgement (exit code 4)",
+        "gates with a red comparison",
+    ]
+
+
 def test_the_plain_reference_runs_alone():
     """It prints jobs per second."""
     result = run("reference.py", "--jobs", "200", "--concurrency", "4", "--workers", "2")
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith(" jobs/s\n")
+
+
+def test_rates_of_pairs_tell_words_and_intervals_that_miss():
+    """Each row of `alternate` has all of its runs in its answers: words at a fixed number of pairs, and by looks."""
+    result = run("verdict_rates.py", "alternate", "--runs", "2")
+    assert result.returncode == 0, result.stderr
+    _, *rows = result.stdout.splitlines()
+    assert sum("looks" in row for row in rows) == len(rows) / 2 > 1
+    for row in rows:
+        assert sum(float(share) for share in re.findall(r" ([\d.]+) %", row.rpartition("; ")[2])) == 100.0, row
+
+
+@pytest.mark.slow
+def test_tables_of_the_decision_have_all_runs_in_their_answers():
+    """Each row of each table: the shares of its answers add up to all of its runs."""
+    result = run("verdict_tables.py", "--runs", "2")
+    assert result.returncode == 0, result.stderr
+    rows = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert len(rows) > 100
+    for row in rows:
+        assert sum(float(share) for share in re.findall(r" ([\d.]+) %", row.rpartition(": ")[2])) == 100.0, row
+
+
+@pytest.mark.slow
+def test_watching_for_ever_is_compared_method_by_method():
+    """Each kind of noise and each change has a row for each method: the product's two and two e-detectors."""
+    result = run("watch.py", "--series", "1", "--fast-series", "4", "--promise", "5000")
+    assert result.returncode == 0, result.stderr
+    first, _, second = result.stdout.partition("\nchanged: ")
+    methods = ("alarm", "confirmed", "ranks 5,000", "Student 5,000")
+    for noise in ("white", "5 % outliers", "a week's wave"):
+        for method in methods:
+            assert re.search(rf"^  {noise} +{method} +(none|[\d,]+) \[", first, re.MULTILINE), (noise, method)
+            assert re.search(rf"^  \+6 %, {noise} +{method} .* %$", second, re.MULTILINE), (noise, method)
+
+
+@pytest.mark.slow
+def test_an_adjustment_is_tried_on_made_up_and_on_real_runs():
+    """Widths of both; a real run has a row for each kind of reading."""
+    result = run("probe_adjustment.py", "--simulated", "50", "--runs", "1", "--rounds", "6", "--jobs", "1")
+    assert result.returncode == 0, result.stderr
+    made_up, _, real = result.stdout.partition("\nreading")
+    rows = [line.split() for line in made_up.splitlines() if re.match(r"(white|AR|drift|outliers)", line)]
+    assert len(rows) == 90
+    assert all(float(row[-1]) > 0.0 for row in rows)
+    assert [line[:14].rstrip() for line in real.splitlines()[1:]] == ["before", "before, after", "beside"]
 
 
 @pytest.mark.slow

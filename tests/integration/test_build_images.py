@@ -71,7 +71,7 @@ def test_the_image_runs_the_tool(engine, built):
         network_mode="none",
         name=f"weighbridge-test-images-{uuid.uuid4().hex[:8]}",
     )
-    from workloads.sysbench_cpu import SysbenchCpu
+    from bench_workloads.sysbench_cpu import SysbenchCpu
 
     assert SysbenchCpu().parse(output.decode())["total_events"] == 10
 

@@ -64,7 +64,7 @@ def test_cpu_time_is_that_of_all_that_ran_in_the_group(group):
 
 
 def test_memory_is_known_where_version_2_has_the_controller(group):
-    """64 MiB that a program holds are charged to its group; without the controller, there is no figure."""
+    """64 MiB that a program holds are charged to its group; without the controller, there is no measure."""
     sampler = CgroupSampler(f"/{group.name}")
     holds = "import sys; held = bytearray(b'x') * (64 << 20); print(flush=True); sys.stdin.read()"
     argv = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(group / "cgroup.procs"), sys.executable, "-c", holds]

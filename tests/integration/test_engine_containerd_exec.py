@@ -1,16 +1,24 @@
-"""What a command prints in a container of containerd is read while it runs: by the loop, as in a worker."""
+"""Processes in containers of containerd: what a command prints, read as in a worker, and who learns of its end."""
 
 import json
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
-from deadlines import LONG_END_S
+import psutil
+import pytest
+from deadlines import ANSWER_S, LONG_END_S
+from runtime_bench import FOREVER, RuntimeBench
 from test_engine_oci import require
 
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
+
+ROUNDS, HELD_UP_S = 10, 0.05
+"""How often an end is watched, and for how long after it a shim does not know of it."""
 
 PATCHED = """
 from gevent import monkey
@@ -48,3 +56,28 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
         [EXEC_OUTPUT_LIMIT_BYTES, "done\n", True, 0],
         [len("started\n"), "", False, 0],
     ]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_task_is_deleted_only_when_containerd_knows_of_its_end(image, stopped):
+    """The worker learns of an end before the shim does: nothing fails, with a `stop` or without."""
+    require(ContainerdEngine)
+    bench = RuntimeBench(ContainerdEngine, image)
+    try:
+        for _ in range(ROUNDS):
+            made = bench.running(*FOREVER)
+            main = made.handle.main
+            shim = psutil.Process(main.pid).parent()
+            shim.suspend()
+            resume = threading.Timer(HELD_UP_S, shim.resume)
+            try:
+                os.kill(main.pid, signal.SIGKILL)
+                main.wait(ANSWER_S)
+            finally:
+                resume.start()
+            if stopped:
+                bench.engine.stop(made, grace_s=ANSWER_S, timeout_s=ANSWER_S)
+            bench.engine.remove(made, timeout_s=ANSWER_S)
+            resume.join(ANSWER_S)
+    finally:
+        bench.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -26,6 +27,7 @@ from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri import messages_pb2 as messages
 from bench_worker.engines.cri.engine import CriEngine, pod_config
 from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.cgroups import PARENT, ROOT
 from bench_worker.timing.processes import spawn
 
 PAUSE = f"weighbridge-test/pause:{uuid.uuid4().hex[:12]}"
@@ -59,7 +61,7 @@ def endpoint(image):
         repository, _, tag = PAUSE.partition(":")
         client.import_image_from_data(layer(), repository, tag, changes=['CMD ["/bin/sleep", "100000"]'])
         api = ContainerdApi(str(socket), "k8s.io")
-        import_archive(api, client.get_image(PAUSE), home, qualified_name(PAUSE))
+        import_archive(api, client.get_image(PAUSE), {}, home, qualified_name(PAUSE))
         api.close()
         client.close()
         yield f"unix://{socket}"
@@ -100,6 +102,24 @@ def test_pulling_an_image(bench, tmp_path):
         assert kind_of(engine.pull, life, fresh=True) == "unreachable"
         engine.run(life, timeout_s=ANSWER_S)
         engine.remove(life, timeout_s=ANSWER_S)
+
+
+def test_a_pod_tells_its_cost_and_its_control_group_goes_with_it(bench):
+    """Of a container that ended, too: its pod's group outlives it, and used to outlive the pod as well."""
+    made = bench.container("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; times")
+    made.counts_cost = True
+    bench.engine.run(made, timeout_s=ANSWER_S)
+    assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
+    printed = bench.engine.logs(made, limit_bytes=999, timeout_s=ANSWER_S).stdout.decode().split()
+    meter = bench.engine.cost_meter(made)
+    bench.engine.remove(made, timeout_s=ANSWER_S)
+    found = meter()
+    assert found["cpu_total"] >= 0.5 * float(printed[0].partition("m")[2].rstrip("s")) - 0.01 > 0
+    assert found["memory_peak"] > 0
+    other = bench.running(*FOREVER)
+    assert bench.engine.cost_meter(other)() == {}
+    bench.engine.remove(other, timeout_s=ANSWER_S)
+    assert not [one for made in (made, other) for one in Path(ROOT).glob(f"*/{PARENT}/{made.name}")]
 
 
 def test_files_and_a_root_that_is_read_only(bench):
@@ -296,13 +316,15 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
 
 @pytest.mark.unpatched
 def test_a_run(endpoint, image, tmp_path):
-    """A whole run: every job done, four at a time, and nothing is left."""
+    """A whole run: every job done, four at a time; which image it had is in the stats file, and nothing is left."""
     with Workspace(tmp_path) as workspace:
         workspace.environ[cri_images.VARIABLE] = endpoint
         container = {"image": image, "command": ["sleep", "600"], "network": "host"}
         job = {"operations": ["run", {"exec": ["/bin/true"]}, "kill", "remove"], "container": container}
         run = workspace.run(workspace.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
         assert run.outcomes() == {"done": 8}
+        (host,) = run.blocks("host")
+        assert re.fullmatch("[0-9a-f]{64}", host["programs"]["cri"][f"image {image}"])
 
 
 @pytest.mark.slow

@@ -171,14 +171,16 @@ def test_a_stream_is_read_while_it_comes_in(server, engine):
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"), [(refusal, "conflict"), (lambda connection: connection.recv(1), "timeout")]
+    ("answer", "kind", "timeout_s"),
+    [(refusal, "conflict", ANSWER_S), (lambda connection: connection.recv(1), "timeout", 0.3)],
+    ids=["refused", "silent"],
 )
-def test_a_stream_that_does_not_come_says_why(server, engine, answer, kind):
+def test_a_stream_that_does_not_come_says_why(server, engine, answer, kind, timeout_s):
     """The engine's own words, or that there were none in time."""
     server.answers["/exec/x/start"] = answer
     with (
         pytest.raises(OperationFailed) as caught,
-        docker_operation(engine, 0.3) as timed,
+        docker_operation(engine, timeout_s) as timed,
         timed.stream("POST", "exec", "x", "start", body={}),
     ):
         pytest.fail("there is no such stream")

@@ -1,4 +1,4 @@
-"""What `list-engines` says that an engine can do, what a scenario may ask of it, and what it does: the same."""
+"""What `list engines` says that an engine can do, what a scenario may ask of it, and what it does: the same."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from workspace import Run, Workspace
 from bench_common.engine_traits import engine_names
 from bench_common.requirements import unsupported_features
 from bench_common.treatment import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
-from bench_master.commands.list_engines import as_table
+from bench_master.commands.list.engines import as_table
 from bench_worker.engines.cri import images as cri_images
 
 ASKED = [kind for kind in OPERATIONS if kind not in {"sleep", "hold"}]
@@ -29,7 +29,7 @@ LIVES = {
 
 def statuses():
     """Return what the command prints for programs: the statuses by name."""
-    status, out, err = run_in_process(["list-engines", "--format", "json"], ".", os.environ)
+    status, out, err = run_in_process(["list", "engines", "--format", "json"], ".", os.environ)
     assert status == 0, err
     return {status["name"]: status for status in json.loads(out)}
 
@@ -67,7 +67,7 @@ def accepted(status, kind):
 
 def test_what_is_printed_is_what_is_accepted(status):
     """Operation by operation, for people and for programs; of an engine that is not here, too."""
-    printed = as_table([{**status, "usable": True}], width=10_000)
+    printed = as_table([{**status, "usable": True}], width=10_000, full=True)
     [able] = [line for line in printed.splitlines() if line.startswith(f"{status['name']} can do: ")]
     message = able.partition(": ")[2].split(", ")
     assert sorted(message) == sorted(status["operations"])
@@ -99,7 +99,7 @@ def lived(listed, image, request, tmp_path_factory):
         place, status = request.getfixturevalue("cri")
         found = {**listed, "cri": status}
     # A shell ends at once when it is told to, as a process 1 has to be told how.
-    settled = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+    settled = ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"]
     container = {"image": image, "command": settled}
     networks = {"native": {}, "cri": {"network": "host"}}
     jobs = {

@@ -48,7 +48,7 @@ def test_a_process_too_many_is_not_made(bench):
     """The limit counts all of the container, threads of the runtime that has not left it yet among them."""
     if refused(bench, "pids", pids=20):
         return
-    script = "for a in 1 2 3 4 5 6; do for b in 1 2 3 4 5; do sleep 3 & done; done"
+    script = "for a in 1 2 3 4 5 6; do for b in 1 2 3 4 5; do sleep 300 >/dev/null 2>&1 & done; done"
     assert "fork" in result(bench, script, pids=20)
     assert "fork" not in result(bench, script, pids=100)
 

@@ -35,7 +35,7 @@ def test_engines_are_probed_again_before_each_run(workspace, image):
     )
 
     def listed():
-        asked = ("list-workers", *sockets, "--wait", 3, "--format", "json")
+        asked = ("fleet", "list", *sockets, "--wait", 3, "--format", "json")
         (row,) = wait_until(lambda: json.loads(workspace.master(*asked).out), START_S, "no worker was heard of")
         return row["engine_versions"]
 

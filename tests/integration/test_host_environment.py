@@ -6,8 +6,8 @@ import zipfile
 import pytest
 from deadlines import END_S
 
-from bench_master.fleet import wheels
-from bench_master.fleet.remote_agent import RequestError, create_venv
+from bench_features.fleet import wheels
+from bench_features.fleet.remote_agent import RequestError, create_venv
 
 ORDER = """
 import order, sys

@@ -129,7 +129,7 @@ def test_a_scenario_cannot_steer_the_terminal(workspace):
         ("run-scenario", "-f", wrong),
         ("run-scenario", "-f", f"no\x1b{EVIL}"),
         ("report-scenario", "-s", f"no{EVIL}"),
-        ("list-workers", "--no\x1b[2J"),
+        ("fleet", "list", "--no\x1b[2J"),
         ("run-scenario", "-f", good, "--set", f"matrix={EVIL}"),
     ]
     for command in commands:

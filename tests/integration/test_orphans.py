@@ -56,10 +56,12 @@ def test_what_ended_before_it_can_have_been_made_is_another_process():
         subreaper.adopt_orphan(pid, start_ns=time.monotonic_ns())
 
 
-def test_an_orphan_that_nobody_adopts_is_no_zombie():
+def test_an_orphan_that_nobody_adopts_is_no_zombie(tmp_path):
     """An engine that waits until its helper is gone would wait for ever."""
-    pid = orphan("sleep 0.1")
+    over = tmp_path / "over"
+    pid = orphan(f"until [ -e {over} ]; do sleep 0.01; done")
     assert Path(f"/proc/{pid}").exists()
+    over.touch()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 

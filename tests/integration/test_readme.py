@@ -1,4 +1,4 @@
-"""README's commands run as they are written, in a folder of their own; those that others show are understood."""
+"""Commands of README and overview run as they are written, in a folder of their own; other ones are understood."""
 
 import os
 import shlex
@@ -12,10 +12,14 @@ import pytest
 from command_line import run_in_process
 from deadlines import END_S, LONG_END_S
 from documents import ROOT, blocks, tree
+from docutils import nodes
 from workspace import require_images
 
+from bench_master.cli import run_command_line
+
 README = ROOT / "README.rst"
-RUNNABLE = blocks(README, "runnable")
+OVERVIEW = ROOT / "docs" / "overview.rst"
+RUNNABLE = blocks(OVERVIEW, "runnable")
 MEASURES = ("validate-scenario -f sleepers.yaml", "run-scenario -f noop --noop")
 """How the blocks begin that always run: of the others each command is one of the tutorial, or a run like theirs."""
 
@@ -53,16 +57,16 @@ def shell(script, folder, home, limit_s=LONG_END_S):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the scenario that README says to write."""
-    for block in blocks(README, "yaml"):
+    """A folder with the scenario that the overview says to write."""
+    for block in blocks(OVERVIEW, "yaml"):
         (tmp_path / block["names"][0]).write_text(block.astext())
     return tmp_path
 
 
 def test_there_is_something_to_run():
-    """README marks its runnable blocks, and names the file that they need."""
+    """The overview marks its runnable blocks, and names the file that they need."""
     assert len(RUNNABLE) >= 4
-    assert [block["names"] for block in blocks(README, "yaml")] == [["sleepers.yaml"]]
+    assert [block["names"] for block in blocks(OVERVIEW, "yaml")] == [["sleepers.yaml"]]
 
 
 def commands(block):
@@ -118,25 +122,21 @@ def test_the_demo_ends_with_a_report_and_the_place_of_its_file(tmp_path):
     require_images("weighbridge/base", "weighbridge/sysbench").close()
     status, printed = shell("script/demo --yes", ROOT, tmp_path)
     assert status == 0, printed
-    assert "Weighbridge report: quickstart" in printed
+    assert "cpu (sysbench-cpu), lifecycle (create to remove), on host" in printed
     place = ROOT / printed.split("stats file: ")[1].splitlines()[0]
     place.unlink()
 
 
-def test_the_report_in_the_readme_is_one_of_this_program():
-    """The headings and columns of the report at the top are those that the text report prints today."""
+@pytest.mark.parametrize(
+    ("document", "begin", "run"),
+    [(README, "`true` in weighbridge/base", "weigh"), (OVERVIEW, "cpu (sysbench-cpu)", "readme")],
+    ids=["readme", "overview"],
+)
+def test_the_report_in_a_document_is_what_the_recorded_run_prints(document, begin, run, capsys):
+    """Word for word, and it fits a terminal of 80 columns."""
     report = next(
-        block.astext() for block in tree(README).findall() if block.astext().startswith("Weighbridge report")
+        block.astext() for block in tree(document).findall(nodes.literal_block) if block.astext().startswith(begin)
     )
-    source = "\n".join(path.read_text() for path in (ROOT / "bench_master/reports").glob("*text*.py"))
-    parts = (
-        "Thresholds",
-        "verdict",
-        "difference",
-        "rounds",
-        "the baseline",
-        "checks passed: ",
-        "More with ",
-    )
-    assert [one for one in parts if one not in report or f'"{one}' not in source.replace('f"', '"')] == []
+    assert run_command_line(["report-scenario", "-s", str(ROOT / "docs" / "data" / f"{run}.stats.gz")]) == 0
+    assert capsys.readouterr().out == report + "\n"
     assert max(map(len, report.splitlines())) <= 80

@@ -11,6 +11,7 @@ import textwrap
 import time
 
 import pytest
+from attention import undisturbed
 from gevent.monkey import get_original
 
 from bench_worker.timing import ready_waiter
@@ -33,10 +34,19 @@ print(json.dumps([ended.end_ns, ended.end_uncertainty_ns]), flush=True)
 """
 
 
+LIMIT_S = 0.0002
+"""A machine that wakes even a thread of real-time priority later than this may exceed what a bound allows for."""
+
+
 @pytest.mark.parametrize("how", ["undisturbed", "hold", "stop"])
 def test_the_bound_of_an_end_holds_through_a_stall(tmp_path, how):
     """Of the interpreter, which one call keeps for 0.9 s, or of the whole process, which is stopped meanwhile."""
-    noted = tmp_path / "noted"
+    undisturbed(lambda: check_the_bound_of_an_end(tmp_path / "noted", how), LIMIT_S, beside_load=True)
+
+
+def check_the_bound_of_an_end(noted, how):
+    """Compare the stamp of an end with what the process itself noted, and with when another saw it."""
+    noted.unlink(missing_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(WAITING_PROCESS), str(noted), how]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watched = os.pidfd_open(int(process.stdout.readline()))

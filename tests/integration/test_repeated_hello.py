@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import zmq
-from deadlines import ANSWER_S, END_S
+from deadlines import ANSWER_S, END_S, START_S
 from workspace import free_ports
 
 from bench_common.clock import clock_id
@@ -48,7 +48,7 @@ def connect():
         if welcome is not None:
             plain_client(made, welcome.epoch, welcome.token)
         made.setsockopt(zmq.LINGER, 0)
-        made.setsockopt(zmq.RCVTIMEO, 20_000)
+        made.setsockopt(zmq.RCVTIMEO, int(1000 * START_S))
         made.connect(f"tcp://127.0.0.1:{port}")
         sockets.append(made)
         return made

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from deadlines import END_S
 from workspace import NAP, Workspace, free_ports, require_images
 
+from bench_common.stats.frame import FrameReader
 from bench_common.stats.reader import StatsFile
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
@@ -51,7 +53,7 @@ def good(tmp_path_factory):
 
 def test_a_good_run_ends_with_0_and_says_where_the_file_is(good):
     """Exit code 0, the report on stdout, the stats file's place on stderr."""
-    assert good.out.startswith("Weighbridge report: workspace\n")
+    assert good.out.partition("\n")[0].endswith(f", on host {socket.gethostname()}")
     assert f"stats file: {good.stats}\n" in good.err
     assert good.errors == []
 
@@ -61,7 +63,9 @@ def test_a_busy_host_is_told_before_the_first_trial(good):
     (host,) = good.document["hosts"]
     assert "processes" in {one["check"] for one in host["findings"]}
     assert any(" was busy when the run began: " in text for text in good.document["warnings"])
-    assert good.err.index(": processes: other busy processes: ") < good.err.index(" done, 0 failed")
+    name = re.escape(socket.gethostname())
+    told = re.search(rf"warning: host is not quiet: {name} \(.*\bprocesses\b.*\); the report says more", good.err)
+    assert told.start() < good.err.index(" done, 0 failed")
 
 
 def test_a_noop_run_without_a_name_gets_one_and_is_not_compared_with_thresholds(workspace):
@@ -79,7 +83,7 @@ def test_a_noop_run_without_a_name_gets_one_and_is_not_compared_with_thresholds(
 
 
 def test_a_missed_threshold_ends_with_1(workspace):
-    """A threshold that does not hold gives exit code 1, its figure and the demand, again from the stats file."""
+    """A threshold that does not hold gives exit code 1, its measure and the demand, again from the stats file."""
     scenario = workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns", "jobs.failed == 0"])
     run = workspace.run(scenario, "-R", status=1)
     (message,) = run.errors
@@ -97,7 +101,7 @@ def test_gates_on_verdicts(workspace):
     """
     jobs = {
         name: {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", seconds]}}
-        for name, seconds in (("short", "0.1"), ("alike", "0.1"), ("long", "1.2"))
+        for name, seconds in (("short", "0.1"), ("alike", "0.1"), ("long", "2.4"))
     }
     wanted = ["job=long not slower by 200 times"]
     scenario = workspace.scenario(jobs=jobs, baseline={"job": "short"}, repeats=5, thresholds=wanted)
@@ -159,6 +163,16 @@ def test_a_stats_file_is_never_overwritten(workspace):
     assert there.read_text() == "precious"
 
 
+def footer_offset(stats):
+    """Return at which byte the footer of a whole stats file begins."""
+    with stats.open("rb") as file:
+        reader = FrameReader(file)
+        while True:
+            offset = reader.offset
+            if reader.read({"footer"})[0] == "footer":
+                return offset
+
+
 def test_a_footer_that_cannot_be_written_is_no_success(workspace):
     """When only the last bytes of the stats file are refused, the jobs are all done and the run still ends with 3."""
     # Without samples on the way a slow machine's file is as long as a quick one's.
@@ -166,10 +180,11 @@ def test_a_footer_that_cannot_be_written_is_no_success(workspace):
     # Python keeps what it compiled cut off where a file may not be as long, and every later program would fail by it.
     workspace.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for _ in range(8):
+    for _ in range(20):
         # What the worker says of this machine's load and neighbours is now longer, now shorter: then once more.
         whole = workspace.run(scenario, "--noop", "--seed", 1)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stats.stat().st_size - 50, hard))
+        middle = (footer_offset(whole.stats) + whole.stats.stat().st_size) // 2
+        resource.setrlimit(resource.RLIMIT_FSIZE, (middle, hard))
         try:
             program, stats = workspace.start_run(scenario, "-q", "--noop", "--seed", 1, "-R")
         finally:
@@ -188,11 +203,9 @@ def test_a_footer_that_cannot_be_written_is_no_success(workspace):
 def test_what_an_engine_cannot_enforce_ends_with_2(workspace):
     """A memory limit on plain processes is refused before anything runs, with the engine and the setting."""
     scenario = workspace.scenario(job=TRUE, container={"memory": "64MiB"})
-    began = time.monotonic()
     message = complaint(workspace.master(*run_words(workspace, scenario, "--workers", 1)), 2)
     assert "native" in message
     assert "memory" in message
-    assert time.monotonic() - began < 15
     assert not (workspace.folder / "x.stats.gz").exists()
 
 
@@ -202,7 +215,7 @@ def test_no_worker_ends_with_3(workspace):
     ports = ("--workers", 0, "--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     began = time.monotonic()
     ended = workspace.master(*run_words(workspace, workspace.scenario(), "--worker-timeout", "1s", *ports))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30, "that long it waits without the option"
     assert ended.status == 3
     assert ended.err.startswith("bench-master: the run did not start: not enough workers: 0 of 1 joined\n")
     assert "  1 worker to be started by hand did not connect; to do: start bench-worker" in ended.err
@@ -232,7 +245,7 @@ def test_too_few_ports_for_the_lanes_end_with_3(workspace):
     control, results = free_ports(2)
     flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", 65535)
     flags += ("--zmq-bind-ip", "127.0.0.1", "--key-dir", workspace.folder)
-    assert workspace.master("keygen", "--dir", workspace.folder, "--worker", "one").status == 0
+    assert workspace.master("keygen", "--key-dir", workspace.folder, "--worker", "one").status == 0
     reach = ("--zmq-host", "127.0.0.1", "--zmq-control-port", control)
     worker = workspace.start("bench-worker", *reach, "--key", workspace.folder / "worker-one.key")
     with contextlib.ExitStack() as held:
@@ -284,12 +297,25 @@ def test_an_engine_that_cannot_be_asked_is_infrastructure(workspace, tmp_path):
     assert not stats.exists()
 
 
+def test_a_program_that_is_not_there_is_found_before_the_run(workspace):
+    """Nothing ran, so there is no stats file, and the message names the program."""
+    job = {"operations": ["run", "wait", "remove"], "container": {"command": ["no-such-command-here"]}}
+    program, stats = workspace.start_run(workspace.scenario(job=job))
+    ended = program.wait_for_exit()
+    assert ended.status == 2, ended.err
+    assert "no program 'no-such-command-here' in this host's PATH" in "\n".join(ended.errors)
+    assert not stats.exists()
+
+
 def test_without_a_report_the_verdict_has_its_reason(workspace):
     """With -R nothing else shows why no job succeeded, so the first error's own words stand in the message."""
-    job = {"operations": ["run", "wait", "remove"], "container": {"command": ["no-such-command-here"]}}
+    job = {
+        "operations": ["run", {"exec": ["no-such-command-here"]}, "kill", "remove"],
+        "container": {"command": ["sleep", "600"]},
+    }
     run = workspace.run(workspace.scenario(job=job), "-R", status=3)
     (message,) = run.errors
-    assert message.startswith("no job succeeded in 1 of 1 treatment; run: ")
+    assert message.startswith("no job succeeded in 1 of 1 treatment; exec: ")
     assert "no-such-command-here" in message
 
 
@@ -309,7 +335,7 @@ def test_a_dry_run_touches_nothing(workspace):
     scenario = workspace.scenario(engines=["docker", "native"], repeats=2, job=job)
     before = sorted(path for path in workspace.folder.rglob("*") if "program-" not in str(path))
     ended = workspace.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
-    assert (ended.status, ended.err) == (0, "")
+    assert (ended.status, ended.errors) == (0, [])
     assert sorted(path for path in workspace.folder.rglob("*") if "program-" not in str(path)) == before
     assert "2 treatments, 4 trials, 4 jobs" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80

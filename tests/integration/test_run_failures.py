@@ -66,7 +66,9 @@ def garbage_image(client):
 def failures(workspace, client, jobs, home=None):
     """Run a job on each engine, all of which fail; return their errors by engine. Nothing of them may be left."""
     given = {engine: {**job, "engines": [engine]} for engine, job in jobs.items()}
-    return checked(workspace, client, workspace.run(workspace.scenario(jobs=given), status=3), home)
+    # Tests put programs of their own on the worker's PATH.
+    scenario = workspace.scenario(jobs=given, environment="inherit")
+    return checked(workspace, client, workspace.run(scenario, status=3), home)
 
 
 def checked(workspace, client, run, home=None):
@@ -89,20 +91,49 @@ def test_a_full_disk(workspace, client, small_disk):
 
 
 def test_a_missing_tool(workspace, client):
-    """The error names the tool, and says that it was not found."""
+    """The error of a container names the tool, and says that it was not found."""
     job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
+    errors = failures(workspace, client, {"docker": {**job, "container": {"image": "weighbridge/base"}}})
+    error = errors["docker"]
+    assert error["kind"] == "command-not-found"
+    assert "sysbench" in error["message"]
+
+
+def test_a_command_that_an_image_lacks_is_found_before_the_run(workspace):
+    """Docker is asked, an unpacked image is looked into; the message has the place, the image and a near spelling."""
+    job = {
+        "workload": "command",
+        "command": ["sleeep", "0.01"],
+        "container": {"image": "weighbridge/base"},
+    }
+    scenario = workspace.scenario(engines=["docker", "runc"], job=job)
+    program, stats = workspace.start_run(scenario)
+    ended = program.wait_for_exit()
+    assert ended.status == 2, ended.err
+    docker, runc = ended.errors[1:]
+    what = "image 'weighbridge/base' has no program 'sleeep' in "
+    assert f"{scenario}:" in docker
+    assert f": engine docker: {what}" in docker
+    assert f": engine runc: {what}" in runc
+    assert runc.endswith(" (did you mean 'sleep'?)")
+    assert not stats.exists()
+    job["command"] = ["awk", "BEGIN { print 1 }"]  # behind two links
+    workspace.run(workspace.scenario(engines=["docker", "runc"], job=job))
+
+
+def test_a_tool_that_this_host_lacks_is_found_before_the_run(workspace):
+    """A plain process needs it here: the run does not begin, and says which package has it."""
     folder = workspace.folder / "bin"
     folder.mkdir()
     for tool in ("sh", "sleep"):
         (folder / tool).symlink_to(shutil.which(tool))
     workspace.environ["PATH"] = str(folder)
-    errors = failures(
-        workspace, client, {"docker": {**job, "container": {"image": "weighbridge/base"}}, "native": job}
-    )
-    assert set(errors) == {"docker", "native"}
-    for error in errors.values():
-        assert error["kind"] == "command-not-found"
-        assert "sysbench" in error["message"]
+    job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
+    program, stats = workspace.start_run(workspace.scenario(engines=["native"], job=job))
+    ended = program.wait_for_exit()
+    assert ended.status == 3, ended.err
+    assert "program sysbench is not installed on this host: apt-get install sysbench" in "\n".join(ended.errors)
+    assert not stats.exists()
 
 
 def guest_of(client, stats, engine):

@@ -3,13 +3,13 @@
 import re
 import shlex
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from deadlines import END_S
+from places import ROOT
 from workspace import Workspace, containers_of, require_images
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios" / "host"
+SCENARIOS = ROOT / "scenarios" / "host"
 OWN = {"image": "weighbridge/base", "command": ["sleep", "infinity"], "network": "none"}
 
 pytestmark = pytest.mark.docker
@@ -143,14 +143,14 @@ def test_a_container_that_cannot_be_made_ends_a_density_run(workspace, client):
     """Its job has failed with the engine's words, which are the reason why there are no more."""
     job = {
         "operations": ["create", "start", {"hold": "1s"}, "remove"],
-        "container": {**OWN, "command": ["/nonesuch"]},
+        "container": {**OWN, "command": ["/etc/passwd"]},
     }
     scenario = workspace.scenario(engines=["docker"], concurrency=9, until="memory < 1%", job=job)
     run = workspace.run(scenario, status=3)
     (entry,) = run.document["treatments"]
     (packed,) = entry["packing"]["trials"]
     assert packed["containers"] == 0
-    assert "nonesuch" in packed["reason"]
+    assert "/etc/passwd" in packed["reason"]
     assert (entry["jobs"]["failed"], entry["jobs"]["total"]) == (1, 1)
 
 

@@ -9,9 +9,9 @@ from deadlines import END_S
 MASTER = "import bench_master.commands.run_scenario"
 FOR_OTHER_RUNS = {
     *("paramiko", "cryptography", "docker", "requests", "regex", "rich", "jsonschema", "sqlalchemy"),
-    *("bench_master.fleet.fleet", "bench_master.fleet.inventory", "bench_master.fleet.launchers.base"),
-    *("bench_master.fleet.wheels", "bench_master.commands.fleet_run", "bench_master.run.discovery"),
-    *("bench_master.run.resume", "bench_master.archive", "bench_master.web.live_page"),
+    *("bench_features.fleet.fleet", "bench_features.fleet.inventory", "bench_features.fleet.launchers.base"),
+    *("bench_features.fleet.wheels", "bench_features.fleet.fleet_run", "bench_master.run.discovery"),
+    *("bench_master.run.resume", "bench_features.archive", "bench_features.live.live_page"),
 }
 """What only runs with an inventory, continued ones, archived ones or watched ones need."""
 WORKER = """
@@ -24,17 +24,17 @@ engine_classes({"ENGINE"})
 FOR_OTHER_JOBS = {
     *("paramiko", "cryptography", "regex", "yaml", "google.protobuf", "numpy"),
     *(
-        "bench_worker.stores.population",
-        "bench_worker.stores.performer",
-        "bench_worker.stores.runner",
-        "bench_worker.stores.host",
-        "bench_worker.stores.registry",
-        "bench_common.objects.job",
-        "bench_common.objects.rules",
-        "bench_common.objects.access",
+        "bench_features.objects.worker.population",
+        "bench_features.objects.worker.performer",
+        "bench_features.objects.worker.runner",
+        "bench_features.objects.worker.host",
+        "bench_features.objects.worker.registry",
+        "bench_features.objects.common.job",
+        "bench_features.objects.common.rules",
+        "bench_features.objects.common.access",
         "bench_master",
-        "workloads.sysbench",
-        "workloads.mbw_output",
+        "bench_workloads.sysbench",
+        "bench_workloads.mbw_output",
     ),
 }
 """What only jobs on object stores, or of workloads, or of other engines need."""
@@ -63,3 +63,26 @@ def test_a_worker_loads_only_its_engine(engine):
     """Neither other engines with their libraries, nor object stores, nor the workloads, until a job needs one."""
     begin = "import bench_worker.__main__\n"
     assert loaded_by(begin + WORKER.replace("ENGINE", engine), FOR_OTHER_JOBS | ENGINES[engine]) == set()
+
+
+def test_a_first_weigh_loads_only_what_it_uses(tmp_path):
+    """A whole run with its report, under the engine that needs no library, loads none of the others' and no extra."""
+    program = (
+        "import json, sys, bench_master.__main__ as program\n"
+        "try:\n    program.main()\n"
+        "except SystemExit as end:\n    print(end.code, *sorted(sys.modules), file=open('loaded', 'w'))"
+    )
+    words = ["weigh", "native", "--repeats", "1", "--warmup", "0", "--", "true"]
+    subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, timeout=END_S, check=True
+    )
+    code, *loaded = (tmp_path / "loaded").read_text().split()
+    assert code in "034"
+    assert UNUSED_BY_WEIGH & set(loaded) == set()
+
+
+UNUSED_BY_WEIGH = {
+    *("docker", "requests", "paramiko", "google.protobuf", "hpack", "regex", "rich", "jinja2", "markupsafe"),
+    *("sqlalchemy", "pyinstrument", "shtab", "flask", "pandas", "pyarrow"),
+}
+"""Libraries of other engines, of fleets and pages, and all that are extras."""

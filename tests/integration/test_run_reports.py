@@ -49,7 +49,7 @@ def test_a_character_for_each_job(mixed):
     """The legend comes first, then one character per job, another for failures; the last line sums up."""
     assert ".  done in < 1 s" in mixed.err
     assert "X  failed" in mixed.err
-    assert "  0:00  waiting for workers: 0 of 1 joined; local-0 is " in mixed.err
+    assert re.search(r"^  \d+:\d\d  waiting for workers: 0 of 1 joined; local-0 is ", mixed.err, re.MULTILINE)
     assert len(mixed.jobs) == 20
     assert sorted(shown(mixed)) == sorted("." * 12 + "X" * 8)
     assert re.search(r"^20 jobs in .*: 12 done, 8 failed$", mixed.err, re.MULTILINE)
@@ -122,12 +122,12 @@ def test_a_chosen_percentile(mixed, report):
 
 
 def test_the_rate_histogram_sums_to_the_jobs(mixed, report, tmp_path):
-    """-r writes how many jobs ended in each second; together they are all the jobs."""
+    """-r writes how many jobs ended in each second, from the first with one on; together they are all the jobs."""
     rates = tmp_path / "rates.csv"
     report(mixed.stats, "-r", rates)
     rows = list(csv.DictReader(io.StringIO(rates.read_text())))
     ends = [int(job["start_s"] + job["duration_s"]) for job in mixed.jobs]
-    assert len(rows) == max(ends) + 1
+    assert [int(row["second"]) for row in rows] == list(range(min(ends), max(ends) + 1))
     sums = {name: sum(int(row[name]) for row in rows) for name in rows[0] if name not in ("second", "run_state")}
     assert {row["run_state"] for row in rows} == {"complete"}
     assert sums == {"done": 12, "failed": 8, "lost": 0, "aborted": 0}
@@ -145,8 +145,9 @@ def test_a_cut_file_is_reported_as_far_as_it_goes(mixed, report, tmp_path):
     whole = mixed.stats.read_bytes()
     cut = tmp_path / "cut.stats.gz"
     counts = []
-    for share in (0.3, 0.6, 0.9, 0.995):
-        cut.write_bytes(whole[: int(len(whole) * share)])
+    # The last cut is within the last block, whatever the samples of a slow run add to the file.
+    for length in (*(int(len(whole) * share) for share in (0.3, 0.6, 0.9)), len(whole) - 20):
+        cut.write_bytes(whole[:length])
         text = report(cut, status=3)
         # Where the cut lies between two blocks, no block says so.
         assert "the run was killed or is still running, or the file is" in " ".join(text.split())

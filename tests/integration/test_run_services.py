@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from attention import undisturbed
 from busybox_image import skip_or_fail
 from deadlines import LONG_END_S, START_S, wait_until
 from workspace import PROGRAMS, Workspace, containers_of, require_images
@@ -280,10 +281,16 @@ def test_what_a_benchmark_reports_is_shown_while_it_runs(workspace, client, monk
             "waited": {"workload": "sysbench-cpu", "params": {"time": "3s", "report_interval": "1s"}},
         },
     )
-    run = workspace.run(scenario, "--progress", "lines")
+
+    def shown():
+        # A line a second, of what was reported in that second.
+        run = workspace.run(scenario, "--progress", "lines")
+        assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
+        assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
+        return run
+
+    run = undisturbed(shown)
     assert run.outcomes() == {"done": 2}
-    assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
-    assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
     assert left_behind(client, workspace, run) == []
 
 

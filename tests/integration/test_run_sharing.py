@@ -47,11 +47,31 @@ def quick(**more):
     return {"job": job, "matrix": {"container.env.N": ["a", "b", "c"]}, **more}
 
 
+MEETING = """
+n=0
+until mkdir {folder}/$n 2>&-; do n=$((n + 1)); done
+until [ -e {folder}/$((n / {jobs} * {jobs} + {meeting} - 1)) ]; do sleep 0.01; done
+sleep 0.1
+"""
+"""Takes the next number; none of a trial of so many jobs ends before so many of them have begun."""
+
+
+def meeting(workspace, name, jobs, meeting):
+    """Return a nap of which so many have to be under way at once in each trial, however slow the machine is."""
+    folder = workspace.folder / name
+    folder.mkdir()
+    script = MEETING.format(folder=folder, jobs=jobs, meeting=meeting)
+    return {**NAP, "container": {"command": ["sh", "-c", script]}}
+
+
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory):
     """A run of two workers: a job with a size of its own for each slot, and one with a count for all of them."""
-    jobs = {"each": {**NAP, "iterations": 3}, "together": {**NAP, "operation_count": 15}}
     with Workspace(tmp_path_factory.mktemp("two")) as workspace:
+        jobs = {
+            "each": {**meeting(workspace, "each", 12, 4), "iterations": 3},
+            "together": {**meeting(workspace, "together", 15, 4), "operation_count": 15},
+        }
         return workspace.run(workspace.scenario(jobs=jobs, repeats=2, concurrency=2), workers=2)
 
 
@@ -95,7 +115,10 @@ def test_trials_never_overlap(two_workers):
 def test_concurrency_and_sizes_are_exact(workspace):
     """Each job of a scenario keeps its own sizes, with never one more in flight, and the report counts each."""
     scenario = workspace.scenario(
-        jobs={"one": {**NAP, "iterations": 4}, "three": {**NAP, "operation_count": 7, "concurrency": 3}}
+        jobs={
+            "one": {**NAP, "iterations": 4},
+            "three": {**meeting(workspace, "three", 7, 3), "operation_count": 7, "concurrency": 3},
+        }
     )
     run = workspace.run(scenario, "--format", "json")
     for label, count, concurrency in (("one", 4, 1), ("three", 7, 3)):
@@ -108,7 +131,8 @@ def test_concurrency_and_sizes_are_exact(workspace):
 
 def test_user_count_and_operation_count_replace_the_sizes(workspace):
     """-u 4 on two workers puts two jobs in flight on each, and -o sets the jobs of each trial."""
-    run = workspace.run(workspace.scenario(iterations=50, repeats=2), "-u", 4, "-o", 12, workers=2)
+    scenario = workspace.scenario(job=meeting(workspace, "met", 12, 4), iterations=50, repeats=2)
+    run = workspace.run(scenario, "-u", 4, "-o", 12, workers=2)
     assert run.outcomes() == {"done": 24}
     for trial in (0, 1):
         jobs = of_trial(run, trial)
@@ -131,7 +155,7 @@ def test_run_seconds_replace_the_sizes(workspace):
         return run
 
     run = undisturbed(check, limit_s=0.02)
-    first = "-r 600ms is the length of each trial, not of the run: 2 trials, together at least 1.2s"
+    first = "--run-seconds 600ms is the length of each trial, not of the run: 2 trials, together at least 1.2s"
     assert run.err.splitlines()[0] == first
     assert run.outcomes().keys() == {"done"}
 

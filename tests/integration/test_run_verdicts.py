@@ -2,6 +2,8 @@
 
 import json
 
+from attention import undisturbed
+
 LIFECYCLE = ["run", "wait", "remove"]
 
 
@@ -11,7 +13,7 @@ def comparison(document):
 
 
 def test_a_run_ends_with_what_may_be_said_of_its_treatments(workspace):
-    """Baseline, margin and figure go from the scenario to the file and the report; options override them."""
+    """Baseline, margin and measure go from the scenario to the file and the report; options override them."""
     scenario = workspace.scenario(
         job={"operations": LIFECYCLE, "container": {"command": ["sleep", "0.3"]}, "primary": "wait.mean"},
         matrix={"container.command": [["sleep", "0.01"], ["sleep", "0.3"]]},
@@ -24,18 +26,23 @@ def test_a_run_ends_with_what_may_be_said_of_its_treatments(workspace):
     assert len(wrong.errors) == 1
     assert "did you mean 'command'?" in wrong.errors[0]
 
-    run = workspace.run(scenario)
+    def judged():
+        # Six rounds are few: a single one in which the machine stands still for as long leaves it undecided.
+        run = workspace.run(scenario)
+        only = comparison(run.document)
+        assert (only["verdict"], only["name"], only["rounds"], only["lost"]) == ("faster", "sleep 0.01", 6, 0)
+        assert only["high"] < 0.9
+        return run, only
+
+    run, only = undisturbed(judged)
     assert run.header["verdicts"] == {"baseline": {"command": "sleep 0.3"}, "margin": 0.05}
     assert [each["primary"] for each in run.header["treatments"]] == ["wait.mean", "wait.mean"]
     found = run.document["verdicts"]
-    only = comparison(run.document)
     assert found["question"] == "Command against sleep 0.3: wait time (mean of a trial), margin 5 %"
-    assert (only["verdict"], only["name"], only["rounds"], only["lost"]) == ("faster", "sleep 0.01", 6, 0)
-    assert only["high"] < 0.9
     # Each stamp is exact or late by a known time: the interval covers that.
     assert only["band"]["why"] == "clock"
     assert only["low"] <= only["band"]["low"]
-    assert found["answer"].startswith("Faster than sleep 0.3: sleep 0.01 (")
+    assert found["answer"].startswith("Faster than sleep 0.3 (")
 
     other = workspace.master(
         "report-scenario", "-s", run.stats, "--format", "json", "--baseline", "command=sleep 0.01", "--margin", "1%"

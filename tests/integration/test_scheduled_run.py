@@ -15,7 +15,7 @@ from deadlines import LONG_END_S
 from documents import ROOT, tree
 from docutils import nodes
 
-from bench_master.archive.archive import Archive
+from bench_features.archive.archive import Archive
 
 NIGHTLY = """
 name: nightly

@@ -7,18 +7,19 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import END_S
+from places import ROOT
 from real_store import consecutive_ports
 
-ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = sorted(path for path in [*(ROOT / "script").iterdir(), ROOT / ".ci" / "run"] if path.is_file())
 OF_MACHINES = sorted(
     path for path in (ROOT / "script" / "vm").iterdir() if "init" in path.name or path.suffix == ".sh"
 )
+OF_IMAGES = sorted((ROOT / "dockerfiles").rglob("*.sh"))
 RUNNABLE = [path for path in SCRIPTS if path.suffix != ".sh"]
 
 
@@ -40,7 +41,7 @@ def require(tool):
         skip_or_fail(f"{tool} is missing")
 
 
-@pytest.mark.parametrize("script", [*SCRIPTS, *OF_MACHINES], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [*SCRIPTS, *OF_MACHINES, *OF_IMAGES], ids=lambda path: path.name)
 def test_every_script_is_sound(script):
     """Bash can parse it and shellcheck finds nothing."""
     assert run("bash", "-n", script).returncode == 0
@@ -113,12 +114,12 @@ def test_all_tests_run_in_three_parts(words, codes, status, parts):
 def test_the_parts_hold_all_tests():
     """Each folder is in one of them; of the last only the files are named that have a test for it."""
     _, (unit, beside, alone) = run_fake()
-    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("*/test_*.py")}
-    assert {unit[-1], *beside[-3:]} == folders
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    named = [word for word in (*unit, *beside) if word.startswith("tests/")]
+    assert sorted(named) == sorted({path.parent.relative_to(ROOT).as_posix() for path in paths})
+    assert {PurePath(word).name for word in unit if word.startswith("tests/")} == {"unit"}
     assert alone[2:] == [
-        path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "tests").glob("*/test_*.py"))
-        if "mark.alone" in path.read_text("utf-8")
+        path.relative_to(ROOT).as_posix() for path in paths if "mark.alone" in path.read_text("utf-8")
     ]
 
 
@@ -143,8 +144,13 @@ def test_features_run_in_the_same_parts():
     result, lines = run_fake("live", "-v", "charts", "-x")
     assert (result.returncode, [line[1] for line in lines]) == (0, PARTS[:2])
     unit, beside = lines
-    assert {"tests/unit/test_figures.py", "tests/unit/test_live_stats.py", "-v", "-x"} <= set(unit)
-    assert {"tests/browser/test_page_in_browser.py", "tests/integration/test_run_web.py", "-v", "-x"} <= set(beside)
+    assert {"tests/charts/unit/test_charts.py", "tests/unit/test_live_stats.py", "-v", "-x"} <= set(unit)
+    assert {
+        "tests/charts/browser/test_page_in_browser.py",
+        "tests/live/integration/test_run_web.py",
+        "-v",
+        "-x",
+    } <= set(beside)
     assert not any("tests/unit" in word for word in beside)
 
 
@@ -153,15 +159,15 @@ def test_a_feature_with_a_filter_runs_in_one_process():
     result, (words,) = run_fake("charts", "-k", "dark or light")
     assert result.returncode == 0
     assert words[:2] == ["-k", "dark or light"]
-    assert "tests/unit/test_figures.py" in words
+    assert "tests/charts/unit/test_charts.py" in words
 
 
 @pytest.mark.parametrize("word", ["archve", "arhcive", "Archive"])
 def test_an_unknown_feature_is_a_usage_error_with_the_nearest_one(word):
     """It is found before anything is installed, and no test runs."""
-    result = run(ROOT / "script" / "test", word, VIRTUAL_ENV="")
+    result = run(ROOT / "script" / "test", "--all", word, VIRTUAL_ENV="")
     message = (
-        f"test: '{word}' is neither a feature nor a path (did you mean 'archive'?)\ntest: try: script/test --help\n"
+        f"test: '{word}' is neither a feature nor a path (did you mean 'archive'?)\ntest: try: script/test --all --help\n"
     )
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
 
@@ -171,7 +177,7 @@ def test_an_unknown_feature_is_a_usage_error_with_the_nearest_one(word):
 )
 def test_durations_of_parts_of_files_are_not_recorded(words):
     """Neither with the slow tests, which few run."""
-    result = run(ROOT / "script" / "test", *words)
+    result = run(ROOT / "script" / "test", "--all", *words)
     assert (result.returncode, "--record is for all tests or features" in result.stderr) == (2, True)
 
 
@@ -298,6 +304,19 @@ def test_a_store_starts_once_says_where_it_is_and_stops(tmp_path):
     """What is not running, or cannot have its port, is told with what to do; stopping is done when nothing runs."""
     home, port = tmp_path / "store", consecutive_ports(5)
     environment = {"WEIGHBRIDGE_STORE": str(home)}
+    home.mkdir()
+    (home / "mine").touch()
+    name, *rows = run("script/store", "list").stdout.splitlines()
+    assert name.split("\t") == ["store", "version", "licence", "from", "port", "program"]
+    assert {row.split("\t")[0] for row in rows} == {"swift", "versitygw", "minio"}
+    for words, reason in (
+        (("start", "minoi"), "'minoi' is no action"),
+        (("start", "minio", "--under", "docker"), "--under: only swift runs under an engine, not minio"),
+    ):
+        refused = run("script/store", *words)
+        assert (refused.returncode, reason in refused.stderr) == (2, True)
+    absent = run("script/store", "env", "minio", **environment)
+    assert (absent.returncode, "start it: script/store start minio" in absent.stderr) == (3, True)
     absent = run("script/store", "status", **environment)
     assert (absent.returncode, "start it: script/store start" in absent.stderr) == (3, True)
     assert run("script/store", "start", "--port", "80", **environment).returncode == 2
@@ -313,4 +332,4 @@ def test_a_store_starts_once_says_where_it_is_and_stops(tmp_path):
         assert f"export ST_AUTH=http://127.0.0.1:{port}/auth/v1.0" in run("script/store", "env", **environment).stdout
     finally:
         stopped = [run("script/store", "wipe", **environment).returncode for _ in range(2)]
-    assert (stopped, list(home.iterdir())) == ([0, 0], [])
+    assert (stopped, [path.name for path in home.iterdir()]) == ([0, 0], ["mine"])

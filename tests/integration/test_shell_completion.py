@@ -110,10 +110,11 @@ def test_a_shell_completes_from_the_parser(scripts, offers):
     """Sub-commands, options, choices, ready-made scenarios, workloads, engines and files are offered."""
     require(offers.__name__)
     for line, expected in (
-        ("list-", {"list-engines", "list-scenarios", "list-workloads"}),
+        ("list ", {"engines", "measures", "scenarios", "workloads"}),
+        ("fleet st", {"start", "stop"}),
         ("run-scenario --se", {"--seed", "--set"}),
         ("completion ", {"bash", "fish", "zsh"}),
-        ("list-workloads sysbench-", {"sysbench-cpu", "sysbench-memory"}),
+        ("list workloads sysbench-", {"sysbench-cpu", "sysbench-memory"}),
         ("run-scenario -f qui", {"quickstart", "quiet.yaml"}),
         ("weigh nati", {"native"}),
     ):

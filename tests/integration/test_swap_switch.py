@@ -84,7 +84,7 @@ def test_swap_that_cannot_be_restored_is_reported(area):
 
 def test_a_run_needs_leave_and_leaves_swap_as_it_was(area, tmp_path):
     """Without the flag the run is refused and touches nothing; with it, swap is off while the job runs."""
-    job = {"workload": "mbw", "params": {"array_size": "1MiB", "runs": 1}, "swap": "off"}
+    job = {"workload": "mbw", "params": {"array_size": "16MiB", "runs": 100}, "swap": "off"}
     if shutil.which("mbw") is None:
         skip_or_fail("there is no mbw; apt-get install mbw")
     folder = tmp_path / "runs"

@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 import tomllib
-from pathlib import Path
 
 import pytest
+from places import TESTS
 
-TOY = Path(__file__).parent.parent / "toy_kind"
+TOY = TESTS / "toy_kind"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import gevent
 import pytest
 import zmq
-from deadlines import ANSWER_S
+from deadlines import ANSWER_S, wait_until
 
 from bench_common.curve import ZAP_ENDPOINT, RateLimitedLog, ZapHandler, ZapVerdict, secure_client, secure_server
 from bench_common.errors import InfrastructureError
@@ -124,6 +124,7 @@ def test_stranger_is_named_in_the_log(sockets, handler, errors):
     """The complaint about an unknown key says which key, from where and to what, so that it can be added."""
     server, address = secured(sockets)
     knock(sockets, address, STRANGER)
+    wait_until(lambda: errors, what="the complaint", sleep=gevent.sleep)
     assert received(server, KEPT_OUT_FOR_S) is None
     assert handler.counts[ZapVerdict.REFUSED] >= 1
     assert STRANGER.public.decode() in errors[0]

@@ -17,14 +17,17 @@ import docker
 from busybox_image import require_docker, skip_or_fail
 from command_line import run_in_process, runs_in_process
 from deadlines import ANSWER_S, END_S, START_S, wait_until
+from loaded_program import can_fork, fork_program
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
 from bench_master.reports import ReportSource, report_named
+from bench_master.run.ceilings import PROBE
 from bench_worker.engines.base import RUN_LABEL
 from bench_worker.leases import RunLease
 
 PROGRAMS = {name: (sys.executable, "-m", name.replace("-", "_")) for name in ("bench-master", "bench-worker")}
+MASTER = PROGRAMS["bench-master"]
 PORTS, SHARES = range(10_000, 30_000), 8
 """Ports for servers of tests: the kernel hands out others to whoever asks for any."""
 
@@ -108,16 +111,14 @@ class Program:
     def __init__(self, argv, folder, environ):
         folder.mkdir(parents=True)
         self._out, self._err = folder / "out", folder / "err"
+        words = [str(word) for word in argv]
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [str(word) for word in argv],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=folder.parent,
-                env=environ,
-                start_new_session=True,
-            )
+            self.process = self._start(words, folder.parent, environ, out, err)
+
+    def _start(self, words, folder, environ, out, err):
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, env=environ, start_new_session=True
+        )
 
     @property
     def out(self):
@@ -152,6 +153,13 @@ class Program:
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait(ANSWER_S)
+
+
+class LoadedProgram(Program):
+    """`bench-master`, by a fork of a process that has loaded it."""
+
+    def _start(self, words, folder, environ, out, err):
+        return fork_program(words, folder, environ, out, err)
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,9 @@ class Run(Completed):
 class Workspace:
     """Runs `bench-master` and `bench-worker` in a folder; `close` ends what is still there of them.
 
-    Home and temporary files are in that folder too, so that neither keys nor leftovers of others play a part.
+    Home and temporary files are in that folder too, so that neither keys nor leftovers of others play a part. No
+    run looks afterwards what the harness itself can do here: in a new home nothing is known of that, and to measure
+    it takes a run of its own.
     """
 
     def __init__(self, folder):
@@ -219,7 +229,8 @@ class Workspace:
         self._runs = 0
         for name in ("home", "tmp"):
             (folder / name).mkdir()
-        self.environ = {**os.environ, "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+        own = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), PROBE: "1"}
+        self.environ = {**os.environ, **own}
         for name in ("XDG_CONFIG_HOME", "COLUMNS"):
             self.environ.pop(name, None)
 
@@ -230,8 +241,12 @@ class Workspace:
         self.close()
 
     def scenario(self, **keys):
-        """Write a scenario (JSON is YAML); what is not given is that of a single short nap under `native`."""
-        given = {"name": "workspace", "engines": ["native"], **keys}
+        """Write a scenario (JSON is YAML); what is not given is that of a single short nap under `native`.
+
+        No trial measures the host's speed, which takes up to a tenth of a second of a CPU each time: the tests that
+        are about it ask for it, and so do the ready scenarios.
+        """
+        given = {"name": "workspace", "engines": ["native"], "speed_probe": False, **keys}
         if not {"job", "jobs"} & set(given):
             given["job"] = NAP
         self._runs += 1
@@ -242,7 +257,11 @@ class Workspace:
     def start(self, program, *words, prefix=()):
         """Start a program, by way of the command `prefix`; what is still alive at the end is ended."""
         folder = self.folder / f"program-{len(self._programs)}"
-        started = Program((*prefix, *PROGRAMS[program], *words), folder, self.environ)
+        command = PROGRAMS[program]
+        if command is MASTER and not prefix and can_fork(words, self.environ):
+            started = LoadedProgram(words, folder, self.environ)
+        else:
+            started = Program((*prefix, *command, *words), folder, self.environ)
         self._programs.append(started)
         return started
 
@@ -270,9 +289,9 @@ class Workspace:
         return self.finish(program, stats, status, seconds)
 
     @contextlib.contextmanager
-    def kept_run(self, scenario, flag="--keep"):
+    def kept_run(self, scenario, flag="--keep", *others):
         """Run a scenario that keeps its containers, and hold its lease: nobody's clean-up takes them meanwhile."""
-        program, stats = self.start_run(scenario, flag)
+        program, stats = self.start_run(scenario, flag, *others)
         wait_until(lambda: has_started(stats) or program.process.poll() is not None, START_S, "the run's begin")
         # From before its worker lets go of its own.
         with RunLease(StatsFile(stats).header["run_id"]) if has_started(stats) else contextlib.nullcontext():

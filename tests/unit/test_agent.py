@@ -1,13 +1,19 @@
 """The agent's parts: its word to masters, its comparison of clocks, its load process."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from bench_common.clock import ClockOffset
-from bench_common.messages import FROM_MASTER, HeartbeatAck, MeasureSpeed, StoreCredentials, Welcome, encode
+from bench_common.messages import FROM_MASTER, Credentials, HeartbeatAck, MeasureSpeed, Welcome, encode
+from bench_worker import agent as agent_module
 from bench_worker import supervisor, worker_run
 from bench_worker.admission import hello_message, start_message
-from bench_worker.agent import Agent
+from bench_worker.agent import Agent, gives_up
+from bench_worker.cleanup import CleanupResult
 from bench_worker.cli import AgentOptions
+from bench_worker.host.sampler import SpeedReading
 from bench_worker.master_clock import OFFSET_MAX_AGE_S, MasterClock
 from bench_worker.pipe_channel import Ready
 from bench_worker.supervisor import MAX_FAILED_STARTS, LoadProcessSupervisor
@@ -54,6 +60,72 @@ def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
     assert agent._clock.last_offset(1_300) is None
     agent._on_heartbeat_ack(pulse(1_000, 6_000, 6_100), 1_300)
     assert agent._clock.last_offset(1_300) is not None
+
+
+@pytest.mark.parametrize(
+    ("alone_s", "asked_for_s", "ends"),
+    [(2.9, 2.9, False), (3.1, 3.1, True), (9.0, 0.4, False), (9.0, 1.0, True), (9.0, 0.0, False)],
+)
+def test_the_timeout_of_a_worker_includes_its_own_start(alone_s, asked_for_s, ends):
+    """It took seconds to look at the host: what is left is for the master, a second at least."""
+    assert gives_up(3.0, alone_s, asked_for_s) is ends
+
+
+def test_a_worker_that_looked_at_its_host_for_long_ends_soon_after(tmp_path, monkeypatch):
+    """With the clock of the agent: the host took 6 of 3 seconds, so it asks for one second and not for three."""
+    now = [100.0]
+    monkeypatch.setattr(agent_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(agent_module, "clean_up_dead_runs", lambda: SimpleNamespace(removed=[], unproved={}))
+
+    def describe():
+        now[0] += 6.0
+        return {}
+
+    load = Starting()
+    load.ready = True
+    made = Agent(options(f"ipc://{tmp_path}/control", master_timeout_s=3.0), describe, load)
+    monkeypatch.setattr(made, "_send_hello", lambda: None)
+    monkeypatch.setattr(made, "_check_load_process", lambda: None)
+    monkeypatch.setattr(made, "_shut_down", lambda: None)
+    monkeypatch.setattr(made._line, "check_reachability", lambda: None)
+
+    def rest(most_s):
+        now[0] += most_s
+
+    monkeypatch.setattr(made, "_rest", rest)
+    assert made.serve() == 3
+    made._line.close()
+    assert now[0] - 100.0 < 7.6
+
+
+@pytest.mark.parametrize(
+    ("more", "told"), [({}, True), ({"local": True}, False), ({"run_file": Path("w.run")}, False)]
+)
+def test_a_worker_started_by_hand_tells_how_it_gets_on(tmp_path, monkeypatch, capsys, more, told):
+    """A line for the wait, for each run, and for its end; of one that a master or a fleet started they tell."""
+    load = Starting()
+    load.ready = True
+    for name in ("start", "end"):
+        setattr(load, name, lambda *_: None)
+    made = Agent(options(f"ipc://{tmp_path}/control", **more), dict, load)
+    run = SimpleNamespace(begin=lambda: None, end=lambda: None, watch_pressure=lambda _: None)
+    monkeypatch.setattr(made, "_load", load)
+    monkeypatch.setattr(made, "_send_hello", lambda: None)
+    monkeypatch.setattr(made._line, "check_reachability", lambda: None)
+    monkeypatch.setattr(made, "_check_neighbours", lambda *_: None)
+    monkeypatch.setattr(made, "_watch_contention", lambda *_: None)
+    monkeypatch.setattr(agent_module, "WorkerRun", lambda *_: run)
+    monkeypatch.setattr(agent_module, "start_message", lambda *_: None)
+    for _ in range(3):
+        made._seek_admission(0.0)
+    made._welcome(welcome())
+    made._leave_run()
+    made._line.close()
+    assert capsys.readouterr().err.splitlines() == told * [
+        f"bench-worker w: waits for a master at ipc://{tmp_path}/control; Ctrl-C ends it",
+        "bench-worker w: takes part in run r1 of alice@here (process 1)",
+        "bench-worker w: the run is over",
+    ]
 
 
 # -- handshake     ------------------------------------------------------------------------------------------------
@@ -103,6 +175,20 @@ def test_a_time_in_which_a_worker_did_not_run_is_no_silence_of_its_master(monkey
         now[0] += 0.5
         waited_s += 0.5
     assert waited_s == 15.5
+
+
+@pytest.mark.parametrize(("failed", "forgotten"), [([], ["r1"]), (["stuck"], [])])
+def test_a_run_that_left_nothing_is_forgotten_at_its_end(monkeypatch, failed, forgotten):
+    """The next worker asks no engine about it; one that left something, or was not cleaned up, it looks at."""
+    found = []
+    monkeypatch.setattr(worker_run, "clean_up_run", lambda _run: CleanupResult(failed=failed))
+    monkeypatch.setattr(worker_run, "forget_run", found.append)
+    for cleans_up in (False, True):
+        run = WorkerRun(welcome(), "w", lambda *_: None)
+        if cleans_up:
+            run.clean_up()
+        run.end()
+    assert found == forgotten
 
 
 @pytest.mark.parametrize(
@@ -254,10 +340,26 @@ def test_one_worker_of_a_host_measures_its_speed(agent, monkeypatch):
         second._leader.close()
 
 
+def test_a_trial_is_read_from_the_end_of_the_measurement_on(agent, monkeypatch):
+    """The readings before and after the measurement of the speed keep its own work out of both trials."""
+    rows, sent = [], []
+    monkeypatch.setattr(agent_module, "measure_speed", lambda: rows.append("speed") or SpeedReading(1, 1, 1))
+    monkeypatch.setattr(agent._line, "send_or_log", sent.append)
+    run = agent._run = WorkerRun(welcome(), "a", lambda *_: None)
+    run._pressure = SimpleNamespace(sample=lambda: {"time_ns": 1}, units={})
+    monkeypatch.setattr(run.sampling, "add", lambda source, *_: rows.append(source))
+    try:
+        agent._on_message(MeasureSpeed(epoch=run.epoch, trial=4))
+        assert rows == ["pressure", "speed", "pressure"]
+    finally:
+        agent._run = None
+        run._leader.close()
+
+
 def test_credentials_of_stores_are_for_one_run_and_shown_to_nobody(agent):
     """Variables that say how a store is reached go to that run's load process: no others, and to no other run."""
     given = {"ST_KEY": "hunter2", "LD_PRELOAD": "/tmp/x.so"}
-    message = StoreCredentials(epoch=0, run_id="0123456789ab", variables=given)
+    message = Credentials(epoch=0, run_id="0123456789ab", variables=given)
     assert "hunter2" not in f"{message} {message!r}"
     assert FROM_MASTER.decode(encode(message)) == message
     agent._on_message(message)
@@ -270,3 +372,19 @@ def test_credentials_of_stores_are_for_one_run_and_shown_to_nobody(agent):
     agent._load = Child()
     agent._leave_run()
     assert agent._kinds.variables("0123456789ab") == {}
+
+
+@pytest.mark.parametrize(("has_ended", "kinds", "told"), [(True, True, None), (False, True, 1), (False, False, 0)])
+def test_a_clean_up_whose_load_process_did_not_answer_is_not_reported_as_done(
+    agent, monkeypatch, has_ended, kinds, told
+):
+    """The death of one goes to the master; one that hangs is a failure where it alone knows what is left."""
+    reports = []
+    agent._run = run = WorkerRun(welcome(), "w", lambda *_: None)
+    monkeypatch.setattr(run, "clean_up", lambda: (0, []))
+    monkeypatch.setattr(agent, "_report", lambda _run, message: reports.append(message))
+    agent._load = SimpleNamespace(release=lambda: False, has_ended=has_ended)
+    agent._kinds._needs = ("a need",) if kinds else ()
+    agent._on_cleanup(run)
+    assert [len(one.failed) for one in reports] == ([] if told is None else [told])
+    agent._run = None

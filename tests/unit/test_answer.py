@@ -9,14 +9,22 @@ import pytest
 from builders import write_report
 from rounds import A, B, Rounds
 from test_compare_runs import archive, compare
+from verdict_builders import answer_of, comparison
 
 import weighbridge
+from bench_common.cost import CHANGE_WORDS, COST_UNITS, CPU_FREQUENCY, HELD_UNITS
 from bench_common.stats.reader import StatsFile
+from bench_common.thresholds import parse_primary
 from bench_master.analysis.answer import make_answer
 from bench_master.analysis.document import build_document
+from bench_master.analysis.verdict_makers import words_of
 from bench_master.analysis.verdict_types import ArchiveReport
+from bench_master.verdicts.reasons import Code, because
 
-SENTENCE = "Faster than docker: native (80.0 times). Slower: podman (+5.6 %). Same within 3 %: crun."
+SENTENCE = (
+    "Faster than docker (1.02 s): native (12.7 ms, 80.0x as fast). Slower: podman (1.06 s, +5.6 %). "
+    "Same within 3 %: crun (1.02 s)."
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +68,7 @@ def test_comparisons_of_runs_have_their_answer(tmp_path, capsys, format_):
     """Also in each of their formats."""
     new = archive(tmp_path / "runs", [100, 100.5, 99.5, 100.2, 99.8, 110])[-1]
     out = compare(capsys, "--format", format_, tmp_path / "runs", new).out
-    assert "Slower than earlier runs: engine=docker (" in text_of(out)
+    assert "Slower than earlier runs (99.8 ms): engine=docker (110 ms" in text_of(out)
 
 
 def test_without_comparisons_the_history_is_the_answer():
@@ -68,3 +76,52 @@ def test_without_comparisons_the_history_is_the_answer():
     runs = ArchiveReport(runs=12, sd=None, low=None, high=None)
     assert make_answer([], 0.03, {}, runs) == "No change in 12 runs."
     assert make_answer([], 0.03, {}).startswith("Refused: no treatment of the new run is in an earlier one")
+
+
+def test_a_side_whose_jobs_failed_is_no_open_question():
+    """The answer begins with it, also where it is the baseline; failures beside values come last."""
+    dead = {"rounds": 0, "lost": 4, "b_value": None}
+    bad = comparison("bad", "inconclusive", None, None, None, b_failure="4 of 4 jobs: no such file", **dead)
+    crun = comparison("crun", "faster", 0.5, 0.4, 0.6)
+    assert bad.word == "FAILED"
+    assert answer_of([bad, crun]) == (
+        "Failed against docker (307 ms): bad (4 of 4 jobs: no such file). Faster: crun (154 ms, 2.00x as fast)."
+    )
+    lost = comparison(
+        "crun", "inconclusive", None, None, None, rounds=0, a_value=None, b_value=0.1, a_failure="4 of 4 jobs: gone"
+    )
+    assert answer_of([lost]) == "Failed: the baseline docker (4 of 4 jobs: gone). Inconclusive: crun (100 ms)."
+    partly = comparison("crun", "inconclusive", 1.1, 0.9, 1.3, b_failure="1 of 30 jobs: timeout")
+    assert answer_of([partly]).endswith("crun (338 ms). Jobs failed: crun (1 of 30 jobs: timeout).")
+
+
+@pytest.mark.parametrize(
+    ("measure", "unit", "ratio", "sentence"),
+    [
+        ("cpu_total", "s", 0.5, "Uses less CPU time than docker (307 ms): crun (154 ms, 2.00x less)."),
+        ("cpu_total", "s", 3.0, "Uses more CPU time than docker (307 ms): crun (921 ms, 3.00x as much)."),
+        ("memory_peak", "B", 0.9, "Uses less memory than docker (307 B): crun (276 B, -10.0 %)."),
+    ],
+)
+def test_who_uses_less_is_not_called_faster(measure, unit, ratio, sentence):
+    """CPU time and memory are costs: the answer says of what there is less, or more."""
+    a = 0.307 if unit == "s" else 307.0
+    word = "better" if ratio < 1 else "worse"
+    one = comparison("crun", word, ratio, ratio, ratio, measure=measure, unit=unit, a_value=a, b_value=a * ratio)
+    assert answer_of([one]) == sentence
+    assert words_of(parse_primary(measure, ["start"], {measure: {"unit": unit}})) == ("worse", "better")
+
+
+def test_every_cost_has_its_words():
+    """One without is called faster where it is a time. Only of the frequency more is better, and it is no cost."""
+    assert CHANGE_WORDS.keys() == {*COST_UNITS, *HELD_UNITS} - {CPU_FREQUENCY}
+
+
+def test_one_run_against_one_is_weak_evidence_unless_more_differs():
+    """With both values, the difference and its interval; runs on other kernels stay refused: no more runs help."""
+    alike = comparison("crun", "refused", 1.1, 1.05, 1.2, reasons=(because(Code.ONE_RUN_EACH, properties=[]),))
+    other = comparison("runc", "refused", 1.2, 1.1, 1.3, reasons=(because(Code.ONE_RUN_EACH, properties=["kernel"]),))
+    assert answer_of([alike, other]) == (
+        "Weak evidence against docker, no verdict: crun (338 ms against 307 ms, +10.0 % [+5.0, +20.0]). "
+        "Refused: runc (368 ms)."
+    )

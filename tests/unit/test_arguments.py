@@ -55,15 +55,15 @@ def test_the_largest_introduction_can_be_sent():
         ["run-scenario", "-f", "x", "--seed", "99999999999999999999"],
         ["run-scenario", "-f", "x", "--environment", "a b"],
         ["run-scenario", "-f", "x", "--zmq-control-port", "70000"],
-        ["list-workers", "--zmq-control-port", "99999"],
-        ["list-workers", "--wait", "-1"],
-        ["kill-workers", "--wait", "nan"],
+        ["fleet", "list", "--zmq-control-port", "99999"],
+        ["fleet", "list", "--wait", "-1"],
+        ["fleet", "stop", "--wait", "nan"],
     ],
 )
 def test_the_master_refuses(arguments, capsys):
     """The master's command line ends with a usage error that names the value and what was expected."""
     with pytest.raises(SystemExit) as end:
-        master.build_parser(arguments[:1]).parse_args(arguments)
+        master.build_parser(arguments[:2]).parse_args(arguments)
     assert end.value.code == 2
     assert f"{arguments[-1]!r}: expected " in capsys.readouterr().err
 
@@ -92,7 +92,7 @@ def test_the_worker_refuses(arguments, capsys):
 def test_an_option_with_one_value_is_given_once(arguments, capsys):
     """The second value would replace the first one unnoticed."""
     with pytest.raises(SystemExit) as ended:
-        master.build_parser(arguments[:1]).parse_args(arguments)
+        master.build_parser(arguments[:2]).parse_args(arguments)
     assert ended.value.code == 2
     assert "given twice" in capsys.readouterr().err
 

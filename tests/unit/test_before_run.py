@@ -75,6 +75,17 @@ def test_an_idle_host_gets_nothing(host):
     assert checked(host, work=[(9, 0.9), (10, 0.5), (11, 0.9), (20, 0.9), (3, 0.9)]) == {}
 
 
+def test_a_server_that_jobs_use_is_no_neighbour(host):
+    """Whatever it is called; nor is what it started."""
+    host.start(33, "python3", parent=30)
+    sample = NeighbourSample(10, host, lambda: host.now)
+    sample.begin()
+    host.pass_time(1.0)
+    for pid in (30, 33):
+        host.run(pid, 0.9)
+    assert list(neighbour_findings(sample.end(DAEMONS, [30]))) == []
+
+
 def test_a_load_average_without_anything_that_runs_is_none(host):
     """It lasts for a minute after what caused it, such as our own last run."""
     host.load = 1.7
@@ -99,6 +110,16 @@ def test_a_process_that_began_meanwhile_counts(host):
     assert one.finding == "other busy processes: make (31) 50 % of a CPU"
 
 
+def test_processes_that_take_little_are_counted_and_not_named(host):
+    """Below a fifth of a CPU nobody has to look for a name: what all of them take together is what disturbs."""
+    for pid in (30, 31, 32):
+        host.start(pid, f"job{pid}")
+    found = checked(host, work=[(30, 0.5), (31, 0.12), (32, 0.06)])
+    assert found == {"processes": "other busy processes: job30 (30) 50 %, 2 more 18 % of a CPU"}
+    found = checked(host, work=[(30, 0.1), (31, 0.08)])
+    assert found == {"processes": "other busy processes: 2 with together 18 % of a CPU"}
+
+
 def test_an_interpreter_is_named_with_its_script(host):
     """Who is told to stop 'python' does not know which; other arguments may be secret."""
     host.start(30, "python3")
@@ -114,6 +135,15 @@ def test_stolen_time_and_other_containers_are_found(host):
         "steal": "5.0 % of CPU time goes to other guests of the hypervisor",
         "containers": f"1 already running, such as {CONTAINER[:12]}",
     }
+
+
+def test_the_container_that_the_worker_is_in_is_no_neighbour(host):
+    """Its other processes are none of another container, either; one beside it is."""
+    own, other = f"0::/docker/{'ab' * 32}\n", f"0::/docker/{CONTAINER}\n"
+    host.cgroups |= {9: own, 10: own, 11: own, 30: own}
+    assert checked(host) == {}
+    host.cgroups[30] = other
+    assert checked(host) == {"containers": f"1 already running, such as {CONTAINER[:12]}"}
 
 
 def test_a_sample_that_is_too_short_says_nothing_of_cpu_time(host):
@@ -156,7 +186,5 @@ def test_a_report_says_that_a_host_was_busy(tmp_path):
         builder.add("event", event | {"check": check, "finding": finding, "advice": "stop them"})
     builder.add("event", event)
     found = as_json(build_document(StatsFile(builder.close())))
-    assert found["warnings"] == [
-        "host vm was busy when the run began: processes: other busy processes: cc1; stop them"
-    ]
+    assert found["warnings"] == ["host vm was busy when the run began: other busy processes: cc1"]
     assert [one["check"] for one in found["hosts"][0]["findings"]] == ["processes", "containers"]

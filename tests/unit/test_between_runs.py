@@ -67,7 +67,7 @@ def test_a_new_run_that_is_not_known_exactly():
 
 
 def test_an_archive_without_spread_predicts_nothing():
-    """Equal values come from a figure in coarse steps: the first other value would be a wonder."""
+    """Equal values come from a measure in coarse steps: the first other value would be a wonder."""
     verdict = against_archive(exact([0.1] * 6), exact([0.11]), Rules())
     assert (verdict.word, verdict.low, verdict.high) == ("inconclusive", 0.0, math.inf)
     assert verdict.reason == because(Code.EARLIER_RUNS_ALIKE)

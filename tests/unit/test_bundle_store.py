@@ -22,7 +22,7 @@ from bench_worker.engines.oci.spec import ImageConfig, UnsupportedSetting
 
 native_lock = get_original("_thread", "allocate_lock")
 
-LABELS = ("run-1", "w1")
+LABELS = {"weighbridge.run": "run-1", "weighbridge.worker": "w1"}
 
 
 class Namespace:

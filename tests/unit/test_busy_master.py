@@ -6,9 +6,9 @@ import gevent
 import pytest
 from deadlines import ANSWER_S
 
-from bench_master.fleet import ssh, wheels
-from bench_master.fleet.ssh import CommandResult, HostError
-from bench_master.fleet.wheels import PythonPlatform, Wheelhouse
+from bench_features.fleet import ssh, wheels
+from bench_features.fleet.ssh import CommandResult, HostError
+from bench_features.fleet.wheels import PythonPlatform, Wheelhouse
 
 
 def test_connections_are_served_while_wheels_are_packed(monkeypatch, tmp_path):

@@ -176,7 +176,7 @@ def test_the_bare_program_prints_its_help(call, capsys):
     assert call() == 0
     shown = capsys.readouterr().out
     assert "list-things" in shown
-    assert "Exit codes" in shown
+    assert "--help-all" in shown
     with pytest.raises(SystemExit) as leaving:
         call("-q")
     assert leaving.value.code == ExitCode.USAGE
@@ -227,7 +227,8 @@ def registered_commands(monkeypatch):
     def register(**found):
         for name, one in found.items():
             monkeypatch.setattr(sys.modules[__name__], name, one, raising=False)
-            entries.append(EntryPoint(name.replace("_", "-"), f"{__name__}:{name}", GROUP))
+            place = one if isinstance(one, str) and ":" in one else f"{__name__}:{name}"
+            entries.append(EntryPoint(name.replace("_", "-"), place, GROUP))
         all_commands.cache_clear()
 
     monkeypatch.setattr(commands, "registered", lambda group: [one for one in entries if one.group == group])
@@ -240,6 +241,9 @@ def test_a_package_of_its_own_brings_a_command(registered_commands, monkeypatch,
     monkeypatch.setitem(sys.modules, "some_feature", a_command(lambda _options: 7))
     registered_commands(weigh_ships=CommandEntry("weigh a ship where it floats", "some_feature"))
     assert cli.run_command_line([]) == 0
+    assert re.search(r"More commands: [^\0]*\bweigh-ships\b", capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        cli.run_command_line(["--help-all"])
     assert re.search(r"weigh-ships +weigh a ship where it floats", capsys.readouterr().out)
     assert cli.run_command_line(["-q", "weigh-ships"]) == 7
 
@@ -247,20 +251,26 @@ def test_a_package_of_its_own_brings_a_command(registered_commands, monkeypatch,
 def test_a_broken_registration_harms_no_other_command(registered_commands, capsys):
     """One that cannot be imported, is something else, or has a name of ours is left out."""
     registered_commands(odd="no entry", doctor=CommandEntry("another doctor", "some_feature"))
-    commands.registered(GROUP).append(EntryPoint("gone", "there.is.no.such:thing", GROUP))
+    registered_commands(gone="there.is.no.such:thing")
     assert set(all_commands()) == set(KERNEL_COMMANDS)
     assert all_commands()["doctor"].help == KERNEL_COMMANDS["doctor"]
     with pytest.raises(SystemExit) as exited:
         cli.run_command_line(["gone"])
     assert exited.value.code == 2
-    assert "'gone'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "'gone'" in err.splitlines()[-1]
+    for name, problem in (("odd", "is no CommandEntry"), ("doctor", "has the name of another one")):
+        assert re.search(rf"sub-command '{name}' \(test_cli:{name}\) is left out: it {problem}", err)
+    assert "sub-command 'gone' (there.is.no.such:thing) is left out: it cannot be loaded: " in err
 
 
 @pytest.mark.parametrize(
     ("argv", "names"),
     [
         (["-q", "parse-output", "--help"], ["parse-output"]),
-        (["--color", "always", "compare", "doctor"], ["compare"]),
+        (["--color", "always", "compare", "doctor"], ["compare", "doctor"]),
+        (["-q", "list", "--format", "json"], ["list", "json"]),
+        (["list", "engines", "docker"], ["list", "engines"]),
         (["parse_output"], []),
         (["archiv", "compare"], []),
         (["run-arguments"], []),
@@ -275,12 +285,72 @@ def test_only_the_given_command_is_loaded(argv, names):
 
 def test_a_command_is_parsed_alike_whether_the_others_are_loaded_or_not():
     """Every command is found by itself."""
-    whole = cli.build_parser().sub_commands()
-    for name in all_commands():
-        assert cli.build_parser([name]).sub_commands()[name].format_help() == whole[name].format_help()
+    whole = cli.build_parser()
+    for words in map(str.split, cli.single_commands()):
+        alone, among = cli.build_parser(words), whole
+        for word in words:
+            alone, among = alone.sub_commands()[word], among.sub_commands()[word]
+        assert alone.format_all() == among.format_all()
+        assert alone.format_help() == among.format_help()
 
 
-HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "workloads", "bench_worker"}
+SCREEN = 50
+"""Lines that the help of a first look may have."""
+
+
+@pytest.mark.parametrize("words", [[], ["run-scenario"], ["weigh"], ["report-scenario"]])
+def test_help_begins_with_what_a_first_day_needs(words, capsys):
+    """The program and its commands of many options show the first ones in groups, and say how to see the rest."""
+    shown = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as leaving:
+            cli.run_command_line([*words, flag])
+        assert leaving.value.code == 0
+        shown[flag] = capsys.readouterr().out
+    first, everything = shown["--help"], shown["--help-all"]
+    options = {flag: len(re.findall(r"^  (?:-\w .*)?--[a-z]", text, re.MULTILINE)) for flag, text in shown.items()}
+    assert len(first.splitlines()) <= SCREEN + 2 * options["--help"]
+    assert options["--help"] <= 20
+    assert f"{' '.join(['bench-master', *words])} --help-all" in first
+    assert "Exit codes" not in first
+    assert "Exit codes" in everything
+    parser = cli.build_parser(words)
+    for word in words:
+        parser = parser.sub_commands()[word]
+    for names in parser.first_help.parts.values():
+        assert all(re.search(rf"^  .*{re.escape(name)}\b", first, re.MULTILINE) for name in names if name)
+        assert all(re.search(rf"^  .*{re.escape(name)}\b", everything, re.MULTILINE) for name in names if name)
+
+
+def test_every_command_is_in_the_first_help():
+    """With its meaning, or at least by name."""
+    first = " ".join(cli.build_parser([]).format_help().split())
+    assert not [name for name in all_commands() if not re.search(rf"(?<![\w-]){name}(?![\w-])", first)]
+
+
+@pytest.mark.parametrize("words", [["list"], ["fleet"], ["archive"], ["keygen"], ["list", "engines"]])
+def test_where_help_has_everything_help_all_is_the_same(words, capsys):
+    """Who has learned the word can use it everywhere."""
+    shown = []
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as leaving:
+            cli.run_command_line([*words, flag])
+        assert leaving.value.code == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
+def test_of_a_group_only_the_named_member_is_loaded():
+    """Listing engines does not load what reads scenarios."""
+    program = (
+        "import sys; from bench_master.cli import build_parser; build_parser(['list', 'engines'])\n"
+        "print(*[name for name in sys.modules if name.startswith('bench_master.commands.list.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S, check=True)
+    assert done.stdout.split() == ["bench_master.commands.list.engines"]
+
+
+HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "bench_workloads", "bench_worker"}
 """What ``--help`` has no use for, each of which takes longer to load than it takes itself."""
 
 
@@ -324,7 +394,7 @@ def test_a_choice_is_returned_or_refused_with_the_nearest():
 
 def bench_master(redirection):
     """Run the real program in a shell of its own, and return how it ended."""
-    command = f"exec {sys.executable} -m bench_master -q list-scenarios {redirection}"
+    command = f"exec {sys.executable} -m bench_master -q list scenarios {redirection}"
     return subprocess.run(["sh", "-c", command], capture_output=True, timeout=END_S, check=False)
 
 
@@ -432,15 +502,25 @@ def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
         (["report-scenario"], "report-scenario: the following arguments are required: -s/--stats-file"),
         (["run-scenaro"], "unknown sub-command 'run-scenaro' (did you mean 'run-scenario'?)"),
         (["report"], "unknown sub-command 'report' (did you mean 'report-scenario'?)"),
-        (["list"], "unknown sub-command 'list'; one of archive,"),
+        (["lost-and-found"], "unknown sub-command 'lost-and-found'; one of alternate,"),
+        (
+            ["list"],
+            "list: the following arguments are required: SUB-COMMAND, one of engines, scenarios, measures, workloads",
+        ),
+        (["list", "engine"], "list: unknown sub-command 'engine' (did you mean 'engines'?)"),
         (
             ["run-scenario", "-f", "x", "--repeats=9"],
             "unknown option --repeats (a key of the scenario: '--set repeats=...')",
         ),
+        (["run-scenario", "-f", "x", "--skip-limit"], "(bucketbench's --skip-limit is --skip-host-ceiling)"),
+        (["run-scenario", "-f", "x", "--benchmark", "y"], "(bucketbench's --benchmark is -f FILE)"),
+        (["run-scenario", "-f", "x", "-s"], "expected one argument (bucketbench's -s is --skip-host-ceiling)"),
+        (["run-scenario", "-f", "x", "-o"], "expected one argument (bucketbench's -o is --overhead)"),
+        (["run-scenario", "-f", "x", "-l"], "unknown option -l (bucketbench's -l is --legacy)"),
         (["--colour", "doctor"], "unknown option --colour"),
         (["cleanup-containers", "--run", ""], "argument --run: '': expected the id of a run"),
         (["run-scenario", "-f", "x", "--margin", "0"], "argument --margin: '0': expected a percentage such as 3%;"),
-        (["list-engines", "--format", "jsn"], "argument --format: 'jsn': expected one of "),
+        (["list", "engines", "--format", "jsn"], "argument --format: 'jsn': expected one of "),
     ],
 )
 def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):

@@ -82,3 +82,12 @@ def test_a_failure_later_on_keeps_the_start_of_the_first_command():
     with pytest.raises(OperationFailed) as caught:
         sequence.run_untimed("start", "x")
     assert (caught.value.start_ns, caught.value.end_ns) == (100, 400)
+
+
+def test_of_a_long_error_text_the_beginning_and_the_end_count():
+    """Patterns are searched in a few thousand characters, however many there are; the kind can be at either end."""
+    for stderr in (b"already exists " + b"exec" * 1_000_000, b"exec" * 1_000_000 + b" already exists"):
+        with pytest.raises(OperationFailed) as caught:
+            PreparedSequence(program_result(1, stderr=stderr)).run("create", "x")
+        assert caught.value.kind == "conflict"
+        assert len(str(caught.value)) <= 4096

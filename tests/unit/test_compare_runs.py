@@ -1,46 +1,27 @@
 """`compare`: two runs, an archive, pairs, groups and the history of a folder, from stats files with known levels."""
 
 import csv
+import html
 import io
 import json
 import math
 import os
+import re
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import numpy as np
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
+from levelled_runs import ROUNDS, a_run
 
 from bench_common.records import MetricRecord, ticket_of
+from bench_master.analysis.occasions import occasions, take_turns
 from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.cli import run_command_line
-
-ROUNDS = 6
-
-
-def a_run(path, level_ms, *, number=0, engines=("docker",), spread=0.01, jobs=1, head=None, on=None, foot=True):
-    """Write a run whose trials take about `level_ms`, ten times that for the second engine ...; return its path."""
-    generator = np.random.default_rng([7, number])
-    treatments = [
-        treatment_wire(index, {"engine": engine}, ("run",)) | {"jobs_per_trial": jobs}
-        for index, engine in enumerate(engines)
-    ]
-    trials = [(index, block, False) for block in range(ROUNDS) for index in range(len(engines))]
-    about = {"run_id": f"run-{number}", "created": f"2026-01-{1 + number // 24:02}T{number % 24:02}:00:00+00:00"}
-    builder = StatsBuilder(path, header(treatments, trials, **about) | (head or {})).add(
-        "host", host(0, **(on or {}))
-    )
-    clock, job = 1001 * S, 0
-    for trial, (treatment, _, _) in enumerate(trials):
-        builder.add("event", {"at_ns": clock, "kind": "trial-begin", "trial": trial})
-        for _ in range(jobs):
-            took = int(level_ms * 10**treatment * MS * math.exp(spread * generator.normal()))
-            row = {"ticket": ticket_of(job), "treatment": treatment, "trial": trial}
-            builder.add_jobs(row | {"start_ns": clock, "end_ns": clock + took})
-            clock, job = clock + took, job + 1
-        builder.add("event", {"at_ns": clock, "kind": "trial-end", "trial": trial})
-    return builder.close(footer() if foot else None)
+from bench_master.reports.comparison import comparison_formats
+from bench_master.run_data.summary import HostSummary, RunSummary
 
 
 def archive(folder, levels_ms, **more):
@@ -81,6 +62,7 @@ def test_two_runs_carry_no_word(tmp_path, capsys):
         "One run each: how much runs differ cannot be known from one",
         "A shift of",
         "make both builds treatments of one scenario",
+        "from 5 earlier ones of different occasions on, 4 more than here",
     ):
         assert part in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
@@ -95,6 +77,12 @@ def test_two_runs_carry_no_word(tmp_path, capsys):
     assert comparison["ratio"] == pytest.approx(1.1, rel=0.02)
     assert comparison["low"] < 1.1 < comparison["high"]
     assert comparison["tipping"] == pytest.approx(comparison["low"] - 1)
+    # The answer is what was found, as what it is.
+    assert re.fullmatch(
+        r"Weak evidence against the earlier run, no verdict: engine=docker \(1\d\d ms against \d+(\.\d)? ms, "
+        r"\+\d+\.\d % \[\+.*, \+.*\]\)\.",
+        found["answer"],
+    )
     assert (comparison["a_value"], comparison["b_value"]) == pytest.approx((0.1, 0.11), rel=0.02)
 
 
@@ -110,11 +98,43 @@ def test_a_new_run_against_an_archive(tmp_path, capsys):
     (floor,) = found["archive"]["noise"]
     assert floor["sd"] == pytest.approx(0.007, abs=0.003)
     assert floor["new_runs"] in (1, 2)
-    assert found["answer"] == "Slower than earlier runs: engine=docker (+10.0 %)."
+    assert found["answer"] == "Slower than earlier runs (100 ms): engine=docker (110 ms, +10.0 %)."
     text = " ".join(compare(capsys, tmp_path / "old", new).out.split())
     assert "Runs of this differ by" in text
     assert "a gate at 3 % needs" in text
     assert compare(capsys, "-q", tmp_path / "old", new).out.startswith("SLOWER engine=docker +10")
+
+
+def test_runs_near_the_harness_own_rate_carry_no_word(tmp_path, capsys):
+    """By the middle run of a side: one that was near it does not spoil an archive."""
+    alone = {"spread": 0.001, "concurrency": 1}
+    old = archive(tmp_path / "old", LEVELS, **alone, harness=(100.0, 0.0, 1.0))
+    for place, (ceiling, word) in enumerate(((100.0, "slower"), (11.0, "refused"))):
+        new = a_run(tmp_path / f"{place}.stats.gz", 110, number=30, **alone, harness=(ceiling, 0.0, 1.0))
+        (comparison,) = report(capsys, *old, "--new", new)["comparisons"]
+        assert comparison["verdict"] == word
+    assert [one["code"] for one in comparison["reasons"]] == ["limited-by-harness"]
+    assert comparison["reasons"][0]["data"]["rate_per_s"] == pytest.approx(1 / 0.11, rel=0.01)
+    text = " ".join(compare(capsys, *old, "--new", new).out.split())
+    assert "asks for 9.09 jobs/s, 83 % of the 11.0 that the harness itself can do here (no-op)" in text
+    # One against one has no word anyway; why is told first.
+    (comparison,) = report(capsys, old[0], new)["comparisons"]
+    assert comparison["reasons"][0]["code"] == "limited-by-harness"
+    old[0] = a_run(tmp_path / "0-near.stats.gz", 100, number=0, **alone, harness=(11.0, 0.0, 1.0))
+    new = a_run(tmp_path / "far.stats.gz", 110, number=30, **alone, harness=(100.0, 0.0, 1.0))
+    assert report(capsys, *old, "--new", new)["comparisons"][0]["verdict"] == "slower"
+
+
+def test_cpu_time_that_the_harness_took_may_be_the_difference_of_runs(tmp_path, capsys):
+    """A tenth is no more than the 30 % that it took, and jobs in flight beside others lacked them."""
+    several = {"spread": 0.001}
+    old = archive(tmp_path / "old", LEVELS, **several, harness=(1e6, 0.3, 0.1))
+    new = a_run(tmp_path / "new.stats.gz", 110, number=30, **several, harness=(1e6, 0.05, 0.1))
+    (comparison,) = report(capsys, *old, "--new", new)["comparisons"]
+    assert [one["code"] for one in comparison["reasons"]] == ["harness-cpu"]
+    assert (comparison["verdict"], comparison["reasons"][0]["data"]["share"]) == ("refused", pytest.approx(0.3))
+    old = archive(tmp_path / "idle", LEVELS, **several, harness=(1e6, 0.3, 0.4))
+    assert report(capsys, *old, "--new", new)["comparisons"][0]["verdict"] == "slower"
 
 
 def test_equal_runs_are_the_same(tmp_path, capsys):
@@ -134,17 +154,130 @@ def test_four_earlier_runs_are_too_few(tmp_path, capsys):
     assert few["comparisons"][0]["verdict"] == "refused"
     assert "too few runs" in few["refused"][0]
     groups = report(capsys, *old, "--new", *new)
-    assert groups["comparisons"][0]["verdict"] == "slower"
+    assert (groups["comparisons"][0]["verdict"], groups["design"]["unit"]) == ("slower", "occasion")
     assert "came before all of the other" in groups["runs"]["flags"][0]["text"]
 
 
+def in_turns(folder, levels, orders):
+    """Write pairs of runs, of which the second side takes 6 % more; return the runs of each side."""
+    folder.mkdir()
+    sides = [], []
+    for pair, (level, order) in enumerate(zip(levels, orders, strict=True)):
+        for place, side in enumerate(order):
+            path = folder / f"{side}{pair}.stats.gz"
+            sides[side].append(a_run(path, level * 1.06**side, number=2 * pair + place, spread=0.001))
+    return sides
+
+
 def test_runs_in_turns_are_pairs(tmp_path, capsys):
-    """The drift that both runs of a pair share does not count."""
-    old = [a_run(tmp_path / f"a{n}.stats.gz", 100 * 1.1**n, number=2 * n, spread=0.001) for n in range(6)]
-    new = [a_run(tmp_path / f"b{n}.stats.gz", 106 * 1.1**n, number=2 * n + 1, spread=0.001) for n in range(6)]
+    """What both runs of a pair share does not count, whichever is first."""
+    for name, order in (("fixed", [(0, 1)] * 6), ("drawn", [(0, 1), (1, 0)] * 3)):
+        old, new = in_turns(tmp_path / name, [100, 121, 90, 133, 97, 110], order)
+        found = report(capsys, *old, "--new", *new)
+        assert (found["comparisons"][0]["verdict"], found["comparisons"][0]["p"]) == ("slower", 2 / 64)
+        assert "6 pairs of runs in turns" in found["question"]
+
+
+def test_runs_in_turns_whose_levels_drift_need_a_drawn_order(tmp_path, capsys):
+    """Where the same side is always first a steady drift is a difference like any other."""
+    old, new = in_turns(tmp_path / "fixed", [100 * 1.1**n for n in range(6)], [(0, 1)] * 6)
+    (comparison,) = report(capsys, *old, "--new", *new)["comparisons"]
+    assert comparison["verdict"] == "refused"
+    assert "a drift of +" in comparison["reason"]
+    assert "the same side was always first" in comparison["reason"]
+    old, new = in_turns(tmp_path / "drawn", [100 * 1.1**n for n in range(6)], [(0, 1), (1, 0)] * 3)
+    assert report(capsys, *old, "--new", *new)["comparisons"][0]["verdict"] == "slower"
+
+
+def soon(folder, levels, *, hours, minutes=10):
+    """Write runs some minutes apart, from an hour of the year on."""
+    folder.mkdir(exist_ok=True)
+    found = []
+    for number, level in enumerate(levels):
+        created = f"2026-02-{1 + hours // 24:02}T{hours % 24:02}:{minutes * number:02}:00+00:00"
+        path = folder / f"{hours:03}-{number}.stats.gz"
+        head = {"run_id": path.name, "created": created}
+        found.append(a_run(path, level, number=100 * hours + number, spread=0.001, head=head))
+    return found
+
+
+def test_groups_that_did_not_take_turns_are_refused(tmp_path, capsys):
+    """Whatever changed between them looks the same as a difference, however many runs there are."""
+    old, new = soon(tmp_path / "a", LEVELS, hours=0), soon(tmp_path / "b", LEVELS, hours=30)
     found = report(capsys, *old, "--new", *new)
-    assert (found["comparisons"][0]["verdict"], found["comparisons"][0]["p"]) == ("slower", 2 / 64)
-    assert "6 pairs of runs in turns" in found["question"]
+    assert (found["design"]["grade"], found["comparisons"][0]["verdict"]) == ("D", "refused")
+    assert found["comparisons"][0]["reason"].startswith(
+        "the runs did not take turns, and were made on 1 occasion and 1 occasion"
+    )
+    compare(capsys, *old, "--new", *new, "--fail-on", "slower by 2%", expected=4)
+    mixed = [[old[n] for n in (0, 1, 4, 5)], [old[n] for n in (2, 3)] + soon(tmp_path / "c", LEVELS[:2], hours=1)]
+    turns = report(capsys, *mixed[0], "--new", *mixed[1])
+    assert (turns["design"]["unit"], turns["comparisons"][0]["verdict"]) == ("run", "same")
+
+
+def test_an_occasion_counts_once(tmp_path, capsys):
+    """Three new runs of one evening are one measurement of what differs from day to day, and so are ten earlier
+    ones."""
+    new = soon(tmp_path / "new", [103, 103.2, 103.1], hours=240)
+    days = [run for day in range(6) for run in soon(tmp_path / "days", [LEVELS[day]] * 2, hours=24 * day)]
+    found = report(capsys, *days, "--new", *new)
+    (comparison,) = found["comparisons"]
+    assert (found["design"]["unit"], comparison["rounds"]) == ("occasion", 6)
+    assert comparison["reason"].startswith(
+        "runs of one occasion count once: 12 earlier runs on 6 occasions and 3 new runs on 1 occasion"
+    )
+    alone = report(capsys, *days, new[0])["comparisons"][0]
+    assert (comparison["low"], comparison["high"]) == pytest.approx((alone["low"], alone["high"]), rel=0.005)
+    evening = soon(tmp_path / "evening", LEVELS, hours=0, minutes=5)
+    (refused,) = report(capsys, *evening, "--new", *new)["comparisons"]
+    assert refused["verdict"] == "refused"
+    assert "too few occasions: earlier runs of 5 can carry a word; here 1" in refused["reason"]
+
+
+def test_groups_of_four_occasions_each(tmp_path, capsys):
+    """One after the other they carry words about occasions, unless the sides drift: that would go on between them."""
+    old = [run for day in range(4) for run in soon(tmp_path / "a", [LEVELS[day]] * 2, hours=24 * day)]
+    new = [
+        run for day in range(4, 8) for run in soon(tmp_path / "b", [110 + LEVELS[day % 4] / 100] * 2, hours=24 * day)
+    ]
+    found = report(capsys, *old, "--new", *new)
+    assert (found["design"]["unit"], found["comparisons"][0]["verdict"], found["comparisons"][0]["rounds"]) == (
+        "occasion", "slower", 4,
+    )  # fmt: skip
+    drifting = [soon(tmp_path / "c", [100 * 1.01**day], hours=24 * day)[0] for day in range(12)]
+    (comparison,) = report(capsys, *drifting[:6], "--new", *drifting[6:])["comparisons"]
+    assert comparison["verdict"] == "refused"
+    assert "the runs of each side have a drift of +" in comparison["reason"]
+
+
+def test_runs_of_one_boot_are_one_occasion_for_half_a_day():
+    """What is constant in a boot is in all of its runs; where boots are unknown an hour tells occasions apart."""
+
+    def made(hours, boot=None):
+        facts = {} if boot is None else {"boot_id": boot}
+        hosts = {"blade-1": HostSummary(facts, {}, {}, math.nan)}
+        return RunSummary("a", "a", None, 3600.0 * hours, None, hosts, "1", None, {})
+
+    assert occasions([made(0), made(0.5), made(1.4), made(2.4), made(9)]) == [0, 0, 0, 1, 2]
+    assert occasions([made(0, "x"), made(3, "x"), made(6, "y"), made(30, "y")]) == [0, 0, 1, 2]
+    assert occasions([made(math.nan), made(math.nan)]) == [0, 0]
+    assert occasions([]) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "turns"),
+    [
+        ("abababab", True),
+        ("aabbaabb", True),
+        ("abbaabba", True),
+        ("aaaabbbb", False),
+        ("abbbbaaa", False),
+        ("", False),
+    ],
+)
+def test_sides_that_take_turns(order, turns):
+    """As often as a drawn order does, within one change of side."""
+    assert take_turns(["ab".index(side) for side in order]) == turns
 
 
 def test_runs_of_another_kind_are_left_out(tmp_path, capsys):
@@ -153,6 +286,9 @@ def test_runs_of_another_kind_are_left_out(tmp_path, capsys):
     facts = host(0)["fingerprint"]
     folder = tmp_path / "old"
     a_run(folder / "kernel.stats.gz", 200, number=20, on={"fingerprint": {**facts, "kernel": "7.0"}})
+    a_run(folder / "hurried.stats.gz", 200, number=25, on={"fingerprint": {**facts, "rcu_expedited": 1}})
+    image = {"programs": {"docker": {"storage_driver": "vfs", "image busybox": "2" * 64}}}
+    a_run(folder / "rebuilt.stats.gz", 200, number=26, on=image)
     a_run(folder / "elsewhere.stats.gz", 200, number=21, on={"host": "blade2"})
     a_run(folder / "noop.stats.gz", 200, number=22, head={"noop": True})
     a_run(folder / "killed.stats.gz", 200, number=23, foot=False)
@@ -162,12 +298,15 @@ def test_runs_of_another_kind_are_left_out(tmp_path, capsys):
     (folder / "cut.stats.gz").write_bytes(old[0].read_bytes()[:9])
     (folder / "notes.txt").write_text("ignored")
     os.mkfifo(folder / "pipe.stats.gz")
-    new = a_run(tmp_path / "new.stats.gz", 100, number=30)
+    mine = {"programs": {"docker": {"storage_driver": "overlay2", "image busybox": "1" * 64}}}
+    new = a_run(tmp_path / "new.stats.gz", 100, number=30, on={"fingerprint": {**facts, "rcu_expedited": 0}, **mine})
     found = report(capsys, folder, new)
     left_out = {Path(each["file"]).name.partition(".")[0]: each["why"] for each in found["archive"]["left_out"]}
     assert found["archive"]["runs"] == 6
     assert left_out.keys() - {"again", "000"} == {
         "kernel",
+        "hurried",
+        "rebuilt",
         "elsewhere",
         "noop",
         "killed",
@@ -176,16 +315,19 @@ def test_runs_of_another_kind_are_left_out(tmp_path, capsys):
         "cut",
         "pipe",
     }
-    assert len(left_out) == 9
+    assert len(left_out) == 11
     assert left_out["kernel"] == "differs in kernel (7.0 against 6.1.0-18-amd64)"
+    assert left_out["hurried"] == "differs in rcu_expedited (1 against 0)"
+    assert "storage driver of docker (vfs against overlay2)" in left_out["rebuilt"]
+    assert "image busybox of docker (222222222222 against 111111111111)" in left_out["rebuilt"]
     assert "host (blade2 against blade1)" in left_out["elsewhere"]
     assert "no treatment in common" in left_out["other"]
     assert "killed or is still running" in left_out["killed"]
     assert "not a regular file" in left_out["pipe"]
     assert report(capsys, folder, new, "--accept", "kernel")["archive"]["runs"] == 7
     text = compare(capsys, folder, new).out
-    assert "Left out: 9 files" in text
-    assert "and 4 more (-v)" in text
+    assert "Left out: 11 files" in text
+    assert "and 6 more (-v)" in text
     assert "elsewhere.stats.gz" in compare(capsys, "-v", folder, new).out
 
 
@@ -239,7 +381,7 @@ def a_rate(path, per_s, *, engines=("docker",), imported=False, **params):
 
 @pytest.mark.parametrize("engines", [("docker",), ("docker", "native")])
 def test_results_from_elsewhere_beside_our_own(tmp_path, capsys, engines):
-    """What only one side states is named and hides no figure; the counterpart is the one with agreeing labels."""
+    """What only one side states is named and hides no measure; the counterpart is the one with agreeing labels."""
     old = a_rate(tmp_path / "old.stats.gz", 1000, imported=True, version="1.0", threads=1)
     new = a_rate(tmp_path / "new.stats.gz", 1100, engines=engines, threads=1, time=10)
     (comparison,) = report(capsys, old, new)["comparisons"]
@@ -321,6 +463,32 @@ def test_the_other_formats(tmp_path, capsys):
     markdown = compare(capsys, tmp_path / "old", new, "--format", "markdown").out
     assert "| engine=docker | SLOWER  |  100 ms | 110 ms | " in markdown
     assert "- engine=native: runs of this differ by" in markdown
+
+
+def test_the_formats_of_reports_have_the_comparison_first(tmp_path, capsys):
+    """The summary of a job, test cases and the page: the answer, each verdict, each gate, and the word of trust."""
+    archive(tmp_path / "old", LEVELS, engines=("docker", "native"), spread=0.001)
+    new = a_run(tmp_path / "new.stats.gz", 110, number=30, engines=("docker", "native"), spread=0.001)
+    words = (tmp_path / "old", new, "--fail-on", "slower by 5%")
+    written = {name: compare(capsys, *words, "--format", name, expected=1).out for name in comparison_formats()}
+    assert set(written) == {"text", "csv", "json", "markdown", "github", "junit", "html"}
+    document = json.loads(written["json"])
+    answer = document["answer"]
+    github = written["github"].replace("\\", "").splitlines()
+    assert github[0] == "## Weighbridge: runs compared"
+    assert github.index(answer) < next(place for place, line in enumerate(github) if "| engine=docker" in line)
+    assert [line for line in github if "FAILED" in line and "slower by 5%" in line]
+    suite = ET.fromstring(written["junit"])[0]
+    states = {case.get("name"): [part.tag for part in case] for case in suite.iter("testcase")}
+    assert [tags for name, tags in states.items() if "slower by 5%" in name] == [["failure"], ["failure"]]
+    assert len(states) == 2 + len(document["comparisons"])
+    page = html.unescape(written["html"])
+    assert page.index(answer) < page.index("<table")
+    assert page.count("SLOWER") == 2
+    assert "default-src 'none'" in page
+    word = {name: re.findall(r"Trust: (\w+)", written[name]) for name in ("text", "markdown", "github", "html")}
+    assert len({tuple(found) for found in word.values()}) == 1
+    assert len(word["text"]) == 1
 
 
 def test_runs_that_share_no_treatment(tmp_path, capsys):
@@ -421,7 +589,7 @@ def report_scenario(capsys, *arguments, expected=0):
 
 
 def test_a_report_against_earlier_runs(tmp_path, capsys):
-    """--baseline takes runs as well as labels; the next run's ratio is expected beside this run's."""
+    """--baseline takes runs as well as labels; their answer comes first, and this run's has the next one's range."""
     engines = ("native", "docker")
     archive(tmp_path / "old", LEVELS, engines=engines, spread=0.001)
     new = a_run(tmp_path / "old" / "new.stats.gz", 110, number=30, engines=engines, spread=0.001)
@@ -433,9 +601,12 @@ def test_a_report_against_earlier_runs(tmp_path, capsys):
     assert [each["verdict"] for each in found["between"]["comparisons"]] == ["slower", "slower"]
     assert found["archive"]["runs"] == found["between"]["archive"]["runs"] == 6
     text = report_scenario(capsys, *arguments)
-    assert "Against earlier runs" in text
+    # Who names earlier runs asks for this first.
+    assert 0 < text.index("Against earlier runs") < text.index("Within this run") < text.index("Engines against")
     assert "quickstart: 1 run against 6 earlier runs, margin 3 %" in text
-    assert "against earlier runs: SLOWER engine=docker +" in report_scenario(capsys, *arguments, "-q")
+    earlier, within = report_scenario(capsys, *arguments, "-q").splitlines()
+    assert earlier == f"Against earlier runs: {found['between']['answer']}"
+    assert within == found["answer"]
 
 
 def test_a_report_of_one_treatment_against_an_earlier_run(tmp_path, capsys):

@@ -63,6 +63,19 @@ def test_host_directories_need_the_workers_leave():
     assert compatibility_of(mounted, allow_host_mounts=True).reasons == ()
 
 
+def test_a_log_driver_that_writes_elsewhere_needs_the_workers_leave():
+    """It is told before the run, with the option; an engine without log drivers ignores it."""
+    engine = {**DOCKER, "settings": [*DOCKER["settings"], "log_driver"]}
+    logged = treatment(container=ContainerSettings(log_driver="syslog"))
+    (reason,) = compatibility_of(logged, engines={"docker": engine}).reasons
+    assert reason.startswith("log driver 'syslog' writes outside")
+    assert "--allow-host-mounts" in reason
+    assert compatibility_of(logged, engines={"docker": engine}, allow_host_mounts=True).reasons == (reason,)
+    assert compatibility_of(logged, engines={"docker": engine}, allow_foreign=True).reasons == ()
+    without = {**DOCKER, "inapplicable": ["log_driver"]}
+    assert compatibility_of(logged, engines={"docker": without}).reasons == ()
+
+
 def test_treatments_of_other_environments_do_not_matter():
     """A worker is held against what it would run, not against the whole plan."""
     assert compatibility_of(treatment(environment="control", concurrency=1000)).reasons == ()

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.treatment import (
     ContainerSettings,
     Guest,
@@ -17,6 +16,7 @@ from bench_common.treatment import (
     OwnService,
     Treatment,
 )
+from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_master.analysis.parameters import known_keys, parameter_differences, timeout_differences
 from bench_master.verdicts import confounds
 from bench_master.verdicts.confounds import RunDesign, grade_run, grade_sides
@@ -116,10 +116,58 @@ def test_engines_and_machines():
     assert [confounds.same_machine(HOST, {"machine_id": one}) for one in ("a1", "b2", None)] == [True, False, None]
 
 
+@pytest.mark.parametrize(
+    ("name", "mine", "theirs", "effect"),
+    [
+        ("kernel_hz", 250, 1000, "refusal"),
+        ("rcu_expedited", 0, 1, "refusal"),
+        ("rcu_normal", 0, 1, "refusal"),
+        ("rcu_nocbs", "none", "2-3", "refusal"),
+        ("cgroup", "v1", "v2", "refusal"),
+        ("cpu_governor", "powersave", "performance", "refusal"),
+        ("mitigations", "mds: Vulnerable", "not affected", "refusal"),
+        ("kernel_options", "none", "threadirqs", "warning"),
+        ("huge_pages", "always", "madvise", "warning"),
+        ("swappiness", 60, 0, "warning"),
+    ],
+)
+def test_how_a_kernel_is_set_up_is_no_detail(name, mine, theirs, effect):
+    """What changes times of containers by more than a margin refuses; what may matter is mentioned."""
+    found = confounds.host_differences({**HOST, name: mine}, {**HOST, name: theirs})
+    assert names(found) == [(name, effect)]
+
+
+def test_engines_differ_in_program_storage_and_images():
+    """Each has a name of its own for --accept; an image that only one side has says nothing."""
+    mine = {"docker": {"sha256": "a" * 64, "storage_driver": "overlay2", "image x": "1" * 64, "image y": "2" * 64}}
+    theirs = {"docker": {"sha256": "b" * 64, "storage_driver": "vfs", "image x": "3" * 64, "program": "/else"}}
+    found = confounds.program_differences(mine, theirs)
+    assert [(one.name, one.a, one.b) for one in found] == [
+        ("program of docker", "a" * 12, "b" * 12),
+        ("storage driver of docker", "overlay2", "vfs"),
+        ("image x of docker", "1" * 12, "3" * 12),
+    ]
+    assert not confounds.program_differences(mine, theirs, ["podman"])
+    assert not confounds.program_differences(mine, mine)
+
+
+def test_another_build_of_the_program_that_jobs_run_is_mentioned():
+    """It refuses nothing, as two builds of one program are what people compare; path and digest are shown."""
+    mine = {"native": {"program ./tool": "/old/tool", "sha256 ./tool": "a" * 64, "program x": "/x", "sha256 x": "1"}}
+    theirs = {"native": {"program ./tool": "/new/tool", "sha256 ./tool": "b" * 64, "sha256 y": "2"}}
+    [found] = confounds.program_differences(mine, theirs)
+    assert (found.name, found.effect) == ("program ./tool of native", "warning")
+    assert (found.a, found.b) == ("/old/tool (sha256 aaaaaaaaaaaa)", "/new/tool (sha256 bbbbbbbbbbbb)")
+    moved = {"native": {"program ./tool": "/moved/tool", "sha256 ./tool": "a" * 64}}
+    assert not confounds.program_differences(mine, moved), "the same file at another place is the same program"
+
+
 def test_names_that_accept_takes():
     """Those of the lists, and those of the runs at hand."""
-    keys = known_keys([treatment()], [HOST])
+    keys = known_keys([treatment()], [{"fingerprint": HOST, "programs": {"native": {"program ./tool": "/a/tool"}}}])
     assert {"cpu_governor", "params.threads", "container.image", "engine docker", "swappiness"} <= set(keys)
+    assert {"program of docker", "storage driver of docker", "image sysbench:1 of docker"} <= set(keys)
+    assert "program ./tool of native" in keys
     assert len(keys) == len(set(keys))
 
 
@@ -130,7 +178,12 @@ def test_names_that_accept_takes():
     ("run", "grade", "reason"),
     [
         (RunDesign("interleaved"), "A", None),
-        (RunDesign("as-written"), "B", because(Code.ORDER_NOT_DRAWN, order="as-written")),
+        (RunDesign("as-written"), "D", because(Code.POSITION_UNKNOWN, order="as-written")),
+        (
+            RunDesign("as-written", knows_position_effect=True),
+            "B",
+            because(Code.ORDER_NOT_DRAWN, order="as-written"),
+        ),
         (RunDesign("interleaved", split_rounds=2), "B", because(Code.SPLIT_ROUNDS, rounds=2)),
         (RunDesign("blocked"), "D", because(Code.NOT_INTERLEAVED, order="blocked")),
         (RunDesign(None), "D", because(Code.UNKNOWN_ORDER)),
@@ -168,7 +221,10 @@ NOT_COMPARED = {
     "environment": "hosts are compared by what they are",
     "engine": "it is what is compared",
     "timeout_s": "it is mentioned, by `timeout_differences`",
-    "optional": "what is left out has no figure",
+    "optional": "what is left out has no measure",
+    "plain_environment": "containers have none: see the next test",
+    "layout": "likewise",
+    "layout_seed": "a seed decides which layouts are drawn, and not how",
     "job.profile": "two stores may be compared",
     "job.endpoints": "two stores may be compared",
     "job.operations.0.name": "a part of `operations`, and changed with it",
@@ -187,7 +243,14 @@ def plain_treatment(job):
     mount = Mount("volume", "/data", "v")
     settings = ContainerSettings(image="i", storage=(mount,), env={"A": "1"})
     services = {"db": settings}
-    one = replace(one, container=settings, open_load=OpenLoad(5.0), services=services, placement={"db": "lab"})
+    one = replace(
+        one,
+        container=settings,
+        open_load=OpenLoad(5.0),
+        services=services,
+        placement={"db": "lab"},
+        host={"governor": "x"},
+    )
     return msgspec.to_builtins(one)
 
 
@@ -210,7 +273,7 @@ def changed(tree, path):
 
 
 @pytest.mark.parametrize("job", [GUEST, LIFECYCLE, OBJECTS], ids=["guest", "lifecycle", "objects"])
-def test_every_key_that_can_change_a_figure_is_compared(job):
+def test_every_key_that_can_change_a_measure_is_compared(job):
     """Each value in a treatment, one by one: no other command, time limit or setting goes unnoticed."""
     plain, unnoticed = plain_treatment(job), []
     for path in leaves(plain):
@@ -224,6 +287,30 @@ def test_every_key_that_can_change_a_figure_is_compared(job):
             if not found:
                 unnoticed.append(name)
     assert not unnoticed
+
+
+def test_plain_processes_are_compared_in_the_same_environment():
+    """Those of a run with containers and those of one without have other search paths and locales."""
+    first, second, third = (
+        {**treatment(), "engine": "native", "labels": {"engine": "native"}, "plain_environment": environment}
+        for environment in ("container", "inherit", "")
+    )
+    beside = {**treatment(), "engine": "docker", "labels": {"engine": "docker"}, "plain_environment": "container"}
+    assert names(parameter_differences(first, second)) == [("plain_environment", "refusal")]
+    assert not parameter_differences(second, third)
+    assert not parameter_differences(first, beside)
+    assert not parameter_differences(beside, {**beside, "plain_environment": ""})
+
+
+def test_drawn_and_fixed_layouts_of_plain_processes_are_told_apart():
+    """One of them has the effect of the layout in its interval, and the other has not; containers have neither."""
+    drawn, fixed = (
+        {**treatment(), "engine": "native", "labels": {"engine": "native"}, "layout": layout}
+        for layout in ("drawn", "fixed")
+    )
+    assert names(parameter_differences(drawn, fixed)) == [("layout", "refusal")]
+    inside = {**treatment(), "engine": "docker", "labels": {"engine": "docker"}}
+    assert not parameter_differences({**inside, "layout": "drawn"}, {**inside, "layout": "fixed"})
 
 
 def test_another_time_limit_is_mentioned():

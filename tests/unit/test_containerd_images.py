@@ -150,7 +150,7 @@ def test_an_image_that_docker_saved_is_imported(tmp_path):
     api, store = ContainerdApi("/nowhere"), Store()
     api.lease = lambda _timeout_s: contextlib.nullcontext(())
     api.calls = lambda _timeout_s, _metadata: CallSequence(store, 5)
-    import_archive(api, iter([packed.getvalue()]), tmp_path, "imported")
+    import_archive(api, iter([packed.getvalue()]), {}, tmp_path, "imported")
     assert {sha256_digest(layer) for layer in layers} <= set(store.content)
     assert store.content[sha256_digest(config)] == config
     assert [store.methods.count(verb) for verb in ("Prepare", "Apply", "Commit")] == [2, 2, 2]

@@ -1,6 +1,8 @@
 """Who takes the CPU of a host that has none left: found among made-up processes, and told in the report."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 from builders import StatsBuilder, header, treatment_wire
@@ -8,9 +10,12 @@ from builders import StatsBuilder, header, treatment_wire
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
+from bench_master.reports.text_sections import disturbance_lines
 from bench_worker.host.contention import ContentionWatch, HostLeader
+from bench_worker.host.procfs import read_processes
 
 S = 10**9
+PACKING = Path(__file__).parents[2] / "docs" / "data" / "packing.stats.gz"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -59,13 +64,15 @@ def host():
     return processes
 
 
-def watch(host, leads=True):
+def watch(host, leads=True, family=10, servers=(), processes=None):
     found, now = [], [0]
     watched = ContentionWatch(
-        10,
+        family,
         frozenset({"dockerd", "containerd-shim"}),
         found.append,
         leads=lambda: leads,
+        processes=processes,
+        servers=frozenset(servers),
         files=host,
         clock=lambda: now[0],
     )
@@ -93,6 +100,44 @@ def test_the_largest_other_consumer_is_named(host):
     assert (period.consumer, period.pid, period.processes) == ("python3 spin.py", 30, 1)
     assert period.consumer_ns == round(0.9 * S)
     assert period.others_ns == round(1.8 * S)
+
+
+def test_processes_that_were_just_read_are_not_read_again(host):
+    """What they have taken since is told, and who came since is none of them."""
+    processes = read_processes(host)
+    host.run(30, 0.9)
+    host.start(40, "container", parent=21, started=9)
+    host.run(40, 100)
+    watched, found = watch(host, processes=processes)
+    watched.add(row(1, 0.0))
+    watched.add(row(2, 60.0))
+    assert [(period.consumer, period.consumer_ns) for period in found] == [("python3 spin.py", round(0.9 * S))]
+
+
+def test_a_server_that_jobs_use_is_no_other_consumer(host):
+    """Whatever it is called; nor is what it started."""
+    host.start(32, "python3", parent=30)
+    watched, found = watch(host, servers={30})
+    for pid, spent in ((30, 0.9), (32, 0.9), (31, 0.1)):
+        host.run(pid, spent)
+    watched.add(row(1, 0.0))
+    watched.flush()
+    (period,) = found
+    assert (period.consumer, period.others_ns) == ("cc1", round(0.1 * S))
+
+
+def test_the_harness_is_known_where_its_first_process_is_that_of_a_container(host):
+    """Process 1 is the master there, and all that it started is its own."""
+    host.table.clear()
+    for pid, name, parent in ((1, "bench-master", 0), (7, "python3", 1), (37, "python3", 7), (50, "cc1", 0)):
+        host.start(pid, name, parent)
+    watched, found = watch(host, family=1)
+    host.run(37, 0.9)
+    host.run(50, 0.2)
+    watched.add(row(1, 0.0))
+    watched.flush()
+    (period,) = found
+    assert (period.consumer, period.others_ns) == ("cc1", round(0.2 * S))
 
 
 def test_many_processes_of_one_name_count_together(host):
@@ -174,16 +219,30 @@ def test_a_trial_without_idle_cpu_is_marked_with_who_took_it(tmp_path):
     assert (marked["trial"], marked["kind"], marked["what"], marked["share"]) == (0, "no-idle-cpu", "spin.py", 0.25)
     assert found["treatments"][1]["disturbances"] == []
     (told,) = found["warnings"]
-    assert told.startswith(
-        "disturbed in 1 trial (0): host vm had no idle CPU; spin.py (process 30), which is no part"
-    )
-    assert told.endswith("of this run, took 25% of it; end spin.py and run again")
+    assert told == "host vm was fully busy in 1 of 2 trials (0): mostly spin.py, 25% of its CPUs"
+
+
+def test_who_took_little_is_not_named(tmp_path):
+    """Below a tenth of the host: what all others took together is what the trial lacked."""
+    little = CONTENTION | {"consumer_share": 0.16, "others_share": 0.3}
+    (marked,) = report(tmp_path / "a.stats.gz", little)["treatments"][0]["disturbances"]
+    assert marked["text"] == "host vm had no idle CPU; programs that are no part of this run took 15% of it"
+
+
+def test_trials_of_a_host_without_idle_cpu_are_one_line():
+    """The packing of the documents had one for each trial, each with a share of a few percent."""
+    document = build_document(StatsFile(PACKING))
+    (entry,) = document.treatments
+    assert len(entry.disturbances) == 3
+    (line,) = [" ".join(" ".join(each.split()) for each in disturbance_lines(entry))]
+    assert re.fullmatch(r"disturbed trials 0, 1, 2 \(at worst \d\): host vm had no idle CPU; [^;]+", line)
+    assert line.count("disturbed") == 1
 
 
 def test_a_load_that_fills_its_host_by_itself_is_told_as_that(tmp_path):
     """Without another consumer the advice is not to look for one; with idle CPU there is no warning at all."""
     found = report(tmp_path / "a.stats.gz")
-    assert "the load itself fills the host" in found["warnings"][0]
+    assert "the load itself fills it" in found["warnings"][0]
     assert report(tmp_path / "b.stats.gz", CONTENTION, idle=0.1)["warnings"] == []
 
 
@@ -204,6 +263,17 @@ def test_an_outage_of_an_engine_is_marked_from_when_to_when(tmp_path):
     assert open_end["to_s"] == 10
 
 
+def test_a_pause_for_want_of_room_is_marked_from_when_to_when(tmp_path):
+    """The trial's figures hold the pause, so its report says so, and what to do."""
+    pause = {"kind": "disk-full", "at_ns": 16 * S, "trial": 0, "seconds": 3.5, "dropped_samples": 0}
+    found = report(tmp_path / "a.stats.gz", pause, idle=0.5)
+    (marked,) = found["treatments"][0]["disturbances"]
+    assert (marked["kind"], marked["worker"], marked["from_s"], marked["to_s"]) == ("disk-full", None, 2.5, 6)
+    assert "paused for 3.5 s, for want of room on the disk of the stats file" in found["warnings"][0]
+    between = pause | {"trial": None}
+    assert report(tmp_path / "b.stats.gz", between, idle=0.5)["treatments"][0]["disturbances"] == []
+
+
 def test_odd_events_disturb_nothing(tmp_path):
     """A file may come from anywhere."""
     odd = [
@@ -211,5 +281,8 @@ def test_odd_events_disturb_nothing(tmp_path):
         CONTENTION | {"begin_ns": 1 << 63},
         CONTENTION | {"consumer_share": float("nan"), "others_share": "x", "pid": None},
         {"kind": "engine-outage", "trial": 0, "at_ns": 1, "worker": 0, "began_ns": "x"},
+        {"kind": "disk-full", "trial": 0, "at_ns": 1, "seconds": "x"},
+        {"kind": "disk-full", "trial": [0], "at_ns": 1, "seconds": 1},
+        {"kind": "disk-full", "trial": 0, "at_ns": 1, "seconds": float("inf")},
     ]
     assert len(report(tmp_path / "a.stats.gz", *odd)["treatments"][0]["disturbances"]) == 1

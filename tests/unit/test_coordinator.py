@@ -525,7 +525,7 @@ def test_a_worker_that_reconnects_after_giving_up_this_master_is_admitted():
     assert run.notes("worker-lost")[0]["held"] == 2
     run.finish(*issued(actions))
     run.swept()
-    assert run.log[-1].status == "complete"
+    assert run.log[-1].reasons == ("index=0: its only trial lost a worker, so nothing was measured",)
 
 
 def test_a_repeated_hello_gets_the_same_welcome():
@@ -588,7 +588,8 @@ def test_clean_up_that_never_ends_does_not_hang_the_run():
     run.finish(0)
     over = only(run.feed(ev.Tick(), after=61), act.RunFinished)[0]
     assert over.status == "incomplete"
-    assert over.reasons == ("clean-up took too long on a",)
+    left = "what is left is removed by `bench-master cleanup-containers`"
+    assert over.reasons == (f"clean-up took too long on a; {left}",)
 
 
 def test_after_the_end_everybody_is_sent_away():
@@ -850,6 +851,89 @@ def test_nobody_is_missed_for_the_time_in_which_the_master_did_not_run():
     assert len(run.notes("worker-given-up")) == 1
 
 
+def test_no_job_is_handed_out_while_the_stats_file_has_no_room():
+    """Those that run end and are kept; then the run goes on where it was, and says how long it was held up."""
+    run = Run(treatment(iterations=3), heartbeat_timeout_s=1e6)
+    assert issued(run.join()) == [0, 1]
+    run.feed(ev.DiskFull())
+    assert only(run.finish(0), act.RecordResults)
+    run.finish(1)
+    assert issued(run.feed(ev.Tick(), after=30.0)) == []
+    assert issued(run.feed(ev.DiskFree(dropped_samples=2))) == [2, 3]
+    assert run.notes("disk-full") == [{"trial": 0, "seconds": 30.0, "dropped_samples": 2}]
+    assert run.notes("worker-lost") == []
+
+
+def test_no_trial_begins_while_the_stats_file_has_no_room():
+    """Between two trials nothing is disturbed."""
+    run = Run(treatment(iterations=1), treatment(1, iterations=1), heartbeat_timeout_s=1e6)
+    for ticket in issued(run.join()):
+        run.feed(ev.DiskFull())
+        run.finish(ticket)
+    assert issued(run.feed(ev.Tick(), after=30.0)) == []
+    assert issued(run.feed(ev.DiskFree())) == [2, 3]
+    assert [fields["trial"] for fields in run.notes("disk-full")] == [None]
+
+
+def test_a_run_without_further_trials_cleans_up_without_room():
+    """Only its last bytes wait for it, and they are not the workers'."""
+    run = Run(treatment(iterations=1))
+    held = issued(run.join())
+    run.feed(ev.DiskFull())
+    run.finish(*held)
+    assert run.coordinator.phase is Phase.CLEANUP
+
+
+def test_no_job_is_overdue_while_the_stats_file_has_no_room():
+    """Its result waits at the worker, which sends no more than the master can acknowledge."""
+    run = Run(treatment(iterations=3), heartbeat_timeout_s=1e6)
+    run.join()
+    run.feed(ev.DiskFull())
+    run.feed(ev.Tick(), after=101.0)
+    run.feed(ev.DiskFree())
+    run.feed(ev.Tick(), after=99.0)
+    assert run.notes("worker-lost") == []
+    run.feed(ev.Tick(), after=2.0)
+    assert len(run.notes("worker-lost")) == 1
+
+
+def test_the_time_of_a_trial_stands_still_without_room():
+    """A trial of ten seconds has its ten seconds all the same."""
+    run = Run(treatment(concurrency=1, run_seconds=10.0), heartbeat_timeout_s=1e6)
+    (ticket,) = issued(run.join())
+    run.now += 4.0
+    run.feed(ev.DiskFull())
+    run.finish(ticket)
+    run.feed(ev.Tick(), after=60.0)
+    assert run.notes("trial-end") == []
+    (ticket,) = issued(run.feed(ev.DiskFree()))
+    (ticket,) = issued(run.finish(ticket))
+    run.now += 6.1
+    assert issued(run.finish(ticket)) == []
+    assert len(run.notes("trial-end")) == 1
+
+
+def test_arrivals_stand_still_without_room():
+    """Those of an open system come later by as much, and not all at once."""
+    run = Run(opened(1.0, run_seconds=10.0), heartbeat_timeout_s=1e6)
+    assert len(issued(run.join())) == 1
+    run.feed(ev.DiskFull())
+    assert issued(run.feed(ev.Tick(), after=100.0)) == []
+    run.feed(ev.DiskFree())
+    assert [len(issued(run.feed(ev.Tick(), after=1.0))) for _ in range(3)] == [1, 1, 1]
+
+
+def test_an_interruption_ends_a_pause_without_room():
+    """Nothing has to be written for that: the run cleans up at once."""
+    run = Run(treatment(iterations=3))
+    run.join()
+    run.feed(ev.DiskFull())
+    run.finish(0)
+    run.finish(1)
+    assert only(run.feed(ev.Interrupt()), act.StartCleanup)
+    assert run.coordinator.phase is Phase.CLEANUP
+
+
 def test_a_result_that_was_heard_after_an_absence_counts_from_then():
     """It may be taken in before the absence is noticed."""
     run = Run(treatment(iterations=3), heartbeat_timeout_s=5.0)
@@ -897,7 +981,12 @@ def test_a_trial_waits_for_no_host_for_long():
     lost.join("a")
     lost.join("b")
     measured(lost, 0, 0)
-    assert issued(lost.feed(ev.WorkerDied("b", "killed"))) == [0]
+    assert not issued(lost.feed(ev.WorkerDied("b", "killed"))), (
+        "it may come back, and is in no trial's time until then"
+    )
+    for _ in range(2):
+        lost.beat(after=5.0)
+    assert issued(lost.feed(ev.Tick(), after=0.1)) == [0]
 
 
 def test_a_stalled_master_gives_the_hosts_their_time():
@@ -941,6 +1030,30 @@ def test_a_pause_ends_with_the_run():
     assert only(actions, act.StartCleanup)
     assert not issued(actions)
     assert only(run.swept(), act.RunFinished)[0].status == "interrupted"
+
+
+def test_a_trial_that_loses_a_worker_is_named_by_the_loss():
+    """Until its own part is done: what it then loses is missing from no trial."""
+    one = treatment(concurrency=1, iterations=1)
+    trials = [Trial(n, 0, n, warmup=False) for n in range(2)]
+    run = Run(one, trials=trials, expected=2)
+    run.join("a")
+    run.join("b")
+    run.finish(0)
+    run.feed(ev.WorkerDied("a", "killed"))
+    run.join("a")
+    run.feed(ev.WorkerDied("b", "killed"))
+    back = run.join("b")
+    assert [note.get("trial") for note in run.notes("worker-lost")] == [None, 0]
+    assert run.coordinator.scheduler.unmeasured() == [
+        "index=0: its only trial lost a worker, so nothing was measured"
+    ]
+    run.finish(*issued(back), number=1)
+    run.finish(2)
+    run.finish(3, number=1)
+    for number in range(2):
+        run.swept(number)
+    assert run.log[-1] == act.RunFinished("complete"), "another trial counts"
 
 
 def test_a_worker_that_is_lost_in_a_pause_may_come_back():

@@ -1,9 +1,93 @@
-"""What the CRI is asked to create, and logs in its format."""
+"""What the CRI is asked to create and to stop, and logs in its format."""
+
+import pytest
+from deadlines import ANSWER_S
 
 from bench_common.treatment import ContainerSettings, Mount
-from bench_worker.engines.base import Container
+from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.cost_group import CostGroups
 from bench_worker.engines.cri import messages_pb2 as messages
-from bench_worker.engines.cri.engine import container_config, pod_config, split_log
+from bench_worker.engines.cri.engine import CriEngine, Pod, container_config, pod_config, split_log
+from bench_worker.engines.cri.images import CriImages
+from bench_worker.engines.grpc import GrpcError, GrpcReply
+from bench_worker.engines.oci.cgroups import Cgroups
+
+
+class Runtime:
+    """Fails so many times with a message, and then does what it is asked."""
+
+    def __init__(self, failures, text):
+        self.failures, self.text, self.methods = failures, text, []
+
+    def call(self, method, _requests, _reply, *, timeout_s, metadata):
+        assert timeout_s > 0
+        assert metadata == ()
+        self.methods.append(method.rpartition("/")[2])
+        number = len(self.methods)
+        if number <= self.failures:
+            raise GrpcError(2, self.text, start_ns=number * 10, end_ns=number * 10 + 1)
+        return GrpcReply([], number * 10, number * 10 + 1, 0)
+
+
+class ImageStore:
+    """Has one image, and says what it was asked for."""
+
+    def __init__(self, image_id):
+        self.image_id, self.asked = image_id, []
+
+    def call(self, method, requests, reply, *, timeout_s, metadata):
+        assert timeout_s > 0
+        assert metadata == ()
+        assert (method.rpartition("/")[2], reply) == ("ImageStatus", messages.ImageStatusResponse)
+        self.asked += [request.image.image for request in requests]
+        status = reply(image=messages.Image(id=self.image_id)) if self.image_id else reply()
+        return GrpcReply([status], 1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("image_id", "digest"), [(f"sha256:{'ab' * 32}", "ab" * 32), ("ab" * 32, "ab" * 32), ("", "")]
+)
+def test_an_image_has_the_digest_that_the_cri_tells(image_id, digest, tmp_path):
+    """As containerd and CRI-O write it, with and without the algorithm; nothing where the image is not there."""
+    store = ImageStore(image_id)
+    engine = object.__new__(CriEngine)
+    engine._images = CriImages(store, tmp_path)
+    assert engine.image_digest(ContainerSettings(image="i:1")) == digest
+    assert engine.image_digest(ContainerSettings()) == ""
+    assert store.asked == ["i:1"]
+
+
+def engine_with(runtime, directory):
+    """Return an engine that asks this runtime, and a container of it that was started."""
+    engine = CriEngine(EngineOptions(run_id="r", worker_id="w", slots=1))
+    engine._channel = runtime
+    engine._cost_groups = CostGroups(Cgroups.detect(swap_limit=False))
+    container = Container("c", 1, ContainerSettings(image="i"))
+    container.handle = Pod(directory, sandbox="s", container="k", started=True)
+    return engine, container
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill"])
+def test_what_ends_while_it_is_to_be_stopped_is_stopped(tmp_path, verb):
+    """Its shim is gone before containerd has heard of the end: it is asked until it has; the time is that of all."""
+    runtime = Runtime(2, f'failed to {verb} container "k": ttrpc: closed: unknown')
+    engine, container = engine_with(runtime, tmp_path)
+    done = engine.stop(container, grace_s=1, timeout_s=ANSWER_S)
+    assert runtime.methods == ["StopContainer"] * 3
+    assert (done.start_ns, done.end_ns) == (10, 31)
+    runtime = Runtime(1, f'failed to {verb} container "k": ttrpc: closed: unknown')
+    engine, container = engine_with(runtime, tmp_path)
+    engine.remove(container, timeout_s=ANSWER_S)
+    assert runtime.methods == ["StopPodSandbox", "StopPodSandbox", "RemovePodSandbox"]
+
+
+def test_a_stop_that_fails_for_another_reason_has_failed(tmp_path):
+    """It is not tried again."""
+    runtime = Runtime(9, "disk quota exceeded")
+    engine, container = engine_with(runtime, tmp_path)
+    with pytest.raises(OperationFailed, match="disk quota"):
+        engine.stop(container, grace_s=1, timeout_s=ANSWER_S)
+    assert runtime.methods == ["StopContainer"]
 
 
 def test_a_pod_and_its_container_carry_labels_and_settings(tmp_path):

@@ -70,8 +70,8 @@ def test_regimes_are_described():
     assert regimes.modes == pytest.approx((0.0, math.log(1.21)), abs=0.01)
 
 
-def test_steps_of_the_figure_are_no_regimes():
-    """A figure in two or three steps has gaps and no regimes; one that jumps over many has."""
+def test_steps_of_the_measure_are_no_regimes():
+    """A measure in two or three steps has gaps and no regimes; one that jumps over many has."""
     draw = np.random.default_rng(5)
     coarse = np.log(0.49 + 0.02 * draw.integers(0, 3, 40))
     assert diagnosis.regimes(coarse, MARGIN) is None

@@ -13,10 +13,12 @@ from bench_worker.engines.settings import MountRefused
 CREATE_FAILED = "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc: "
 
 
-def words(*, allow_host_mounts=False, own_socket=None, **settings):
+def words(*, allow_host_mounts=False, allow_foreign=False, own_socket=None, **settings):
     container = Container("c1", 7, ContainerSettings(image="i", **settings))
     container.labels.update({RUN_LABEL: "r1"})
-    return create_flags(container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return create_flags(
+        container, allow_host_mounts=allow_host_mounts, allow_foreign=allow_foreign, own_socket=own_socket
+    )
 
 
 def test_every_setting_becomes_a_flag():

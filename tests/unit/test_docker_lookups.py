@@ -10,16 +10,16 @@ import pytest
 from deadlines import ANSWER_S
 
 from bench_common.errors import InfrastructureError
-from bench_common.treatment import ContainerSettings
+from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.docker.http import DockerHttp, TimedRequest
 from bench_worker.engines.docker.leftovers import find_leftovers
-from bench_worker.engines.docker.probe import missing_resources
+from bench_worker.engines.docker.probe import forbidden_resources, missing_resources
 
 IMAGE = "weighbridge/sysbench:latest"
 FOUND = {
     f"/images/{IMAGE}/json": {"Id": "sha256:1"},
     "/networks": [{"Name": "bridge", "Id": "n"}, {"Name": "lab", "Id": "m"}],
-    "/networks/lab": {"Name": "lab"},
+    "/networks/lab": {"Name": "lab", "Labels": {"weighbridge.run": "r"}},
     "/info": {"Plugins": {"Log": ["json-file", "syslog"]}, "Runtimes": {"runc": {}}},
     "/containers/json": [{"Id": "c", "Names": ["/wb-1"], "Labels": {"weighbridge.run": "r"}, "Created": 1}],
     "/images/json": [{"Id": "i", "RepoTags": ["weighbridge/commit:x"], "Labels": None}],
@@ -81,6 +81,20 @@ def test_each_thing_that_is_missing_is_named():
     assert "did you mean 'runc'" in runtime
 
 
+def test_what_others_made_is_forbidden_without_consent():
+    """A volume or network without our label; a volume that is not there is made by the run."""
+    answers = {**FOUND, "/volumes/prod": {"Name": "prod"}, "/networks/prod": {"Name": "prod", "Labels": {"a": "b"}}}
+    storage = tuple(Mount("volume", f"/{name}", name) for name in ("prod", "new", ""))
+    settings = ContainerSettings(image=IMAGE, network="prod", storage=storage)
+    with engine(answers) as (requests, _):
+        assert missing_resources(requests, settings) == []
+        volume, network = forbidden_resources(requests, settings)
+        (borrowed,) = forbidden_resources(requests, ContainerSettings(image=IMAGE, network="container:db"))
+    assert volume.startswith("volume 'prod' is there and was not made by Weighbridge")
+    assert network.startswith("network 'prod' was not made by Weighbridge")
+    assert borrowed.startswith("network 'container:db' was not made by Weighbridge")
+
+
 def test_an_engine_that_fails_is_no_missing_thing():
     """What it lacks is then unknown."""
     with (
@@ -88,6 +102,37 @@ def test_an_engine_that_fails_is_no_missing_thing():
         pytest.raises(InfrastructureError, match="database not open"),
     ):
         missing_resources(requests, ContainerSettings(image="i"))
+
+
+class BeingWritten(dict):
+    """Answers of a Podman whose store another process writes during the first requests for its image."""
+
+    def __init__(self, times):
+        super().__init__(FOUND)
+        self.times = times
+
+    def get(self, path, default=None):
+        if path == f"/images/{IMAGE}/json" and self.times:
+            self.times -= 1
+            return 500, {"message": f'reading image "1": locating image with ID "{self.times}": image not known'}
+        return super().get(path, default)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_image_is_asked_for_again_while_the_store_is_written(times):
+    """Podman has found its name, and fails by the identity that it has just read."""
+    with engine(BeingWritten(times)) as (requests, asked):
+        assert missing_resources(requests, ContainerSettings(image=IMAGE)) == []
+    assert len(asked) == times + 1
+
+
+def test_an_image_is_not_asked_for_for_ever():
+    """At the deadline the engine's own words are told."""
+    with engine(BeingWritten(10**6)) as (requests, _):
+        requests.timeout_s = 0.1
+        requests.restart()
+        with pytest.raises(InfrastructureError, match=r"image not known|no answer in"):
+            missing_resources(requests, ContainerSettings(image=IMAGE))
 
 
 def test_leftovers_are_found_by_their_labels():

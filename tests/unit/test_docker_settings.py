@@ -11,13 +11,17 @@ from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.docker.cli import create_flags
 from bench_worker.engines.docker.settings import create_body, limit_flags, tar_archive
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
+from bench_worker.engines.settings import KNOWN_SOCKETS, MountRefused, directory_name, safe_host_directory
+
+NO_CONSENT = {"allow_host_mounts": False, "allow_foreign": False, "own_socket": None}
 
 
-def arguments(*, allow_host_mounts=False, own_socket=None, **settings):
+def arguments(*, allow_host_mounts=False, allow_foreign=False, own_socket=None, **settings):
     container = Container("c1", 7, ContainerSettings(image="i", **settings))
     container.labels.update({RUN_LABEL: "r1"})
-    return create_body(container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return create_body(
+        container, allow_host_mounts=allow_host_mounts, allow_foreign=allow_foreign, own_socket=own_socket
+    )
 
 
 def test_every_setting_reaches_the_engine():
@@ -32,7 +36,9 @@ def test_every_setting_reaches_the_engine():
         log_driver="json-file",
         log_options={"max-size": "1m"},
         init=True,
+        directory="/srv",
     )
+    assert got["WorkingDir"] == "/srv"
     host = got["HostConfig"]
     assert got["Cmd"] == ["a", "b c"]
     assert got["Env"] == ["K=v"]
@@ -49,12 +55,12 @@ def test_a_log_file_on_the_host_needs_the_workers_leave():
     """Podman would write there, as root, what a container prints."""
     named = {"log_driver": "k8s-file", "log_options": {"path": "/etc/profile.d/x.sh"}}
     with pytest.raises(MountRefused, match=r"path=/etc/profile.d/x.sh names a file of the host.*--allow-host-mounts"):
-        arguments(**named)
-    config = arguments(allow_host_mounts=True, **named)["HostConfig"]["LogConfig"]["Config"]
+        arguments(allow_host_mounts=True, **named)
+    config = arguments(allow_foreign=True, **named)["HostConfig"]["LogConfig"]["Config"]
     assert config == {"path": "/etc/profile.d/x.sh"}
     container = Container("c1", 7, ContainerSettings(image="i", **named))
     with pytest.raises(MountRefused):
-        create_flags(container, allow_host_mounts=False, own_socket=None)
+        create_flags(container, **NO_CONSENT)
 
 
 CONFINED = {
@@ -178,7 +184,7 @@ def test_a_host_directory_of_its_own_needs_no_permission(tmp_path, monkeypatch):
     got = arguments(storage=(Mount("host", "/var/lib/mysql"), Mount("host", "/d")))
     first, second = got["HostConfig"]["Mounts"]
     assert (first["Type"], first["Target"]) == ("bind", "/var/lib/mysql")
-    assert first["Source"] == str(native_labels.private_root() / "c1-host" / "var-lib-mysql")
+    assert first["Source"] == str(native_labels.private_root() / "c1-host" / "var%2Flib%2Fmysql")
     assert second["Source"] == str(native_labels.private_root() / "c1-host" / "d")
 
 
@@ -203,10 +209,12 @@ def test_a_port_is_published_at_one_address_and_one_that_docker_picks():
     """A service for jobs of other hosts listens at the address that its worker says, not at every one."""
     container = Container("c1", 7, ContainerSettings(image="i"))
     container.publish = ("10.0.0.5", 80)
-    got = create_body(container, allow_host_mounts=False, own_socket=None)
+    got = create_body(container, **NO_CONSENT)
     assert got["ExposedPorts"] == {"80/tcp": {}}
     assert got["HostConfig"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
-    assert "--publish=10.0.0.5::80" in create_flags(container, allow_host_mounts=False, own_socket=None)
+    assert "--publish=10.0.0.5::80" in create_flags(
+        container, allow_host_mounts=True, allow_foreign=False, own_socket=None
+    )
     assert "PortBindings" not in arguments()["HostConfig"]
 
 
@@ -215,9 +223,44 @@ def test_volumes_are_shared_with_other_containers():
     storage = (Mount("data_container", "/data"),)
     container = Container("c1", 7, ContainerSettings(image="i", storage=storage))
     container.shares = ("c1-mariadb",)
-    got = create_body(container, allow_host_mounts=False, own_socket=None)
+    got = create_body(container, **NO_CONSENT)
     assert got["HostConfig"]["VolumesFrom"] == ["c1-data", "c1-mariadb"]
     plain = Container("c1", 7, ContainerSettings(image="i"))
     plain.shares = ("c1-mariadb",)
-    assert "--volumes-from=c1-mariadb" in create_flags(plain, allow_host_mounts=False, own_socket=None)
+    assert "--volumes-from=c1-mariadb" in create_flags(
+        plain, allow_host_mounts=False, allow_foreign=False, own_socket=None
+    )
     assert "VolumesFrom" not in arguments()["HostConfig"]
+
+
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        ({"log_driver": "syslog"}, "log driver 'syslog' writes outside"),
+        ({"log_driver": "journald"}, "log driver 'journald' writes outside"),
+        ({"log_driver": "grafana/loki:latest"}, "log driver 'grafana/loki:latest' writes outside"),
+        ({"log_options": {"gelf-address": "udp://x:1"}}, "log option gelf-address=udp://x:1 may have a log"),
+    ],
+)
+def test_a_log_outside_of_the_engine_needs_the_workers_consent(named, why):
+    """A driver may open a socket, and an option may say where the driver of the engine's own choice writes."""
+    with pytest.raises(MountRefused, match=why):
+        arguments(allow_host_mounts=True, **named)
+    assert arguments(allow_foreign=True, **named)["HostConfig"]["LogConfig"]["Config"] == named.get("log_options", {})
+
+
+def test_no_two_paths_in_a_container_share_a_directory():
+    """Nor does one leave the directory of its container, however it is written or long."""
+    paths = ["/a/b", "/a-b", "/a%2Fb", "/..", "/.", "/a/../b", f"/{'x/' * 200}y", f"/{'x/' * 200}z"]
+    names = [directory_name(path) for path in paths]
+    assert len(set(names)) == len(paths)
+    assert not {"", ".", ".."} & set(names)
+    assert all("/" not in name and len(name) <= 255 for name in names)
+    assert directory_name("/a/b/") == directory_name("/a/b")
+
+
+def test_the_engines_own_log_files_need_no_consent():
+    """They are removed with the container."""
+    for driver in ("none", "json-file", "local", "k8s-file"):
+        kept = arguments(log_driver=driver, log_options={"max-size": "1m", "tag": "x"})["HostConfig"]["LogConfig"]
+        assert kept == {"Type": driver, "Config": {"max-size": "1m", "tag": "x"}}

@@ -25,9 +25,10 @@ from bench_master.scenario.format import scenario_format
 from bench_worker.cli import build_parser as build_worker_parser
 
 README = ROOT / "README.rst"
+OVERVIEW = ROOT / "docs" / "overview.rst"
 PROTOCOL = ROOT / "docs" / "protocol.rst"
 GUIDE = ROOT / "docs" / "user-guide.rst"
-PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "workloads")
+PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "bench_workloads")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -119,7 +120,8 @@ def mentions(document):
         for match in re.finditer(
             r"\b(bench-master|bench-worker)(?![\w-]*\.)((?: +(?:'[^']*'|[^\s|;&()`#>])+)*)", text
         ):
-            yield match[1], match[2].split()
+            # A word in quotes is somebody else's command line.
+            yield match[1], re.findall(r"'[^']*'|\S+", match[2])
 
 
 def refused(program, words):
@@ -165,7 +167,10 @@ def test_a_wrong_flag_would_be_found():
 
 @documents
 def test_a_flag_that_stands_alone_exists(document):
-    """An inline literal that begins with two dashes is a flag of one of our programs or scripts."""
+    """An inline literal that begins with two dashes is a flag of one of our programs or scripts.
+
+    In the first column of a page that leads here from another program it is one of that program.
+    """
     commands, before = subcommands()
     known = before | worker_flags()
     members = [member for parser in commands.values() for member in parser.sub_commands().values()]
@@ -173,6 +178,9 @@ def test_a_flag_that_stands_alone_exists(document):
     folders = [ROOT / "script", *([ROOT / "benchmarks"] if document.parent.name == "benchmarks" else [])]
     scripts = "".join(path.read_text() for folder in folders for path in folder.iterdir() if path.is_file())
     known |= set(re.findall(r"--[a-z-]+", scripts)) | {"--report-checkpoints"}  # the last one is sysbench's
+    if document.name == "from-warp.rst":
+        first = " ".join(line.split("  ")[0] for line in document.read_text().splitlines())
+        known |= set(re.findall(r"``(--[a-z0-9.-]+)``", first))
     alone = [shlex.split(text)[0].split("=")[0] for text in literals(document) if re.match(r"--[a-z]", text)]
     assert [flag for flag in alone if flag not in known] == []
 
@@ -187,8 +195,8 @@ def test_the_messages_to_look_up_are_the_programs_own():
 
 
 def test_the_exit_codes_are_the_programs_own():
-    """README's table has each exit code, and no other."""
-    table = next(table for table in tree(README).findall(nodes.table) if table.astext().lstrip().startswith("0"))
+    """The table of the overview has each exit code, and no other."""
+    table = next(table for table in tree(OVERVIEW).findall(nodes.table) if table.astext().lstrip().startswith("0"))
     assert {int(row[0].astext()) for row in table.findall(nodes.row)} == set(map(int, ExitCode))
 
 
@@ -278,9 +286,9 @@ def test_the_socket_options_are_those_that_are_set():
 
 
 @pytest.mark.parametrize("port", [CONTROL_PORT, RESULTS_PORT, WORK_PORT])
-@pytest.mark.parametrize("document", [README, PROTOCOL, GUIDE], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [OVERVIEW, PROTOCOL, GUIDE], ids=lambda path: path.name)
 def test_the_ports_are_those_of_the_code(document, port):
-    """README, guide and protocol name the ports that have to be open."""
+    """Overview, guide and protocol name the ports that have to be open."""
     assert str(port) in tree(document).astext()
 
 
@@ -288,13 +296,13 @@ def test_the_ports_are_those_of_the_code(document, port):
 
 ALLOWED = {
     "bench_common": {"bench_common"},
-    "workloads": {"workloads", "bench_common"},
-    "bench_master": {"bench_master", "bench_common", "workloads"},
-    "bench_worker": {"bench_worker", "bench_common", "workloads"},
-    "bench_features": {"bench_features", "bench_common", "bench_master", "workloads"},
+    "bench_workloads": {"bench_workloads", "bench_common"},
+    "bench_master": {"bench_master", "bench_common", "bench_workloads"},
+    "bench_worker": {"bench_worker", "bench_common", "bench_workloads"},
+    "bench_features": {"bench_features", "bench_common", "bench_master", "bench_worker", "bench_workloads"},
     "weighbridge": {"weighbridge", "bench_common", "bench_master"},
 }
-ENGINES = {"bench_worker.engines.noop"}
+ENGINES = {"bench_worker.engines.cost_group", "bench_worker.engines.noop"}
 """What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
 
 
@@ -304,6 +312,13 @@ def test_packages_import_only_what_they_may(package):
     for path in (ROOT / package).rglob("*.py"):
         ours = {name.split(".")[0] for name in imports(path)} & {*PACKAGES, "tests", "benchmarks"}
         assert ours <= ALLOWED[package], path
+
+
+@sources
+def test_nothing_is_imported_by_a_name_that_the_wheel_does_not_have(package):
+    """The folders of workloads and of data are found in a clone by their own names, too, and nowhere else."""
+    for path in (ROOT / package).rglob("*.py"):
+        assert not {name.split(".")[0] for name in imports(path)} & {"dockerfiles", "scenarios", "workloads"}, path
 
 
 def test_the_table_of_imports_is_the_one_that_is_enforced():
@@ -322,11 +337,11 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
             inside = {found for found in imports(path) if found.startswith("bench_worker.engines.")}
             modules = {".".join(found.split(".")[:3]) for found in inside}
             assert modules <= {"bench_worker.engines.base", "bench_worker.engines.registry", *ENGINES}, path
-        if not name.startswith("workloads/"):
-            inside = {found for found in imports(path) if found.startswith("workloads.")}
+        if not name.startswith("bench_workloads/"):
+            inside = {found for found in imports(path) if found.startswith("bench_workloads.")}
             modules = {".".join(found.split(".")[:2]) for found in inside}
             assert modules <= {
-                f"workloads.{part}" for part in ("base", "guest", "metric_sources", "registry", "script")
+                f"bench_workloads.{part}" for part in ("base", "guest", "metric_sources", "registry", "script")
             }, path
 
 

@@ -2,17 +2,17 @@
 
 import json
 import socket
-from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
+from places import ROOT
 from recorded_host import RecordedHostFiles
 
 import bench_worker.doctor
+from bench_common.engine_traits import EngineLabel, use_engine_labels
 from bench_common.requirements import DoctorNeeds
 from bench_master.commands import doctor as command
-from bench_master.options.fleet import InventoryOptions
 from bench_worker.doctor import CHECKS, Check, HostSnapshot, Level, capture, run_checks
 from bench_worker.doctor.base import _packages, _tools, listening_ports, ok
 from bench_worker.engines.base import EngineStatus
@@ -42,6 +42,7 @@ WELL = {
     f"{CPU}/intel_pstate/no_turbo": "1",
     f"{CLOCK}/current_clocksource": "tsc",
     f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm",
+    "/proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
     "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
     "/proc/7/stat": "7 (doctor) S 1 7 7 0 -1 0 0 0 0 0 50 10 0 0 20 0 1 0 100 0 5",
     "/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 50 10 0 0 20 0 1 0 100 0 5",
@@ -239,9 +240,9 @@ def test_engine_that_does_not_answer_says_why():
 
 
 def test_missing_tool_names_the_workloads():
-    """A program that is not on PATH is told with the workloads that need it."""
+    """A program that is not on PATH is a note with the workloads that need it: it makes no result noisier."""
     (finding,) = found("tools", scene_of(which=lambda _: None))
-    assert finding.level is Level.WARNING
+    assert finding.level is Level.NOTE
     assert "sysbench-cpu" in finding.finding
 
 
@@ -265,6 +266,15 @@ def test_a_tool_that_no_archive_has_comes_with_advice_of_its_own():
     advice = {"sysbench": "take it from elsewhere"}
     (finding,) = found("tools", scene_of(which=lambda _: None, advice=lambda: advice))
     assert (finding.level, finding.advice) == (Level.NOTE, "take it from elsewhere")
+
+
+def test_a_kernel_that_counts_no_waits_is_noted():
+    """The reason is the kernel's; the advice says how one that can is made to."""
+    (missing,) = found("pressure", scene_of({"/proc/pressure/cpu": None}))
+    assert (missing.level, missing.advice) == (Level.NOTE, "boot with psi=1 if the kernel was built with it")
+    (off,) = found("pressure", scene_of({"/proc/pressure/cpu": ""}))
+    assert (off.level, off.finding != missing.finding) == (Level.NOTE, True)
+    assert found("pressure", scene_of())[0].level is Level.OK
 
 
 def test_old_python_is_a_problem():
@@ -318,7 +328,7 @@ FINDINGS = [
 ]
 
 
-def run_doctor(monkeypatch, findings, *, quiet=False, form="text", file=None):
+def run_doctor(monkeypatch, findings, *, quiet=False, form="text", file=None, engine=()):
     asked = []
 
     def ask_worker(*flags, **_):
@@ -326,8 +336,22 @@ def run_doctor(monkeypatch, findings, *, quiet=False, form="text", file=None):
         return findings
 
     monkeypatch.setattr(command, "query_worker", ask_worker)
-    options = command.Options(InventoryOptions(), file=file, directory=("/srv",), format=form, quiet=quiet)
+    options = command.Options(file=file, directory=("/srv",), format=form, quiet=quiet, engine=engine)
     return command.run(options), asked
+
+
+def test_labels_are_checked_too(monkeypatch, tmp_path):
+    """They are names that the scenario may have, and the worker is told what they stand for."""
+    path = tmp_path / "x.yaml"
+    path.write_text("{name: a, engines: [new], job: {operations: [run], container: {image: i, command: 'true'}}}")
+    label = EngineLabel("new", "crun", "/opt/new")
+    found = {"check": "engine", "level": "ok", "finding": "new 1.8", "advice": "", "value": "1.8"}
+    try:
+        status, asked = run_doctor(monkeypatch, [found], file=str(path), engine=(label,))
+    finally:
+        use_engine_labels(())
+    assert status == 0
+    assert asked[-2:] == ["--engine", "new=crun:/opt/new"]
 
 
 def test_table_fits_80_columns_and_puts_problems_first(monkeypatch, capsys):
@@ -408,7 +432,7 @@ def test_json_is_the_findings(monkeypatch, capsys):
 
 def test_page_knows_every_check_and_column():
     """docs/doctor.rst says of every check when it is grave, and of every column of a sample what it means."""
-    page = (Path(__file__).parents[2] / "docs" / "doctor.rst").read_text()
+    page = (ROOT / "docs" / "doctor.rst").read_text()
     assert [name for name in (*(check.name for check in CHECKS), *COLUMNS) if f"``{name}``" not in page] == []
 
 

@@ -1,4 +1,4 @@
-"""What `list-engines` and `cleanup-containers` print."""
+"""What `list engines` and `cleanup-containers` print."""
 
 import argparse
 import json
@@ -6,8 +6,10 @@ import json
 import pytest
 
 from bench_common.cli import read_options
+from bench_common.errors import UsageError
 from bench_master.cli import run_command_line
-from bench_master.commands import cleanup_containers, list_engines
+from bench_master.commands import cleanup_containers
+from bench_master.commands.list import engines as list_engines
 
 USABLE = {
     "name": "docker",
@@ -37,7 +39,7 @@ UNUSABLE = {
 
 def test_the_table_fits_eighty_columns_and_says_what_to_do():
     """Why not, what to do, and which limits would not hold, in lines that a terminal can show."""
-    text = list_engines.as_table([USABLE, UNUSABLE])
+    text = list_engines.as_table([USABLE, UNUSABLE], full=True)
     assert max(map(len, text.splitlines())) <= 80
     assert "docker  yes     20.10.24  unix:///var/run/docker.sock" in text
     assert "podman cannot be used: no socket answers" in text
@@ -46,6 +48,24 @@ def test_the_table_fits_eighty_columns_and_says_what_to_do():
     assert "docker can do: pull, run, remove" in text
     assert "docker cannot do checkpoint: no CRIU" in text
     assert "cgroup" not in text
+
+
+def test_without_a_name_the_list_is_short():
+    """The table, why others are unusable, and how to see the rest, which is dozens of lines."""
+    text = list_engines.as_table([USABLE, UNUSABLE])
+    assert "cannot enforce" not in text
+    assert "podman cannot be used: no socket answers" in text
+    assert text.endswith("\n\nWhat an engine can do and enforce here: bench-master list engines docker\n")
+
+
+def test_a_named_engine_is_listed_alone_and_whole(monkeypatch, capsys):
+    """With its limits; a name that no engine has is an error with the one that was meant."""
+    run(list_engines, monkeypatch, [USABLE, UNUSABLE], "docker", "--format", "table")
+    text = capsys.readouterr().out
+    assert "docker cannot enforce memory: " in text
+    assert "podman" not in text
+    with pytest.raises(UsageError, match=r"no engine 'dokcer' .did you mean 'docker'.*there are: docker, podman"):
+        run(list_engines, monkeypatch, [USABLE, UNUSABLE], "dokcer")
 
 
 def test_an_endpoint_that_does_not_fit_is_not_cut_off():

@@ -147,5 +147,5 @@ def test_a_text_that_cannot_be_written_whole_leaves_no_file(tmp_path, capsys):
         signal.signal(signal.SIGXFSZ, ignored)
     assert list(tmp_path.iterdir()) == []
     write_new(tmp_path / "x.yaml", "name: x")
-    assert run_command_line(["keygen", "--dir", str(tmp_path / "x.yaml")]) == 2
+    assert run_command_line(["keygen", "--key-dir", str(tmp_path / "x.yaml")]) == 2
     assert "is a file; name a directory for the keys" in capsys.readouterr().err

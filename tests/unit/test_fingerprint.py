@@ -1,5 +1,6 @@
 """The fingerprint on recorded hosts: hypervisors, containers, cgroups, CPU, disk; and that unknown stays unknown."""
 
+import gzip
 import json
 
 import pytest
@@ -17,6 +18,7 @@ from bench_worker.host.facts import (
     turbo,
 )
 from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
+from bench_worker.host.procfs import LiveHostFiles
 
 METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
 GUEST = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme hypervisor\n"
@@ -201,6 +203,43 @@ def test_kernel_options_keep_no_secret():
     """Only options that change measurements are kept of the kernel's command line."""
     files = RecordedHostFiles({"/proc/cmdline": "root=/dev/sda1 token=secret mitigations=off isolcpus=2-3 quiet"})
     assert fingerprint(files)["kernel_options"] == "mitigations=off isolcpus=2-3"
+
+
+CONFIG = "/boot/config-6.1"
+HZ = "CONFIG_HZ_1000=y\nCONFIG_HZ=1000\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "hz", "nocbs"),
+    [
+        ({"/proc/config.gz": f"{HZ}CONFIG_RCU_NOCB_CPU=y\n"}, 1000, "none"),
+        ({CONFIG: f"{HZ}CONFIG_RCU_NOCB_CPU=y\nCONFIG_RCU_NOCB_CPU_DEFAULT_ALL=y\n"}, 1000, "all"),
+        ({CONFIG: f"{HZ}CONFIG_RCU_NOCB_CPU=y\n", "/proc/cmdline": "quiet rcu_nocbs=2-3"}, 1000, "2-3"),
+        ({CONFIG: f"{HZ}CONFIG_RCU_NOCB_CPU=y\n", "/proc/cmdline": "rcu_nocbs"}, 1000, "all"),
+        ({CONFIG: "# CONFIG_RCU_NOCB_CPU is not set\nCONFIG_HZ=250\n", "/proc/cmdline": "rcu_nocbs=1"}, 250, "none"),
+        ({"/proc/cmdline": "rcu_nocbs=1"}, None, "1"),
+        ({"/proc/cmdline": "quiet"}, None, None),
+    ],
+)
+def test_the_kernels_build_says_its_tick_and_who_runs_callbacks(texts, hz, nocbs):
+    """From the kernel's own configuration or the distribution's copy; a boot option counts if the build has it."""
+    facts = fingerprint(RecordedHostFiles({"/proc/sys/kernel/osrelease": "6.1", **texts}))
+    assert (facts.get("kernel_hz"), facts.get("rcu_nocbs")) == (hz, nocbs)
+
+
+def test_rcu_modes_are_read():
+    """Both switches of the kernel, since one overrides the other."""
+    facts = fingerprint(RecordedHostFiles({"/sys/kernel/rcu_expedited": "1\n", "/sys/kernel/rcu_normal": "0\n"}))
+    assert (facts["rcu_expedited"], facts["rcu_normal"]) == (1, 0)
+
+
+def test_a_packed_file_of_a_host_is_unpacked(tmp_path):
+    """As /proc/config.gz is; one that is damaged counts as hidden."""
+    path = tmp_path / "config.gz"
+    path.write_bytes(gzip.compress(b"CONFIG_HZ=1000\n"))
+    assert LiveHostFiles().text(str(path)) == "CONFIG_HZ=1000"
+    path.write_bytes(b"CONFIG_HZ=1000\n")
+    assert LiveHostFiles().text(str(path)) is None
 
 
 def test_unknown_is_absent():

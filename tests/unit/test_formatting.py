@@ -68,7 +68,7 @@ def test_a_printed_duration_is_as_exact_as_its_digits(value, digits):
         (format_span(None), "-"),
     ],
 )  # fmt: skip
-def test_figures_have_one_sober_form_each(shown, text):
+def test_measures_have_one_sober_form_each(shown, text):
     """Numbers, counts, shares, sizes and spans are short and carry their unit."""
     assert shown == text
 
@@ -129,7 +129,7 @@ def test_a_table_gives_way_in_order():
         (float("inf"), "s", "-"),
     ],
 )
-def test_a_figure_has_the_unit_that_a_person_would_use(value, unit, text):
+def test_a_measure_has_the_unit_that_a_person_would_use(value, unit, text):
     """Times, sizes and rates are scaled, and number and unit stand apart."""
     assert format_value(value, unit) == text
 
@@ -141,9 +141,9 @@ def test_a_figure_has_the_unit_that_a_person_would_use(value, unit, text):
         (0.977, 0.941, 1.013, "-2.3 %", "[-5.9, +1.3]"),
         (1.0, 1.0, 1.0, "0.0 %", "[0.00, 0.00]"),
         (0.864, 0.8639, 0.8641, "-13.6 %", "[-13.61, -13.59]"),
-        (79.6, 76.1, 83.0, "79.6 times", "[76.1, 83.0]"),
-        (1 / 79.6, 1 / 83.0, 1 / 76.1, "79.6 times less", "[76.1, 83.0]"),
-        (300.0, 172.0, None, "300 times", "[172, open]"),
+        (79.6, 76.1, 83.0, "79.6x", "[76.1, 83.0]"),
+        (1 / 79.6, 1 / 83.0, 1 / 76.1, "79.6x less", "[76.1, 83.0]"),
+        (300.0, 172.0, None, "300x", "[172, open]"),
         (1.1, None, float("inf"), "+10.0 %", "[open, open]"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_ratio_is_shown_in_percent_below_twofold_and_in_times_above(ratio, low
 def test_a_share_is_shown_in_percent():
     """Small shares have a decimal; what cannot be known is a dash."""
     assert [format_share(value) for value in (0.014, 0.136, 1.6, float("inf"), None)] == [
-        "1.4 %", "13.6 %", "2.60 times", "-", "-",
+        "1.4 %", "13.6 %", "2.60x", "-", "-",
     ]  # fmt: skip
 
 

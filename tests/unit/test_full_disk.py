@@ -21,7 +21,7 @@ class Calls:
         self.interrupts += 1
         return [act.RunFinished("interrupted", ())] if self.interrupts == 2 else []
 
-    def notify(self, text):
+    def notify(self, text, *, passing=False):
         self.shown.append(text)
 
 
@@ -29,7 +29,7 @@ def session():
     made, calls = object.__new__(Session), Calls()
     made._result, made._over, made._broken = RunResult("incomplete"), Event(), False
     made._coordinator = made._view = calls
-    made._recorder = SimpleNamespace(journal=object())
+    made._recorder = SimpleNamespace(journal=SimpleNamespace(waits_for_room=False))
     return made, calls
 
 

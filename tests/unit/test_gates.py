@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from builders import (
     S,
@@ -14,13 +15,14 @@ from builders import (
     treatment_report,
     treatment_wire,
 )
+from rounds import Rounds
 from verdict_builders import said
 
 from bench_common.errors import ExitCode, UsageError
 from bench_common.records import ticket_of
 from bench_common.thresholds import parse_condition, parse_verdict_condition
 from bench_master.analysis.gates import check_gates, gates_exit_code, judge_gates, requested_gates
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_types import PartReport, VerdictOptions
 from bench_master.cli import run_command_line
 from bench_master.verdicts.reasons import Code, because
 
@@ -32,6 +34,24 @@ REFUSED = comparison_report(
     "vm", "refused", (0.8, 0.86, 0.9), reasons=[because(Code.NOT_INTERLEAVED, order="blocked")]
 )
 GAP = comparison_report("slow", "slower", (1.98, 2.0, 2.02), confidence=0.75, rounds=3)
+FEW = comparison_report(
+    "few",
+    "inconclusive",
+    (0.98, 1.0, 1.02),
+    confidence=0.75,
+    rounds=3,
+    reasons=[because(Code.TOO_FEW_ROUNDS, rounds=3)],
+)
+CHANGED = because(Code.EFFECT_CHANGED, first=1.2, last=1.6)
+GROWN, TURNED, SHORT = (
+    comparison_report("podman", word, (None, None, None), reasons=[CHANGED], parts=parts)
+    for word, parts in (
+        ("slower", [PartReport(1, 10, 1.2, 1.18, 1.22), PartReport(11, 20, 1.6, 1.55, 1.65)]),
+        ("inconclusive", [PartReport(1, 10, 0.8, 0.78, 0.82), PartReport(11, 20, 1.6, 1.55, 1.65)]),
+        ("slower", [PartReport(1, 10, 1.4, 1.15, 1.65)]),
+    )
+)
+UNBOUND = comparison_report("podman", "inconclusive", (None, 1.0, None))
 
 
 def outcome(comparison, *, fail_on=(), require=(), require_verdict=False, thresholds=()):
@@ -110,9 +130,26 @@ def test_a_malformed_condition_is_refused(text, message):
         (OPEN, "faster", "passed", "runsc is not shown to be faster; down to -5.9 % is possible"),
         (OPEN, "not faster", "passed", "is not shown to be not faster; up to +3.9 % is possible"),
         (OPEN, "different", "passed", "anything in [-5.9, +3.9] is possible"),
-        (FASTER, "slower", "passed", "native is not slower: 79.6 times less [76.1, 83.0]"),
+        (FASTER, "slower", "passed", "native is not slower: 79.6x less [76.1, 83.0]"),
         (GAP, "slower by 50%", "failed", "slow is slower by 50%"),
-        (GAP, "slower by 95%", "passed", "what is possible is not known"),
+        (GAP, "slower by 95%", "undecided", "slow cannot be judged by slower by 95%: there is no interval"),
+        (FEW, "slower", "undecided", "cannot be judged by slower: 3 rounds are too few"),
+        (
+            GROWN,
+            "slower by 5%",
+            "failed",
+            "+20.0 % [+18.0, +22.0] in rounds 1 to 10, +60.0 % [+55.0, +65.0] in rounds 11",
+        ),
+        (GROWN, "slower by 30%", "failed", "podman is slower by 30%"),
+        (GROWN, "slower by 62%", "passed", "up to +65.0 % is possible"),
+        (GROWN, "slower by 70%", "passed", "podman is not slower by 70%"),
+        (TURNED, "slower", "failed", "podman is slower: -20.0 %"),
+        (TURNED, "faster", "failed", "podman is faster: -20.0 %"),
+        (SHORT, "slower by 5%", "failed", "podman is slower by 5%: +40.0 % [+15.0, +65.0] in rounds 1 to 10"),
+        (SHORT, "slower by 20%", "undecided", "cannot be judged by slower by 20%"),
+        (SHORT, "slower by 90%", "undecided", "cannot be judged by slower by 90%"),
+        (UNBOUND, "slower by 5%", "undecided", "cannot be judged"),
+        (UNBOUND, "slower", "undecided", "cannot be judged"),
         (REFUSED, "slower", "undecided", "vm cannot be judged: the verdict is refused: not interleaved"),
         (REFUSED, "faster", "undecided", "vm cannot be judged"),
     ],
@@ -141,6 +178,14 @@ def test_what_a_run_fails_on(comparison, text, state, said):
         (FASTER, "faster by 80 times", "undecided"),
         (FASTER, "same", "failed"),
         (GAP, "not slower", "failed"),
+        (GROWN, "not slower by 30%", "failed"),
+        (GROWN, "not slower by 62%", "undecided"),
+        (GROWN, "not slower by 70%", "passed"),
+        (GROWN, "slower by 10%", "passed"),
+        (GROWN, "slower by 30%", "failed"),
+        (SHORT, "not slower by 5%", "failed"),
+        (SHORT, "not slower by 90%", "undecided"),
+        (UNBOUND, "not slower", "undecided"),
         (REFUSED, "not slower by 50%", "undecided"),
     ],
 )
@@ -151,19 +196,59 @@ def test_what_a_run_requires(comparison, text, state):
 
 
 def test_rates_turn_the_interval_round():
-    """A figure that is better when it is higher is slower when it is lower, by the same factor."""
-    rate = comparison_report("vm", "slower", (0.88, 0.9, 0.92), direction="higher", figure="jobs_per_s", unit="1/s")
+    """A measure that is better when it is higher is slower when it is lower, by the same factor."""
+    rate = comparison_report("vm", "slower", (0.88, 0.9, 0.92), direction="higher", measure="jobs_per_s", unit="1/s")
     assert outcome(rate, fail_on=("slower by 5%",)).state == "failed"
     assert outcome(rate, require=("not slower by 15%",)).state == "passed"
     unsure = comparison_report("vm", "inconclusive", (0.95, 0.98, 1.02), direction="higher")
     assert outcome(unsure, fail_on=("slower",)).text.endswith("down to -5.0 % is possible")
 
 
-def test_a_difference_without_a_ratio_knows_words_only():
-    """Of a figure that is 0 in some trials no share can be judged."""
+def test_a_difference_is_judged_by_the_interval_of_its_ratio():
+    """Of a measure that is 0 in some trials; without such an interval a size cannot be judged."""
     found = comparison_report("podman", "slower", (0.1, 0.2, 0.3), scale="difference")
     assert outcome(found, fail_on=("slower",)).state == "failed"
-    assert outcome(found, require=("not slower by 5%",)).state == "undecided"
+    for given in ({"require": ("not slower by 5%",)}, {"fail_on": ("slower by 5%",)}):
+        assert outcome(found, **given).state == "undecided"
+    known = comparison_report("podman", "slower", (0.1, 0.2, 0.3), scale="difference", ratio_low=1.9, ratio_high=2.2)
+    assert outcome(known, fail_on=("slower by 5%",)).text.endswith("is slower by 5%: a ratio in [1.90, 2.20]")
+    assert outcome(known, require=("not slower by 3 times",)).state == "passed"
+
+
+ONES = np.exp(0.01 * np.random.default_rng(7).normal(size=(2, 20)))
+
+
+@pytest.mark.parametrize(("first", "last", "rounds"), [(2, 10, 20), (1.2, 1.6, 20), (1.0, 1.6, 20), (1.2, 1.6, 10)])
+def test_a_regression_that_grows_during_the_run_is_red(tmp_path, first, last, rounds):
+    """The report gives no one ratio; the gate is judged by the halves, or by all rounds where these are too short."""
+    a, b = ONES[:, :rounds]
+    steady = np.linspace(first, last, rounds)
+    effect = np.where(np.arange(rounds) < rounds // 2, first, last) if rounds > 12 else steady
+    grown = Rounds(tmp_path / "run.stats.gz").write(a, b * effect)
+    found = grown.verdicts(fail_on=("slower by 5%",))
+    assert (found.comparisons[0].ratio, found.exit_code) == (None, 1)
+    assert grown.verdicts(require=("not slower by 5%",)).exit_code == 1
+    assert [(each.first, each.last) for each in found.comparisons[0].parts] == (
+        [(1, 10), (11, 20)] if rounds > 12 else [(1, 10)]
+    )
+
+
+@pytest.mark.parametrize(("ratio", "gates"), [(2.0, [1, 1, 0]), (1.0, [0, 0, 0])])
+def test_one_zero_leaves_a_gate_its_ratio(tmp_path, ratio, gates):
+    """The limit is tested by ``b - f a``, which needs no logarithm."""
+    a, b = ONES.copy()
+    a[4] = 0.0
+    names = {"labels": [{"engine": "docker"}, {"engine": "podman"}]}
+    run = Rounds(tmp_path / "run.stats.gz", **names).write(a, b * ratio)
+    assert run.only().scale == "difference"
+    assert [
+        run.verdicts(**options).exit_code
+        for options in (
+            {"fail_on": ("slower by 5%",)},
+            {"require": ("not slower by 5%",)},
+            {"require": ("not slower by 3 times",)},
+        )
+    ] == gates
 
 
 def test_an_open_end_is_beyond_every_limit():

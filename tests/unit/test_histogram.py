@@ -69,7 +69,7 @@ def test_values_out_of_range_are_counted_and_their_extremes_are_exact():
     assert histogram.total == 3 * DAY_NS + 2**63 - 6
 
 
-def test_an_empty_histogram_has_no_figures():
+def test_an_empty_histogram_has_no_measures():
     """Nothing recorded means None, never zero."""
     histogram = Histogram()
     histogram.record([])

@@ -9,7 +9,7 @@ from bench_master.cli import run_command_line
 from bench_master.plan import host_ceilings, is_host_ceiling, make_plan
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.script import job_script
+from bench_workloads.script import job_script
 
 TEXT = """\
 name: a

@@ -98,8 +98,8 @@ def test_readings_without_time_belong_to_no_treatment(lacking):
     assert cpu.report(0) is None
 
 
-def test_a_host_without_these_counters_has_no_figures():
-    """Without a readable /proc/stat there is no figure."""
+def test_a_host_without_these_counters_has_no_measures():
+    """Without a readable /proc/stat there is no measure."""
     cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
     cpu.add(SampleColumns(0, "host", columns, {}))
@@ -132,7 +132,7 @@ def test_many_readings_cost_no_more_memory_and_keep_their_spread():
 
 @pytest.fixture
 def run(tmp_path):
-    """Write a run of a warm-up trial and a measured one, with a study's figure of it."""
+    """Write a run of a warm-up trial and a measured one, with a study's measure of it."""
     treatment = treatment_wire(0, {"environment": "bare-metal", "concurrency": 4}, ["run"])
     builder = StatsBuilder(
         tmp_path / "a.stats.gz", header([treatment], [(0, 0, True), (0, 1, False)], published=PAPER)
@@ -155,7 +155,7 @@ def report(path, name):
     return out.getvalue()
 
 
-def test_every_report_shows_measured_and_published_figures(run):
+def test_every_report_shows_measured_and_published_measures(run):
     """Text, CSV and JSON have the host's iowait and the study's; warm-up is in none of them."""
     document = json.loads(report(run, "json"))
     (table,) = document["published"]["tables"]

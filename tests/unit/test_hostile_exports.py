@@ -36,8 +36,7 @@ RECORD = EVIL + "w" * 3500
 """A text of a record: those have up to 4,000 characters."""
 EVIL += LONG
 FOLDERS = {"parquet"}
-BINARY = {"png": b"\x89PNG\r\n", "pdf": b"%PDF-"}
-"""How the files of formats that are no text begin."""
+FORMATS = set(report_formats()) - {"png", "pdf"}  # tests/charts/integration/test_report_paper.py writes those
 GITHUB_LIMIT = 1 << 20
 
 
@@ -107,7 +106,7 @@ def exports(tmp_path_factory):
         duration_s=(now - 1001 * S) / 1e9,
     )
     stats = builder.close(foot)
-    files = {name: folder / name for name in report_formats()}
+    files = {name: folder / name for name in sorted(FORMATS)}
     wanted = [f"--format={name}={path}" for name, path in files.items()]
     assert run_command_line(["-q", "report-scenario", "-s", str(stats), "-f", str(folder / "x"), *wanted]) == 1
     return stats, files
@@ -116,13 +115,11 @@ def exports(tmp_path_factory):
 def test_every_format_was_written(exports):
     """Nothing in a text keeps a report from being written."""
     _, files = exports
-    assert {name for name, path in files.items() if path.exists()} == set(report_formats())
-    assert len(files) >= 17
-    for name, begin in BINARY.items():
-        assert files[name].read_bytes().startswith(begin)
+    assert {name for name, path in files.items() if path.exists()} == FORMATS
+    assert len(files) >= 15
 
 
-@pytest.mark.parametrize("name", sorted(set(report_formats()) - FOLDERS - set(BINARY)))
+@pytest.mark.parametrize("name", sorted(FORMATS - FOLDERS))
 def test_no_report_can_steer_a_terminal(exports, name):
     """Only printable characters and line ends are in a report, and no line is one that a value made up."""
     text = exports[1][name].read_text(encoding="utf-8")

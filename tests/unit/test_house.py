@@ -1,48 +1,88 @@
 """Rules of the code that no tool checks: where a command line ends, and how its options reach the rest."""
 
 import ast
+import io
 import re
-from pathlib import Path
+import tokenize
 from typing import get_type_hints
 
 import msgspec
 import pytest
 from msgspec import Struct
+from places import ROOT
 from sources import statements
 
 from bench_common.cli import read_options
 from bench_master import cli as master
+from bench_master.command_extension import command_extensions
 from bench_master.commands import all_commands
+from bench_master.reports.charts import ChartOptions, registered_charts
+from bench_master.run_extension import ExtensionOptions, run_extensions
 from bench_worker import cli as worker
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "workloads")
+PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "bench_workloads")
 PATHS = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
 
 EDGE = (
     *(f"bench_common/{name}.py" for name in ("argument_types", "cli", "version")),
     "bench_master/cli.py",
+    "bench_master/command_extension.py",
+    "bench_master/reports/charts.py",
+    "bench_master/run_extension.py",
     "bench_worker/cli.py",
 )
 GLOBAL = {"help", "version", "debug", "quiet", "verbose", "color", "no_pager"}
 """Options of every command: those that need them have a field, the others do not."""
 
 
+FIGURE = re.compile("(?<!con)figure", re.IGNORECASE)
+
+
+def names_of_figures(text):
+    """Return the names, keys and options of a source that call something a figure."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME and FIGURE.search(token.string)}
+    return names | set(re.findall(r"""["'](-*figures?)["']""", text))
+
+
+def test_a_number_is_a_measure_and_a_picture_a_chart():
+    """No name, key or option is a figure, which is both."""
+    assert {
+        name: found for name, text in SOURCES.items() if FIGURE.search(text) if (found := names_of_figures(text))
+    } == {}
+
+
+def test_each_form_of_a_figure_is_found():
+    """Prose may speak of figures, and what configures is none."""
+    text = 'def draw_figure(FIGURES, configure):\n    """A figure."""\n    return {"figure": "--figure"}\n'
+    assert names_of_figures(text) == {"draw_figure", "FIGURES", "figure", "--figure"}
+
+
 def test_argparse_stays_at_the_edge():
     """Only the command lines import argparse, and a program that runs in a guest by itself."""
     imports = re.compile(r"^\s*(import|from) argparse\b", re.MULTILINE)
     users = {name for name, text in SOURCES.items() if imports.search(text)}
-    places = ("bench_master/commands/", "bench_master/objects/", "bench_master/options/", "bench_worker/queries/")
+    places = (
+        "bench_features/archive/commands/",
+        "bench_features/archive/options.py",
+        "bench_features/charts/in_reports.py",
+        "bench_features/fleet/",
+        "bench_features/objects/master/",
+        "bench_features/objects/worker/cleanup_store.py",
+        "bench_master/commands/",
+        "bench_master/options/",
+        "bench_worker/queries/",
+    )
     commands = {f"{entry.module.replace('.', '/')}.py" for entry in all_commands().values()}
     others = {name for name in users if not name.startswith(places)}
-    assert others - commands == {*EDGE, "workloads/blogload_program.py"}
+    assert others - commands == {*EDGE, "bench_workloads/blogload_program.py"}
 
 
 def test_no_command_sees_a_namespace():
     """What argparse found is a Struct before a command runs; the action of --resume belongs to the parser."""
     users = {name for name, text in SOURCES.items() if "argparse.Namespace" in text}
-    assert users <= {*EDGE, "bench_master/options/run.py", "workloads/blogload_program.py"}
+    assert users <= {*EDGE, "bench_master/options/run.py", "bench_workloads/blogload_program.py"}
 
 
 def arguments_of(parser):
@@ -55,7 +95,12 @@ def fields_of(kind):
     hints, names, required = get_type_hints(kind), set(), set()
     for field in msgspec.structs.fields(kind):
         hint = hints[field.name]
-        if isinstance(hint, type) and issubclass(hint, Struct):
+        if hint is ExtensionOptions:
+            for extension in run_extensions().values():
+                names |= fields_of(extension.Options)[0]
+        elif hint is ChartOptions:
+            names |= fields_of(registered_charts().Options)[0]
+        elif isinstance(hint, type) and issubclass(hint, Struct):
             inner, needed = fields_of(hint)
             names |= inner
             required |= needed
@@ -71,7 +116,7 @@ SINGLE = master.single_commands()
 
 def parser_of(words):
     """Return the parser of a sub-command, which may be a member of a group."""
-    parser = master.build_parser(words.split()[:1])
+    parser = master.build_parser(words.split())
     for word in words.split():
         parser = parser.sub_commands()[word]
     return parser
@@ -83,6 +128,8 @@ def test_every_argument_of_a_command_is_a_field_of_its_options(command):
     parser = parser_of(command)
     arguments = arguments_of(parser)
     names, required = fields_of(SINGLE[command].Options)
+    for extension in command_extensions(command):
+        names |= fields_of(extension.Options)[0]
     assert arguments <= names
     assert required - GLOBAL <= arguments | parser._defaults.keys()
 
@@ -141,7 +188,7 @@ def fixed_sleeps(source):
 
 def test_no_unit_test_sleeps_for_a_fixed_time():
     """It would be too short on a busy machine, and too long on every other; tests wait for events."""
-    tests = sorted((ROOT / "tests" / "unit").glob("*.py"))
+    tests = sorted((ROOT / "tests").rglob("unit/*.py"))
     found = {path.name: fixed_sleeps(path.read_text("utf-8")) for path in tests}
     assert {name: lines for name, lines in found.items() if lines} == {}
     assert fixed_sleeps("import gevent\ngevent.sleep(0.001)\ngevent.sleep(0.05)\nlambda: gevent.sleep(60)\n") == [3]

@@ -151,11 +151,6 @@ def release(mirror, suite="bookworm"):
     return f"{mirror}/dists/{suite}/Release"
 
 
-def test_the_script_is_clean():
-    """As shellcheck sees it."""
-    subprocess.run(["shellcheck", str(BASE / SCRIPT)], check=True)
-
-
 def test_credentials_never_leave_the_host(host):
     """A mirror's user and password are not part of what may be written into an image."""
     mirror = "https://mirror.example:8443/x/debian"

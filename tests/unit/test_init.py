@@ -11,7 +11,7 @@ from bench_master.cli import run_command_line
 from bench_master.commands import init
 from bench_master.scenario.load import load_scenario, parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.registry import workload_classes
+from bench_workloads.registry import workload_classes
 
 WORKLOADS = [name for name in workload_classes() if name != init.COMMAND]
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
 from bench_common.messages import RESULTS
-from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
+from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_master.run.results import to_rows, unpack_results
 from bench_worker import engine_outage
 from bench_worker.engine_outage import MAX_ANSWERS, MIN_ANSWERS, OutageRules

@@ -10,12 +10,12 @@ from bench_common import job_kind as kinds
 from bench_common.errors import UsageError
 from bench_common.job_kind import GROUP, JobKind, job_kind, kind_of, read_job
 from bench_common.job_rules import rules_of
-from bench_common.objects.job import Objects
 from bench_common.treatment import Guest, Lifecycle, Operation, Treatment
+from bench_features.objects.common.job import Objects
 from bench_master.analysis.parameters import as_stored, parameter_differences, parameters
 from bench_master.scenario.master_part import master_parts
 from bench_worker.job_runner import JobRunners
-from workloads.registry import workload
+from bench_workloads.registry import workload
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_kind_that_cannot_be_used_is_named(entries):
     """With where it is registered, and why it is none."""
     entries("gone", "no_such_module:KIND")
     entries("wrong", "bench_common.job_kind:KERNEL")
-    entries("other", "bench_common.objects:KIND")
+    entries("other", "bench_features.objects:KIND")
     with pytest.raises(UsageError, match="the kind of job 'gone' cannot be loaded: ModuleNotFoundError"):
         job_kind("gone")
     for name in ("wrong", "other"):
@@ -86,7 +86,7 @@ def test_a_kind_that_cannot_be_used_is_named(entries):
 def test_a_kind_that_cannot_be_used_takes_no_other_away(entries, caplog):
     """A scenario has the keys of those that can; what is wrong with the rest is logged, once."""
     entries("gone", "no_such_module:KIND")
-    entries("objects", "bench_common.objects:KIND")
+    entries("objects", "bench_features.objects:KIND")
     master_parts.cache_clear()
     assert list(master_parts()) == ["objects"]
     assert "the kind of job 'gone' cannot be loaded" in caplog.text

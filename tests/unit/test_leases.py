@@ -191,8 +191,8 @@ def test_whose_records_count(shared, monkeypatch):
     """A user's clean-up believes its own and root's, which it cannot delete; root's believes and deletes all."""
     record_engine_use("r1", "docker")
     (home := shared / "weighbridge-1234" / "used-engines").mkdir(parents=True)
-    (home / "r2:podman").touch()
-    for path in (home.parent, home, home / "r2:podman"):
+    (home / "r2:podman:").touch()
+    for path in (home.parent, home, home / "r2:podman:"):
         os.chown(path, 1234, 1234)
     assert recorded() == [("r1", "docker"), ("r2", "podman")]
     for user, seen in ((1234, [("r1", "docker"), ("r2", "podman")]), (1235, [("r1", "docker")])):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bench_common.job_rows import JOB_ROW, OPERATION_ROW
+from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.records import ErrorRecord, Outcome
 from bench_master.progress.live import _counts
 from bench_master.progress.view import HostRow, final_line
@@ -26,7 +26,7 @@ class Trial:
     block: int = 0
 
 
-def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10, optional=()):
+def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10, optional=(), alternatives=()):
     return LiveStats(
         ["engine=docker", "engine=native"],
         [["create", "start"], ["start"]],
@@ -35,6 +35,7 @@ def live_stats_of(*, trials=(Trial(0), Trial(1)), planned=10, optional=()):
         planned=planned,
         started_ns=0,
         optional=optional,
+        alternatives=alternatives,
     )
 
 
@@ -71,6 +72,24 @@ def test_each_outcome_is_counted_at_once():
     stats.jobs(jobs(1, outcome=Outcome.ABORTED))
     now = stats.snapshot(SECOND)
     assert (now.done, now.failed, now.lost, now.aborted, now.finished) == (3, 1, 2, 1, 7)
+
+
+def test_jobs_that_do_one_operation_have_rates_of_what_was_done_and_moved():
+    """Over their measured trials so far; a failure moves nothing, and other jobs have no such rates."""
+    stats = live_stats_of(trials=(Trial(0, warmup=True), Trial(0), Trial(1)), alternatives=[0])
+    stats.trial_began(0, 0)
+    stats.trial_ended(0, 5 * SECOND)
+    stats.trial_began(1, 5 * SECOND)
+    moved = np.zeros(4, TRANSFER_ROW)
+    moved["trial"], moved["bytes"], moved["operation"] = [0, 1, 1, 1], 4_000_000, [0, 0, 0, 1]
+    moved["ok"] = [1, 1, 0, 1]
+    stats.transfers(moved)
+    stats.operations(operations(1, 1, 1, 1, trial=1))
+    now = stats.snapshot(7 * SECOND)
+    created = row_of(now, 0, "create")
+    assert (created.per_s, created.mb_per_s, created.p99_s) == (2.0, 2.0, 1e-9)
+    assert row_of(now, 0, JOB).mb_per_s == 4.0
+    assert (row_of(now, 1, "start").per_s, row_of(now, 1, "start").mb_per_s) == (None, None)
 
 
 def test_left_out_jobs_of_optional_treatments_did_not_fail():

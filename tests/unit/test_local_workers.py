@@ -27,8 +27,8 @@ def start(**fields):
 @pytest.mark.parametrize(
     ("fields", "is_now", "remedy"),
     [
-        ({"stage": f"{STAGE_ENGINES}: docker"}, "process 7, alive)", "bench-master list-engines"),
-        ({"stage": STAGE_EXAMINED}, "it is looking for what the plan needs", "bench-master list-engines"),
+        ({"stage": f"{STAGE_ENGINES}: docker"}, "process 7, alive)", "bench-master list engines"),
+        ({"stage": STAGE_EXAMINED}, "it is looking for what the plan needs", "bench-master list engines"),
         ({"stage": STAGE_LEFTOVERS}, "it is removing what dead runs left", "cleanup-containers --dry-run"),
         ({"stage": STAGE_JOINING}, "it is asking its master to join", "start the run again with -v"),
         ({"stage": STAGE_LOADING}, "it is starting its load process", "--worker-timeout 5m"),

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -189,7 +190,7 @@ def test_verdicts_are_a_frame_of_the_comparisons(path):
     (comparison,) = run.document.verdicts.comparisons
     assert verdicts.verdict.tolist() == ["inconclusive"]
     assert verdicts.ratio.tolist() == [comparison.ratio]
-    assert verdicts.figure.tolist() == ["job.p50"]
+    assert verdicts.measure.tolist() == ["job.p50"]
 
 
 def test_a_file_that_cannot_be_read_is_an_error_with_a_hint(path, tmp_path):
@@ -249,6 +250,9 @@ def test_a_damaged_file_is_read_as_far_as_possible(tmp_path):
     path = lifecycle_run(tmp_path / "run.stats.gz", flush=True)
     path.write_bytes(path.read_bytes()[:-600])
     run = weighbridge.load(path, "numpy")
-    assert 0 < len(run.jobs()) <= 8
+    with pytest.warns(UserWarning, match=f"{path}: the run is damaged: byte ") as told:
+        assert 0 < len(run.jobs()) <= 8
+    assert [Path(one.filename).name for one in told] == [Path(__file__).name], "the place is the reader's own line"
+    assert len(run.jobs()) <= 8, "it is told once"
     assert run.run_state == "damaged"
     assert "DAMAGED: " in run._repr_html_()

@@ -160,7 +160,7 @@ def test_kills_for_want_of_memory_are_counted_by_the_kernel(tmp_path, name, text
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"memory_bytes": 1 << 26}, ("memory_bytes=67108864", "--ignore-cgroups")),
+        ({"pids": 64}, ("pids=64", "gVisor's own threads")),
         ({"init": True}, ("init=True", "no init of its own")),
         ({"network": "hots"}, ("'hots'", "did you mean 'host'?", "'none' or 'host'")),
         ({"cpuset": "1-0"}, ("cpuset",)),
@@ -183,7 +183,7 @@ def test_storage_becomes_mounts(tmp_path):
     tmpfs = bind_mount(Mount("tmpfs", "/t", size_bytes=9, read_only=True), tmp_path, allow_host_mounts=False)
     assert tmpfs["options"] == ["ro", "nosuid", "nodev", "size=9"]
     volume = bind_mount(Mount("volume", "/a/b"), tmp_path, allow_host_mounts=False)
-    assert (volume["source"], volume["options"]) == (f"{tmp_path}/volumes/a-b", ["rbind", "rw"])
+    assert (volume["source"], volume["options"]) == (f"{tmp_path}/volumes/a%2Fb", ["rbind", "rw"])
     with pytest.raises(UnsupportedSetting, match="data"):
         bind_mount(Mount("volume", "/a", "data"), tmp_path, allow_host_mounts=False)
     with pytest.raises(MountRefused, match="does not allow"):
@@ -263,6 +263,39 @@ def test_a_runtimes_own_errors_are_those_in_its_log(tmp_path, log, complaint):
     assert str(sequence.failed(answer)) == (complaint or "of the command")
 
 
+def test_of_a_log_without_end_only_the_last_lines_are_read(tmp_path):
+    """The loop waits while a log is read and searched: its length must not decide for how long."""
+    entry = '{"level":"error","msg":"disk quota exceeded"}\n'
+    sequence = RuntimeCommandSequence(CommandLine("runc", error_kinds=ERROR_KINDS), 1, log=tmp_path / "log")
+    (tmp_path / "log").write_text(f"{'x' * 1_000_000}\n{entry}")
+    assert sequence.error_text() == "disk quota exceeded"
+    (tmp_path / "log").write_text('{"a":' * 50_000)
+    assert sequence.error_text() == ""
+
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("log", "is_error"),
+    [
+        (f'{{"level":"error","msg":"{LONG}"}}', True),
+        (f'{{"msg":"{LONG}","level":"error"}}\n', True),
+        (f'{{"level":"info","msg":"a"}}\n{{"level":"error","msg":"{LONG}"}}\n', True),
+        (f'{{"level":"error","msg":"a"}}\n{LONG}', True),
+        (f'{{"level":"warning","msg":"{LONG}"}}', False),
+        (f'{{"msg":"{LONG}","level":"info"}}', False),
+        (f'{{"level":"error","msg":"{LONG}\\"level\\":\\"info\\""}}', True),
+    ],
+)
+def test_an_entry_that_is_longer_than_what_is_read_of_a_log_is_an_error(tmp_path, log, is_error):
+    """Unless it has another level: the exit code was taken for the command's own."""
+    (tmp_path / "log").write_text(log)
+    sequence = RuntimeCommandSequence(CommandLine("runc", error_kinds=ERROR_KINDS), 1, log=tmp_path / "log")
+    assert sequence.error_text().startswith("the runtime's last error fills more than 256 KiB") is is_error
+    assert bool(sequence.error_text()) is is_error
+
+
 def test_a_network_or_a_named_volume_that_an_engine_lacks_is_refused_beforehand():
     """With what there is instead; an engine that says nothing of them has all."""
     settings = ContainerSettings(image="i", network="bridge", storage=(Mount("volume", "/v", "data"),))
@@ -290,3 +323,10 @@ def test_a_process_of_the_host_is_not_killed_for_a_command_of_a_container(tmp_pa
         finally:
             stranger.kill()
     kill_from_pid_file(tmp_path / "exec.pid", os.getpid())
+
+
+def test_a_container_works_in_the_directory_that_it_is_given():
+    """In the place of the image's own."""
+    image = ImageConfig(directory="/image")
+    assert config(image=image)["process"]["cwd"] == "/image"
+    assert config(image=image, directory="/srv")["process"]["cwd"] == "/srv"

@@ -10,18 +10,17 @@ from xml.etree import ElementTree as ET
 import msgpack
 import numpy as np
 import pytest
-from builders import S, header, host, job_rows, operation_rows, text_formats, treatment_wire
+from builders import S, chained, header, host, job_rows, loose_frame, operation_rows, text_formats, treatment_wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench_common.stats.frame import encode_frame
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import SampleColumns, pack_jobs, pack_operations, pack_samples
 from bench_master.cli import run_command_line
 from bench_master.commands.report_scenario import write_rate_histogram
 from bench_master.reports import FolderReport, ReportSource, report_named
 
-FORMATS = [*text_formats(), "parquet"]  # pictures are made from the same figure as SVG
+FORMATS = [*text_formats(), "parquet"]  # pictures are made from the same chart as SVG
 WORD = st.sampled_from(["", "native", "job", "\x1b[2J\n", "x" * 300])
 INT = st.integers(-2, 12) | st.sampled_from([-(2**63), 2**31, 2**53, 2**62, 10**18, 2**64 - 1]) | st.integers(0, 12)
 REAL = st.sampled_from([1.5, 0.0, 1e9]) | st.sampled_from([1e308, -1.0, 5e-324, float("nan"), float("inf")])
@@ -86,13 +85,14 @@ OPERATIONS = rows_of(operation_rows().dtype).map(lambda rows: ("operations", pac
 @st.composite
 def samples(draw):
     """Draw a block of samples, of any columns that a report looks for."""
-    source = draw(st.sampled_from(["host", "loop", "batches", "engine:docker", "engine:native", "odd"]))
+    source = draw(st.sampled_from(["host", "loop", "batches", "engine:docker", "engine:native", "pressure", "odd"]))
     names = draw(
         st.sets(
             st.sampled_from(
                 ["time_ns", "interval_ns", "busy_share", "lag_max_ns", "running_mean", "waiting_mean", "cpu_ns",
                  "rss_bytes", "cpu_idle_percent", "cpu_iowait_percent", "cpu_user_ticks", "memory_used_bytes",
                  "cpu_iowait_ticks", "cpu_system_ticks", "cpu_steal_ticks", "cpu_idle_ticks",
+                 "cpu_some_ns", "load_wait_ns", "cpu_ticks", "steal_ticks",
                  "disk_read_bytes", "treatment", "trial", "span_ns", "busy_ns"]
             )
         )
@@ -169,8 +169,12 @@ HEADERS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+def payload(kind, body):
+    return msgpack.packb([kind, body], use_bin_type=True, unicode_errors="surrogatepass")
+
+
 def frame(kind, body):
-    return encode_frame(msgpack.packb([kind, body], use_bin_type=True, unicode_errors="surrogatepass"))
+    return loose_frame(payload(kind, body))
 
 
 def write_every_report(path):
@@ -193,14 +197,15 @@ def write_every_report(path):
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(blocks=st.lists(BLOCKS, max_size=6))
 def test_no_odd_block_makes_a_report_impossible(tmp_path, blocks):
-    """Whatever whole blocks a file holds, every format is written; odd ones are named as damage."""
+    """Whatever whole blocks a file holds, every format is written; odd and contradicting ones are named as damage."""
     path = tmp_path / "odd.stats.gz"
-    path.write_bytes(b"".join([frame("header", HEAD), *(frame(*block) for block in blocks)]))
+    path.write_bytes(chained(payload("header", HEAD), *(payload(*block) for block in blocks)))
     stats = StatsFile(path)
     read = sum(1 for _ in stats.blocks(everything=True))
     assert read + stats.odd_blocks >= 1 + len(blocks)
     texts = write_every_report(path)
-    assert (json.loads(texts["json"])["damage"] is None) == (stats.odd_blocks == 0)
+    is_whole = stats.odd_blocks == 0 and StatsFile(path).contradiction is None
+    assert (json.loads(texts["json"])["damage"] is None) == is_whole
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -303,13 +308,13 @@ def many_samples(columns):
 
 
 BOMBS = {
-    "empty maps in an unknown block": lambda: encode_frame(filled("novelty", "a", b"\x80", (64 << 20) - 64)),
-    "empty maps in an event": lambda: encode_frame(filled("event", "a", b"\x80", 15 << 20)),
-    "nested lists in an event": lambda: encode_frame(filled("event", "a", b"\x91\x91\x91\xc0", 3 << 20)),
-    "short texts in a footer": lambda: encode_frame(filled("footer", "warnings", b"\xa2ab", 5 << 20)),
-    "a list without end": lambda: encode_frame(payload_of("host", b"\x81\xa1a\xdd\xff\xff\xff\xff")),
-    "records without number": lambda: encode_frame(filled("errors", "rows", b"\x96\1\0\0\xa1a\xa1b\xa1c", 1 << 20)),
-    "columns without number": lambda: encode_frame(
+    "empty maps in an unknown block": lambda: loose_frame(filled("novelty", "a", b"\x80", (64 << 20) - 64)),
+    "empty maps in an event": lambda: loose_frame(filled("event", "a", b"\x80", 15 << 20)),
+    "nested lists in an event": lambda: loose_frame(filled("event", "a", b"\x91\x91\x91\xc0", 3 << 20)),
+    "short texts in a footer": lambda: loose_frame(filled("footer", "warnings", b"\xa2ab", 5 << 20)),
+    "a list without end": lambda: loose_frame(payload_of("host", b"\x81\xa1a\xdd\xff\xff\xff\xff")),
+    "records without number": lambda: loose_frame(filled("errors", "rows", b"\x96\1\0\0\xa1a\xa1b\xa1c", 1 << 20)),
+    "columns without number": lambda: loose_frame(
         payload_of("samples", b"\x81\xa7columns\xdf\x00\x40\x00\x00" + b"\xa1a\xc4\x00" * (4 << 20))
     ),
     "more than is announced": lambda: gzip.compress(b"WBB\x01\x10\0\0\0\0\0\0\0" + bytes(64 << 20)),

@@ -8,10 +8,10 @@ from archive_runs import a_run
 
 from bench_common.argument_types import InvalidValue
 from bench_common.stats.reader import StatsFile
+from bench_features.archive.extract import contents_of
+from bench_features.archive.options import moment, span
 from bench_features.formats.junit import JunitReport
-from bench_master.archive.extract import contents_of
 from bench_master.cli import run_command_line
-from bench_master.options.archive import moment, span
 from bench_master.reports import ReportSource
 
 BEYOND = ("9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00", "9999-12-31T23:59:59+00:00", "0001-01-01")

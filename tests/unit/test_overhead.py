@@ -23,7 +23,9 @@ from builders import (
 from bench_common.errors import ScenarioError
 from bench_common.stats.rows import SampleColumns
 from bench_common.treatment import EngineSampling, OverheadSampling
+from bench_features.objects.common.job import Objects
 from bench_master.analysis.report_types import as_json
+from bench_master.formatting import page_of
 from bench_master.run_data.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
@@ -86,6 +88,14 @@ def test_workers_receive_the_engines_and_their_control_groups():
     assert told == EngineSampling(0.5, {"docker": "/d", "runc": ""})
 
 
+def test_servers_are_sampled_by_their_place_and_a_group_is_by_the_engine():
+    """Two treatments may use one protocol of different servers."""
+    jobs = [Objects((), **place) for place in ({}, {"profile": "lab"}, {"endpoints": ("http://a:1", "http://b:2")})]
+    assert [job.cost_name("s3") for job in jobs] == ["s3", "s3@lab", "s3@http://a:1,http://b:2"]
+    told = OverheadSampling(cgroups={"s3": "/d"}).worker_settings(["s3", "s3@lab"])
+    assert told.engines == {"s3": "/d", "s3@lab": "/d"}
+
+
 # -- trials -------------------------------------------------------------------------------------------------------
 
 
@@ -95,8 +105,8 @@ def test_memory_counts_for_the_trial_of_the_reading():
         TrialSpans([TrialSpan(0, 10 * S, 20 * S, ALL), TrialSpan(1, 30 * S, 40 * S, ALL)]), ["docker", "native"]
     )
     costs.add(block([(5, 1, 900, 0), (12, 1, 100, 0), (18, 1, 200, 0), (25, 1, 900, 0), (35, 1, 900, 0)]))
-    figures = as_json(costs.report(0))["rss_bytes"]
-    assert figures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
+    measures = as_json(costs.report(0))["rss_bytes"]
+    assert measures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
     assert costs.report(1) is None
 
 
@@ -125,6 +135,18 @@ def test_idle_hosts_do_not_count_for_a_trial():
     assert (second["rss_bytes"]["n"], second["rss_bytes"]["mean"], second["cpu_s"]) == (2, 250 * MIB, 0.5)
 
 
+def test_one_worker_of_each_host_counts():
+    """All of a host's workers read the same processes; the first of those that ran the trial counts."""
+    spans = [TrialSpan(0, 0, 10 * S, frozenset({0, 1, 2})), TrialSpan(0, 10 * S, 20 * S, frozenset({1}))]
+    costs = EngineCosts(TrialSpans(spans), ["docker"], {0: "here", 1: "here", 2: "there"})
+    for worker in (0, 1, 2):
+        costs.add(block([(5, 1, 100 * (worker + 1), 0.5), (15, 1, 1000, 0.25)], worker=worker))
+    document = as_json(costs.report(0, 5))
+    assert (document["rss_bytes"]["n"], document["rss_bytes"]["min"]) == (3, 100 * MIB)
+    assert document["cpu_s"] == pytest.approx(0.5 + 0.5 + 0.25)
+    assert document["cpu_per_job_s"] == pytest.approx(0.25)
+
+
 def test_missing_readings_are_left_out():
     """NaN enters neither a mean nor the CPU time, and host samples are not an engine's."""
     costs = EngineCosts(TrialSpans([TrialSpan(0, 0, 100 * S, ALL)]), ["docker"])
@@ -132,6 +154,14 @@ def test_missing_readings_are_left_out():
     costs.add(block([(3, 1, 1000, 1000)], source="host"))
     document = as_json(costs.report(0))
     assert (document["rss_bytes"]["n"], document["cpu_s"]) == (1, pytest.approx(0.5))
+
+
+def test_cpu_time_of_the_engine_is_told_for_each_job():
+    """All of the measured trials by all of their jobs, so each second counts once; without a job there is none."""
+    costs = EngineCosts(TrialSpans([TrialSpan(0, 0, 100 * S, ALL)]), ["docker"])
+    costs.add(block([(1, 1, 8, 0.5), (2, 1, 8, 0.25)]))
+    assert costs.report(0, 3).cpu_per_job_s == pytest.approx(0.25)
+    assert "cpu_per_job_s" not in as_json(costs.report(0, 0))
 
 
 # -- the baseline -------------------------------------------------------------------------------------------------
@@ -142,7 +172,7 @@ def entry(labels, mean, percent):
     return treatment_report(title=str(labels), treatment=labels, overhead=overhead)
 
 
-def test_the_first_treatment_with_figures_is_the_baseline_unless_one_is_named():
+def test_the_first_treatment_with_measures_is_the_baseline_unless_one_is_named():
     """The relation is in percent of memory and a factor of CPU."""
     none = treatment_report(treatment={"engine": "native"})
     entries = [none, entry({"engine": "a"}, 100, 10), entry({"engine": "b"}, 150, 5)]
@@ -209,18 +239,22 @@ def test_the_text_report_has_a_line_for_each_treatment(stats):
     text = report(stats, "text")
     assert "Engine overhead" in text
     rows = [line.split() for line in text.splitlines() if line.startswith("  concurrency=")]
-    figures = {row[0]: row[1:] for row in rows if row[-1] == "1.00"}
-    assert " ".join(figures["concurrency=1"]) == "10 100MiB 100MiB 100MiB - 10.0 10.0 10.0 +0.00 1.00"
-    assert figures["concurrency=2"][-2:] == ["+25.00", "1.00"]
+    measures = {row[0]: row[1:] for row in rows if row[-1] == "1.00"}
+    assert " ".join(measures["concurrency=1"]) == "10 100MiB 100MiB 100MiB n/a 10.0 10.0 10.0 +0.00 1.00"
+    assert measures["concurrency=2"][-2:] == ["+25.00", "1.00"]
     assert "which counts shared pages once per process" in " ".join(text.split())
+    with page_of(120):
+        wide = " ".join(report(stats, "text").split())
+    assert "n/a 10.0 10.0 10.0 1.00s +0.00 1.00" in wide
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
-def test_json_and_csv_have_the_same_figures(stats):
-    """Each figure has its unit and n; warm-up is in none of them."""
+def test_json_and_csv_have_the_same_measures(stats):
+    """Each measure has its unit and n; warm-up is in none of them."""
     first, second = json.loads(report(stats, "json"))["treatments"]
     assert first["overhead"]["rss_bytes"]["n"] == 10
     assert second["overhead"]["relative"]["memory_percent"] == pytest.approx(25.0)
+    assert second["overhead"]["cpu_per_job_s"] == pytest.approx(second["overhead"]["cpu_s"])
     rows = {
         (row["concurrency"], row["name"]): row
         for row in csv.DictReader(io.StringIO(report(stats, "csv")))
@@ -229,6 +263,7 @@ def test_json_and_csv_have_the_same_figures(stats):
     assert float(rows["2", "rss_bytes"]["max"]) == 125 * MIB
     assert rows["2", "rss_bytes"]["unit"] == "B"
     assert float(rows["2", "cpu_percent"]["mean"]) == pytest.approx(10.0)
+    assert float(rows["2", "cpu_per_job_s"]["mean"]) == pytest.approx(second["overhead"]["cpu_s"])
     assert float(rows["2", "memory_percent"]["mean"]) == pytest.approx(25.0)
 
 

@@ -16,10 +16,10 @@ from bench_common.treatment import MetricSource, OwnCommand, OwnService, Treatme
 from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads import metric_sources
-from workloads.metric_sources import check_pattern, parse_path, read_metrics
-from workloads.registry import workload_of
-from workloads.script import job_limit_s, job_metrics, job_script, operation_limit_s, preparation_script
+from bench_workloads import metric_sources
+from bench_workloads.metric_sources import check_pattern, parse_path, read_metrics
+from bench_workloads.registry import workload_of
+from bench_workloads.script import job_limit_s, job_metrics, job_script, operation_limit_s, preparation_script
 
 
 def value(text, stderr="", **source):
@@ -275,13 +275,13 @@ def test_a_threshold_may_name_a_metric_of_ones_own():
             "s.yaml:6:17: unknown key 'regx' in the metric (did you mean 'regex'?)",
         ),
         (OWN + "metrics: {a: {regex: (x), json: $.a}}", "'json' and 'regex' are mutually exclusive"),
-        (OWN + "metrics: {a: {unit: ms}}", "'regex' or 'json' is missing: say where the number is"),
+        (OWN + "metrics: {a: {unit: ms}}", "'regex', 'json' or 'usage' is missing: say where the number is"),
         (OWN + "metrics: {a: {regex: (x), better: highr}}", "did you mean 'higher'?"),
         (OWN + "metrics: {a: {json: $.a, take: last}}", "'take' requires 'regex'"),
         (OWN + "metrics: {'a b': {json: $.a}}", "s.yaml:6:13: 'a b' cannot name a metric"),
-        (OWN + "metrics: {stats_readings: {json: $.a}}", "is a figure that Weighbridge measures itself"),
-        (OWN + "metrics: {jobs_per_s: {json: $.a}}", "is a figure that Weighbridge measures itself"),
-        (OWN + "primary: scor\n  metrics: {score: {json: $.a}}", "unknown figure 'scor' (did you mean 'score'?)"),
+        (OWN + "metrics: {stats_readings: {json: $.a}}", "is a measure that Weighbridge takes itself"),
+        (OWN + "metrics: {jobs_per_s: {json: $.a}}", "is a measure that Weighbridge takes itself"),
+        (OWN + "primary: scor\n  metrics: {score: {json: $.a}}", "unknown measure 'scor' (did you mean 'score'?)"),
         (OWN + "primary: n\n  metrics: {n: {json: $.a}}", "'primary': n has no direction: add 'better: higher' or"),
         (OWN + "metrics: {}", "0 metrics; a command has from 1 to 100"),
         (OWN + "metrics: [a]", "expected metrics by name"),

@@ -4,6 +4,9 @@ import csv
 import io
 import json
 import re
+from functools import partial
+from html import unescape
+from types import SimpleNamespace
 
 import gevent
 import msgspec
@@ -11,25 +14,38 @@ import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
 from deadlines import wait_until
+from msgspec import convert
+from msgspec.structs import replace
+from places import ROOT
 from recorded_host import RecordedHostFiles
 
+from bench_common.cost import held_metrics
 from bench_common.errors import ScenarioError
 from bench_common.job_kind import read_job
-from bench_common.records import Outcome
+from bench_common.records import MetricRecord, Outcome
 from bench_common.safe_text import escape_unprintable
+from bench_common.stats.reader import StatsFile
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
+from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
+from bench_master.analysis.treatment_types import HostCurveReport, PackingTrialReport, SampleReport, StartCurveReport
 from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
+from bench_master.reports.packing_text import fill_text, host_text, knee_text
+from bench_master.reports.values_text import only_value
+from bench_master.run_data.packed_hosts import add_host_slopes, host_slopes
+from bench_master.run_data.packed_jobs import PackedJobs
 from bench_master.run_data.packing import PackingStats
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
+from bench_worker.engines.oci.cgroups import cgroup_path
+from bench_worker.hold_meter import HoldMeter
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 from bench_worker.packing import ALL_PACKED, HostStateReader
-from workloads.script import job_limit_s
+from bench_workloads.script import job_limit_s
 
 GIB = 1 << 30
 
@@ -52,7 +68,7 @@ def state(available=8 * GIB, swap_used=0, idle=50.0):
     ],
 )
 def test_a_condition_holds_beyond_its_limit_and_says_why(text, below, beyond, why):
-    """Up to the limit there is no reason to stop; beyond it the reason has the figure."""
+    """Up to the limit there is no reason to stop; beyond it the reason has the measure."""
     until = parse_stop_condition(text)
     assert until.reason_if_met(below) is None
     assert until.reason_if_met(beyond) == why
@@ -245,6 +261,94 @@ def test_a_full_host_gives_back_the_jobs_that_do_not_fit(monkeypatch):
     assert {ticket for _, ticket in packs.engine.log} == {0, 1, 2}
 
 
+def test_a_container_that_is_held_tells_what_its_own_control_group_counted(monkeypatch):
+    """From when all are up to the end of the hold, as metrics of its job."""
+    texts = {}
+    group = "/sys/fs/cgroup/own/{}/{}"
+    for ticket in range(3):
+        texts |= {
+            group.format(ticket, "memory.current"): str((ticket + 2) << 20),
+            group.format(ticket, "memory.stat"): f"anon 1\ninactive_file {1 << 20}",
+            group.format(ticket, "cpu.stat"): "usage_usec 1000000",
+        }
+    monkeypatch.setattr(Log, "cgroup", lambda _, container: f"/own/{container.ticket}", raising=False)
+    made = partial(HoldMeter, files=RecordedHostFiles(texts))
+    monkeypatch.setattr("bench_worker.container_jobs.HoldMeter", made)
+    begin = HoldMeter.begin
+
+    def begin_and_work(self):
+        begin(self)
+        texts[f"/sys/fs/cgroup{self._path}/cpu.stat"] = "usage_usec 1002000"
+
+    monkeypatch.setattr(HoldMeter, "begin", begin_and_work)
+    packs = Packs(3).settle()
+    assert packs.packed[0].unread == ""
+    for ticket, report in packs.reports.items():
+        assert report.metrics["container_memory"] == (ticket + 1) << 20
+        # 2 ms within a hold of 20 ms or longer, in percent of one CPU.
+        assert 0 < report.metrics["container_cpu"] <= 100 * 0.002 / 0.02
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (None, "noop shows no control group of a container on this host"),
+        ("/a/b", "there is no control group /a/... below /sys/fs/cgroup"),
+    ],
+)
+def test_why_no_control_group_is_read_is_said_once(monkeypatch, path, why):
+    """For the packing as a whole; the containers are held all the same."""
+    monkeypatch.setattr(Log, "cgroup", lambda *_: path, raising=False)
+    made = partial(HoldMeter, files=RecordedHostFiles({}))
+    monkeypatch.setattr("bench_worker.container_jobs.HoldMeter", made)
+    packs = Packs(3).settle()
+    assert [packed.unread for packed in packs.packed] == [why]
+    assert {report.outcome for report in packs.reports.values()} == {Outcome.DONE}
+    assert not any(report.metrics for report in packs.reports.values())
+
+
+V2 = {
+    "/sys/fs/cgroup/a/1/memory.current": "5242880",
+    "/sys/fs/cgroup/a/1/memory.stat": "anon 1\ninactive_file 1048576",
+    "/sys/fs/cgroup/a/1/cpu.stat": "usage_usec 500000\nuser_usec 1",
+}
+V1 = {
+    "/sys/fs/cgroup/memory/a/1/memory.usage_in_bytes": "5242880",
+    "/sys/fs/cgroup/memory/a/1/memory.stat": "inactive_file 7\ntotal_inactive_file 1048576",
+    "/sys/fs/cgroup/cpuacct/a/1/cpuacct.usage": "500000000",
+}
+
+
+@pytest.mark.parametrize("texts", [V1, V2], ids=["version 1", "version 2"])
+def test_both_versions_of_control_groups_give_the_same_readings(texts):
+    """What is charged less the file pages that were not used lately; without a controller its measure is left out."""
+    engine = SimpleNamespace(name="e", cgroup=lambda _: "/a/1")
+    meter = HoldMeter(engine, None, RecordedHostFiles(texts))
+    meter.begin()
+    meter.end()
+    assert (meter.unread, meter.readings) == ("", {"container_memory": 4 << 20, "container_cpu": 0.0})
+    memory = {path: text for path, text in texts.items() if "memory" in path}
+    meter = HoldMeter(engine, None, RecordedHostFiles(memory))
+    meter.begin()
+    meter.end()
+    assert meter.readings == {"container_memory": 4 << 20}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("0::/system.slice/docker-abc.scope", "/system.slice/docker-abc.scope"),
+        ("5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/x", "/docker/abc"),
+        ("0::/docker/another", None),
+        ("", None),
+    ],
+    ids=["version 2", "version 1", "of another host", "no process"],
+)
+def test_a_containers_group_is_found_by_its_first_process(text, path):
+    """Where the path has the container's id; else the number is that of a process on another host."""
+    assert cgroup_path(7, "abc", RecordedHostFiles({"/proc/7/cgroup": text})) == path
+
+
 def test_a_container_that_cannot_be_made_ends_a_packing_to_the_limit(monkeypatch):
     """Its job has failed, the host is full, the others are held and go on."""
     look = state
@@ -343,14 +447,15 @@ def test_memory_within_the_hosts_own_changes_is_no_containers_memory(tmp_path, h
     text = report(path, "text")
     assert escape_unprintable(text) == text
     text = " ".join(text.split())
-    assert f"trial 1 on w0: not distinguishable from the host's own changes (± {change:.2f}MiB)" in text
+    assert f"<{change:.2f}MiB" in text
+    assert "< in `each`: not distinguishable from what the host's memory changed by itself" in text
     assert "-3.64MiB" not in text
 
 
 def test_memory_beyond_the_hosts_own_changes_is_shown(stats):
-    """As a figure of each container, without a remark."""
+    """As a measure of each container, without a remark."""
     text = report(stats, "text")
-    assert re.search(r"trial 1 on w0 +11 +650MiB +50MiB ", text)
+    assert re.search(r"1 on w0 +11 +n/a +n/a +n/a +650MiB +50MiB ", text)
     assert "not distinguishable" not in text
 
 
@@ -375,10 +480,10 @@ def test_the_steady_state_is_of_the_hold_alone(stats):
 
 
 def test_text_and_csv_say_how_many_and_why(stats):
-    """A line for each packing, the reason once, and in CSV the count as a figure of trials."""
+    """A line for each packing, the reason once, and in CSV the count as a measure of trials."""
     text = report(stats, "text")
-    assert "trial 1 on w0" in text
-    assert "trial 0 on w0 (warm-up)" in text
+    assert "  1 on w0 " in text
+    assert "  0 on w0 (warm-up) " in text
     assert "stopped because: 6% of memory" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     (row,) = [row for row in csv.DictReader(io.StringIO(report(stats, "csv"))) if row["kind"] == "packing"]
@@ -392,7 +497,8 @@ def test_a_trial_that_was_packed_again_counts_once():
     for count in (2, 5):
         packings.add_event(event | {"containers": count})
     packings.add_event(event | {"trial": 9, "containers": 7})
-    assert as_json(packings.report(0, {}))["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
+    run = SimpleNamespace(sums=SimpleNamespace(treatments=[], packings=packings), header={})
+    assert as_json(packings.report(0, {}, PackedJobs(run)))["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
 
 
 def test_a_run_that_packed_nothing_says_nothing(tmp_path):
@@ -402,3 +508,249 @@ def test_a_run_that_packed_nothing_says_nothing(tmp_path):
     ).close(footer())
     assert "packed" not in report(path, "text")
     assert json.loads(report(path, "json"))["treatments"][0]["packing"] is None
+
+
+# -- containers one by one ----------------------------------------------------------------------------------------
+
+
+def packings_of(tmp_path, starts, *, unread="", memory=None, used=None):
+    """Write a run whose packings, a trial each, have containers that take so long (s) until they are up.
+
+    `used` gives how much more memory the host has in use, by the number of containers that are up.
+    """
+    names = ("create", "start", "sleep", "hold")
+    wire = treatment_wire(0, {"engine": "docker"}, names, held_metrics())
+    builder = StatsBuilder(
+        tmp_path / "run.stats.gz", header([wire], [(0, block, False) for block in range(len(starts))])
+    )
+    builder.add("host", host(0))
+    ticket = 0
+    for trial, times in enumerate(starts):
+        clock = begin = (1000 + 1000 * trial) * S
+        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial})
+        for place, took in enumerate(times):
+            half, row = round(took * S / 2), {"ticket": ticket, "trial": trial}
+            up = clock + 2 * half
+            builder.add_jobs(row | {"start_ns": begin, "end_ns": begin + 900 * S})
+            spans = [(clock, half), (clock + half, half), (up, S), (up + S, begin + 900 * S - up - S)]
+            builder.add_operations(
+                *(
+                    row | {"operation": number, "start_ns": start, "duration_ns": duration}
+                    for number, (start, duration) in enumerate(spans)
+                )
+            )
+            if memory is not None:
+                builder.writer.metrics([MetricRecord(ticket, 0, trial, "container_memory", float(memory + place))])
+            clock = up
+            ticket += 1
+        if used is not None:
+            ups = np.cumsum(times)
+            instants = np.arange(0.1, ups[-1] + 5.0, 0.1)
+            filled = [used(int(np.searchsorted(ups, at, side="right"))) for at in instants]
+            columns = {
+                "time_ns": begin + np.round(instants * S).astype(int),
+                "memory_used_bytes": (1 << 30) + np.array(filled),
+            }
+            builder.writer.samples(0, "host", columns, {})
+        packed = {"worker": 0, "trial": trial, "containers": len(times), "full": False, "reason": ALL_PACKED}
+        more = {"returned": 0, "hold_s": 20.0, "memory_before": 1 << 30, "unread": unread}
+        builder.add("event", {"at_ns": begin + 800 * S, "kind": "packed", **packed, **more})
+        builder.add("event", {"at_ns": begin + 900 * S, "kind": "trial-end", "trial": trial})
+    return builder.close(footer(counts={"planned": ticket, "done": ticket, "failed": 0}))
+
+
+def packing_report(path):
+    (entry,) = json.loads(report(path, "json"))["treatments"]
+    return entry["packing"]
+
+
+def test_each_container_counts_with_what_it_took_until_it_was_up(tmp_path):
+    """Its operations before the hold, without sleep and the wait for its turn; of few packings with their range."""
+    packing = packing_report(packings_of(tmp_path, [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], memory=1000))
+    assert [trial["start_s"] for trial in packing["trials"]] == pytest.approx([0.2, 0.5])
+    start, memory = packing["each"]["start_s"], packing["each"]["memory_bytes"]
+    assert (start["n"], start["containers"], start["is_interval"]) == (2, 6, False)
+    assert (start["middle"], start["low"], start["high"]) == pytest.approx((0.35, 0.1, 0.6))
+    assert (memory["unit"], memory["middle"], memory["low"], memory["high"]) == ("B", 1001, 1000, 1002)
+    assert packing["trials"][0]["steady"]["container_memory_bytes"] == {
+        "unit": "B",
+        "n": 3,
+        "mean": 1001,
+        "min": 1000,
+        "max": 1002,
+    }
+    assert packing["starts"]["reason"].startswith("it takes the start-up times of 24 containers, 8 of them at a time")
+
+
+def test_six_packings_have_an_interval(tmp_path):
+    """By signed ranks over the packings, each of which counts as one value: its containers are not independent."""
+    starts = [[0.1 + 0.01 * trial] * 2 for trial in range(6)]
+    each = packing_report(packings_of(tmp_path, starts))["each"]["start_s"]
+    assert (each["n"], each["containers"], each["is_interval"]) == (6, 12, True)
+    assert (each["middle"], each["low"], each["high"]) == pytest.approx((0.125, 0.1, 0.15))
+    assert "the ends are the 95 % interval of 6 packings" in " ".join(
+        report(tmp_path / "run.stats.gz", "text").split()
+    )
+
+
+def knee_starts(at, count=60, trials=3):
+    rng = np.random.default_rng(4)
+    numbers = np.arange(1, count + 1)
+    return [list(0.2 + 0.02 * np.maximum(0, numbers - at) + 0.01 * rng.standard_normal(count)) for _ in range(trials)]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_every_format_says_the_same_of_the_knee(tmp_path, form):
+    """Where start-up times begin to grow faster, with the ends of where that may be."""
+    path = packings_of(tmp_path, knee_starts(40))
+    starts = packing_report(path)["starts"]
+    knee = starts["knee"]
+    assert knee["low"] <= knee["containers"] <= knee["high"]
+    assert knee["containers"] == pytest.approx(40, abs=2)
+    assert knee["after_s"] == pytest.approx(0.02, rel=0.2)
+    assert (starts["most"], starts["reason"], len(starts["line"])) == (60, "", 3)
+    text = unescape(" ".join(report(path, form).split())).replace("\\", "")
+    sentence = knee_text(convert(starts, StartCurveReport))
+    assert sentence.startswith(
+        f"Knee at {knee['containers']:.0f} containers [{knee['low']:.0f}, {knee['high']:.0f}]: "
+    )
+    assert sentence in text
+
+
+def test_no_knee_is_said_as_such(tmp_path):
+    """With how many containers there were."""
+    text = " ".join(report(packings_of(tmp_path, knee_starts(60)), "text").split())
+    assert "No knee up to 60 containers: start-up times do not begin to grow faster." in text
+
+
+def bent(at, before=1 << 20, after=4 << 20, seed=3):
+    """Return the memory in use by containers that take `before` bytes each up to `at`, then `after`, with noise."""
+    rng = np.random.default_rng(seed)
+    return lambda count: int(count * before + max(0, count - at) * (after - before) + rng.normal(0, 1 << 18))
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_every_format_says_where_the_hosts_memory_begins_to_grow_faster(tmp_path, form):
+    """By the readings while packings are filled, with the ends of where that may be."""
+    path = packings_of(tmp_path, [[0.2] * 60] * 2, used=bent(40))
+    fill = packing_report(path)["fill"]
+    knee = fill["knee"]
+    assert knee["low"] <= knee["containers"] <= knee["high"]
+    assert knee["containers"] == pytest.approx(40, abs=2)
+    assert (knee["before_bytes"], knee["after_bytes"]) == pytest.approx((1 << 20, 4 << 20), rel=0.1)
+    sentence = fill_text(convert(fill, HostCurveReport))
+    assert sentence.startswith(f"Knee of the host's memory at {knee['containers']:.0f} containers [")
+    assert sentence in unescape(" ".join(report(path, form).split())).replace("\\", "")
+    assert sentence in only_value(build_document(StatsFile(path)))
+
+
+def test_a_host_whose_memory_grows_evenly_has_no_knee(tmp_path):
+    """Which is said; where too few containers started for a curve, JSON alone says what it takes."""
+    path = packings_of(tmp_path, [[0.2] * 60], used=bent(99))
+    assert "No knee of the host's memory up to 60 containers." in " ".join(report(path, "text").split())
+    (tmp_path / "few").mkdir()
+    few = packings_of(tmp_path / "few", [[0.2] * 5], used=bent(99))
+    assert packing_report(few)["fill"]["reason"].startswith("it takes 24 readings of the host's memory while ")
+    assert "of the host's memory" not in " ".join(report(few, "text").split())
+
+
+def test_the_page_says_once_why_no_control_group_was_read(tmp_path):
+    """Below the tables, with the reason that the worker gave."""
+    path = packings_of(tmp_path, [[0.1], [0.2]], unread="docker shows no control group of a container on this host")
+    text = " ".join(report(path, "text").split())
+    assert text.count("memory and CPU of each container are unknown: docker shows no control group") == 1
+
+
+def packing(count, busy_percent, memory, *, change=0.0, warmup=False, worker="w0"):
+    """Return a packing of some containers on a host that was so busy, and what each took of its memory."""
+    return PackingTrialReport(
+        trial=0, worker=worker, warmup=warmup, containers=count, full=False, reason="as asked for", hold_s=4.0,
+        memory_before_bytes=0, memory_per_container_bytes=memory, memory_change_per_container_bytes=change,
+        start_s=0.1,
+        steady={"cpu_busy_percent": SampleReport(unit="%", n=4, mean=busy_percent, min=0.0, max=100.0)},
+    )  # fmt: skip
+
+
+def test_the_slope_of_the_hosts_cpu_is_what_one_container_costs():
+    """Of packings of some numbers, in percent of one CPU; the interval is that of a line's slope (Student's t)."""
+    rng = np.random.default_rng(5)
+    counts = [5, 20, 40] * 8
+    busy = [3.0 + 0.25 * count + 0.2 * float(rng.standard_normal()) for count in counts]
+    slopes = host_slopes([packing(*one, 1e6) for one in zip(counts, busy, strict=True)], {"w0": 4})
+    cpu = slopes["cpu_percent"]
+    (slope, _), variances = np.polyfit(counts, [4 * one for one in busy], 1, cov=True)
+    reach = 2.07387 * np.sqrt(variances[0, 0])  # Student's t for 22 degrees of freedom, from a printed table
+    assert (cpu.middle, cpu.low, cpu.high) == pytest.approx((slope, slope - reach, slope + reach), rel=1e-4)
+    assert cpu.low < 1.0 < cpu.high
+    assert (cpu.n, cpu.is_interval, cpu.unit) == (24, True, "%")
+
+
+@pytest.mark.parametrize(
+    ("packings", "reason"),
+    [
+        ([packing(10, 5.0, 1e6)] * 3, "there are 3 packings of 10"),
+        ([packing(10, 5.0, 1e6)], "there is 1 packing of 10"),
+        ([packing(10, 5.0, 1e6), packing(20, 9.0, 1e6)], "there are 2 packings of 10 and 20"),
+    ],
+)
+def test_cpu_by_the_number_of_containers_takes_packings_of_two_numbers(packings, reason):
+    """Else the reports say why there is no figure, and have none."""
+    cpu = host_slopes(packings, {"w0": 2})["cpu_percent"]
+    assert (cpu.middle, cpu.low, cpu.high) == (None, None, None)
+    assert cpu.reason.endswith(reason)
+    assert "cpu_percent" not in host_slopes(packings, {}), "the number of its CPUs is not known"
+
+
+def test_a_host_without_idle_cpu_tells_no_slope():
+    """It is at its end with any number of containers: the line through such packings was one of no cost."""
+    path = ROOT / "tests" / "data" / "pages" / "packing-counts.stats.gz"
+    for entry in build_document(StatsFile(path)).treatments:
+        assert entry.packing.host["cpu_percent"].middle is None
+        assert "CPU for each is not known: the host had no idle CPU in 4 of 4 packings." in host_text(entry.packing)
+    mixed = [packing(5, 40.0, 1e6), packing(10, 50.0, 1e6), packing(20, 99.0, 1e6)]
+    assert host_slopes(mixed, {"w0": 2})["cpu_percent"].reason == "the host had no idle CPU in 1 of 3 packings"
+
+
+def test_memory_by_the_hosts_total_is_a_value_a_packing():
+    """With the interval by signed ranks of six; an upper limit where the host's own changes are as large in half."""
+    six = [packing(10, 5.0, 1e6 + 1e4 * number) for number in range(6)]
+    memory = host_slopes(six, {})["memory_bytes"]
+    assert (memory.n, memory.is_interval, memory.limit) == (6, True, None)
+    assert (memory.middle, memory.low, memory.high) == pytest.approx((1.025e6, 1e6, 1.05e6))
+    unsure = [packing(10, 5.0, 1e6, change=2e6)] * 3
+    assert host_slopes([*six[:3], *unsure], {})["memory_bytes"].limit == 2e6
+    assert host_slopes([*six[:4], *unsure], {})["memory_bytes"].limit is None
+    assert host_slopes([], {}) == {}
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_every_format_says_the_same_of_the_hosts_totals(tmp_path, form):
+    """What a container costs by them stands below what it takes by its own control group."""
+    path = ROOT / "docs" / "data" / "packing.stats.gz"
+    (entry,) = build_document(StatsFile(path)).treatments
+    sentence = host_text(entry.packing)
+    assert sentence.startswith("By the host's totals: ")
+    assert sentence in unescape(" ".join(report(path, form).split())).replace("\\", "")
+
+
+def test_treatments_that_differ_in_the_number_alone_are_fitted_together():
+    """Each of them has the figures of all; another engine has its own; warm-up counts nowhere."""
+    path = ROOT / "docs" / "data" / "packing.stats.gz"
+    (ten,) = build_document(StatsFile(path)).treatments
+
+    def treatment(engine, count, packings):
+        labels = {**ten.treatment, "engine": engine, "concurrency": count}
+        return replace(ten, treatment=labels, packing=replace(ten.packing, trials=packings))
+
+    few, many = (
+        [packing(5, 4.0, 1e6), packing(5, 4.2, 1e6)],
+        [packing(9, 6.0, 1e6), packing(9, 60.0, 9e6, warmup=True)],
+    )
+    found = add_host_slopes(
+        [treatment("docker", 5, few), treatment("docker", 9, many), treatment("podman", 5, few)], {"w0": 1}
+    )
+    first, second, other = (one.packing.host for one in found)
+    assert first == second
+    assert first["cpu_percent"].n == first["memory_bytes"].n == 3
+    assert first["cpu_percent"].middle == pytest.approx((6.0 - 4.1) / 4)
+    assert other["cpu_percent"].reason

@@ -6,13 +6,13 @@ import gzip
 import io
 import json
 import sys
-from pathlib import Path
 
+import places
 import pytest
 
 from bench_master.cli import run_command_line
 
-DATA = Path(__file__).parent.parent / "data" / "sysbench"
+DATA = places.DATA / "sysbench"
 
 
 @pytest.fixture

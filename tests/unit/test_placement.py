@@ -23,9 +23,9 @@ from bench_master.plan import Trial
 from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.ab import WEBBENCH
-from workloads.guest import remote_service_limit_s
-from workloads.script import job_limit_s
+from bench_workloads.ab import WEBBENCH
+from bench_workloads.guest import remote_service_limit_s
+from bench_workloads.script import job_limit_s
 
 AB = "name: a\n%sjob: {workload: ab, services: {webbench: {%s}}}\n"
 

@@ -1,5 +1,6 @@
 """What workers are asked before they are admitted, and who waits for an answer."""
 
+import hashlib
 from types import SimpleNamespace
 
 import msgspec
@@ -11,15 +12,25 @@ from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.fields import VERSION
 from bench_common.messages import FROM_MASTER, Hello, PreflightResult
 from bench_common.messages import Preflight as PreflightMessage
-from bench_common.objects.job import Objects, SizeClass, Sizes
 from bench_common.requirements import (
+    AbsentProgram,
+    ImageProgram,
     KindNeed,
     Requirement,
     engines_for_worker,
     kinds_for_worker,
     requirements_for_worker,
 )
-from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Treatment
+from bench_common.treatment import (
+    ContainerSettings,
+    Guest,
+    Lifecycle,
+    Mount,
+    Operation,
+    OwnCommand,
+    Treatment,
+)
+from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_master.run.message_handler import MessageHandler
 from bench_master.run.preflight import (
     HELLO_TIMEOUT_S,
@@ -27,6 +38,7 @@ from bench_master.run.preflight import (
     PreflightCheck,
     check_compatibility,
     service_programs,
+    started_programs,
 )
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host_part import find_problems
@@ -94,6 +106,8 @@ def test_services_have_needs_and_optional_treatments_have_none():
 def test_a_requirement_names_the_settings_that_it_came_from():
     """The engine is asked with these."""
     assert Requirement("docker", "a", None, "syslog").settings == ContainerSettings(image="a", log_driver="syslog")
+    volumes = Requirement("docker", volumes=("data",)).settings.storage
+    assert volumes == (Mount("volume", "/", "data"),)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +235,15 @@ class Stocked:
     def missing(self, settings):
         return [] if settings.image == "here" else [f"no {settings.image}"]
 
+    def forbidden(self, settings):
+        return [f"no consent to {mount.source}" for mount in settings.storage]
+
+    def image_digest(self, settings):
+        return f"digest of {settings.image}"
+
+    def absent_program(self, settings, wanted):
+        return "" if wanted.program == "sleep" else f"image {settings.image} has no {wanted.program}"
+
     def close(self):
         self.closed = True
 
@@ -240,8 +263,52 @@ def test_a_worker_says_what_is_lacking_under_which_engine():
     )
     assert reasons == ["engine docker: no a", "engine podman: no a"]
     assert [name for name, _ in opened] == ["docker", "podman"]
+    statuses = {"docker": {"usable": True, "details": {"a": "b"}}, "podman": {"usable": True}}
+    assert list(stock.forbidden) == []
+    stock.find_missing([Requirement("docker", "here", volumes=("theirs",))] * 2)
+    assert list(stock.forbidden) == ["engine docker: no consent to theirs"]
+    for image in ("here", "a"):
+        for program in ("sleep", "sleeep"):
+            stock.find_missing([Requirement("docker", image, starts=ImageProgram(program))])
+    assert stock.absent == {"engine docker: image here has no sleeep": "sleeep"}, "of an image that is there"
+    told = stock.with_digests(statuses)
+    assert told["docker"]["details"] == {"a": "b", "image here": "digest of here"}
+    assert statuses["docker"]["details"] == {"a": "b"}, "what is kept of an engine is not changed"
+    assert told["podman"] == {"usable": True}
     stock.close()
+    assert stock.absent == {}
+    assert stock.with_digests(statuses) == statuses
     assert all(engine.closed for _, engine in opened)
+
+
+def test_a_worker_names_the_files_of_the_programs_that_jobs_run(tmp_path):
+    """By name as the scenario has it, each with path and digest; one that is not there is no reason and has none."""
+    folders = [tmp_path / name for name in ("old", "new")]
+    for folder in folders:
+        folder.mkdir()
+        program = folder / "tool"
+        program.write_text(folder.name)
+        program.chmod(0o755)
+    digests = [hashlib.sha256(folder.name.encode()).hexdigest() for folder in folders]
+    old, new = (Requirement("native", command="tool", search_path=str(folder)) for folder in folders)
+    checker = PreflightChecker("w1", lambda _name, _options: Stocked())
+    relative = Requirement("native", command="./tool", directory=str(folders[1]))
+    gone = Requirement("native", command="gone", search_path=str(tmp_path))
+    assert checker.find_missing([old, relative, gone]) == []
+    statuses = {"native": {"usable": True, "details": {"a": "b"}}}
+    assert checker.with_digests(statuses)["native"]["details"] == {
+        "a": "b",
+        "program tool": str(folders[0] / "tool"),
+        "sha256 tool": digests[0],
+        "program ./tool": str(folders[1] / "tool"),
+        "sha256 ./tool": digests[1],
+    }
+    checker.find_missing([old, new])
+    details = checker.with_digests(statuses)["native"]["details"]
+    assert details["program tool"] == ", ".join(str(folder / "tool") for folder in folders)
+    assert details["sha256 tool"] == ", ".join(digests)
+    checker.close()
+    assert checker.with_digests(statuses) == statuses
 
 
 def test_an_engine_that_cannot_be_asked_is_a_reason():
@@ -262,14 +329,20 @@ def test_an_engine_that_cannot_be_asked_is_a_reason():
 
 
 def test_what_a_host_lacks_is_no_fault_of_the_plan():
-    """A missing image ends the run like a missing engine, with the exit code of infrastructure."""
+    """A missing image ends the run like a missing engine; what it may not use, or misspells, is the plan's."""
     refused = []
     parts = SimpleNamespace(
         coordinator=SimpleNamespace(roster=None),
         dispatcher=None,
         local_workers=SimpleNamespace(ids=()),
         noop=False,
-        plan=SimpleNamespace(treatments=(), trials=()),
+        plan=SimpleNamespace(
+            treatments=(),
+            trials=(),
+            setting_places={},
+            primary=(),
+            command_places={"sleeep": "s.yaml:6:12", "made": "<weigh>:1:1"},
+        ),
         preflight=SimpleNamespace(answered=lambda *_: (hello(), 0), admits=lambda *_, **__: True),
         recorder=SimpleNamespace(journal=None),
         services=None,
@@ -277,9 +350,17 @@ def test_what_a_host_lacks_is_no_fault_of_the_plan():
         hosts=None,
     )
     run = SimpleNamespace(over=False, refuse=lambda reasons, *, unusable: refused.append((reasons, unusable)))
-    answer = PreflightResult(epoch=0, reasons=["image 'a' is not on this host"], engines={})
-    MessageHandler(parts, run).on_control(b"peer", None, answer, 0)
-    assert refused == [(["worker w1: image 'a' is not on this host"], True)]
+    handler = MessageHandler(parts, run)
+    handler.on_control(b"peer", None, PreflightResult(epoch=0, reasons=["no image"], forbidden=[], engines={}), 0)
+    handler.on_control(b"peer", None, PreflightResult(epoch=0, reasons=[], forbidden=["not yours"], engines={}), 0)
+    absent = [AbsentProgram("sleeep", "no sleeep"), AbsentProgram("made", "no made"), AbsentProgram("x", "no x")]
+    told = PreflightResult(epoch=0, reasons=[], forbidden=[], engines={}, absent=absent)
+    handler.on_control(b"peer", None, told, 0)
+    assert refused == [
+        (["worker w1: no image"], True),
+        (["worker w1: not yours"], False),
+        (["worker w1: s.yaml:6:12: no sleeep", "worker w1: no made", "worker w1: no x"], False),
+    ]
 
 
 def test_a_services_program_is_asked_for_where_it_runs_on_the_host():
@@ -287,12 +368,13 @@ def test_a_services_program_is_asked_for_where_it_runs_on_the_host():
     job, services = Guest("sysbench-oltp", {}), {"mariadb": ContainerSettings()}
     one = replace(treatment(0, engine="native"), job=job, services=services)
     needs = [Requirement("native", program="mariadbd")]
+    measured = [Requirement("native", command="sysbench")]
     assert service_programs([one, replace(one, index=1)], "vm") == needs
     assert service_programs([replace(one, engine="docker"), replace(one, optional=True)], "vm") == []
     assert service_programs([replace(one, environment="metal")], "vm") == []
     scene = Scene(one)
     assert not scene.hello()
-    assert scene.asked == [(b"p", preflight(needs, ["native"]))]
+    assert scene.asked == [(b"p", preflight([*needs, *measured], ["native"]))]
 
 
 def test_a_missing_program_of_a_service_is_found_before_the_run(tmp_path, monkeypatch):
@@ -379,3 +461,33 @@ def test_what_is_wrong_with_a_store_is_told_without_a_credential():
     assert "store swift (profile lab): /nonexistent/.config/weighbridge/stores.yaml: not found" in profile
     assert "did you mean 'swift'" in name
     assert "hunter2" not in f"{swift}{s3}{profile}{name}"
+
+
+def test_the_program_of_a_users_command_is_asked_for_in_its_image():
+    """Once for each engine and image, with what decides where it is; none that a job may make or fetch."""
+    maker, other = Operation("run", "run"), Operation("create", "create", argv=("tool", "-a"))
+    mounts = (Mount("tmpfs", "/srv"),)
+    first = treatment(0, image="i", command=("sleep", "1"), env={"PATH": "/opt"}, storage=mounts, files={"/x": ""})
+    first = replace(first, job=Lifecycle((maker,)))
+    wanted = Requirement("docker", "i", starts=ImageProgram("sleep", "/opt", None, ("/srv", "/x")))
+    assert started_programs([first, replace(first, index=1)], "vm") == [wanted]
+    assert started_programs([replace(first, job=Lifecycle((other,)))], "vm")[0].starts.program == "tool"
+    container = ContainerSettings(image="i")
+    guest = replace(first, job=Guest("command", {}, OwnCommand(("./x.sh",))), container=container)
+    assert started_programs([guest], "vm") == [Requirement("docker", "i", starts=ImageProgram("./x.sh"))]
+    needless = [
+        replace(guest, job=Guest("command", {}, OwnCommand(("x",), prepare=("make", "x")))),
+        replace(guest, job=Guest("command", {}, OwnCommand(("{tool}",)))),
+        replace(guest, job=Guest("sysbench-cpu", {})),
+        replace(guest, engine="native"),
+        replace(guest, optional=True),
+        replace(guest, environment="metal"),
+        replace(guest, container=ContainerSettings(rootfs="/srv")),
+        replace(first, job=Lifecycle((Operation("pull", "pull"), maker))),
+        replace(first, container=container),
+    ]
+    assert started_programs(needless, "vm") == []
+    scene = Scene(guest)
+    assert not scene.hello()
+    [(_, question)] = scene.asked
+    assert question.requirements[-1].starts == ImageProgram("./x.sh")

@@ -1,10 +1,9 @@
 """Jobs in a container that was prepared once, on a fake engine: shared where made alike, and never left behind."""
 
-from pathlib import Path
-
 import gevent
 import pytest
 from deadlines import ANSWER_S
+from places import DATA
 
 from bench_common.messages import RESULTS
 from bench_common.records import Outcome
@@ -14,10 +13,10 @@ from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
-from workloads.registry import workload
-from workloads.script import job_script, preparation_script
+from bench_workloads.registry import workload
+from bench_workloads.script import job_script, preparation_script
 
-PRINTED = (Path(__file__).parents[1] / "data" / "sysbench" / "fileio-rndrw.txt").read_bytes()
+PRINTED = (DATA / "sysbench" / "fileio-rndrw.txt").read_bytes()
 
 
 class FileEngine(NoopEngine):

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.records import Outcome
-from bench_master.progress.line_views import BURST_CHARS, CALM_REFRESHES, LEGEND, LINE_CHARS, OBJECT_LEGEND, CharsView
+from bench_master.progress.line_views import (
+    BURST_CHARS,
+    CALM_REFRESHES,
+    FIRST_BYTE_LEGEND,
+    LEGEND,
+    LINE_CHARS,
+    CharsView,
+)
 from bench_master.progress.view import HostRow, Snapshot, TrialRow
 
 MS = 1_000_000
@@ -63,10 +70,10 @@ def test_each_job_has_the_character_of_its_time_or_outcome(shown):
 def test_a_job_on_objects_has_the_character_of_its_first_byte_or_else_of_its_last(shown):
     """Both alphabets of ssbench: reads by their first byte, all others by the last, failures the same."""
     names = (("run",), ("create[tiny]", "read[tiny]", "read[tiny].first"))
-    shown.view.begin(Snapshot("s", operation_names=names))
+    shown.view.begin(Snapshot("s", operation_names=names, alternatives=frozenset({1})))
     text = shown.text()
     assert LEGEND in text
-    assert OBJECT_LEGEND in text
+    assert FIRST_BYTE_LEGEND in text
     rows = jobs(10, 2000, 5000, 20_000, 1, 2000, 5000, 20_000, 20_000)
     rows["treatment"], rows["ticket"], rows["outcome"][4] = 1, np.arange(len(rows))[::-1], Outcome.FAILED
     operations = np.zeros(2 * len(rows), dtype=OPERATION_ROW)
@@ -82,9 +89,9 @@ def test_a_job_on_objects_has_the_character_of_its_first_byte_or_else_of_its_las
 
 
 def test_the_legend_of_jobs_on_objects_stands_alone_where_there_are_no_others(shown):
-    shown.view.begin(Snapshot("s", operation_names=(("create[a]",),)))
+    shown.view.begin(Snapshot("s", operation_names=(("create[a]",),), alternatives=frozenset({0})))
     text = shown.text()
-    assert OBJECT_LEGEND in text
+    assert FIRST_BYTE_LEGEND in text
     assert LEGEND not in text
 
 

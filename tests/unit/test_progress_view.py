@@ -9,13 +9,14 @@ import sys
 
 import numpy as np
 import pytest
+from narrow_terminal import narrow_terminal
 
 from bench_common.errors import UsageError
 from bench_common.job_rows import JOB_ROW
 from bench_master.progress import choose_view
 from bench_master.progress.line_views import CharsView, LinesView
 from bench_master.progress.live import LiveView
-from bench_master.progress.view import NotificationsView, Snapshot, TrialRow, View
+from bench_master.progress.view import NotificationsView, RoundRow, Snapshot, TrialRow, View
 
 GOOD = {"TERM": "xterm-256color"}
 
@@ -40,7 +41,8 @@ class Terminal(io.StringIO):
     [
         ("auto", Terminal(), GOOD, LiveView),
         ("live", Terminal(), GOOD, LiveView),
-        ("auto", io.StringIO(), GOOD, CharsView),
+        ("auto", io.StringIO(), GOOD, LinesView),
+        ("chars", io.StringIO(), GOOD, CharsView),
         ("auto", Terminal(), {"TERM": "dumb"}, CharsView),
         ("auto", Terminal(), {}, CharsView),
         ("auto", Terminal("iso8859-1"), GOOD, CharsView),
@@ -52,6 +54,14 @@ class Terminal(io.StringIO):
 def test_the_view_suits_the_stream(mode, stream, environ, view):
     """The live view is for terminals that can show it; everything else is as asked for."""
     assert type(choose_view(mode, stream, environ=environ)) is view
+
+
+@pytest.mark.parametrize("mode", ["chars", "lines"])
+def test_a_no_op_run_is_called_one_from_the_beginning(mode):
+    """Its rates are the harness's own."""
+    stream = io.StringIO()
+    choose_view(mode, stream).begin(Snapshot("s", noop=True))
+    assert "NO-OP: nothing is executed, this is the harness's own maximum\n" in stream.getvalue()
 
 
 @pytest.mark.parametrize("mode", ["auto", "live", "chars", "lines", "none"])
@@ -129,6 +139,26 @@ def test_lines_go_on_when_the_time_restarts():
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00", "1:01", "0:00", "0:04"]
 
 
+def test_a_log_has_a_line_every_ten_seconds_and_at_once_what_is_new():
+    """Without a terminal: notices when they come, what a run waits for once, and what a look has settled."""
+    out = io.StringIO()
+    view = choose_view("auto", out)
+    view.begin(Snapshot("s", planned=40))
+    for tick in range(150):
+        elapsed_s = tick / 5
+        if elapsed_s == 7:
+            view.notify("worker w-1 was lost")
+        waits = "waiting for 1 worker" if 12 <= elapsed_s < 29 else ""
+        rounds = RoundRow(number=3, last=9, settled=int(elapsed_s >= 25), comparisons=2)
+        view.refresh(Snapshot("s", elapsed_s=elapsed_s, planned=40, done=tick, doing=waits, round=rounds))
+    shown = out.getvalue().splitlines()
+    assert [line.partition("  ")[0] for line in shown] == [
+        "0:00", "worker w-1 was lost", "0:10", "0:14", "0:20", "0:25",
+    ]  # fmt: skip
+    assert ["waiting" in line for line in shown] == [False, False, False, True, True, True]
+    assert "1 of 2 settled" in shown[-1]
+
+
 def test_the_live_view_draws_when_it_is_told_to():
     """Each refresh draws the newest snapshot; the end leaves one line and shows the cursor again."""
     terminal = Terminal()
@@ -174,6 +204,35 @@ def test_the_last_line_of_the_live_view_fits_the_terminal(monkeypatch):
     last = stream.getvalue().splitlines()[-2:]
     assert max(map(len, last)) <= 60
     assert " ".join(last).endswith("123,456 done, 7,890 failed, 123 lost, 45 aborted")
+
+
+def test_the_live_view_says_nothing_above_its_picture_that_the_picture_has():
+    """Who joined stands among the hosts while a run goes on, and not above the report; a log has a line of it."""
+    stream, log = Terminal(), io.StringIO()
+    with choose_view("live", stream, environ=GOOD) as view:
+        view.begin(Snapshot("s"))
+        view.notify("worker w-1 has joined", passing=True)
+        view.notify("worker w-2 was lost")
+    assert "worker w-2 was lost" in stream.getvalue()
+    assert "has joined" not in stream.getvalue()
+    for mode in ("none", "lines", "chars"):
+        choose_view(mode, log).notify("worker w-1 has joined", passing=True)
+    assert log.getvalue().splitlines() == ["worker w-1 has joined"] * 3
+
+
+@pytest.mark.parametrize("mode", ["chars", "lines", "none"])
+def test_no_view_has_a_terminal_break_a_line_within_a_word(mode):
+    """Whatever is shown is wrapped between words where a terminal is too narrow for it."""
+    said = "worker w-1 was lost (its connection broke while it sent the results of its trial) with 12 jobs"
+    with narrow_terminal() as (stream, printed):
+        view = choose_view(mode, stream)
+        view.begin(Snapshot("s", planned=40))
+        view.notify(said)
+        view.end(Snapshot("s", done=123_456, failed=7_890, lost=123, aborted=45))
+        view.close()
+        lines = printed().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(said.split()) in " ".join(" ".join(lines).split())
 
 
 def test_the_terminal_comes_back_after_an_exception():

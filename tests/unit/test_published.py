@@ -3,10 +3,10 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 from builders import MS, header, job_rows, treatment_wire, write_report
+from places import ROOT
 
 from bench_common.errors import ScenarioError
 from bench_common.records import MetricRecord, ticket_of
@@ -18,7 +18,7 @@ from bench_master.run_data.host_samples import COLUMNS, UNIT
 from bench_master.scenario.load import load_scenario, parse_scenario
 from bench_master.scenario.published import matches_labels
 from bench_master.scenario.yaml_tree import Source, builtin_scenarios
-from workloads.registry import workload
+from bench_workloads.registry import workload
 
 HEAD = "# title: A study\n# source: its table 3\n"
 TABLE = HEAD + (
@@ -82,7 +82,7 @@ def test_an_invalid_table_is_refused(tmp_path, table, message):
     assert message in found
 
 
-def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
+def test_treatments_without_a_published_measure_are_noted_and_run(tmp_path):
     """Other sizes than those of the study run, with a note on the screen and in the report."""
     scenario = load(tmp_path, TABLE.replace("cpu,", "gpu,"))
     assert scenario.published["rows"] == []
@@ -131,7 +131,7 @@ def report(path, name):
     return out.getvalue()
 
 
-def test_measured_and_published_figures_are_side_by_side(run):
+def test_measured_and_published_measures_are_side_by_side(run):
     """Each published metric of a treatment that ran has a table, whether or not we measured it."""
     section = json.loads(report(run, "json"))["published"]
     rate, latency = section["tables"]
@@ -163,7 +163,7 @@ def test_several_measurements_need_no_such_caution(tmp_path):
     assert "n is 1" not in published_section({"published": published}, []).caution
 
 
-def test_the_csv_report_has_a_row_for_each_figure(run):
+def test_the_csv_report_has_a_row_for_each_measure(run):
     """Their place is in the column of our environment, and the kind names the source."""
     rows = [row for row in csv.DictReader(io.StringIO(report(run, "csv"))) if row["kind"] == "published"]
     assert [(row["environment"], row["name"], row["mean"], row["scenario"]) for row in rows] == [
@@ -172,7 +172,7 @@ def test_the_csv_report_has_a_row_for_each_figure(run):
     ]
 
 
-def test_a_run_without_published_figures_has_no_section(tmp_path):
+def test_a_run_without_published_measures_has_no_section(tmp_path):
     """Only a scenario with published figures has the section."""
     path = tmp_path / "b.stats.gz"
     writer = StatsWriter(path)
@@ -187,7 +187,7 @@ STUDIES = [name for name in builtin_scenarios() if "/" in name]
 
 @pytest.mark.parametrize("scale", ["full", "small"])
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name, scale):
+def test_every_study_has_a_small_profile_and_published_measures_in_its_units(name, scale):
     """Metric and unit are those of the workload, so that both columns show the same thing."""
     scenario = load_scenario(name, [f"scale={scale}"])
     assert "small" in scenario.profiles
@@ -199,8 +199,8 @@ def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name
 
 
 def test_every_published_row_of_the_studies_belongs_to_a_scenario():
-    """No misspelt label leaves a figure out: the scenarios beside a table match all of its rows."""
-    for table in Path(__file__).parents[2].glob("scenarios/*/published*.csv"):
+    """No misspelt label leaves a measure out: the scenarios beside a table match all of its rows."""
+    for table in ROOT.glob("scenarios/*/published*.csv"):
         names = [name for name in STUDIES if name.startswith(f"{table.parent.name}/")]
         loaded = [load_scenario(name).published for name in names]
         loaded = [one for one in loaded if one and one["file"] == table.name]

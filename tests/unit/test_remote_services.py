@@ -27,8 +27,8 @@ from bench_worker import remote_services, services
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
-from workloads.registry import workload
-from workloads.script import job_script
+from bench_workloads.registry import workload
+from bench_workloads.script import job_script
 
 HERE, THERE = 0, 1
 

@@ -16,6 +16,7 @@ from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import Columns
 from bench_master.analysis.document import build_document, percentile_name
 from bench_master.analysis.report_types import as_json
+from bench_master.reports.text_details import totals_text
 from bench_master.run_data.percentiles import ExactPercentiles, LatencySeries, group_positions, group_rows
 
 
@@ -43,7 +44,7 @@ def timed_operations(durations, **fields):
     return rows
 
 
-def test_the_document_has_figures_by_treatment(path):
+def test_the_document_has_measures_by_treatment(path):
     """Outcomes, rate, operations, the whole job and metrics are those of the run's rows."""
     docker, native = report_of(lifecycle_run(path))["treatments"]
     assert docker["jobs"] == {
@@ -114,7 +115,7 @@ def test_the_timing_error_covers_successful_measured_jobs(path):
 
 
 def test_without_jobs_there_is_no_timing_error(path):
-    """Without stamps there is no figure."""
+    """Without stamps there is no measure."""
     report = report_of(one_treatment(path).close())
     (entry,) = report["treatments"]
     assert (entry["timing_error_p99_s"], entry["timing_error_max_s"]) == (None, None)
@@ -307,7 +308,7 @@ def test_a_metric_counts_trials_not_jobs(path):
     assert metric["worst_job"] == 2
 
 
-def test_a_metric_without_values_has_no_figures(path):
+def test_a_metric_without_values_has_no_measures(path):
     """A declared metric is listed with n 0 and nulls, so that a threshold on it fails instead of passing silently."""
     builder = one_treatment(
         path, metrics={"speed": {"unit": "x", "direction": "lower"}}, thresholds=["metrics.speed.median < 1"]
@@ -363,10 +364,62 @@ def test_a_reconnected_worker_leaves_a_run_complete(path):
     assert report_of(builder.close(footer()))["incomplete"] == []
 
 
+def test_a_trial_in_which_a_worker_was_lost_is_in_no_figure(path):
+    """Its time has no load, or the making of objects, in it; the report names it, and a resumed run does it again."""
+    trials = [(0, 0, True), (0, 1, False), (0, 2, False), (0, 3, False)]
+    builder = one_treatment(path, trials=trials)
+    for trial, seconds in ((0, 2), (1, 1), (2, 9), (3, 1)):
+        begin_ns = 10 * trial * S
+        builder.add_jobs({"ticket": trial, "trial": trial, "start_ns": begin_ns, "end_ns": begin_ns + seconds * S})
+        builder.add("event", {"at_ns": begin_ns, "kind": "trial-begin", "trial": trial})
+        if trial in (0, 2):
+            lost = {"kind": "worker-lost", "worker": 0, "worker_id": "local-0", "reason": "killed", "trial": trial}
+            builder.add("event", {"at_ns": begin_ns, **lost})
+        builder.add("event", {"at_ns": begin_ns + seconds * S, "kind": "trial-end", "trial": trial, "not_started": 0})
+    report = report_of(builder.close(footer()))
+    (entry,) = report["treatments"]
+    assert (entry["trials"], entry["jobs_per_s"]) == ({"planned": 2, "run": 2, "left_out": 1}, 1.0)
+    assert (entry["jobs"]["done"], entry["jobs"]["warmup"]) == (2, 2)
+    assert entry["operations"]["job"]["max_s"] == 1.0
+    (warning,) = report["warnings"]
+    told = "engine=native: left out of all figures and verdicts: 1 trial (round 3), in which a worker was lost"
+    assert warning == f"{told}: worker local-0: killed"
+    document = build_document(StatsFile(path))
+    where = "2 in warm-up or a trial that lost a worker, excluded from all figures"
+    assert totals_text(document.totals, document.treatments).endswith(where)
+
+
+def test_jobs_that_failed_in_a_trial_that_lost_a_worker_have_failed(path):
+    """A trial that is left out hides no failure, and no loss."""
+    builder = one_treatment(path, trials=[(0, 0, False), (0, 1, False)])
+    builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
+    outcomes = (Outcome.DONE, Outcome.FAILED, Outcome.LOST)
+    builder.add_jobs(*({"ticket": n, "trial": 0, "end_ns": S, "outcome": one} for n, one in enumerate(outcomes)))
+    builder.add("event", {"at_ns": 0, "kind": "worker-lost", "worker": 0, "reason": "killed", "trial": 0})
+    end = {"kind": "trial-end", "trial": 0, "not_started": 2, "not_started_outcome": "lost"}
+    builder.add("event", {"at_ns": S, **end})
+    (entry,) = report_of(builder.close(footer()))["treatments"]
+    counts = {name: entry["jobs"][name] for name in ("done", "failed", "lost", "warmup", "not_started")}
+    assert counts == {"done": 0, "failed": 1, "lost": 3, "warmup": 1, "not_started": 2}
+
+
+def test_a_trial_that_was_done_again_counts(path):
+    """The loss of a worker was in the time before the run was resumed."""
+    builder = one_treatment(path, trials=[(0, 0, False)])
+    for lost in (True, False):
+        builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
+        if lost:
+            builder.add("event", {"at_ns": 0, "kind": "worker-lost", "worker": 0, "reason": "killed", "trial": 0})
+    builder.add_jobs({"trial": 0, "end_ns": S})
+    builder.add("event", {"at_ns": S, "kind": "trial-end", "trial": 0, "not_started": 0})
+    (entry,) = report_of(builder.close(footer()))["treatments"]
+    assert entry["trials"] == {"planned": 1, "run": 1, "left_out": 0}
+
+
 def test_every_reason_for_an_incomplete_run_is_listed(path):
     """Interruption, losses, aborts, jobs and trials that never started, and lost workers."""
     builder = one_treatment(path, trials=[(0, 0, False), (0, 1, False), (0, 2, False)])
-    builder.add_jobs({"trial": 0, "end_ns": S}, {"trial": 0, "outcome": Outcome.LOST})
+    builder.add_jobs({"trial": 0, "end_ns": S}, {"ticket": 1, "trial": 0, "outcome": Outcome.LOST})
     end = {"at_ns": S, "kind": "trial-end", "not_started": 2}
     builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
     builder.add("event", end | {"trial": 0, "not_started_outcome": "lost"})
@@ -387,6 +440,17 @@ def test_every_reason_for_an_incomplete_run_is_listed(path):
         "1 of 3 trials not run: engine=native",
         "lost worker 0: no heartbeat for 10 s",
     ]
+
+
+def test_jobs_that_never_ran_are_counted_once(path):
+    """Where an interrupted run lost none of its jobs, the number of the missing ones is the only count."""
+    builder = one_treatment(path, trials=[(0, 0, False), (0, 1, False)])
+    builder.add_jobs({"trial": 0, "end_ns": S})
+    builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
+    builder.add("event", {"at_ns": S, "kind": "trial-end", "trial": 0, "not_started": 0})
+    report = report_of(builder.close(footer(status="interrupted", not_started=7, counts={"planned": 8})))
+    assert (report["totals"]["missing"], report["totals"]["not_started"]) == (7, 7)
+    assert report["incomplete"] == ["the run was interrupted", "1 of 2 trials not run: engine=native"]
 
 
 def test_a_truncated_file_is_reported_up_to_its_end(path):

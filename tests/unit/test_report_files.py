@@ -7,10 +7,12 @@ import pytest
 from builders import lifecycle_run
 
 from bench_common.cli import read_options
+from bench_common.stats.reader import StatsFile
 from bench_master.cli import build_parser, run_command_line
 from bench_master.commands import run_scenario
-from bench_master.options.report import ReportTarget, report_target
+from bench_master.options.report import ReportTarget, add_to_job_summary, job_summary, report_target
 from bench_master.options.run import RunOptions
+from bench_master.reports import ReportSource
 from bench_master.run.session import RunResult
 
 
@@ -94,6 +96,19 @@ def test_a_run_writes_its_files_and_prints_the_text(path, tmp_path, capsys, no_r
     assert (tmp_path / "tables" / "jobs.parquet").exists()
 
 
+def test_a_run_in_a_job_of_github_actions_adds_its_report_to_the_summary(path, tmp_path, monkeypatch):
+    """Below what other commands wrote; not beside a summary that goes to a file by its name."""
+    summary = tmp_path / "summary.md"
+    summary.write_text("# My step\n")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    for words in ([], ["--format", f"github={tmp_path / 'mine.md'}"]):
+        arguments = build_parser(["run-scenario"]).parse_args(["run-scenario", "-f", "noop", "-R", *words])
+        assert run_scenario.finish_run(RunResult("complete", stats=path), read_options(RunOptions, arguments)) == 0
+        assert summary.read_text().startswith("# My step\n## Weighbridge: quickstart\n")
+        assert summary.read_text().count("## Weighbridge: quickstart\n") == 1
+
+
 def test_a_dash_is_standard_output(path, tmp_path, capsys, monkeypatch):
     """With a format and with -f, as everywhere; no file of that name is made, and no folder for tables."""
     monkeypatch.chdir(tmp_path)
@@ -108,8 +123,8 @@ def test_a_dash_is_standard_output(path, tmp_path, capsys, monkeypatch):
 
 
 def test_a_report_that_fails_after_a_run_hides_nothing_else(path, tmp_path, capsys):
-    """A figure that the run lacks, printed and in a file: the others are written, stderr says where the run is."""
-    words = ["-f", "noop", "--figure", "heat", "--format", "svg", "--format", f"svg={tmp_path / 'x.svg'}"]
+    """A chart that the run lacks, printed and in a file: the others are written, stderr says where the run is."""
+    words = ["-f", "noop", "--chart", "heat", "--format", "svg", "--format", f"svg={tmp_path / 'x.svg'}"]
     (tmp_path / "x.svg").write_text("of an earlier run")
     arguments = build_parser(["run-scenario"]).parse_args(
         ["run-scenario", *words, "--format", f"junit={tmp_path / 'run.xml'}"]
@@ -119,24 +134,24 @@ def test_a_report_that_fails_after_a_run_hides_nothing_else(path, tmp_path, caps
     assert f"stats file: {path}\n" in said
     assert f"junit report: {tmp_path / 'run.xml'}\n" in said
     assert "svg report" not in said
-    assert said.count("no figure heat") == 2
+    assert said.count("no chart heat") == 2
     assert (tmp_path / "run.xml").read_text().startswith("<?xml")
     interrupted = RunResult("interrupted", stats=path)
     assert run_scenario.finish_run(interrupted, read_options(RunOptions, arguments)) == 130
-    assert capsys.readouterr().err.count("no figure heat") == 2
+    assert capsys.readouterr().err.count("no chart heat") == 2
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--metric", "x"], "--metric x: needs --figure metrics or --figure trials"),
-        (["--metric", "x", "--figure", "ecdf"], "needs --figure metrics or --figure trials, and not --figure ecdf"),
-        (["--by", "x", "--figure", "trials"], "--by x: needs --figure metrics or --figure overhead"),
-        (["--metric", "events_per_secnd", "--figure", "trials"], "did you mean 'events_per_second'?"),
-        (["--by", "engin", "--figure", "metrics"], "unknown label 'engin' (did you mean 'engine'?)"),
+        (["--metric", "x"], "--metric x: needs --chart metrics or --chart trials"),
+        (["--metric", "x", "--chart", "ecdf"], "needs --chart metrics or --chart trials, and not --chart ecdf"),
+        (["--by", "x", "--chart", "trials"], "--by x: needs --chart metrics or --chart overhead"),
+        (["--metric", "events_per_secnd", "--chart", "trials"], "did you mean 'events_per_second'?"),
+        (["--by", "engin", "--chart", "metrics"], "unknown label 'engin' (did you mean 'engine'?)"),
     ],
 )
-def test_what_a_figure_does_not_show_is_refused(path, capsys, words, error):
+def test_what_a_chart_does_not_show_is_refused(path, capsys, words, error):
     """With the nearest right spelling."""
     assert run(path, "--format", "svg", *words) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -189,11 +204,30 @@ def test_githubs_summary_keeps_what_other_commands_wrote(path, tmp_path, monkeyp
     assert text.count("## Weighbridge: quickstart\n") == 2
 
 
+def test_the_summary_of_a_job_is_found_by_the_variables_of_github_actions(tmp_path):
+    """Elsewhere, and where a summary goes to a file by its name, nothing is added to it."""
+    summary = tmp_path / "summary.md"
+    job = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    assert job_summary((), job) == summary
+    assert job_summary([report_target("json=x.json"), report_target("github")], job) == summary
+    assert job_summary([report_target("github=mine.md")], job) is None
+    for environ in ({}, {**job, "GITHUB_ACTIONS": ""}, {**job, "GITHUB_STEP_SUMMARY": ""}):
+        assert job_summary((), environ) is None
+
+
+def test_a_summary_that_cannot_be_written_is_told(path, tmp_path, monkeypatch, capsys):
+    """The run keeps its exit code."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    add_to_job_summary((), ReportSource(StatsFile(path)))
+    assert "the summary of the job lacks the report" in capsys.readouterr().err
+
+
 def test_commands_that_run_and_that_report_know_the_same_formats():
     """run-scenario and report-scenario take NAME=FILE alike."""
     found = {}
-    for name, parser in build_parser(["report-scenario", "run-scenario"]).sub_commands().items():
-        for action in parser._actions:
+    for name in ("report-scenario", "run-scenario"):
+        for action in build_parser([name]).sub_commands()[name]._actions:
             if action.dest == "formats":
                 found.setdefault(name, set()).update(action.choices or ())
     assert found["run-scenario"] == found["report-scenario"] >= {"github", "junit", "openmetrics", "parquet"}

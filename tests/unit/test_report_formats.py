@@ -55,8 +55,8 @@ def test_the_json_report_has_the_documented_keys(path):
     entry = report["treatments"][0]
     assert {"treatment", "jobs", "jobs_per_s", "operations", "metrics"} <= entry.keys()
     assert {"timing_error_p99_s", "timing_error_max_s"} <= entry.keys()
-    figures = {"n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p90_s", "p95_s", "p99_s", "max_s"}
-    assert figures <= entry["operations"]["start"].keys()
+    statistics = {"n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p90_s", "p95_s", "p99_s", "max_s"}
+    assert statistics <= entry["operations"]["start"].keys()
     assert {"unit", "direction", "n", "median", "mean", "stddev", "min", "max"} <= entry["metrics"][
         "events_per_second"
     ].keys()
@@ -179,7 +179,7 @@ def test_a_block_leaves_the_window_in_slices(path, monkeypatch):
 
 
 def test_a_nan_metric_is_null_in_its_line_only(path):
-    """NaN becomes null; the next job keeps its figure."""
+    """NaN becomes null; the next job keeps its measure."""
     builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": 1}, {"ticket": 2})
     builder.writer.metrics([MetricRecord(1, 0, 0, "speed", float("nan")), MetricRecord(2, 0, 0, "speed", 2.5)])
     out = io.StringIO()
@@ -231,11 +231,11 @@ def test_the_rate_histogram_counts_every_second(path):
     """Seconds without a job are lines of zeros; jobs that end outside the run are counted separately."""
     began = 1000 * S
     builder = StatsBuilder(path, plain_header()).add_jobs(
-        {"end_ns": began + S},
-        {"end_ns": began + 2 * S - 1},
-        {"end_ns": began + 3 * S, "outcome": Outcome.FAILED},
-        {"end_ns": began - 1},
-        {"end_ns": 2**62},
+        {"ticket": 0, "end_ns": began + S},
+        {"ticket": 1, "end_ns": began + 2 * S - 1},
+        {"ticket": 2, "end_ns": began + 3 * S, "outcome": Outcome.FAILED},
+        {"ticket": 3, "end_ns": began - 1},
+        {"ticket": 4, "end_ns": 2**62},
     )
     out = io.StringIO()
     assert write_rate_histogram(ReportSource(StatsFile(builder.close(footer()))), out) == 2
@@ -315,7 +315,7 @@ def test_the_document_is_computed_once(path, monkeypatch):
 
 @pytest.mark.parametrize("reason", ["no-op", "incomplete"])
 def test_a_threshold_that_cannot_be_judged_has_failed_in_no_format(path, reason):
-    """That of a no-op run, and one whose figure an incomplete run lacks: as the exit code has it."""
+    """That of a no-op run, and one whose measure an incomplete run lacks: as the exit code has it."""
     source = ReportSource(StatsFile(lifecycle_run(path)))
     document = source.document
     missed = ThresholdReport("jobs_per_s > 9", "engine=docker", None, passed=False, message="unknown, wanted > 9")

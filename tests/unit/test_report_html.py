@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
-from bench_master.figures import FIGURES
+from bench_features.charts import CHART_MODULES
 from bench_master.reports import ReportSource
 from bench_master.reports.html import HtmlReport
 
@@ -80,7 +80,7 @@ def test_the_page_loads_nothing_and_allows_only_its_own_style_and_script(source)
         assert f"{tag}-src 'sha256-{checksum}'" in policy
 
 
-def test_verdicts_come_before_warnings_figures_and_tables(source):
+def test_verdicts_come_before_warnings_charts_and_tables(source):
     """What a reader wants to know is at the top; everything has its place in the contents."""
     text = written(source)
     places = [text.index(mark) for mark in ('class="answer"', "<nav", 'id="trials"', 'id="tables"', 'id="again"')]
@@ -100,7 +100,7 @@ def test_a_remark_of_the_run_is_on_the_page(tmp_path):
     assert "<li>Watched &lt;b&gt;during&lt;/b&gt; trials 4-9.</li>" in text
 
 
-def test_each_figure_is_there_at_two_widths_with_a_title_for_readers(source):
+def test_each_chart_is_there_at_two_widths_with_a_title_for_readers(source):
     """A wide and a narrow picture of each, both named and described."""
     page = Page(written(source))
     classes = [attrs["class"] for attrs in page.all("svg")]
@@ -183,5 +183,6 @@ def test_a_page_of_forty_treatments_is_below_two_megabytes(tmp_path):
     counts = {"planned": ticket, "done": ticket, "failed": 0, "lost": 0, "aborted": 0}
     stats = StatsFile(builder.close(footer(counts=counts, duration_s=(clock - 1001 * S) / 1e9)))
     text = written(ReportSource(stats))
-    assert {"forest", "trials", "ecdf", "phases", "host"} <= set(re.findall(r'<h2 id="(\w+)"', text)) & set(FIGURES)
+    shown = set(re.findall(r'<h2 id="(\w+)"', text)) & set(CHART_MODULES)
+    assert {"forest", "trials", "ecdf", "phases", "host"} <= shown
     assert len(text.encode()) < MOST_BYTES

@@ -77,7 +77,7 @@ def test_met_thresholds_are_exit_code_zero(path, capsys):
     """If all thresholds pass, stderr is empty."""
     thresholded(path, "jobs.done >= 1")
     assert run_command_line(["report-scenario", "-s", str(path)]) == 0
-    assert "passed  jobs.done >= 1  (1 treatment)" in capsys.readouterr().out
+    assert "Thresholds" not in capsys.readouterr().out
 
 
 def test_a_damaged_file_is_reported_with_exit_code_three(path, capsys):

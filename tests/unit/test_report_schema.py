@@ -88,7 +88,7 @@ def test_percentiles_are_keys_of_their_own_in_the_schema():
     assert list(operation["patternProperties"]) == [r"^p\d{1,2}(\.\d+)?_s$"]
 
 
-def test_a_figure_that_is_not_finite_is_null(tmp_path, capsys):
+def test_a_measure_that_is_not_finite_is_null(tmp_path, capsys):
     """A metric may be infinite, JSON has no such number, and the schema allows null in its place."""
     head = header(
         [treatment_wire(0, {"engine": "native"}, (), {"score": {"unit": "1/s", "direction": "higher"}})],

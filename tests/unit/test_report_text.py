@@ -26,17 +26,18 @@ Weighbridge report: quickstart
 
 Engines against docker: job time (p50 of a trial), margin 3 %
 
-  Inconclusive against docker: native.
+  Inconclusive against docker (103 ms): native (10.5 ms). Jobs failed: docker (1
+    of 3 jobs: exit code 3: no such table).
 
-  engine  verdict       job p50       difference  95 % interval  rounds
-  native  INCONCLUSIVE  10.5 ms  9.90 times less  -                   2
-      2 rounds are too few; about 4 more rounds would settle it; 1 round lost
+  engine  verdict       job p50  difference  range of the rounds  rounds
+  native  INCONCLUSIVE  10.5 ms  9.90x less  [9.90, 9.90]              2
+      2 rounds are too few; 1 round lost
   docker  the baseline   103 ms
 
-  On host blade1, in this run. 3 rounds in drawn order (seed 7).
+  Trust: fair, 2 rounds are too few (1 more below). On host blade1, in this run.
+  3 rounds in drawn order.
   ! engine=docker: 1 of 3 jobs failed; counted as the worst both ways
-  checks passed: no differences in parameters, versions or hosts
-
+PASSED
 Errors
 ------
   1 x exec: exit-code (engine=docker), such as job 6:
@@ -44,9 +45,11 @@ Errors
 
 """
 """What the first page and the whole report begin with."""
+PASSED = "  checks passed: no differences in parameters, versions or hosts\n"
+"""What only the whole report has in it."""
 
 GOLDEN = f"""\
-{TOP}Comparisons
+{TOP.replace("PASSED", PASSED)}Comparisons
 -----------
   comparison  jobs  lost
   native         1     1
@@ -126,16 +129,19 @@ Notes
     jobs delay later ones unseen; set `rate` to see the delay.
   ? marks a p99 of fewer than 1000 values: it depends on a few of them.
   n of a metric counts trials. + means higher is better, - lower is better.
+  n/a in a table: not measured, or no job gave a value.
+
+Inconclusive against docker (103 ms): native (10.5 ms). Jobs failed: docker (1
+  of 3 jobs: exit code 3: no such table).
 """
 
 PAGE = f"""\
-{TOP}Side by side
+{TOP.replace("PASSED", "")}Side by side
 ------------
                            docker        native
   start p50               52.0 ms       5.25 ms
   exec p50                25.5 ms       2.62 ms
   remove p50              26.0 ms       2.62 ms
-  job p50                  102 ms       10.5 ms
   job p95                  104 ms       10.7 ms
   events_per_second  503 events/s  505 events/s
   jobs/s                    6.349         86.96
@@ -203,10 +209,11 @@ def extreme_run(path, *, noop=True):
         "disk_read_bytes": [2**40, 2**50],
         "net_sent_bytes": [1, 2],
         "interval_ns": [S, S],
+        "time_ns": [S, 2 * S],
     }
     units = {name: "%" if name.endswith("percent") else "B" for name in columns}
     builder.writer.samples(1, "host", columns, units)
-    builder.writer.samples(1, "loop", {"busy_share": [1.0], "lag_max_ns": [700 * S]}, {})
+    builder.writer.samples(1, "loop", {"time_ns": [S], "busy_share": [1.0], "lag_max_ns": [700 * S]}, {})
     builder.writer.close(footer(status="interrupted", not_started=10**9, warnings=["w" * 200]))
     return path
 
@@ -231,7 +238,7 @@ def test_no_line_is_longer_than_the_page(path):
 
 
 def test_problems_are_shown_first(path):
-    """No-op and incomplete are above the first figure, with every reason; the verdicts alone begin with it, too."""
+    """No-op and incomplete are above the first measure, with every reason; the verdicts alone begin with it, too."""
     text = text_of(extreme_run(path))
     head = text.partition("engine=native")[0]
     assert "*** NO-OP: nothing was executed. The figures show" in head
@@ -242,9 +249,9 @@ def test_problems_are_shown_first(path):
         "2 of 2 trials of 2 treatments not run"
     )
     assert "\nWarnings\n--------\n  ! w" in text
-    brief = text_of(path, detail="verdicts")
+    brief = text_of(path, detail="answer")
     assert brief.startswith("INCOMPLETE the run was interrupted; 1 of the jobs lost; ")
-    assert brief.splitlines()[1:] == ["REFUSED podman -"]
+    assert brief.splitlines()[1:] == ["Failed: the baseline docker (2 of 4 jobs). Refused: podman."]
 
 
 def test_no_message_can_control_the_terminal(path):
@@ -256,7 +263,7 @@ def test_no_message_can_control_the_terminal(path):
 
 
 def test_thresholds_are_shown_with_what_failed(path):
-    """A threshold that is not met names each figure; one whose figure an incomplete run lacks is undecided."""
+    """A threshold that is not met names each measure; one whose measure an incomplete run lacks is undecided."""
     text = " ".join(text_of(extreme_run(path, noop=False)).split())
     assert "FAILED jobs.failed == 0 jobs.failed is 1, wanted == 0 (engine=podman" in text
     words = "no treatment has operations.strat (did you mean 'start'?)"
@@ -278,14 +285,14 @@ def test_the_overview_has_the_columns_that_it_needs(path):
     builder.writer.metrics([MetricRecord(1, 1, 1, "write", 80.5)])
     lines = [" ".join(line.split()) for line in text_of(builder.close(footer())).splitlines()]
     assert "job done lost jobs/s job p50 job p95 write" in lines
-    assert "j0 0 1 - - - -" in lines
+    assert "j0 0 1 n/a n/a n/a n/a" in lines
     assert "j1 1 0 1 1.000 s 1.000 s 80.5 MB/s" in lines
     builder = StatsBuilder(path.with_name("both.stats.gz"), header(treatments, [(0, 0, False), (1, 0, False)]))
     builder.writer.metrics([MetricRecord(0, 0, 0, "read", 2.0), MetricRecord(1, 1, 1, "write", 3.0)])
     lines = [" ".join(line.split()) for line in text_of(builder.close(footer())).splitlines()]
     assert "job done read write" in lines
-    assert "j0 0 2 MB/s -" in lines
-    assert "j1 0 - 3 MB/s" in lines
+    assert "j0 0 2 MB/s n/a" in lines
+    assert "j1 0 n/a 3 MB/s" in lines
 
 
 def test_the_first_page_has_the_primary_metrics(path):

@@ -68,7 +68,7 @@ def test_one_local_worker_runs_what_names_no_workers(path, words, local, expecte
     """Only who names other workers, or where to listen for them, gets none here; a resumed run starts the same."""
     options = parsed("-f", "quickstart", *words)
     plan = make_plan(load_scenario("quickstart"), 1)
-    policy, _ = worker_policy(plan, options, {"host"} if "-i" in words else ())
+    policy, _ = worker_policy(plan, options, 1 if "-i" in words else 0)
     assert (options.local_workers, policy.expected) == (local, expected)
     past = started(path, *words)
     again = restore_options(parsed("--resume", path), past)
@@ -112,9 +112,9 @@ def test_the_defaults_are_those_of_the_parser():
     options = parsed("-f", "quickstart")
     assert (options.load, options.timeouts, options.workers) == (LoadOptions(), TimeoutOptions(), WorkerOptions())
     assert set(WORKER_OPTIONS) <= {field.name for field in fields(WorkerOptions)}
-    assert stored_options(options).keys() == asdict(LoadOptions()).keys() | asdict(TimeoutOptions()) | set(
-        WORKER_OPTIONS
-    )
+    of_features = {"container_count", "block_size", "policy", "delete_after"}
+    own = asdict(LoadOptions()).keys() | asdict(TimeoutOptions()) | set(WORKER_OPTIONS)
+    assert stored_options(options).keys() == own | of_features
 
 
 @pytest.mark.parametrize("name", list(builtin_scenarios()))

@@ -12,6 +12,8 @@ from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.scenario.model import AGAIN
+from bench_master.verdicts.reasons import Code
 
 HOST = {"boot_id": "b-0", "machine_id": "m-0", "cpu_model": "Xeon", "kernel": "6.1"}
 
@@ -28,6 +30,8 @@ class Run:
         self.worker_of = changes.pop("worker_of", [0] * len(self.labels))
         self.speeds = changes.pop("speeds", None)
         self.resumed_before = changes.pop("resumed_before", None)
+        self.start_cost_s = changes.pop("start_cost_s", None)
+        """What the first operation of each job takes, ``start-cost``."""
         self.changes = changes
 
     def write(self, seconds, noise=0.01):
@@ -59,6 +63,9 @@ class Run:
                 took = round(seconds(side, block, trial) * math.exp(self.draw.normal(0, noise)) * S)
                 row = {"ticket": ticket_of(8 * trial + place), "treatment": side, "trial": trial, "worker": worker}
                 builder.add_jobs(row | {"start_ns": now, "end_ns": now + took})
+                if self.start_cost_s is not None:
+                    step = {"operation": 0, "start_ns": now, "duration_ns": round(self.start_cost_s * S), "ok": 1}
+                    builder.add_operations({key: row[key] for key in ("ticket", "treatment", "trial")} | step)
                 ends.append(now + took)
             now = max(ends)
             builder.add("event", {"at_ns": now, "kind": "trial-end", "trial": trial, "not_started": 0})
@@ -82,6 +89,10 @@ def kinds(flags):
     return {flag.kind for flag in flags}
 
 
+REPEATED = [{"engine": "docker"}, {"engine": "podman"}, {"engine": "docker", AGAIN: "again"}]
+"""Two treatments, of which the first runs once more at the end of each round."""
+
+
 def sides(side, ratio=1.1):
     return 0.1 * ratio**side
 
@@ -98,6 +109,18 @@ def test_a_quiet_run_has_no_flags(run):
     assert (only.a_value, only.b_value) == pytest.approx((0.1, 0.11), rel=0.01)
 
 
+def test_the_cost_of_a_start_is_told_where_it_matters(run):
+    """Once, of the treatment that it is the largest share of, and not below the margin."""
+    wires = [{"operation_names": ["start-cost"]}] * 2
+    much = run(start_cost_s=0.02, wires=wires).write(lambda side, *_: sides(side)).verdicts()
+    (flag,) = much.runs.flags
+    assert (flag.kind, flag.level, flag.where) == ("start-cost", "warning", "environment=local engine=docker")
+    assert flag.size == pytest.approx(0.2, rel=0.02)
+    assert flag.text.startswith("environment=local engine=docker: starting a process takes 20.0 ms of its ")
+    little = run(start_cost_s=0.002, wires=wires).write(lambda side, *_: sides(side)).verdicts()
+    assert little.runs.flags == []
+
+
 def test_drift_costs_the_single_numbers_and_no_verdict(run):
     """Rounds cancel it; a median of a treatment that got slower by a third would be of no time at all."""
     verdicts = run().write(lambda side, block, trial: sides(side) * (1 + trial / 120)).verdicts()
@@ -107,7 +130,7 @@ def test_drift_costs_the_single_numbers_and_no_verdict(run):
     assert (only.a_value, only.b_value) == (None, None)
     (whole,) = [flag for flag in verdicts.runs.flags if flag.where == "blade-1"]
     assert whole.level == "warning"
-    assert "rounds cancel it, the values of single treatments do not hold" in whole.text
+    assert "ratios within a round hold, single values do not" in whole.text
     (docker,) = [flag for flag in only.flags if "docker" in flag.where]
     assert docker.text.startswith("environment=local engine=docker: no single number: ")
     assert ("first 1" in docker.text, "last 1" in docker.text) == (True, True)
@@ -123,15 +146,37 @@ def test_what_is_told_beside_the_main_finding_is_not_said_to_be_missing(run):
 
 
 def test_the_same_drift_refuses_an_order_that_was_not_drawn(run):
-    """As written, the second of each round is always the later one."""
-    quiet = run(order="as-written").write(lambda side, *_: sides(side)).verdicts()
+    """As written, the second of each round is always later: a treatment that ran twice says what that does."""
+    quiet = run(order="as-written", labels=REPEATED).write(lambda side, *_: sides(side % 2)).verdicts()
     assert (quiet.comparisons[0].verdict, quiet.design.grade) == ("slower", "B")
     assert quiet.design.reasons == ["the order of the trials was not drawn (order: as-written)"]
-    drifting = run(order="as-written").write(lambda side, block, trial: sides(side) * (1 + trial / 120)).verdicts()
-    assert drifting.comparisons[0].verdict == "refused"
-    assert "drift" in drifting.comparisons[0].reason
-    assert drifting.runs.flags[0].level == "refusal"
+    drifting = run(order="as-written", labels=REPEATED).write(
+        lambda side, block, trial: sides(side % 2) * (1 + trial / 120)
+    )
+    verdicts = drifting.verdicts()
+    assert verdicts.comparisons[0].verdict == "refused"
+    assert "drift" in verdicts.comparisons[0].reason
+    assert verdicts.runs.flags[0].level == "refusal"
     assert run(order="blocked").write(lambda side, *_: sides(side)).verdicts().comparisons[0].verdict == "refused"
+
+
+def test_an_order_that_was_not_drawn_carries_no_word_that_a_place_in_a_round_explains(run):
+    """The first trial of each round takes 5 % longer: without a second run of a treatment nothing shows that."""
+
+    def first_is_late(side, *_):
+        return 1.05 if side == 0 else 1.0
+
+    alone = run(order="as-written").write(first_is_late).verdicts()
+    assert (alone.comparisons[0].verdict, alone.design.grade) == ("refused", "D")
+    assert "the place in a round may make any difference" in alone.comparisons[0].reason
+    (only,) = run(order="as-written", labels=REPEATED).write(first_is_late).verdicts().comparisons
+    assert only.verdict == "inconclusive"
+    assert only.reasons[0].code == Code.DEPENDS_ON_POSITION
+    assert only.low < 1.0 < only.high
+    large = run(order="as-written", labels=REPEATED).write(lambda side, *_: first_is_late(side) * (1 + side % 2))
+    assert large.verdicts().comparisons[0].verdict == "slower"
+    drawn = run(labels=REPEATED).write(lambda side, *_: sides(side % 2)).verdicts()
+    assert drawn.design.grade == "A"
 
 
 def test_a_change_of_speed_is_named_with_its_cause(run):
@@ -190,6 +235,32 @@ def test_what_one_treatment_leaves_to_the_next_is_reported(run):
     (flag,) = [flag for flag in only.flags if flag.kind == "carry-over"]
     assert flag.size == pytest.approx(math.sqrt(1.2) - 1, abs=0.02)
     assert "let the host settle between trials" in flag.text
+
+
+def test_a_carry_over_widens_the_interval(run):
+    """Equal treatments, and trials after docker take 5 % more: without that the second side seems slower."""
+    last = {}
+
+    def seconds(side, block, trial):
+        slow = 1.05 if last.get("side") == 0 else 1.0
+        last["side"] = side
+        return 0.1 * slow
+
+    (only,) = run(rounds=40).write(seconds, noise=0.003).verdicts().comparisons
+    assert (only.verdict, only.reasons[0].code) == ("inconclusive", Code.DEPENDS_ON_CARRY_OVER)
+    assert only.low < 1.0 < only.high
+    assert "carry-over" in kinds(only.flags)
+
+
+def test_a_check_that_could_find_nothing_is_not_listed(run):
+    """Ten rounds have too few trials that open a round for a carry-over, and six trials too few for a step."""
+    few, many = (run(rounds=rounds).write(lambda side, *_: sides(side)).verdicts() for rounds in (10, 20))
+    assert "carry-over" not in few.runs.looked_for
+    assert {"carry-over", "steps"} <= set(many.runs.looked_for)
+    assert "steps" not in run(rounds=4).write(lambda side, *_: sides(side)).verdicts().runs.looked_for
+    # Of three treatments trials within a round tell, too.
+    three = run(engines=("docker", "podman", "crun"), rounds=12).write(lambda side, *_: sides(side)).verdicts()
+    assert "carry-over" in three.runs.looked_for
 
 
 def test_a_short_warm_up_and_outliers(run):

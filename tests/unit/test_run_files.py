@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.commands.run_scenario import MAX_NAME_CHARS, default_path
+from bench_common.errors import UsageError
+from bench_master.commands.run_scenario import MAX_NAME_CHARS, check_writable, default_path
+from bench_master.options.run import DEFAULT_DIRECTORY
 from bench_master.scenario import load_scenario
 
 
@@ -36,3 +38,15 @@ def test_a_file_that_is_there_is_not_named(tmp_path, monkeypatch):
         path.touch(exist_ok=False)
         paths.append(path)
     assert len(set(paths)) == 3
+
+
+def test_a_directory_that_is_not_there_is_refused_and_not_made(tmp_path, monkeypatch):
+    """A misspelt path makes no tree of directories; only the default one is made, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    wrong = tmp_path / "nosuch" / "deep" / "x.stats.gz"
+    with pytest.raises(UsageError, match=f"there is no directory {wrong.parent}; make it, or name another file"):
+        check_writable(wrong)
+    assert list(tmp_path.iterdir()) == []
+    check_writable(default_path(scenario(tmp_path, "quickstart"), noop=True))
+    assert DEFAULT_DIRECTORY.is_dir()
+    assert list(DEFAULT_DIRECTORY.iterdir()) == []

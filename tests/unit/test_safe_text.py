@@ -4,12 +4,14 @@ import io
 import json
 import logging
 import re
+import shlex
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from narrow_terminal import narrow_terminal
+from places import ROOT
 
 from bench_common.errors import InfrastructureError, Problem, ScenarioError, UsageError
 from bench_common.guard import error_lines, run_guarded
@@ -21,11 +23,10 @@ from bench_common.safe_text import (
     quoted_lines,
     shorten,
 )
-from bench_common.streams import escape_output, tell, tell_quoted
+from bench_common.streams import escape_output, tell, tell_command, tell_quoted
 from bench_master.commands.cleanup_containers import render as render_leftovers
 from bench_master.formatting import align_table, paragraph, tab_separated, table_cell
 
-ROOT = Path(__file__).parents[2]
 STEERING = "\x1b[2J \x07 \x08 \x7f \x9b \u202e \u2066 \u200b \u2028 \u0085 \ud800 \r \x00"
 CLAIM = "bench-master: all thresholds passed"
 FORGED = f"lost\n{CLAIM}"
@@ -101,6 +102,44 @@ def test_messages_and_tables_have_one_line_each(capsys):
     assert tab_separated([("a\tb", FORGED)]) == [f"a b\t{one_line(FORGED)}"]
 
 
+def test_a_message_on_a_terminal_is_wrapped_between_words(monkeypatch):
+    """Further lines are indented, quoted ones begin with a bar; a path is never broken, a short line left alone."""
+    path = f"/tmp/{'long-folder/' * 9}x.stats.gz"
+    with narrow_terminal() as (stream, printed), monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stream)
+        tell("scale small: the profile sets repeats")
+        tell(f"note: {'word ' * 20}at the end")
+        tell(f"stats file: {path}")
+        tell_quoted(f"bench-master: first\n{'second ' * 15}")
+        lines = printed().splitlines()
+    assert lines == [
+        "scale small: the profile sets repeats",
+        f"note: {' '.join(['word'] * 15)}",
+        f"  {'word ' * 5}at the end",
+        "stats file:",
+        f"  {path}",
+        "bench-master: first",
+        f"  | {' '.join(['second'] * 11)}",
+        f"  | {' '.join(['second'] * 4)}",
+    ]
+
+
+def test_a_command_that_a_terminal_is_too_narrow_for_can_be_copied(monkeypatch, capsys):
+    """On a terminal in lines that a shell takes for one; in a log on one line."""
+    words = ["bench-master", "report-scenario", "-s", f"/tmp/a folder/{'x' * 40}.stats.gz"]
+    tell_command("report again", words)
+    assert capsys.readouterr().err == f"report again: {shlex.join(words)}\n"
+    with narrow_terminal() as (stream, printed), monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stream)
+        tell_command("report again", words)
+        tell_command("continue", ["bench-master", "run-scenario"])
+        label, *lines, last = printed().splitlines()
+    assert (label, last) == ("report again:", "continue: bench-master run-scenario")
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 80
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
+
+
 @pytest.mark.parametrize(
     ("text", "cell"),
     [
@@ -136,23 +175,24 @@ WRITERS = {
     "bench_common/limits.py": "before anything else is loaded",
     "bench_master/run/sockets.py": "a warning of ours, of several lines",
     "bench_worker/cli.py": "the same",
+    "bench_worker/host/settings_guard.py": "a program of its own, whose output is read",
     "bench_worker/host/swap_guard.py": "a program of its own, whose output is read",
     "bench_master/commands/init.py": "a question, with the answer on the same line",
     "bench_worker/queries/build_images.py": "the output of a build, as it comes",
-    "workloads/blogload_program.py": "a program of its own, in a container",
+    "bench_workloads/blogload_program.py": "a program of its own, in a container",
 }
 
 
 def test_messages_go_through_one_place():
     """A module that wrote to stderr itself could let a value forge a line; those that do have a reason."""
-    packages = ("bench_common", "bench_features", "bench_master", "bench_worker", "workloads")
+    packages = ("bench_common", "bench_features", "bench_master", "bench_worker", "bench_workloads")
     paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     found = {
         str(path.relative_to(ROOT))
         for path in paths
         if re.search(r"sys\.stderr\.write|\bprint\((?!Text|\()", path.read_text("utf-8"))
     }
-    assert found - {"bench_master/fleet/remote_host.py", "bench_master/progress/live.py"} == set(WRITERS)
+    assert found - {"bench_features/fleet/remote_host.py", "bench_master/progress/live.py"} == set(WRITERS)
 
 
 def test_a_leftover_has_one_line_in_the_list():

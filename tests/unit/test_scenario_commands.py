@@ -5,7 +5,19 @@ import re
 
 import pytest
 
-from bench_master.cli import run_command_line
+from bench_common.thresholds import (
+    JOB_FIELDS,
+    METRIC_FIELDS,
+    OPERATION_FIELDS,
+    OVERHEAD_FIELDS,
+    OVERHEAD_UNITS,
+    RELATIVE_UNITS,
+    TRANSFER_FIELDS,
+    TRANSFERRED_FIELDS,
+)
+from bench_master.cli import build_parser, run_command_line
+from bench_master.commands.list import MEMBERS
+from bench_master.options.list_format import LIST_FORMATS
 
 GOOD = "name: a\nengines: [native]\njob: {operations: [sleep: 1s]}\n"
 
@@ -56,7 +68,7 @@ def test_a_command_line_without_a_clear_wish_is_refused(argv, capsys):
 
 def test_ready_made_scenarios_are_listed(capsys):
     """Off a terminal the list is tab-separated, one scenario a line, with its description."""
-    assert run_command_line(["list-scenarios"]) == 0
+    assert run_command_line(["list", "scenarios"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == ["SCENARIO", "TREATMENTS", "TIME", "SMALL", "DISK", "IMAGES", "DESCRIPTION"]
     assert ["quickstart", "4", "1m9s", "3.8s", "0", "sysbench base"] in [row[:6] for row in rows]
@@ -64,7 +76,7 @@ def test_ready_made_scenarios_are_listed(capsys):
 
 def test_the_list_says_what_a_scenario_takes(capsys):
     """Time at both scales, the disk that its files fill, and the images; rough, and never silently unknown."""
-    assert run_command_line(["list-scenarios", "--format", "json"]) == 0
+    assert run_command_line(["list", "scenarios", "--format", "json"]) == 0
     rows = {row["scenario"]: row for row in json.loads(capsys.readouterr().out)}
     study = rows["mysql-on-docker/oltp"]
     assert study["seconds"] > 8 * 3600
@@ -77,13 +89,16 @@ def test_the_list_says_what_a_scenario_takes(capsys):
     # Of work that ends a run, and not a time, the speed of published runs gives an estimate.
     assert 3600 < rows["vm-docker-bench/ab"]["seconds"] < 3 * 3600
     assert 3600 < rows["vm-docker-bench/iibench"]["seconds"] < 2 * 3600
-    assert run_command_line(["list-scenarios", "--format", "table"]) == 0
+    assert run_command_line(["list", "scenarios", "--format", "table"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"mysql-on-docker/oltp +9h30m +55s +39GB", shown)
     assert "SMALL is the time with\n--set scale=small" in shown
 
 
-@pytest.mark.parametrize("argv", [["list-scenarios"], ["list-workloads"], ["list-workloads", "sysbench-cpu"]])
+@pytest.mark.parametrize(
+    "argv",
+    [["list", "scenarios"], ["list", "measures"], ["list", "workloads"], ["list", "workloads", "sysbench-cpu"]],
+)
 def test_tables_fit_the_screen(argv, capsys):
     """As a table every list is readable in 80 columns."""
     assert run_command_line([*argv, "--format", "table"]) == 0
@@ -92,25 +107,65 @@ def test_tables_fit_the_screen(argv, capsys):
 
 def test_scenarios_and_workloads_as_json(capsys):
     """For programs there is JSON."""
-    assert run_command_line(["list-scenarios", "--format", "json"]) == 0
+    assert run_command_line(["list", "scenarios", "--format", "json"]) == 0
     scenarios = {row["scenario"]: row["treatments"] for row in json.loads(capsys.readouterr().out)}
     assert {"quickstart", "noop"} <= set(scenarios)
     assert all(type(treatments) is int for treatments in scenarios.values())
-    assert run_command_line(["list-workloads", "--format", "json"]) == 0
+    assert run_command_line(["list", "workloads", "--format", "json"]) == 0
     assert "sysbench-cpu" in {row["name"] for row in json.loads(capsys.readouterr().out)}
 
 
 def test_a_workload_shows_its_parameters_and_metrics(capsys):
     """With a name: type, default and help of each parameter; unit, direction and help of each metric."""
-    assert run_command_line(["list-workloads", "sysbench-cpu"]) == 0
+    assert run_command_line(["list", "workloads", "sysbench-cpu"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert ["parameter", "time", "duration >= 0s", "10s"] in [row[:4] for row in rows]
     assert ["metric", "events_per_second", "1/s", "higher"] in [row[:4] for row in rows]
-    assert run_command_line(["list-workloads", "sysbench-cpu", "--format", "json"]) == 0
+    assert run_command_line(["list", "workloads", "sysbench-cpu", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"][0]["name"] == "threads"
 
 
 def test_an_unknown_workload_gets_the_nearest_spelling(capsys):
     """A misspelt name is an error of usage that names the right one."""
-    assert run_command_line(["list-workloads", "sysbench-cup"]) == 2
+    assert run_command_line(["list", "workloads", "sysbench-cup"]) == 2
     assert "did you mean 'sysbench-cpu'" in capsys.readouterr().err
+
+
+def test_the_measures_are_listed_with_unit_and_meaning(capsys):
+    """All that a threshold may name, and the metrics of the installed workloads; each row has a meaning."""
+    assert run_command_line(["list", "measures", "--format", "json"]) == 0
+    told = {row["measure"]: row for row in json.loads(capsys.readouterr().out)}
+    assert all(row["meaning"] for row in told.values())
+    assert told["operations.NAME.p95_s"]["unit"] == "s"
+    assert told["overhead.rss_bytes.mean"]["unit"] == "B"
+    assert told["events_per_second"]["unit"] == "1/s"
+    fields = {name.rpartition(".")[2] for name in told}
+    every = (*OPERATION_FIELDS, *METRIC_FIELDS, *JOB_FIELDS, *TRANSFERRED_FIELDS, *TRANSFER_FIELDS, *OVERHEAD_FIELDS)
+    assert fields.issuperset((*every, *RELATIVE_UNITS))
+    assert set(OVERHEAD_UNITS) <= {name.split(".")[1] for name in told if name.startswith("overhead.")}
+
+
+def test_an_unknown_measure_of_a_threshold_is_told_with_its_spelling(tmp_path, capsys):
+    """What `primary` calls job.p95 is operations.job.p95_s there; the names that the scenario measures follow."""
+    scenario = tmp_path / "s.yaml"
+    job = "job: {workload: command, command: ['true'], metrics: {score: {regex: '(1)', unit: s, better: lower}}}"
+    scenario.write_text(f"name: s\nengines: [native]\n{job}\nthresholds: [job.p95 < 1ms, score > 3]\n")
+    assert run_command_line(["validate-scenario", "-f", str(scenario)]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "unknown measure 'job.p95' (did you mean 'operations.job.p95_s'?); one of: operations.NAME.FIELD" in first
+    assert first.endswith("; operations here: create, job, remove, run, start; metrics here: score")
+    assert "unknown measure 'score'; one of: " in second
+
+
+def test_every_list_has_the_same_format_option(capsys):
+    """Lists can be read by people, line by line and as JSON, by the same three words; another one is refused."""
+    members = build_parser().sub_commands()["list"].sub_commands()
+    assert set(members) == set(MEMBERS)
+    for name, parser in members.items():
+        (option,) = [action for action in parser._actions if "--format" in action.option_strings]
+        assert option.choices == LIST_FORMATS, name
+        assert option.help.startswith("output format (default: table on a terminal, else tsv)"), name
+        with pytest.raises(SystemExit) as ended:
+            run_command_line(["list", name, "--format", "jsn"])
+        assert ended.value.code == 2
+        assert "did you mean 'json'" in capsys.readouterr().err

@@ -54,6 +54,21 @@ def test_cells_get_their_values():
     assert dict(scenario.treatments[1].labels) == {"engine": "native", "memory": "256MiB", "time": "1m"}
 
 
+def test_values_have_names():
+    """In a mapping each value has a name, which is its label, also with a unit and among parameters."""
+    text = "matrix: {container.memory: {small one: 256MiB, large: 1GiB}, concurrency: [1]}"
+    assert titles(text + "\nengines: [docker]") == [
+        "engine=docker memory=small one concurrency=1",
+        "engine=docker memory=large concurrency=1",
+    ]
+    scenario = load("job: {workload: sysbench-cpu, matrix: {params.time: {short: 2s, long: 1m}}}")
+    assert [(one.labels["time"], one.job.params["time"]) for one in scenario.treatments] == [
+        ("short", 2.0),
+        ("long", 60.0),
+    ]
+    assert any("' x' cannot name a value" in one for one in problems("matrix: {concurrency: {' x': 1}}"))
+
+
 def test_exclude_drops_what_agrees_with_all_its_keys():
     """An exclude drops each cell that has every one of its values, engines included."""
     text = "engines: [docker, native]\nmatrix: {concurrency: [1, 2], exclude: [{engine: native, concurrency: 2}]}"
@@ -248,3 +263,20 @@ def test_a_matrix_out_of_hand_is_refused():
     values = ", ".join(map(str, range(1, 102)))
     (problem,) = problems(f"matrix: {{concurrency: [{values}], iterations: [{values}]}}")
     assert "10201 cells; the maximum is 10000" in problem
+
+
+def test_plain_processes_beside_containers_have_their_environment():
+    """Unless the scenario says otherwise; alone they keep the worker's, and so do stores of objects."""
+    jobs = "job: {operations: [sleep: 1s], container: {command: [x], image: i}}\n"
+    found = {
+        text: {one.plain_environment for one in load(text + jobs).treatments}
+        for text in (
+            "engines: [docker, native]\n",
+            "engines: [native]\n",
+            "engines: [docker]\n",
+            "engines: [docker, native]\nenvironment: inherit\n",
+            "engines: [native]\nenvironment: container\n",
+        )
+    }
+    assert list(found.values()) == [{"container"}, {""}, {""}, {"inherit"}, {"container"}]
+    assert any("one of: container, inherit" in one for one in problems("environment: clean"))

@@ -2,11 +2,12 @@
 
 import csv
 from collections import Counter
-from pathlib import Path
+
+from places import ROOT
 
 from bench_master.scenario.load import load_scenario
 
-FOLDER = Path(__file__).parents[2] / "scenarios" / "mysql-on-docker"
+FOLDER = ROOT / "scenarios" / "mysql-on-docker"
 COLUMNS = ("job", "engine", "buffer_pool_size", "network", "storage")
 
 
@@ -16,7 +17,7 @@ def cells(*overrides):
 
 
 def test_its_cells_are_the_published_ones():
-    """Each of the 14 figures has its treatment, and each treatment its figure."""
+    """Each of the 14 figures has its treatment, and each treatment its measure."""
     lines = (FOLDER / "published.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert [line.split(":")[0] for line in lines[:2]] == ["# title", "# source"]

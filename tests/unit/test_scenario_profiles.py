@@ -51,6 +51,13 @@ def test_a_profile_sets_its_keys_and_the_name_says_so():
     assert expected in scenario.notes
 
 
+def test_a_note_names_a_few_of_the_keys_that_a_profile_sets():
+    """It stands above the answer of each run; the plan has the values of all."""
+    more = TEXT.replace("small: {", "small: {warmup: 0, sampling_interval: 1s, ")
+    expected = "scale small: the profile sets warmup, sampling_interval, repeats and 2 more"
+    assert expected in load("scale=small", text=more).notes
+
+
 def test_a_profile_may_name_the_run():
     """The name that a profile gives stands as it is."""
     assert load("scale=named").name == "tiny"

@@ -1,10 +1,10 @@
 """The reference in docs/ tells of every key, operation and signal, and its examples load."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from places import ROOT
 
 from bench_common.treatment import OPERATIONS
 from bench_master.scenario.format import ORDERS, scenario_format
@@ -12,7 +12,7 @@ from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import SIGNALS
 from bench_master.scenario.yaml_tree import Source
 
-REFERENCE = (Path(__file__).parents[2] / "docs" / "scenario-reference.rst").read_text()
+REFERENCE = (ROOT / "docs" / "scenario-reference.rst").read_text()
 FORMAT = scenario_format()
 EXAMPLES = [
     re.sub(r"^   ", "", match[1], flags=re.MULTILINE)

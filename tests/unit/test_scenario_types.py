@@ -160,6 +160,10 @@ def test_truth_is_true_or_false(written, said):
             "'host' and 'volume' are mutually exclusive",
         ),
         ("container", "{storage: [{host: srv, target: /x}]}", "'srv': expected an absolute path"),
+        *(
+            ("container", f"{{storage: [{{host: , target: {path}}}]}}", "expected an absolute path without . and ..")
+            for path in ("/a/../../etc", "/..", "/a/.", "/./a", "a", "/")
+        ),
         ("container", "{storage: [{tmpfs: 1k, target: /x}]}", "at least 4KiB"),
         ("engines", "docker", "a list, each item"),
         ("engines", "[]", "an empty list"),
@@ -171,6 +175,7 @@ def test_truth_is_true_or_false(written, said):
         ("thresholds", "[jobs.failed]", "is not of the form"),
         ("thresholds", "[operations.slep.p95_s < 1]", "no treatment has operation 'slep' (did you mean 'sleep'?)"),
         ("thresholds", "[overhead.cpu_s < 1]", "the scenario does not measure overhead; add 'overhead: true'"),
+        ("thresholds", "[metrics.cpu_user.mean < 1]", "the jobs do not tell cpu_user; add 'cost: true'"),
         ("thresholds", "[metrics.x.median < 1]", "no treatment has metric 'x'; the names are: none"),
         (
             "thresholds",

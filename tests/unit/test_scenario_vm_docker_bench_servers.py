@@ -1,16 +1,16 @@
-"""The tests of vm-docker-bench that need a server: as published, and with a place for every figure."""
+"""The tests of vm-docker-bench that need a server: as published, and with a place for every measure."""
 
 import csv
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from bench_master.scenario.load import load_scenario
-from workloads.ab import WEBBENCH
-from workloads.registry import workload
-from workloads.script import job_script
+from bench_workloads.ab import WEBBENCH
+from bench_workloads.registry import workload
+from bench_workloads.script import job_script
 
-FOLDER = Path(__file__).parents[2] / "scenarios" / "vm-docker-bench"
+FOLDER = ROOT / "scenarios" / "vm-docker-bench"
 
 
 def published():
@@ -72,7 +72,7 @@ def test_the_host_is_packed_with_the_studys_web_server(name, repeats, containers
 
 
 @pytest.mark.parametrize("name", ["oltp", "iibench", "ab"])
-def test_each_published_figure_is_one_of_a_treatment_and_of_a_metric(name):
+def test_each_published_measure_is_one_of_a_treatment_and_of_a_metric(name):
     """What was published can stand beside what is measured: in the same unit, of the same load."""
     treatments = load_scenario(str(FOLDER / f"{name}.yaml")).treatments
     labels = [{key: str(value) for key, value in one.labels.items()} for one in treatments]

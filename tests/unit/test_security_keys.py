@@ -314,7 +314,7 @@ def test_complaints_are_limited_and_counted():
 
 
 def keygen(tmp_path, *arguments):
-    return run_command_line(["keygen", "--dir", str(tmp_path / "keys"), *arguments])
+    return run_command_line(["keygen", "--key-dir", str(tmp_path / "keys"), *arguments])
 
 
 def test_keygen_makes_what_master_and_worker_need(tmp_path, capsys):

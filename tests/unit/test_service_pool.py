@@ -1,10 +1,9 @@
 """Services of a job on a fake engine: started, checked, prepared once, stopped, and never left behind."""
 
-from pathlib import Path
-
 import gevent
 import pytest
 from deadlines import ANSWER_S, wait_until
+from places import DATA
 
 from bench_common.messages import RESULTS
 from bench_common.records import Outcome
@@ -15,10 +14,10 @@ from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
-from workloads.registry import workload
-from workloads.script import job_limit_s, job_script, preparation_script
+from bench_workloads.registry import workload
+from bench_workloads.script import job_limit_s, job_script, preparation_script
 
-PRINTED = (Path(__file__).parents[1] / "data" / "sysbench" / "oltp_read_write.txt").read_bytes()
+PRINTED = (DATA / "sysbench" / "oltp_read_write.txt").read_bytes()
 
 
 class ServingEngine(NoopEngine):

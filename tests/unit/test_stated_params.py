@@ -1,15 +1,13 @@
 """The parameters that an output states, in base units, from any text."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import DATA
 
-from workloads.line_reader import parse_tool_size
-from workloads.registry import workload, workload_classes
+from bench_workloads.line_reader import parse_tool_size
+from bench_workloads.registry import workload, workload_classes
 
-DATA = Path(__file__).parents[1] / "data"
 OURS = ("blogbench", "blogload", "mbw", "sysbench-cpu", "sysbench-fileio", "sysbench-memory")
 BLOGLOAD = "blogload 1: 3 writers, 1 rewriters, 5 commenters, 10 readers; seed 7, fsync on\n"
 

@@ -7,17 +7,18 @@ import os
 import struct
 import threading
 import zlib
+from itertools import accumulate
 from pathlib import Path
 
 import msgpack
 import numpy as np
 import pytest
-from builders import S, header, job_rows, lifecycle_run, operation_rows, treatment_wire
+from builders import S, chained, header, job_rows, lifecycle_run, members_of, operation_rows, treatment_wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from bench_common.errors import StatsFileError
+from bench_common.errors import DiskFullError, StatsFileError
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.records import (
     MAX_TEXT_CHARS,
@@ -59,7 +60,7 @@ def small_run(path):
 
 def written(path, *blocks):
     """Write raw blocks, each a kind and a body, and return the path."""
-    path.write_bytes(b"".join(encode_frame(pack_payload(kind, body)) for kind, body in blocks))
+    path.write_bytes(chained(*(pack_payload(kind, body) for kind, body in blocks)))
     return path
 
 
@@ -146,13 +147,7 @@ def test_a_file_truncated_at_any_byte_reads_to_its_last_complete_block(path, tmp
 
 def block_ends(data):
     """Return where each gzip member of `data` ends, found by another way than the reader's own."""
-    ends, position = [], 0
-    while position < len(data):
-        inflater = zlib.decompressobj(31)
-        inflater.decompress(data[position:])
-        position = len(data) - len(inflater.unused_data)
-        ends.append(position)
-    return ends
+    return list(accumulate(map(len, members_of(data))))
 
 
 def test_a_flipped_bit_is_detected_and_ends_reading(path, tmp_path):
@@ -192,23 +187,23 @@ def test_plain_gzip_reads_the_file(path):
         (b"name,value\n1,2\n", "is not a stats file: no gzip member"),
         (gzip.compress(b"name,value\n1,2\n", mtime=0), "is not a stats file: gzip of something else"),
         (gzip.compress(b"", mtime=0), "is not a stats file: gzip of something else"),
-        (encode_frame(pack_payload("jobs", {"rows": 0})), "its first block is not a weighbridge-stats header"),
-        (encode_frame(pack_payload("event", {})), "its first block is not a weighbridge-stats header"),
+        (chained(pack_payload("jobs", {"rows": 0})), "its first block is not a weighbridge-stats header"),
+        (chained(pack_payload("event", {})), "its first block is not a weighbridge-stats header"),
         (
-            encode_frame(pack_payload("header", HEAD | {"trials": [[1, 0, False]]})),
+            chained(pack_payload("header", HEAD | {"trials": [[1, 0, False]]})),
             "its header, at byte 0, is malformed: trial 0 is of treatment 1, and there are 1",
         ),
         (
-            encode_frame(pack_payload("header", HEAD | {"treatments": [7]})),
+            chained(pack_payload("header", HEAD | {"treatments": [7]})),
             "its header, at byte 0, is malformed: Expected `object`, got `int` - at `$.treatments[0]`",
         ),
-        (encode_frame(pack_payload("header", {"format": "other", "version": 1})), "not a weighbridge-stats header"),
+        (chained(pack_payload("header", {"format": "other", "version": 1})), "not a weighbridge-stats header"),
         (
-            encode_frame(pack_payload("header", HEAD | {"version": 3})),
+            chained(pack_payload("header", HEAD | {"version": 3})),
             "has format version 3; this program reads version 2; read it with the Weighbridge that wrote it, or with",
         ),
         (
-            encode_frame(pack_payload("header", HEAD | {"version": "1"})),
+            chained(pack_payload("header", HEAD | {"version": "1"})),
             "format version '1': expected a number of at least 1",
         ),
         (b"", "the file is empty"),
@@ -235,7 +230,7 @@ def test_a_missing_file_is_an_error(path):
 def test_a_gzip_bomb_is_never_inflated(path, payload_length):
     """A member that announces too much, or holds more than it announces, is damage and costs no memory."""
     content = MAGIC + payload_length.to_bytes(4, "little") + bytes(4) + bytes(1 << 20)
-    path.write_bytes(encode_frame(pack_payload("header", HEAD)) + gzip.compress(content))
+    path.write_bytes(chained(pack_payload("header", HEAD)) + gzip.compress(content))
     stats = StatsFile(path)
     assert [block.kind for block in stats.blocks()] == ["header"]
     assert stats.damage
@@ -431,19 +426,16 @@ def test_one_flush_at_a_time(path, monkeypatch):
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     monkeypatch.setattr(
-        "bench_common.stats.writer.encode_frame", lambda payload: writer.flush() or encode_frame(payload)
+        "bench_common.stats.writer.encode_frame",
+        lambda payload, chain: writer.flush() or encode_frame(payload, chain),
     )
     with pytest.raises(StatsFileError, match="RuntimeError: another flush is running: one at a time"):
         writer.flush()
     writer.close()
 
 
-def test_a_full_disk_leaves_the_last_complete_block(path, monkeypatch):
-    """A partial write is removed, the error names file and byte, and later flushes repeat it."""
-    writer = StatsWriter(path)
-    writer.put("header", HEAD)
-    writer.flush()
-    good = writer.bytes_written
+def refuse_writes(monkeypatch, code):
+    """Let the next write come to ten bytes, and each after it fail; return what ends that."""
     real = os.write
 
     def full(descriptor, data):
@@ -451,19 +443,87 @@ def test_a_full_disk_leaves_the_last_complete_block(path, monkeypatch):
         return real(descriptor, bytes(data)[:10])
 
     def refuse(descriptor, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "write", full)
+    return lambda: monkeypatch.setattr(os, "write", real)
+
+
+def test_a_broken_disk_leaves_the_last_complete_block(path, monkeypatch):
+    """A partial write is removed, the error names file and byte, and later flushes repeat it."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.flush()
+    good = writer.bytes_written
+    mend = refuse_writes(monkeypatch, errno.EIO)
     writer.jobs(job_rows({}))
-    with pytest.raises(StatsFileError, match=f"at byte {good}: No space left on device"):
+    with pytest.raises(StatsFileError, match=f"at byte {good}: Input/output error"):
         writer.flush()
-    monkeypatch.setattr(os, "write", real)
+    mend()
     assert path.stat().st_size == good
     writer.jobs(job_rows({}))
-    with pytest.raises(StatsFileError, match="No space left"):
+    with pytest.raises(StatsFileError, match="Input/output error"):
         writer.close({})
     assert kinds(path) == ["header"]
     assert StatsFile(path).damage is None
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_costs_no_block_when_there_is_room_again(path, monkeypatch, code):
+    """Until then the file ends with its last whole block; then it goes on with the block that did not fit."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.flush()
+    good = writer.bytes_written
+    mend = refuse_writes(monkeypatch, code)
+    writer.jobs(job_rows({"ticket": 1}))
+    writer.metrics([MetricRecord(1, 0, 0, "speed", 1.5)])
+    writer.put("event", {"at_ns": 1, "kind": "trial-end", "trial": 0})
+    for _ in range(2):
+        with pytest.raises(DiskFullError, match=f"at byte {good}: {os.strerror(code)}") as raised:
+            writer.flush()
+        assert raised.value.free_bytes > 0
+        assert path.stat().st_size == good
+    mend()
+    writer.jobs(job_rows({"ticket": 2}))
+    writer.close({"status": "complete"})
+    assert kinds(path) == ["header", "jobs", "metrics", "event", "jobs", "footer"]
+    assert StatsFile(path).damage is None
+
+
+def test_a_half_written_block_that_could_not_be_removed_is_removed_first(path, monkeypatch):
+    """A disk may refuse to shorten a file, too: no block may follow the half of one."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.flush()
+    good, shorten = writer.bytes_written, os.ftruncate
+    mend = refuse_writes(monkeypatch, errno.ENOSPC)
+
+    def refuse(descriptor, length):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    writer.jobs(job_rows({}))
+    with pytest.raises(DiskFullError):
+        writer.flush()
+    assert path.stat().st_size == good + 10
+    mend()
+    with pytest.raises(DiskFullError):
+        writer.flush()
+    monkeypatch.setattr(os, "ftruncate", shorten)
+    writer.close({})
+    assert kinds(path) == ["header", "jobs", "footer"]
+    assert StatsFile(path).damage is None
+
+
+def test_nothing_follows_a_footer_that_waits_for_room(path):
+    """What comes in meanwhile, such as readings of a host, is dropped."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.end({"status": "complete"})
+    writer.put("event", {"at_ns": 1, "kind": "late"})
+    writer.close()
+    assert kinds(path) == ["header", "footer"]
 
 
 def test_a_value_that_cannot_be_packed_is_refused_by_put(path):
@@ -550,11 +610,13 @@ def test_the_documented_format_is_the_real_one(path):
     writer.close()
     with gzip.open(path) as file:
         content = file.read()
-    bodies = {}
+    bodies, running = {}, 0
     while content:
-        magic, length, checksum = struct.unpack_from("<4sII", content)
-        payload, content = content[12 : 12 + length], content[12 + length :]
-        assert (magic, checksum) == (b"WBB\1", zlib.crc32(payload))
+        magic, length, checksum, number, chained_so_far = struct.unpack_from("<4sIIII", content)
+        running = zlib.crc32(content[4:16], running)
+        payload, content = content[20 : 20 + length], content[20 + length :]
+        assert (magic, checksum) == (b"WBB\2", zlib.crc32(payload))
+        assert (number, chained_so_far) == (len(bodies), running)
         kind, body = msgpack.unpackb(payload)
         bodies[kind] = body
     columns = {name: by_the_docs(data, 300) for name, data in bodies["jobs"]["columns"].items()}
@@ -600,7 +662,7 @@ def test_hostile_bodies_give_blocks_or_damage(tmp_path, kind, body):
     """Whatever a complete frame holds, reading it raises no other exception."""
     path = tmp_path / "hostile.stats.gz"
     payload = msgpack.packb([kind, body])
-    path.write_bytes(encode_frame(pack_payload("header", HEAD)) + encode_frame(payload))
+    path.write_bytes(chained(pack_payload("header", HEAD), payload))
     stats = StatsFile(path)
     blocks = list(stats.blocks())
     assert len(blocks) == 1 if stats.damage else len(blocks) >= 2
@@ -609,7 +671,7 @@ def test_hostile_bodies_give_blocks_or_damage(tmp_path, kind, body):
 @given(st.binary(max_size=60))
 def test_hostile_payloads_are_refused_as_frames(payload):
     """Bytes that are not a msgpack pair raise `FrameError`, and nothing else."""
-    reader = FrameReader(io.BytesIO(encode_frame(payload)))
+    reader = FrameReader(io.BytesIO(chained(payload)))
     try:
         kind, body = reader.read()
     except FrameError:

@@ -12,7 +12,7 @@ from bench_worker.engines.noop import NoopEngine
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.operation_runner import StatsStream
 from bench_worker.outbox import Outbox
-from workloads.script import job_metrics
+from bench_workloads.script import job_metrics
 
 
 def failure(kind="engine"):

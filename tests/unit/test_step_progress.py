@@ -9,9 +9,9 @@ from bench_worker import operation_runner
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.operation_runner import PreparationProgress, StepProgress
-from workloads.iibench import HEADER, Iibench
-from workloads.sysbench_cpu import SysbenchCpu
-from workloads.sysbench_oltp import SysbenchOltp
+from bench_workloads.iibench import HEADER, Iibench
+from bench_workloads.sysbench_cpu import SysbenchCpu
+from bench_workloads.sysbench_oltp import SysbenchOltp
 
 LINES = "Threads started!\n\n[ 1s ] thds: 1 eps: 10.00\n[ 2s ] thds: 1 eps: 20.00\n[ 3s ] thds: 1"
 

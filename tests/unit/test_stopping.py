@@ -1,19 +1,24 @@
 """Runs that stop when their question is settled: the looks, how often they err, and when the run ends."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from bench_master.verdicts.decision import Rules, TrialValues, compare
-from bench_master.verdicts.signed_rank import NO_INTERVAL, critical_value
-from bench_master.verdicts.stopping import critical_values, last_look, nominal_levels
+from bench_master.verdicts.signed_rank import NO_INTERVAL, critical_value, exact_interval
+from bench_master.verdicts.stopping import (
+    critical_values,
+    error_with_earlier_ends,
+    extension_level,
+    last_look,
+    nominal_levels,
+)
 from bench_master.verdicts.student import t_quantile
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import stopping_tables  # noqa: E402  found in benchmarks/
+import stopping_tables
 
 RUNS = 20_000
 LAST = 30
@@ -144,3 +149,16 @@ def test_a_clear_answer_comes_early():
                     break
             assert found.word in words
             assert n <= latest + 4
+
+
+def test_extensions_err_in_less_than_a_tenth_however_many():
+    """The levels of all ends add up to less than twice the first, which nothing takes back."""
+    assert [extension_level(number, 0.05) for number in range(3)] == [0.05, 0.025, 0.0125]
+    assert [error_with_earlier_ends(number, 0.05) for number in (1, 2)] == pytest.approx([0.075, 0.0875])
+    assert error_with_earlier_ends(50, 0.05) <= 0.1
+    generator, wrong = np.random.default_rng(5), 0
+    for _ in range(2000):
+        rounds = generator.normal(size=20)
+        ends = ((rounds[:10], 0.05), (rounds, extension_level(1, 0.05)))
+        wrong += any(exact_interval(own, own, level).excludes_zero() for own, level in ends)
+    assert 0.05 < wrong / 2000 <= 0.075

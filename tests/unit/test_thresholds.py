@@ -124,7 +124,7 @@ def test_a_wrong_threshold_is_refused_with_the_reason(text, complaint):
     ],
 )
 def test_a_threshold_is_judged_for_each_matching_treatment(text, expected):
-    """Conditions select by label value, units are converted, and only treatments with the figure are judged."""
+    """Conditions select by label value, units are converted, and only treatments with the measure are judged."""
     assert verdicts(text) == expected
 
 
@@ -156,7 +156,7 @@ def test_a_report_without_treatments_fails_every_threshold():
 
 
 def test_a_verdict_has_the_value_and_the_limit():
-    """Both in the unit of the question, else in the figure's own, with the treatment."""
+    """Both in the unit of the question, else in the measure's own, with the treatment."""
     (verdict,) = evaluate_thresholds(treatments(), ["operations.start.p95_s < 250ms where engine=docker"])
     assert verdict.message.startswith("operations.start.p95_s is 400 ms, wanted < 250 ms (engine=docker")
     assert verdict.value == 0.4
@@ -165,12 +165,12 @@ def test_a_verdict_has_the_value_and_the_limit():
 
 
 def test_required_percentiles_are_known_in_advance():
-    """Every percentile in a threshold is required; other figures require none."""
+    """Every percentile in a threshold is required; other measures require none."""
     texts = ["operations.start.p99.9_s < 1", "operations.job.p75_s < 1", "jobs.failed == 0", "broken"]
     assert required_percentiles(texts) == {99.9, 75.0}
 
 
-def test_every_figure_that_a_threshold_may_name_is_in_the_report():
+def test_every_measure_that_a_threshold_may_name_is_in_the_report():
     """The grammar lists only fields of the report."""
     reading, relative = sample_report(), RelativeOverheadReport("", "rss_bytes", memory_percent=0.0, cpu_factor=1.0)
     overhead = overhead_report(**dict.fromkeys(OVERHEAD_UNITS, reading), cpu_s=1.0, relative=relative)

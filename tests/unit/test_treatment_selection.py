@@ -1,13 +1,12 @@
 """`--only LABEL=VALUE` runs part of a scenario: the rest of it stays as written."""
 
-import argparse
-
 import pytest
 from builders import header, treatment_wire
 
-from bench_common.cli import read_options
+from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsWriter
+from bench_features.fleet.run_extension import FleetOptions
 from bench_master.cli import run_command_line
 from bench_master.commands import run_plan, run_scenario
 from bench_master.options.load import LoadOptions
@@ -148,7 +147,7 @@ def test_a_name_without_a_value_needs_an_inventory(tmp_path, capsys):
 
 
 def options(*argv):
-    parser = argparse.ArgumentParser()
+    parser = CommandParser()
     parser.set_defaults(quiet=False, verbose=False)
     run_scenario.configure(parser)
     return read_options(RunOptions, parser.parse_args(["-f", "s.yaml", *argv]))
@@ -158,7 +157,7 @@ def test_labels_and_hosts_share_the_option():
     """A text with = is a label, any other one a host, in any order."""
     given = options("--only", "engine=docker", "--only", "blade-[1-3]", "--only", "threads=1")
     assert given.load.only_labels == ("engine=docker", "threads=1")
-    assert given.fleet.only == ("blade-[1-3]",)
+    assert given.only == given.extensions.of(FleetOptions).hosts.only == ("blade-[1-3]",)
 
 
 def test_a_resumed_run_keeps_its_part(tmp_path):

@@ -12,6 +12,7 @@ from rounds import RATE, A, B, Rounds
 from bench_common.errors import UsageError
 from bench_common.thresholds import parse_primary
 from bench_master.run_data import trial_values
+from bench_master.scenario.model import AGAIN
 from bench_master.verdicts.quantiles import enough_jobs, quantile
 
 
@@ -58,10 +59,10 @@ def test_a_quantile_needs_a_job_beyond_it():
         ("containers", "containers", "1", "higher"),
     ],
 )
-def test_primary_figures(text, name, unit, direction):
+def test_primary_measures(text, name, unit, direction):
     """Durations, metrics, rates and counts, also as thresholds write them."""
-    figure = parse_primary(text, ["start"], RATE)
-    assert (figure.name, figure.unit, figure.direction) == (name, unit, direction)
+    measure = parse_primary(text, ["start"], RATE)
+    assert (measure.name, measure.unit, measure.direction) == (name, unit, direction)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,9 @@ def test_primary_figures(text, name, unit, direction):
         ("start", "did you mean 'start.p50'?"),
     ],
 )
-def test_unknown_primary_figures(text, words):
+def test_unknown_primary_measures(text, words):
     """The error has the nearest spelling."""
-    with pytest.raises(ValueError, match=r"unknown figure|is no figure") as refused:
+    with pytest.raises(ValueError, match=r"unknown measure|is no measure") as refused:
         parse_primary(text, ["start"], RATE)
     assert words in str(refused.value)
 
@@ -87,7 +88,7 @@ def test_unknown_primary_figures(text, words):
 def test_a_life_cycle_is_compared_by_its_median_job(rounds):
     """The specification's example, with three jobs in each trial around its value."""
     found = rounds().write(*([[t * 0.9, t, t * 1.3] for t in side] for side in (A, B))).only()
-    assert (found.verdict, found.figure, found.unit, found.name) == ("slower", "job.p50", "s", "podman")
+    assert (found.verdict, found.measure, found.unit, found.name) == ("slower", "job.p50", "s", "podman")
     assert (found.ratio, found.low, found.high) == about(1.055645, 1.039604, 1.068681)
     assert (found.p, found.rounds, found.lost, found.confidence) == (1 / 512, 10, 0, 0.95)
     assert found.tipping == pytest.approx(0.039604, abs=6e-6)
@@ -102,12 +103,13 @@ def test_the_answer_and_the_question(rounds):
     found = rounds(("docker", "podman", "native", "crun")).write(*sides).verdicts()
     assert found.question == "Engines against docker: job time (p50 of a trial), margin 3 %"
     assert found.answer == (
-        "Faster than docker: native (80.0 times). Slower: podman (+5.6 %). Same within 3 %: crun."
+        "Faster than docker (1.02 s): native (12.7 ms, 80.0x as fast). Slower: podman (1.06 s, +5.6 %). "
+        "Same within 3 %: crun (1.02 s)."
     )
     assert [each.verdict for each in found.comparisons] == ["slower", "faster", "same"]
     assert (found.family.comparisons, found.design.grade, found.refused) == (3, "A", [])
     faster = rounds(("docker", "native")).write(A, [each / 80 for each in A]).verdicts()
-    assert faster.answer == "Faster than docker: native (80.0 times)."
+    assert faster.answer == "Faster than docker (1.02 s): native (12.7 ms, 80.0x as fast)."
 
 
 def test_a_late_clock_is_a_band(rounds):
@@ -155,17 +157,17 @@ def test_failed_jobs_count_as_the_worst_both_ways(rounds):
 
 
 def test_metrics_have_their_own_direction(rounds):
-    """More events per second are faster; a figure in coarse steps has a band of half a step."""
+    """More events per second are faster; a measure in coarse steps has a band of half a step."""
     metrics = ([100.0 + k for k in range(10)], [120.0 + k for k in range(10)])
     found = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=metrics).only()
-    assert (found.verdict, found.figure, found.direction) == ("faster", "events_per_second", "higher")
+    assert (found.verdict, found.measure, found.direction) == ("faster", "events_per_second", "higher")
     coarse = ([0.4, 0.5] * 5, [0.5, 0.5] * 5)
     stepped = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=coarse).only()
     assert stepped.band.why == "quantised"
 
 
-def test_a_margin_below_what_the_figure_can_tell(rounds):
-    """A figure in steps of 20 % shows no sameness within 3 %; the least sensible margin is given."""
+def test_a_margin_below_what_the_measure_can_tell(rounds):
+    """A measure in steps of 20 % shows no sameness within 3 %; the least sensible margin is given."""
     metrics = ([0.5, 0.5, 0.6] * 4, [0.5, 0.5, 0.6] * 4)
     times = [1.0] * 12
     run = rounds(wire={"job": {"kind": "guest"}}).write(times, times, metrics=metrics)
@@ -176,15 +178,50 @@ def test_a_margin_below_what_the_figure_can_tell(rounds):
     assert "margin" not in [flag.kind for flag in rounds().write(A, A).only().flags]
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [(5_123_456.0, 7_234_567.0, "faster"), (80.0, 40.0, "slower"), (5_123_456.0, 5_123_456.0, "same")],
+)
+def test_measures_that_never_vary_get_words(rounds, a, b, verdict):
+    """Counts and computed figures are known to their last digit; their distance is the difference, and no step."""
+    constant = ([a] * 10, [b] * 10)
+    run = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=constant)
+    assert (run.only().verdict, [flag.kind for flag in run.only().flags]) == (verdict, [])
+    assert run.only().ratio == pytest.approx(b / a)
+    assert run.verdicts(fail_on=("slower",)).exit_code == (verdict == "slower")
+
+
+def test_unequal_numbers_of_jobs_need_more_of_them_beyond_a_quantile(rounds):
+    """With heavy tails a quantile of few jobs is biased, and by their number: equal treatments would differ."""
+    draw = np.random.default_rng(7)
+
+    def reason(first, second):
+        sides = [[draw.lognormal(0.0, 0.02, jobs) for _ in range(10)] for jobs in (first, second)]
+        return rounds(wire={"primary": "job.p95"}).write(*sides).only().reason
+
+    assert reason(40, 120) == "job.p95 needs 100 jobs in each trial; the smallest has 40"
+    for jobs in ((40, 40), (100, 300)):
+        assert "needs" not in (reason(*jobs) or "")
+
+
 def test_a_metric_that_was_not_measured_gives_way(rounds):
     """Of a tool whose version decides which of its metrics there are."""
     wire = {"job": {"kind": "guest"}, "metrics": {"old_score": {"unit": "points", "direction": "higher"}, **RATE}}
     run = rounds(wire=wire).write(A, B, metrics=([100.0 + k for k in range(10)], [50.0 + k for k in range(10)]))
-    assert (run.only().figure, run.only().verdict) == ("events_per_second", "slower")
+    assert (run.only().measure, run.only().verdict) == ("events_per_second", "slower")
 
 
-def test_a_figure_of_zero_has_no_ratio(rounds):
-    """Differences are compared instead, in the figure's unit, and nothing is called the same."""
+def test_a_cost_that_nobody_told_gives_way_to_no_other(rounds):
+    """Who asks for instructions and gets a verdict on CPU time has been told something else."""
+    asked = {"instructions": {"unit": "1", "direction": "lower"}}
+    run = rounds(wire={"job": {"kind": "guest"}, "primary": "instructions", "metrics": {**asked, **RATE}}).write(
+        A, B, metrics=([100.0 + k for k in range(10)], [50.0 + k for k in range(10)])
+    )
+    assert (run.only().measure, run.only().verdict) == ("instructions", "inconclusive")
+
+
+def test_a_measure_of_zero_has_no_ratio(rounds):
+    """Differences are compared instead, in the measure's unit, and nothing is called the same."""
     found = rounds().write([0.0, *A[1:]], [each + 0.5 for each in A]).only()
     assert (found.scale, found.verdict) == ("difference", "slower")
     assert (found.ratio, found.mde) == (pytest.approx(0.5), None)
@@ -212,8 +249,11 @@ def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):
 
 
 def test_an_order_that_was_not_drawn_is_a_lower_grade(rounds):
-    """All words, with a remark."""
-    found = rounds(order="as-written").write(A, B).verdicts()
+    """Without a treatment that ran twice nobody knows what its place in a round does; with one there is a remark."""
+    alone = rounds(order="as-written").write(A, B).verdicts()
+    assert (alone.design.grade, alone.comparisons[0].verdict) == ("D", "refused")
+    engines = [{"engine": "docker"}, {"engine": "podman"}, {"engine": "docker", AGAIN: "again"}]
+    found = rounds(order="as-written", labels=engines).write(A, B, A).verdicts()
     assert (found.design.grade, found.comparisons[0].verdict) == ("B", "slower")
 
 
@@ -230,7 +270,8 @@ def test_the_first_label_that_varies_is_compared_per_level_of_the_others(rounds)
         ("podman", "storage=volume", "faster"),
     ]
     assert found.answer == (
-        "Faster than docker: podman (storage=volume, -5.3 %). Slower: podman (storage=image, +5.6 %)."
+        "Faster than docker: podman (storage=volume, 1.02 s against 1.06 s, -5.3 %). "
+        "Slower: podman (storage=image, 1.06 s against 1.02 s, +5.6 %)."
     )
 
 

@@ -1,12 +1,12 @@
 """Sizes and durations mean what people write, and are refused where people would disagree."""
 
 import re
-from pathlib import Path
 
 import pytest
 from documents import rows
 from hypothesis import example, given
 from hypothesis import strategies as st
+from places import ROOT
 
 from bench_common.thresholds import parse_threshold
 from bench_common.units import (
@@ -189,7 +189,7 @@ def test_what_is_no_rate_is_refused(text, said):
 
 def test_one_list_of_units_holds_everywhere():
     """The reference lists it, and keys, options, thresholds and rates read each of them alike."""
-    page = Path(__file__).parents[2] / "docs" / "scenario-reference.rst"
+    page = ROOT / "docs" / "scenario-reference.rst"
     listed = {kind: re.findall(r"[\w\u00b5]+|%", text) for kind, text in rows(page, "unit of", "spelled")}
     assert set(listed["time"]) == set(TIME_UNITS)
     assert set(listed["size"]) & set(SIZE_UNITS) == set(SIZE_UNITS)

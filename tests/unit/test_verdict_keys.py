@@ -21,6 +21,9 @@ def guest(params, text=""):
     return load(text, f"job: {{workload: sysbench-cpu, params: {{{params}}}}}\n")
 
 
+PACKED = "job: {operations: [create, start, hold: 1s, remove], container: {image: i, command: [x]}}\n"
+
+
 def problem(read, *args):
     with pytest.raises(ScenarioError) as refused:
         read(*args)
@@ -36,18 +39,17 @@ def problem(read, *args):
         ("job: {workload: sysbench-cpu}\n", "events_per_second"),
         ("job: {workload: sysbench-cpu, params: {rate: 5}}\n", "latency_avg_ms"),
         ("job: {workload: sysbench-fileio}\n", "mib_per_second"),
-        (
-            "job: {operations: [create, start, hold: 1s, remove], container: {image: i, command: [x]}}\n",
-            "containers",
-        ),
+        (f"{PACKED}until: memory < 10%\n", "containers"),
+        (PACKED, "start.p50"),
+        (PACKED.replace("create, start", "run, sleep: 1s"), "run.p50"),
     ],
 )
 def test_the_default_follows_from_the_kind_of_job(job, expected):
-    """A figure that the scenario fixes is none; a rate of events fixes the events per second."""
+    """A measure that the scenario fixes is none; a rate of events fixes the events per second."""
     assert set(load("", job).primary) == {expected}
 
 
-def test_a_job_has_a_primary_figure_of_its_own():
+def test_a_job_has_a_primary_measure_of_its_own():
     """It is written in one way, and inherited from the top level."""
     assert set(load("primary: operations.start.p95_s").primary) == {"start.p95"}
     own = JOB.replace("job: {", "job: {primary: jobs_per_s, ")
@@ -57,8 +59,8 @@ def test_a_job_has_a_primary_figure_of_its_own():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("primary: strat.p50", "s.yaml:4:10: 'primary': unknown figure 'strat.p50' (did you mean 'start.p50'?)"),
-        ("primary: sleep.p50", "the scenario says how long 'sleep' lasts; use another figure, such as job.p50"),
+        ("primary: strat.p50", "s.yaml:4:10: 'primary': unknown measure 'strat.p50' (did you mean 'start.p50'?)"),
+        ("primary: sleep.p50", "the scenario says how long 'sleep' lasts; use another measure, such as job.p50"),
         ("primary: response.p50", "only jobs that arrive at a 'rate' have a response time"),
         ("primary: containers", "the job packs no containers"),
         ("margin: 3", "a percentage such as 3%"),
@@ -72,8 +74,14 @@ def test_what_cannot_be_compared_is_refused_at_its_place(text, words):
     assert words in problem(load, text)
 
 
+def test_how_many_containers_the_scenario_asks_for_is_no_result():
+    """A verdict on their number would be one on an input; where a condition ends the packing it is a result."""
+    assert "without 'until' the scenario says how many" in problem(load, "primary: containers", PACKED)
+    assert set(load("primary: containers\nuntil: memory < 10%", PACKED).primary) == {"containers"}
+
+
 @pytest.mark.parametrize(
-    ("params", "figure", "reason"),
+    ("params", "measure", "reason"),
     [
         ("time: 2s", "job.p50", "the parameter 'time' fixes it"),
         ("time: 2s", "run.p50", "the parameter 'time' fixes it"),
@@ -83,9 +91,9 @@ def test_what_cannot_be_compared_is_refused_at_its_place(text, words):
         ("rate: 10", "events_per_second", "the parameter 'rate' fixes it"),
     ],
 )
-def test_what_a_parameter_fixes_tells_no_treatments_apart(params, figure, reason):
+def test_what_a_parameter_fixes_tells_no_treatments_apart(params, measure, reason):
     """The duration of a run that ends after a time, and what such a run counts or is given."""
-    assert reason in problem(guest, params, f"primary: {figure}")
+    assert reason in problem(guest, params, f"primary: {measure}")
 
 
 def test_what_a_parameter_leaves_open_can_be_compared():
@@ -94,7 +102,7 @@ def test_what_a_parameter_leaves_open_can_be_compared():
     assert set(guest("time: 2s", "primary: create.p50").primary) == {"create.p50"}
 
 
-def test_the_header_keeps_baseline_margin_and_figures():
+def test_the_header_keeps_baseline_margin_and_measures():
     """The command line overrides the scenario, so that a later report says the same."""
     scenario = load("baseline: {engine: podman}\nmargin: 5%\nhost_ceiling: true")
     about = {"run_id": "r", "argv": [], "noop": False, "environments": ["here"], "options": {}}

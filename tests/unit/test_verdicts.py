@@ -9,14 +9,19 @@ from bench_master.verdicts.decision import Rules, TrialValues, compare
 from bench_master.verdicts.planning import rounds_for_difference, rounds_for_same, smallest_effect
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import (
+    Pairs,
     critical_value,
     estimate,
     exact_interval,
     family_interval,
+    look_interval,
     min_rounds,
     null_distribution,
     p_value,
+    ratio_interval,
+    student_interval,
 )
+from bench_master.verdicts.stopping import nominal_levels
 from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
 
 LOGS = np.array([0.031, 0.012, 0.055, -0.004, 0.027, 0.041, 0.018, 0.063, 0.009, 0.036])
@@ -125,6 +130,47 @@ def test_what_is_not_known_exactly_decides():
     assert (lost.word, lost.reason, lost.rounds) == ("inconclusive", because(Code.DEPENDS_ON_FAILURES), 9)
 
 
+def test_the_interval_of_a_ratio_needs_no_logarithm():
+    """Its ends are where the signed rank of b - f a turns; without zeros it is close to that of the logarithms."""
+    a, b = A, 2.0 * B
+    found = compare(exact(np.append(a, 0.0)), exact(np.append(b, 0.0)), Rules(differences=True)).ratio_ends
+    alone = Pairs(a, b)
+    low, high = alone.exact_end(0.05, -1.0), alone.exact_end(0.05, 1.0)
+    for end, step in ((low, -1e-6), (high, 1e-6)):
+        outside, inside = (exact_interval(b - f * a, b - f * a, 0.05) for f in (end + step, end - step))
+        assert (outside.excludes_zero(), inside.excludes_zero()) == (True, False)
+    logs = compare(exact(a), exact(b), Rules())
+    assert (low, high) == pytest.approx((logs.low, logs.high), rel=0.002)
+    assert found[0] <= low <= high <= found[1] < 2.3
+    family = ratio_interval(alone, alone, 0.05, 5000, is_look=False)
+    assert family.low < low < high < family.high
+    assert all(math.isnan(end) for end in compare(exact(a - 1.0), exact(b), Rules(differences=True)).ratio_ends)
+
+
+def test_a_worse_clock_creates_no_word():
+    """Lateness that would explain an outlier does not make the interval narrower: its ends are the worst of all."""
+    d = np.array([0.05, 0.052, 0.048, 0.051, 0.049, 0.60])
+    late = np.exp(d) * np.array([1, 1, 1, 1, 1, math.exp(-0.55)])
+    rules = Rules(comparisons=2)
+    sides = exact(np.ones(6)), exact(np.exp(d)), TrialValues(np.exp(d), late, np.exp(d), "clock")
+    sure, banded = compare(sides[0], sides[1], rules), compare(sides[0], sides[2], rules)
+    assert (sure.word, banded.word) == ("inconclusive", "inconclusive")
+    assert banded.low <= sure.low < sure.high <= banded.high
+
+
+def test_a_band_contains_the_interval_of_all_that_is_within_it():
+    """Of few rounds all combinations of ends are tried: none has a wider interval."""
+    generator = np.random.default_rng(9)
+    for n in (5, 6, 7) * 20:
+        high = 0.05 * generator.normal(size=n)
+        low = high - 0.1 * generator.random(n) * (generator.random(n) < 0.5)
+        found = student_interval(low, high, 0.01)
+        corners = [np.where([place >> bit & 1 for bit in range(n)], low, high) for place in range(2**n)]
+        means, errors = (np.array([f(one) for one in corners]) for f in (np.mean, lambda one: one.std(ddof=1)))
+        reach = t_quantile(0.995, n - 1) * errors / math.sqrt(n)
+        assert (found.low, found.high) == pytest.approx((min(means - reach), max(means + reach)), abs=1e-12)
+
+
 # -- few rounds ---------------------------------------------------------------------------------------------------
 
 
@@ -142,18 +188,83 @@ def test_few_rounds_show_an_obvious_gap_only():
         assert compare(exact([1.0] * rounds), exact([9.0] * rounds), Rules()).word == "inconclusive"
 
 
+def test_a_clear_gap_of_several_comparisons_is_wider():
+    """By chance one of a dozen has a gap that alone would leave no doubt."""
+    sides = exact([1, 1.01, 0.99]), exact([1.12, 1.13, 1.12])
+    assert [compare(*sides, Rules(comparisons=k)).word for k in (1, 12)] == ["slower", "inconclusive"]
+    obvious = exact([4.0, 4.1, 3.9]), exact([300.0, 303.0, 299.0])
+    assert compare(*obvious, Rules(comparisons=12)).word == "slower"
+
+
+def test_rounds_that_are_few_as_others_are_lost_hang_on_these():
+    """What is left of eight rounds is not five rounds: it is survivors."""
+    values = np.ones(8)
+    values[:3] = np.nan
+    found = compare(exact(values), exact(np.ones(8)), Rules())
+    assert (found.word, found.reason, found.rounds) == ("inconclusive", because(Code.DEPENDS_ON_FAILURES), 5)
+    assert compare(exact(np.ones(5)), exact(np.ones(5)), Rules()).reason == because(Code.TOO_FEW_ROUNDS, rounds=5)
+
+
 # -- planning -----------------------------------------------------------------------------------------------------
 
 
 def test_rounds_that_an_answer_takes():
-    """As simulated for trials that vary by 1, 2 and 5 %."""
+    """As simulated for trials that vary by 1, 2 and 5 %; more for several comparisons together."""
     spreads = [math.sqrt(2) * share for share in (0.01, 0.02, 0.05)]
     assert [rounds_for_difference(spread, math.log1p(0.03)) for spread in spreads] == [6, 10, 50]
-    assert [rounds_for_same(spread, 0.0, math.log1p(0.03)) for spread in spreads] == [6, 10, 53]
+    assert [rounds_for_same(spread, 0.0, math.log1p(0.03)) for spread in spreads] == [6, 11, 54]
+    assert [rounds_for_difference(spread, math.log1p(0.03), 12) for spread in spreads] == [8, 18, 89]
     assert rounds_for_difference(1.0, 0.001) is None
     assert rounds_for_same(0.01, 0.05, 0.03) is None
-    assert [round(smallest_effect(1.0, rounds), 2) for rounds in (6, 10, 20, 30)] == [1.79, 1.01, 0.67, 0.54]
     assert smallest_effect(1.0, 5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("rounds", "comparisons"),
+    [(6, 1), (6, 12), (7, 2), (8, 4), (10, 1), (10, 5), (10, 12), (20, 4), (70, 1)],
+)
+def test_what_is_said_to_be_missed_in_one_run_of_five_is(rounds, comparisons):
+    """Whatever the number of comparisons that hold together: their intervals are wider, and show less."""
+    generator = np.random.default_rng(20140901)
+    effect = smallest_effect(1.0, rounds, comparisons)
+    made = generator.normal(size=(1000 if rounds < 30 else 300, rounds)) + effect
+    found = np.mean([family_interval(own, own, 0.05, comparisons).low > 0.0 for own in made])
+    assert 0.75 <= found <= 0.85
+
+
+def test_what_a_run_with_looks_misses_is_more():
+    """Its looks together find four in five by the last one; each look alone is judged at a part of the error."""
+    generator = np.random.default_rng(5)
+    effect, levels = (
+        smallest_effect(1.0, 12, 2, 12),
+        {rounds: nominal_levels(rounds, 12)[0] for rounds in range(6, 13)},
+    )
+    assert effect > smallest_effect(1.0, 12, 2)
+    made = generator.normal(size=(400, 12)) + effect
+    found = [
+        any(look_interval(own[:n], own[:n], level, 2).low > 0.0 for n, level in levels.items() if level)
+        for own in made
+    ]
+    assert 0.74 <= np.mean(found) <= 0.86
+
+
+@pytest.mark.parametrize("comparisons", [1, 4, 12])
+def test_more_rounds_keep_their_promise(comparisons):
+    """After the rounds that were promised at least four comparisons in five are settled."""
+    generator = np.random.default_rng(8)
+    rules = Rules(comparisons=comparisons)
+    promised = settled = 0
+    while promised < 120:
+        effect = generator.choice([0.0, 0.05])
+        first = 0.04 * generator.normal(size=8) + effect
+        verdict = compare(exact(np.ones(8)), exact(np.exp(first)), rules)
+        if verdict.more_rounds is None:
+            continue
+        promised += 1
+        later = 0.04 * generator.normal(size=verdict.more_rounds) + effect
+        both = np.exp(np.concatenate([first, later]))
+        settled += compare(exact(np.ones(len(both))), exact(both), rules).word != "inconclusive"
+    assert settled / promised >= 0.8
 
 
 # -- noise with a known answer --------------------------------------------------------------------------------------

@@ -111,14 +111,22 @@ def test_a_bound_allows_for_the_latest_wake_up(kernel, wake_ups):
 
 @pytest.mark.parametrize(
     ("scout_woken_ns", "woken_ns"),
-    [(7 * MS, 7 * MS), (11 * MS, 10 * MS), (MS, 10 * MS)],
-    ids=["was quicker", "was slower", "speaks of an earlier event"],
+    [(7 * MS, 7 * MS), (11 * MS, 10 * MS), (MS, 10 * MS), (3 * MS // 2, 10 * MS)],
+    ids=["was quicker", "was slower", "speaks of an earlier event", "was late for an earlier event"],
 )
 def test_the_thread_that_is_woken_first_counts(kernel, scout_woken_ns, woken_ns):
-    """Of the two that wait for the same on different CPUs; and the second one may wait again."""
+    """Of the two that wait for the same on different CPUs; what woke one before the other's wait was not the same."""
     assert kernel.wait(8 * MS, scout_woken_ns=scout_woken_ns) == woken_ns - LEAST_ALLOWANCE_NS
     assert kernel.waiter.woken_ns == woken_ns
-    assert not kernel.waiter._scout._gate.locked()
+
+
+def test_a_second_thread_whose_wait_is_over_waits_again_with_the_first(kernel):
+    """Not before: what woke it may still be ready until the first one is back, and would wake it at once."""
+    gate = kernel.waiter._scout._gate
+    kernel.wait(8 * MS)
+    assert gate.locked()
+    kernel.wait(8 * MS, scout_woken_ns=12 * MS)
+    assert not gate.locked()
 
 
 def test_a_second_thread_that_is_still_waiting_says_nothing(kernel):

@@ -13,12 +13,12 @@ from documents import ROOT
 
 from bench_common.stats import reader
 from bench_common.stats.reader import StatsFile
+from bench_features.archive.archive import Archive
+from bench_features.archive.extract import ARCHIVED_PARTS, contents_of
 from bench_master.analysis.run_summary import summarize
-from bench_master.archive.archive import Archive
-from bench_master.archive.extract import contents_of
 from bench_master.cli import run_command_line
 from bench_master.reports import ReportSource
-from bench_master.run_data.measured import ARCHIVED_PARTS, MeasuredRun
+from bench_master.run_data.measured import MeasuredRun
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from walks import counted_walks, walks_after_a_run
@@ -60,6 +60,15 @@ def test_a_run_is_compared_after_one_reading(tmp_path, monkeypatch, room):
     with counted_walks() as walks:
         assert len(summarize(stats).treatments) == 2
     assert len(walks) == 1
+
+
+@pytest.mark.parametrize("name", ["jsonl", "trace", "samples"])
+def test_reports_that_show_every_job_read_their_run_once(tmp_path, name):
+    """What they show beside the document is in the blocks that were kept for it."""
+    path = lifecycle_run(tmp_path / "run.stats.gz")
+    with counted_walks() as walks:
+        write_report(path, io.StringIO(), name)
+    assert walks == [path]
 
 
 def test_ssbench_s_report_reads_its_run_once(tmp_path):

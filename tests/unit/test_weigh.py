@@ -1,6 +1,7 @@
 """`weigh`: a command line becomes the scenario that runs, and that `--save-scenario` writes."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -67,7 +68,7 @@ def test_the_command_alone(weighed):
     first = scenario.treatments[0]
     assert isinstance(first.job, Guest)
     assert first.job.workload == "command"
-    assert (first.job.own.command, first.job.own.prepare) == (("sh", "-c", "seq 3"), ("true",))
+    assert (first.job.own.command, first.job.own.start_cost) == (("sh", "-c", "seq 3"), ("true",))
     assert first.container.image == "weighbridge/base"
 
 
@@ -84,7 +85,15 @@ SAVED = [
     "docker runc --job command --image web:1 --concurrency 3 --repeats 7 -- sleep 1",
     "docker native -o 30 --seed 5 --baseline engine=native --margin 5% --overhead -- true",
     "docker native --allow-failures -- true",
-    "docker native -r 90 --rate 20/s --arrivals poisson -- true",
+    "'sleep 1' 'sleep 2'",
+    "docker 'a 1' 'b 2' --job lifecycle --env A=1 --env B=x=y -w 0",
+    "'a {N}' -L N 1,2 --prepare 'rm -rf x' --cleanup 'rm x' --setup 'mk x' -n one -n two --shell",
+    "docker native --run-seconds 90 --rate 20/s --arrivals poisson -- true",
+    "'a {N} {M}' b -P N 1 2 -D 0.5 -L M x,y -r 4 --input input --mount . --mount /tmp:/t:ro",
+    "--engine crun docker 'a | b' 'a | c' --shell --image one --image two -n '1 | 2' -n 'both of them: \"x\"'",
+    "docker --image one --image two -- true",
+    "'a 1' 'b 2' --metric 'score: (.)' --metric 'p=q: (.)' --primary score:higher",
+    "'a 1' 'b 2' --primary cpu",
     "docker native --until verdict -- true",
     "docker native --until verdict --max-rounds 12 --budget 2h -- true",
     "docker native --set container.network=host --set timeout=1h --set 'matrix={concurrency: [1, 2]}' -o 5 -- true",
@@ -95,13 +104,141 @@ SAVED = [
 @pytest.mark.parametrize("words", SAVED)
 def test_the_saved_scenario_is_the_one_that_runs(weighed, words):
     """`run-scenario -f` of the file has the same treatments, rounds, seed and comparisons, without any option."""
+    Path("input").touch()
     scenario, options = weighed(f"--save-scenario x.yaml {words}")
     ran = apply_verdict_options(apply_load_options(scenario, options.load), options.verdicts)
     saved = load_scenario("x.yaml")
     assert saved.treatments == ran.treatments
     assert saved.seed == options.load.seed
     other = replace(saved, path=ran.path, text=ran.text, document=ran.document, seed=ran.seed, notes=ran.notes)
-    assert other == ran
+    assert replace(other, command_places=ran.command_places) == ran
+
+
+def test_quoted_commands_are_compared_with_the_first(weighed):
+    """As plain processes unless an engine is named, the command alone; each is told by its own text or its name."""
+    scenario, _ = weighed("'./old --flag' './new --flag' './new \"a b\"'")
+    assert [one.labels["command"] for one in scenario.treatments] == ["./old --flag", "./new --flag", './new "a b"']
+    assert {one.engine for one in scenario.treatments} == {"native"}
+    assert [one.job.own.command for one in scenario.treatments][2] == ("./new", "a b")
+    assert (set(scenario.repeats), set(scenario.warmup)) == ({10}, {1})
+    named, _ = weighed("docker crun 'a 1' 'b 2' -n old -n new --image web:1 --env LANG=C -w 3")
+    assert [one.labels for one in named.treatments] == [
+        {"engine": engine, "command": name} for engine in ("docker", "crun") for name in ("old", "new")
+    ]
+    first = named.treatments[0]
+    assert (first.container.image, dict(first.container.env)) == ("web:1", {"LANG": "C"})
+    assert named.document["baseline"] == {"command": "old"}
+    assert set(named.warmup) == {3}
+
+
+def test_an_option_of_ours_behind_the_dashes_is_told(weighed, capsys):
+    """It goes to the command all the same."""
+    scenario, _ = weighed("native -- true --repeats 3")
+    assert scenario.treatments[0].container.command == ("true", "--repeats", "3")
+    assert "note: --repeats stands behind '--', so it is an option of true, not of weigh" in capsys.readouterr().err
+
+
+def test_a_parameter_makes_a_command_of_each_value(weighed):
+    """Every combination of them; a command without one is weighed once."""
+    scenario, _ = weighed("'sort -S {M} -p {N}' true -L N 1,2 -L M 1G,2G")
+    assert [one.labels["command"] for one in scenario.treatments] == [
+        "sort -S 1G -p 1", "sort -S 2G -p 1", "sort -S 1G -p 2", "sort -S 2G -p 2", "true",
+    ]  # fmt: skip
+
+
+def test_a_scan_makes_a_command_of_each_number(weighed):
+    """From the first to the last, in exact decimals, by 1 unless a step is given."""
+    scenario, _ = weighed("'a {N}' -P N 9 11")
+    assert [one.labels["command"] for one in scenario.treatments] == ["a 9", "a 10", "a 11"]
+    scenario, _ = weighed("'a {N}' -P N 0.1 0.45 -D 0.1")
+    assert [one.labels["command"] for one in scenario.treatments] == ["a 0.1", "a 0.2", "a 0.3", "a 0.4"]
+
+
+def test_images_are_compared(weighed):
+    """Each is a treatment, whether the command stands behind the dashes or is quoted."""
+    scenario, _ = weighed("docker --image one --image two -- true")
+    assert [one.labels for one in scenario.treatments] == [
+        {"engine": "docker", "image": image} for image in ("one", "two")
+    ]
+    quoted, _ = weighed("docker 'a 1' 'b 2' --image one --image two")
+    assert len(quoted.treatments) == 4
+    assert quoted.baseline == {"command": "a 1"}
+
+
+def test_a_command_is_called_by_its_own_text(weighed):
+    """Also where a shell reads it or opens its input; a name may be any line."""
+    scenario, _ = weighed("'a | b' 'c > d' --shell")
+    assert [one.labels["command"] for one in scenario.treatments] == ["a | b", "c > d"]
+    scenario, _ = weighed("'a | b' --shell")
+    assert [one.labels["command"] for one in scenario.treatments] == ["a | b"]
+    scenario, _ = weighed("'a 1' 'b 2' -n 'old: 1 | 2' -n new")
+    assert [one.labels["command"] for one in scenario.treatments] == ["old: 1 | 2", "new"]
+
+
+def test_a_file_is_the_standard_input(weighed, tmp_path):
+    """A shell opens it, also for the command whose time is the cost of starting one; steps do not read it."""
+    (tmp_path / "it's").touch()
+    scenario, _ = weighed("'a 1' --input \"it's\" --prepare 'c d'")
+    own, path = scenario.treatments[0].job.own, shlex.quote(str(tmp_path / "it's"))
+    assert own.command == ("sh", "-c", f'exec "$0" "$@" < {path}', "a", "1")
+    assert own.start_cost == ("sh", "-c", f'exec "$0" "$@" < {path}', "true")
+    assert own.prepare == ("c", "d")
+    scenario, _ = weighed("'a | b' --shell --input \"it's\"")
+    assert scenario.treatments[0].job.own.command == ("sh", "-c", f"{{ a | b\n}} < {path}")
+
+
+def test_plain_processes_work_in_this_directory(weighed, tmp_path):
+    """And containers where it is mounted at its own path; elsewhere it is not theirs."""
+    here = str(tmp_path)
+    scenario, _ = weighed("./a ./b")
+    assert scenario.treatments[0].container.directory == here
+    scenario, _ = weighed("docker native './a b' --mount .")
+    (first, _) = scenario.treatments
+    assert (first.container.directory, [one.target for one in first.container.storage]) == (here, [here])
+    for words in ("docker native './a b'", "docker './a b' --mount /:/host:ro", "./a --expect 1"):
+        scenario, _ = weighed(words)
+        assert scenario.treatments[0].container.directory is None
+
+
+def test_numbers_of_the_output_and_cpu_time_can_be_compared(weighed):
+    """A metric is named by its first word; the time stays the primary measure unless another one is asked for."""
+    scenario, _ = weighed("a b --metric 'score: ([0-9]+)' --metric 'x=y (.)'")
+    first = scenario.treatments[0]
+    assert [(one.name, one.regex) for one in first.job.own.metrics] == [("score", "score: ([0-9]+)"), ("x", "y (.)")]
+    assert set(scenario.primary) == {"job.p50"}
+    scenario, _ = weighed("a b --metric 'score: (.)' --primary score:higher")
+    assert (scenario.primary[0], scenario.treatments[0].job.own.metrics[0].better) == ("score", "higher")
+    scenario, _ = weighed("a b --primary user")
+    (metric,) = scenario.treatments[0].job.own.metrics
+    assert (scenario.primary[0], metric.usage, metric.unit, metric.better) == ("user", "user", "s", "lower")
+    scenario, _ = weighed("native --primary cpu_total -- true")
+    assert (scenario.primary[0], scenario.treatments[0].cost) == ("cpu_total", True)
+    scenario, _ = weighed("a b --primary job.p95")
+    assert set(scenario.primary) == {"job.p95"}
+
+
+def test_engines_are_named_by_option_and_by_label(weighed):
+    """`--engine` takes an engine without a label, and a label of an engine may stand before the commands."""
+    scenario, _ = weighed("--engine docker --engine crun 'a 1'")
+    assert [one.engine for one in scenario.treatments] == ["docker", "crun"]
+    scenario, options = weighed("crun new=crun:/opt/crun/bin/crun 'a 1' 'b 2'")
+    assert [one.engine for one in scenario.treatments] == ["crun", "crun", "new", "new"]
+    assert [str(label) for label in options.workers.engine] == ["new=crun:/opt/crun/bin/crun"]
+    scenario, _ = weighed("crun new 'a 1' --engine new=crun:/opt/crun/bin/crun")
+    assert [one.engine for one in scenario.treatments] == ["crun", "new"]
+    scenario, _ = weighed("--engine docker -- true")
+    assert [one.engine for one in scenario.treatments] == ["docker"]
+
+
+def test_a_shell_reads_commands_where_it_is_asked_to(weighed):
+    """Also what prepares and cleans up; without it no character is special."""
+    scenario, _ = weighed("'a | b' 'c > d' --shell --prepare 'rm -f *' --cleanup 'e; f' --setup 'g h'")
+    own = scenario.treatments[0].job.own
+    assert (own.command, own.prepare) == (("sh", "-c", "a | b"), ("sh", "-c", "rm -f *"))
+    assert (own.cleanup, own.setup) == (("sh", "-c", "e; f"), ("sh", "-c", "g h"))
+    scenario, _ = weighed("'a | b' --prepare 'rm -f *'")
+    assert scenario.treatments[0].job.own.command == ("a", "|", "b")
+    assert scenario.treatments[0].job.own.prepare == ("rm", "-f", "*")
 
 
 def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
@@ -128,7 +265,44 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("", "the command is missing: write it after '--', such as: bench-master weigh docker native -- sleep 1;"),
         ("native --", "the command is missing: write it after '--', such as: bench-master weigh native -- sleep 1;"),
         ("native -- ''", "the command is empty: the first word after '--' is the program to run"),
-        ("-- true", "the following arguments are required: ENGINE"),
+        ("-- true", "name an engine before '--', such as: bench-master weigh docker native -- true"),
+        ("a --export-json x", "unknown option --export-json (hyperfine's --export-json is --export json FILE)"),
+        ("a --export jsn x", "'jsn': expected a format (did you mean 'json'?)"),
+        ("'a {N}' -P N 5 1", "expected a first number that is not above the last, and a step above 0"),
+        ("'a {N}' -P N 1 x", "expected numbers, such as -P threads 1 8"),
+        ("'a {N}' -P N 1 inf", "-P N 1 inf: expected finite numbers, such as -P threads 1 8"),
+        ("'a {N}' -P N nan 4", "-P N nan 4: expected finite numbers"),
+        ("'a {N}' -P N 1 4 -D x", "-P N 1 4 -D x: expected numbers, such as -P threads 1 8"),
+        ("'a {N}' -P N 1 4 -D 0", "-P N 1 4 -D 0: expected a first number that is not above the last, and a step"),
+        ("'a {N}' -P N 0 1 -D 0.0001", "these are 10001 values; at most 1000"),
+        ("'a {N}' -P N 1 2 -L N x,y", "the parameter is given twice"),
+        ("a -D 1", "it is the step of a scan: -P NAME FROM TO -D STEP"),
+        ("a --input nosuch", "--input nosuch: no such file"),
+        ("docker 'a b' --mount nosuch", "there is no nosuch on this host; expected SOURCE[:TARGET][:ro]"),
+        ("docker 'a b' --mount /tmp:x", "expected an absolute path in the containers after ':', or ro"),
+        ("a --metric '(.)'", "it has no word for a name; write NAME=REGEX"),
+        ("a --metric 'x: (.)' --primary x", "say what is better: x:higher or x:lower"),
+        ("a --primary y:higher", "expected a --metric before ':'"),
+        ("a --primary max-rss", "write max_rss (plain processes that take more than the worker does) or memory_peak"),
+        ("native --primary memory_peak -- true", "nobody tells memory_peak of a job of native"),
+        ("docker 'a b' --primary cpu", "docker does not tell the CPU time of a command; native does"),
+        ("native --primary cpu -- true", "--primary cpu: needs --job command, or a quoted command"),
+        ("native --metric 'x (.)' -- true", "--metric needs --job command"),
+        ("native --image a --image b -- true", "native has no images that could be compared"),
+        ("docker --image a --image a -- true", "--image a is given twice; to measure the noise of one: --set aa=a"),
+        ("--engine nosuch 'a b'", "'nosuch': expected an engine"),
+        ("new=nosuch:/x 'a b'", "unknown engine 'nosuch'"),
+        ("docker runc 'sleep 1' true", "write it after '--'"),
+        ("a b -n one", "-n is given 1 time for 2 commands: once for each"),
+        ("a b -n one -n one", "'one' is named twice"),
+        ("a a", "'a' is named twice; to measure the noise of one command"),
+        ("a -L N 1,2", "-L N: no command has {N} in it"),
+        ("'a \"b'", "No closing quotation; a shell reads it with --shell"),
+        ("''", "the command is empty"),
+        ("a b --env X", "--env X: expected NAME=VALUE, such as --env LANG=C"),
+        ("native --prepare x -- true", "--prepare needs --job command"),
+        ("native -n x -- true", "-n is for quoted commands, such as: bench-master weigh 'a --old' 'a --new'"),
+        ("native -D 1 -- true", "-D is for quoted commands, such as: bench-master weigh 'a --old' 'a --new'"),
         ("native --jbo command -- true", "unknown option --jbo (did you mean '--job'?)"),
         ("native --job comand -- true", "(did you mean 'command'?)"),
         ("native --concurrency 0 -- true", "'0': expected a whole number from 1 to 65536"),
@@ -151,6 +325,15 @@ def test_a_word_that_is_not_text_is_refused(capsys):
     assert "the command is not UTF-8" in complaint(capsys, "native", "--", "echo", "\udcff")
 
 
+def test_the_examples_of_the_help_are_accepted(weighed, tmp_path):
+    """Each of them becomes a scenario, as it is written."""
+    (tmp_path / "data.tar").touch()
+    examples = [line.strip() for line in weigh.EPILOG.splitlines() if line.startswith("  bench-master weigh ")]
+    assert len(examples) > 10
+    for example in examples:
+        assert weighed(example.removeprefix("bench-master weigh "))[0].treatments
+
+
 def test_the_plan_is_that_of_a_scenario(capsys, monkeypatch, tmp_path):
     """`--dry-run` prints it; `--help` shows how the command is written."""
     monkeypatch.chdir(tmp_path)
@@ -158,4 +341,4 @@ def test_the_plan_is_that_of_a_scenario(capsys, monkeypatch, tmp_path):
     assert "2 treatments, 20 trials and 2 warm-up trials" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         run_command_line(["weigh", "--help"])
-    assert "usage: bench-master weigh [-h] ENGINE [ENGINE ...] [OPTIONS] -- COMMAND" in capsys.readouterr().out
+    assert "usage: bench-master weigh ENGINE [ENGINE ...] [OPTIONS] -- COMMAND" in capsys.readouterr().out

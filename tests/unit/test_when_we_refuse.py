@@ -1,16 +1,15 @@
 """Reasons: each has a sentence that its data make, and is on the page "When we refuse", as is each flag."""
 
 import json
-from pathlib import Path
 from typing import get_args
 
 import pytest
+from places import ROOT
 
 from bench_master.analysis.report_types import as_json
 from bench_master.analysis.verdict_types import FlagKind
 from bench_master.verdicts.reasons import SENTENCES, Code, Reason, because, joined
 
-ROOT = Path(__file__).parents[2]
 EXPLANATIONS, _, NAMES = (
     " ".join(part.split())
     for part in (ROOT / "docs" / "when-we-refuse.rst").read_text("utf-8").partition("\nNames in JSON\n")

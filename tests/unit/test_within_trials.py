@@ -37,7 +37,7 @@ def test_the_shift_function_shows_where_treatments_differ(rounds):
 
 
 def test_quantiles_of_a_trial_hold_together(rounds):
-    """Five intervals that hold together are wider than that of the primary figure, which is one of them."""
+    """Five intervals that hold together are wider than that of the primary measure, which is one of them."""
     found = rounds().write(*lognormal((A, B), 40)).only()
     (median,) = [each for each in found.quantiles if each.q == 0.5]
     assert median.ratio == pytest.approx(found.ratio)
@@ -54,6 +54,15 @@ def test_jobs_of_a_trial_are_worth_fewer(rounds):
     (note,) = [each for each in alike.flags if each.kind == "clusters"]
     assert (note.level, "longer trials will not help" in note.text) == ("note", True)
     assert rounds().write(A, B).only().effective_jobs is None
+
+
+def test_the_side_whose_jobs_are_worth_less_counts(rounds):
+    """Of engines whose jobs are unlike alike both together would say nothing of either."""
+    draw = np.random.default_rng(7)
+    alike = [[t * (1 + 0.001 * k) for k in range(5)] for t in np.exp(0.05 * draw.normal(size=20))]
+    loose = [np.exp(0.2 * draw.normal(size=5)).tolist() for _ in range(20)]
+    assert rounds().write(alike, loose).only().effective_jobs == pytest.approx(1.0, abs=0.05)
+    assert rounds().write(loose, loose[::-1]).only().effective_jobs > 3.5
 
 
 def test_several_hosts_share_a_trial_and_show_their_own_effects(rounds):

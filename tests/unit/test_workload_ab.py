@@ -1,17 +1,17 @@
 """ab: commands from parameters, and metrics from what ab really printed."""
 
 import re
-from pathlib import Path
 
 import pytest
 from damaged_output import assert_refused, cut_at_characters
+from places import DATA
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.treatment import Guest, Treatment
 from bench_master.scenario.load import caveats
-from workloads.ab import Ab
+from bench_workloads.ab import Ab
 
-OUTPUTS = Path(__file__).parents[1] / "data" / "ab"
+OUTPUTS = DATA / "ab"
 
 
 def output(name):

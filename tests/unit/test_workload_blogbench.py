@@ -1,15 +1,14 @@
 """blogbench: scores under the name of the version that gave them, and failures that exit with 0 told as failures."""
 
-from pathlib import Path
-
+import places
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.blogbench import SCRIPT, Blogbench
+from bench_workloads.blogbench import SCRIPT, Blogbench
 
-DATA = Path(__file__).parents[1] / "data" / "blogbench"
+DATA = places.DATA / "blogbench"
 GOOD = {
     "1.1": ("1.1-i5-s2",),
     "1.2": ("1.2-i5-s2", "1.2-i3-s2", "1.2-i3-s2-tmpfs", "1.2-i2-s2-mem16m"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.blogload import Blogload, program
+from bench_workloads.blogload import Blogload, program
 
 TEXT = """\
 blogload 1: 3 writers, 1 rewriters, 5 commenters, 10 readers; seed 1, fsync off
@@ -80,7 +80,7 @@ def test_the_program_goes_to_the_interpreter_as_it_is():
     (step,) = Blogload().steps({**Blogload().defaults(), "fsync": True})
     assert step.argv[:3] == ("python3", "-c", program())
     assert step.argv[-1] == "--fsync"
-    assert "workloads" not in program()
+    assert "bench_workloads" not in program()
     assert len(program()) < 64 * 1024
 
 

@@ -2,14 +2,13 @@
 
 import random
 import runpy
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from bench_common.errors import ParseError, UsageError
-from workloads.iibench import HEADER, Iibench
+from bench_workloads.iibench import HEADER, Iibench
 
-ROOT = Path(__file__).parents[2]
 OUTPUTS = ROOT / "tests" / "data" / "iibench"
 OURS = f"""{HEADER}
 5000 0.400 0.400 12500.0 5000 12500.0 300 750.0 750.0

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+import places
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.mbw import SCRIPT, Mbw
-from workloads.mbw_output import read_output
+from bench_workloads.mbw import SCRIPT, Mbw
+from bench_workloads.mbw_output import read_output
 
-DATA = Path(__file__).parent.parent / "data" / "mbw"
+DATA = places.DATA / "mbw"
 RUNS = {
     "1.2.2": (
         "1.2.2-2014",

@@ -9,8 +9,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from bench_common.errors import UsageError
-from workloads.base import Workload
-from workloads.registry import GROUP, load_entries, workload, workload_classes
+from bench_workloads.base import Workload
+from bench_workloads.registry import GROUP, load_entries, workload, workload_classes
 
 
 def entry(name: str, value: str) -> EntryPoint:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+import places
 import pytest
 from damaged_output import assert_whole_or_refused, cut_at_characters, with_junk, without_a_line
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.sysbench_cpu import SysbenchCpu
+from bench_workloads.sysbench_cpu import SysbenchCpu
 
-DATA = Path(__file__).parent.parent / "data" / "sysbench"
+DATA = places.DATA / "sysbench"
 GOOD = (
     "cpu-1t",
     "cpu-2t-events",
@@ -46,7 +46,7 @@ def params(**changes):
 
 
 def test_every_number_of_a_run_is_read():
-    """Each figure of sysbench 1.0's report arrives under its own name and unit."""
+    """Each measure of sysbench 1.0's report arrives under its own name and unit."""
     assert parse(sample("cpu-2t-events")) == {
         "events_per_second": 669.12,
         "total_time_s": 2.9872,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+import places
 import pytest
 from damaged_output import assert_whole_or_refused, cut_at_characters, with_junk, without_a_line
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.sysbench import SUMMARY_METRICS
-from workloads.sysbench_fileio import MODES, SysbenchFileio
+from bench_workloads.sysbench import SUMMARY_METRICS
+from bench_workloads.sysbench_fileio import MODES, SysbenchFileio
 
-DATA = Path(__file__).parent.parent / "data" / "sysbench"
+DATA = places.DATA / "sysbench"
 OF_1_0 = (
     "fileio-report",
     "fileio-rate-report",
@@ -41,7 +41,7 @@ def params(**changes):
 
 
 def test_every_number_of_a_run_is_read():
-    """Each figure of sysbench 1.0's report arrives under its own name."""
+    """Each measure of sysbench 1.0's report arrives under its own name."""
     assert parse(sample("fileio-rndrw")) == {
         "reads_per_second": 56034.66,
         "writes_per_second": 37356.44,

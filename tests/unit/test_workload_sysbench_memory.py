@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+import places
 import pytest
 from damaged_output import assert_whole_or_refused, cut_after_lines, with_junk, without_a_line
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
-from workloads.sysbench_memory import SysbenchMemory
+from bench_workloads.sysbench_memory import SysbenchMemory
 
-DATA = Path(__file__).parent.parent / "data" / "sysbench"
+DATA = places.DATA / "sysbench"
 GOOD = (
     "memory-complete",
     "memory-read-global",
@@ -37,7 +37,7 @@ def params(**changes):
 
 
 def test_every_number_of_a_run_is_read():
-    """Each figure of sysbench 1.0's report arrives under its own name."""
+    """Each measure of sysbench 1.0's report arrives under its own name."""
     assert parse(sample("memory-read-global")) == {
         "operations_per_second": 10548590.26,
         "mib_per_second": 10301.36,

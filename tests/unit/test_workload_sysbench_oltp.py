@@ -1,14 +1,13 @@
 """sysbench oltp: commands from parameters, and metrics from what sysbench really printed."""
 
-from pathlib import Path
-
 import pytest
 from damaged_output import assert_refused, cut_at_characters
+from places import DATA
 
 from bench_common.errors import ParseError, UsageError
-from workloads.sysbench_oltp import SysbenchOltp
+from bench_workloads.sysbench_oltp import SysbenchOltp
 
-OUTPUTS = Path(__file__).parents[1] / "data" / "sysbench"
+OUTPUTS = DATA / "sysbench"
 PERFORMED = "    queries performed:\n" + "".join(
     f"        {name + ':':<32} {count}\n" for name, count in (("read", 1400), ("write", 0), ("other", 200))
 )

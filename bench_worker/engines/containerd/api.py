@@ -17,14 +17,16 @@ from google.protobuf.empty_pb2 import Empty
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, EngineStatus, OperationFailed, unavailable_advice
+from bench_worker.engines.base import HOST, OperationFailed, unavailable_advice
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.grpc import ERROR_KINDS, CallSequence, GrpcChannel
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from bench_worker.engines.base import Engine, EngineStatus
 
 NAMESPACE: Final = "weighbridge"
 VARIABLE: Final = "CONTAINERD_ADDRESS"
@@ -78,23 +80,14 @@ class ContainerdApi:
         self._channel.close()
 
 
-def address() -> str:
-    """Return containerd's socket: the one that the environment names, or the first default one that exists."""
-    named = os.environ.get(VARIABLE)
+def address(place: str = "") -> str:
+    """Return containerd's socket: that at `place`, that which the environment names, or the first default one."""
+    named = place.removeprefix("unix://") or os.environ.get(VARIABLE)
     return named or next((path for path in _SOCKETS if os.path.exists(path)), _SOCKETS[0])  # noqa: PTH110
 
 
-def probe_containerd(
-    name: str,
-    *,
-    operations: frozenset[str],
-    settings: frozenset[str],
-    inapplicable: frozenset[str],
-    unsupported_settings: Mapping[str, str],
-    unsupported_operations: Mapping[str, str],
-) -> EngineStatus:
-    """Ask the containerd at `address` for its version; never raises, within `_PROBE_S`."""
-    socket = address()
+def probe_containerd(engine: type[Engine], socket: str) -> EngineStatus:
+    """Ask the containerd at `socket` for its version; never raises, within `_PROBE_S`."""
     cgroups = Cgroups.detect(swap_limit=False)
     reason, version = "", ""
     api = ContainerdApi(socket)
@@ -104,22 +97,15 @@ def probe_containerd(
         reason = f"no containerd answers at {socket}: {error}"
     finally:
         api.close()
-    unenforced = {
-        **unsupported_settings,
-        **{key: text for key, text in cgroups.unenforced.items() if key in settings},
-    }
-    return EngineStatus(
-        name=name,
-        usable=not reason,
+    return engine.status(
+        f"unix://{socket}",
         version=version,
-        endpoint=f"unix://{socket}",
         reason=reason,
         advice=unavailable_advice(reason, _START_ADVICE) if reason else "",
-        operations=tuple(sorted(operations - unsupported_operations.keys())),
-        settings=tuple(sorted(settings - set(cgroups.unenforced))),
-        inapplicable=tuple(sorted(inapplicable)),
+        unenforced=cgroups.unenforced,
         details={
             "namespace": NAMESPACE,
+            "storage_driver": SNAPSHOTTER,
             "cgroup": f"v{cgroups.version} (cgroupfs)",
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
@@ -127,7 +113,5 @@ def probe_containerd(
             CAPABILITIES_WITHHELD: " ".join(
                 daemon_processes.unavailable_capabilities(daemon_processes.MACHINE_CAPABILITIES)
             ),
-            **{f"operation.{operation}": text for operation, text in unsupported_operations.items()},
-            **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },
     )

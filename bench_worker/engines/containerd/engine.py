@@ -17,6 +17,7 @@ from google.protobuf.any_pb2 import Any as TypedValue
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import (
     HOST,
+    OWNER_LABEL,
     RUN_LABEL,
     WORKER_LABEL,
     Container,
@@ -61,12 +62,16 @@ from bench_worker.engines.results import (
     raise_operation_failed,
     result_at_exit,
 )
+from bench_worker.engines.settings import GVISOR_ONLY
+from bench_worker.program_digest import listening_program
 from bench_worker.timing.processes import WaitTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.base import CostMeter
     from bench_worker.engines.grpc import CallSequence
 
 _CONTAINERS: Final = "containers.v1.Containers/"
@@ -141,42 +146,43 @@ class ContainerdEngine(LowLevelEngine):
         | {"logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"} | CONFINEMENT
+        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files", "snapshotter"}
+        | {"directory"}
+        | CONFINEMENT
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, OperationFailed)
     inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
-    unsupported_settings: ClassVar[dict[str, str]] = {
+    unsupported_settings: ClassVar[Mapping[str, str]] = {
         "init": "containerd brings no init of its own; use a command that reaps its children",
         "runtime": "containers run under runc, containerd's default; runtimes are engines of their own",
         "rootfs": "containerd starts containers from images; use an OCI runtime",
+        "gvisor_platform": GVISOR_ONLY,
     }
-    unsupported_operations: ClassVar[dict[str, str]] = dict.fromkeys(
+    unsupported_operations: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("checkpoint", "restore"), "containerd restores a checkpoint only as another container"
     )
 
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask containerd for its version."""
-        return containerd_api.probe_containerd(
-            cls.name,
-            operations=cls.operations,
-            settings=cls.settings,
-            inapplicable=cls.inapplicable,
-            unsupported_settings=cls.unsupported_settings,
-            unsupported_operations=cls.unsupported_operations,
-        )
+        return containerd_api.probe_containerd(cls, containerd_api.address(cls.place))
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
         """Return the containerd that listens at the present address, with its shims."""
-        return containerd_daemon(containerd_api.address())
+        return containerd_daemon(containerd_api.address(cls.place))
+
+    @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the daemon's."""
+        return listening_program(status.endpoint)
 
     def open(self) -> None:
         """Check that it answers."""
         self._usable()
         self._cgroups = Cgroups.detect(swap_limit=False)
         self._home = oci_images.make_private(oci_images.containers_directory(self.name))
-        self._api = ContainerdApi(containerd_api.address())
+        self._api = ContainerdApi(containerd_api.address(self.place))
         self._images = ContainerdImages(self._api, self._home)
 
     def close(self) -> None:
@@ -184,10 +190,19 @@ class ContainerdEngine(LowLevelEngine):
         self._api.close()
 
     def _fetch_image(self, settings: ContainerSettings) -> None:
-        self._images.get(settings.image)
+        name = self._images.get(settings.image)
+        if settings.snapshotter is not None:
+            self._images.unpack(name, settings.snapshotter)
+
+    def image_digest(self, settings: ContainerSettings) -> str:
+        """Return the id that the imported image had in the Docker Engine: it is in its name."""
+        return self._images.get(settings.image).removeprefix(containerd_images.IMPORTED)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
-        """Fetch the image from its registry into the content store, and unpack it."""
+        """Fetch the image from its registry into the content store, and unpack it, which only the usual one does."""
+        if container.settings.snapshotter not in (None, SNAPSHOTTER):
+            text = f"pull unpacks into the snapshotter {SNAPSHOTTER}, and not into {container.settings.snapshotter}"
+            raise_operation_failed("refused", text, time.monotonic_ns())
         with as_operation_failures(time.monotonic_ns()):
             done, container.pulled_image = self._images.pull(
                 container.settings.image, fresh=fresh, timeout_s=timeout_s
@@ -200,7 +215,7 @@ class ContainerdEngine(LowLevelEngine):
         calls = self._api.calls(timeout_s)
         # The record first: it keeps the snapshot from the garbage collector, and clean-up finds it.
         calls.do(f"{_CONTAINERS}Create", messages.ContainerMessage(container=record))
-        task.mounts = storage.prepare_snapshot(calls, container.name, chain)
+        task.mounts = storage.prepare_snapshot(calls, container.name, chain, task.snapshotter)
         return calls.result()
 
     def start(self, container: Container, *, timeout_s: float) -> OperationResult:
@@ -245,16 +260,23 @@ class ContainerdEngine(LowLevelEngine):
         return done
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
-        """``Tasks/Kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when it is dead."""
+        """``Tasks/Kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when it is dead.
+
+        Without a grace period, SIGKILL alone.
+        """
         task = self._task(container)
         deadline = time.monotonic() + timeout_s
         calls = self._api.calls(timeout_s)
-        if not task.started or not task.runs or task.main is None:
+        if not task.started:
             return calls.result()
-        task.do_unless_ended(calls, "Kill", _kill(container, task.stop_signal))
-        if grace_s < timeout_s:
+        if task.main is None or not task.runs:
+            return self._confirm_end(task, calls.result())
+        if grace_s > 0:
+            task.do_unless_ended(calls, "Kill", _kill(container, task.stop_signal))
+        if 0 < grace_s < timeout_s:
             with suppress(WaitTimeout):
                 return self._confirm_end(task, result_at_exit(calls.start_ns, task.main.wait(grace_s)))
+        if grace_s < timeout_s:
             task.do_unless_ended(calls, "Kill", _kill(container, "SIGKILL"))
         return self._confirm_end(task, task.wait_ended(calls.start_ns, deadline - time.monotonic()))
 
@@ -277,14 +299,14 @@ class ContainerdEngine(LowLevelEngine):
         task = self._task(container)
         before = self._api.calls(timeout_s)
         base = self._images.resolve(task.image)
-        parent = storage.snapshot_parent(before, container.name)
+        parent = storage.snapshot_parent(before, container.name, task.snapshotter)
         if base.chain != parent:
             text = f"image {task.image}, which {container.name} was made from, has changed since"
             raise before.failure("image-missing", text)
-        with self._api.lease(before.remaining_s()) as header, storage.view(before, parent) as left:
+        with self._api.lease(before.remaining_s()) as header, storage.view(before, parent, task.snapshotter) as left:
             calls = self._api.calls(before.remaining_s(), [header])
             with task.paused_during(self._api, calls):
-                layer = storage.save_layer(calls, left, container.name)
+                layer = storage.save_layer(calls, left, container.name, task.snapshotter)
             name = f"{committed_image_prefix(container.name)}{len(container.images) + 1}"
             container.images.append(name)
             containerd_images.save_image(calls, base, layer, container, name)
@@ -301,8 +323,8 @@ class ContainerdEngine(LowLevelEngine):
         task = self._task(container)
         calls = self._api.calls(timeout_s)
         if task.created:
-            delete_task(calls, container.name, runs=task.runs)
-        _delete_container(calls, container.name)
+            delete_task(calls, container.name, runs=task.runs, end_known=task.end_known)
+        _delete_container(calls, container.name, task.snapshotter)
         while container.images:
             calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=container.images[-1], sync=True))
             container.images.pop()
@@ -337,8 +359,8 @@ class ContainerdEngine(LowLevelEngine):
         except OperationFailed as error:
             raise InfrastructureError(f"containerd does not list what was left behind: {error}") from error
         return [
-            *(Leftover(self.name, "container", one.id, one.id, one.labels[RUN_LABEL]) for one in containers),
-            *(Leftover(self.name, _IMAGE, one.name, one.name, one.labels[RUN_LABEL]) for one in images),
+            *(_leftover(self.name, "container", one.id, one.labels) for one in containers),
+            *(_leftover(self.name, _IMAGE, one.name, one.labels) for one in images),
         ]
 
     def discard(self, leftover: Leftover) -> None:
@@ -353,9 +375,9 @@ class ContainerdEngine(LowLevelEngine):
                 if leftover.what == _IMAGE:
                     if _labels_of_image(calls, name).get(RUN_LABEL) == leftover.run_id:
                         calls.do(f"{IMAGES}Delete", messages.ImageRequest(name=name, sync=True))
-                elif _labels_of_container(calls, name).get(RUN_LABEL) == leftover.run_id:
+                elif (record := _record_of(calls, name)).labels.get(RUN_LABEL) == leftover.run_id:
                     delete_task(calls, name, runs=True)
-                    _delete_container(calls, name)
+                    _delete_container(calls, name, record.snapshotter)
                     for image in containerd_images.image_names(calls):
                         if image.startswith(committed_image_prefix(name)):
                             calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=image, sync=True))
@@ -374,6 +396,8 @@ class ContainerdEngine(LowLevelEngine):
         with as_operation_failures(begun_ns):
             check_settings(type(self), container.settings, self._cgroups)
             name = container.pulled_image or self._images.get(container.settings.image)
+            snapshotter = container.settings.snapshotter or SNAPSHOTTER
+            self._images.unpack(name, snapshotter)
             image = self._images.resolve(name)
             try:
                 user = self._images.user(image)
@@ -389,7 +413,7 @@ class ContainerdEngine(LowLevelEngine):
             )
         with disk_errors_as_failures(begun_ns):
             directory.mkdir(mode=0o700)
-            task = Task(container.name, directory, name, image.config.stop_signal, spec["process"])
+            task = Task(container.name, directory, name, image.config.stop_signal, snapshotter, spec["process"])
             container.handle = task
             make_volumes(container.settings, directory)
             oci_bundle.write_files(container.settings.files, directory)
@@ -399,7 +423,7 @@ class ContainerdEngine(LowLevelEngine):
             image=name,
             runtime=messages.Runtime(name=_RUNTIME),
             spec=TypedValue(type_url=_SPEC_TYPE, value=json.dumps(spec).encode()),
-            snapshotter=SNAPSHOTTER,
+            snapshotter=snapshotter,
             snapshot_key=container.name,
         )
         return task, record, image.chain
@@ -408,6 +432,14 @@ class ContainerdEngine(LowLevelEngine):
         if not isinstance(container.handle, Task):
             raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
         return container.handle
+
+    def cgroup(self, container: Container) -> str | None:
+        """Return the path that its specification asks for."""
+        return f"/{NAMESPACE}/{container.name}"
+
+    def cost_meter(self, container: Container) -> CostMeter:
+        """Return what reads its cgroup, which goes away with the task."""
+        return self._cgroups.cost_meter(f"/{NAMESPACE}/{container.name}")
 
     def _memory_directory(self, container: Container) -> Path | None:
         """Return the directory of its cgroup; None where its memory is not limited."""
@@ -432,15 +464,20 @@ def _kill(container: Container, signal: str) -> messages.KillRequest:
     return messages.KillRequest(container_id=container.name, signal=parse_signal(signal).value)
 
 
-def _delete_container(calls: CallSequence, name: str) -> None:
+def _delete_container(calls: CallSequence, name: str, snapshotter: str) -> None:
     """Delete a container's snapshot and then its record, by which clean-up finds both; a missing one is no error."""
-    storage.remove_snapshot(calls, name)
+    storage.remove_snapshot(calls, name, snapshotter)
     calls.do_if_present(f"{_CONTAINERS}Delete", messages.ContainerRequest(id=name))
 
 
-def _labels_of_container(calls: CallSequence, name: str) -> dict[str, str]:
+def _leftover(engine: str, what: str, name: str, labels: Mapping[str, str]) -> Leftover:
+    owner = labels.get(OWNER_LABEL, "")
+    return Leftover(engine, what, name, name, labels[RUN_LABEL], owner=owner)
+
+
+def _record_of(calls: CallSequence, name: str) -> messages.Container:
     request = messages.ContainerRequest(id=name)
-    return dict(calls.call(f"{_CONTAINERS}Get", request, messages.ContainerMessage).container.labels)
+    return calls.call(f"{_CONTAINERS}Get", request, messages.ContainerMessage).container
 
 
 def _labels_of_image(calls: CallSequence, name: str) -> dict[str, str]:

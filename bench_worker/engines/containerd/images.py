@@ -16,14 +16,17 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from gevent.lock import RLock
 
+from bench_common.treatment import CONTAINER_PATH
 from bench_worker.engines.base import ImageUnavailable
 from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.api import SNAPSHOTTER
 from bench_worker.engines.containerd.pull import is_for_this_machine, pull_image
 from bench_worker.engines.containerd.storage import IMAGES, LAYER, ImageWriter, chain_id, read_content, view
+from bench_worker.engines.docker.archive import bounded_archive
 from bench_worker.engines.grpc import NotFound
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.images import docker_client
-from bench_worker.engines.oci.spec import DEFAULT_PATH, ImageConfig, User, read_user
+from bench_worker.engines.oci.images import docker_client, image_facts
+from bench_worker.engines.oci.spec import ImageConfig, User, read_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,6 +81,7 @@ class ContainerdImages:
         self._api = api
         self._folder = folder
         self._names: dict[str, str] = {}
+        self._unpacked: set[tuple[str, str]] = set()
         self._resolved: dict[str, ContainerdImage] = {}
         self._imported: dict[str, ContainerdImage] = {}
         self._users: dict[tuple[str, str], User] = {}
@@ -89,9 +93,22 @@ class ContainerdImages:
             raise ImageUnavailable("refused", "an `image` is needed to make a container from")
         with self._lock:
             if image not in self._names:
-                with docker_client(f"image {image}") as client:
-                    self._names[image] = self._import(client, image)
+                self._names[image] = self._import(image)
             return self._names[image]
+
+    def unpack(self, name: str, snapshotter: str) -> None:
+        """See to it that an image's file system is in a snapshotter, too; raise `OperationFailed`."""
+        if snapshotter == SNAPSHOTTER or (name, snapshotter) in self._unpacked:
+            return
+        with self._lock:
+            image = self.resolve(name)
+            with self._api.lease(_CALL_S) as header:
+                writer = ImageWriter(self._api.calls(_IMPORT_S, [header]), snapshotter)
+                chain = ""
+                for layer, diff_id in zip(image.layers, image.document["rootfs"]["diff_ids"], strict=True):
+                    chain = writer.unpack(chain, _descriptor(layer), diff_id)
+                writer.keep_snapshot(name, chain)
+            self._unpacked.add((name, snapshotter))
 
     def resolve(self, name: str) -> ContainerdImage:
         """Return what an image consists of by now; raise `OperationFailed`.
@@ -142,14 +159,15 @@ class ContainerdImages:
                 calls.do(f"{IMAGES}Delete", messages.ImageRequest(name=name, sync=True))
         return pull_image(self._api, name, timeout_s), name
 
-    def _import(self, client: docker.APIClient, image: str) -> str:
-        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+    def _import(self, image: str) -> str:
+        facts = image_facts(image)
         name = IMPORTED + str(facts["Id"]).rpartition(":")[2]
         present = image_names(self._api.calls(_CALL_S))
         if name in present:
             return name
-        import_archive(self._api, client.get_image(facts["Id"]), self._folder, name)
-        self._prune(client, present)
+        with docker_client(f"image {image}") as client:
+            import_archive(self._api, client.get_image(facts["Id"]), facts, self._folder, name)
+            self._prune(client, present)
         return name
 
     def _prune(self, client: docker.APIClient, present: Sequence[str]) -> None:
@@ -198,15 +216,18 @@ def qualified_name(image: str | None) -> str:
     return image if _HAS_TAG.search(last) else f"{image}:latest"
 
 
-def import_archive(api: ContainerdApi, chunks: Iterator[bytes], folder: Path, name: str) -> None:
+def import_archive(
+    api: ContainerdApi, chunks: Iterator[bytes], facts: Mapping[str, Any], folder: Path, name: str
+) -> None:
     """Import an image as ``docker save`` writes it, under a name; `folder` holds the archive meanwhile.
 
-    Raises `OperationFailed` and `OSError`.
+    `facts` is what the engine that writes it tells of the image. Raises `OperationFailed`, `EndlessArchive` and
+    `OSError`.
     """
     archive = oci_images.make_private(folder) / f".{secrets.token_hex(8)}.tar"
     try:
         with archive.open("wb") as file:
-            for chunk in chunks:
+            for chunk in bounded_archive(chunks, facts, folder):
                 file.write(chunk)
         with api.lease(_CALL_S) as header, tarfile.open(archive) as packed:
             writer = ImageWriter(api.calls(_IMPORT_S, [header]))
@@ -229,18 +250,19 @@ def _member(packed: tarfile.TarFile, name: str) -> IO[bytes]:
     return file
 
 
+def _descriptor(layer: Mapping[str, Any]) -> messages.Descriptor:
+    """Return an entry of a manifest's layers as containerd takes it."""
+    kind = _DOCKER_LAYERS.get(layer["mediaType"], layer["mediaType"])
+    return messages.Descriptor(media_type=kind, digest=layer["digest"], size=layer["size"])
+
+
 def save_image(
     calls: CallSequence, base: ContainerdImage, layer: messages.Descriptor, container: Container, name: str
 ) -> None:
     """Make an image of `base` and one more layer, which is stored, with the container's settings and labels."""
-    writer = ImageWriter(calls)
+    writer = ImageWriter(calls, container.settings.snapshotter or SNAPSHOTTER)
     config = json.dumps(configuration(base.document, layer.digest, container), sort_keys=True).encode()
-    layers = [
-        messages.Descriptor(
-            media_type=_DOCKER_LAYERS.get(one["mediaType"], one["mediaType"]), digest=one["digest"], size=one["size"]
-        )
-        for one in base.layers
-    ]
+    layers = [_descriptor(one) for one in base.layers]
     chain = writer.unpack(base.chain, layer, layer.digest)
     writer.finish(name, config, chain, [*layers, layer], container.labels)
 
@@ -261,7 +283,7 @@ def configuration(base: Mapping[str, Any], diff_id: str, container: Container) -
     if settings.command is not None:
         inner["Cmd"] = list(settings.command)
     present = dict(item.partition("=")[::2] for item in inner.get("Env") or ())
-    merged = {"PATH": DEFAULT_PATH, **present, **settings.env}
+    merged = {"PATH": CONTAINER_PATH, **present, **settings.env}
     inner["Env"] = [f"{name}={value}" for name, value in merged.items()]
     inner["Labels"] = {**(inner.get("Labels") or {}), **container.labels}
     return config

@@ -16,15 +16,16 @@ from gevent.pool import Pool
 
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.api import SNAPSHOTTER
 from bench_worker.engines.containerd.registry import Registry, RegistryError
 from bench_worker.engines.containerd.storage import (
     CONFIG_LABEL,
     LAYER_LABEL,
     MANIFEST_LABEL,
-    SNAPSHOT_LABEL,
     ImageWriter,
     read_content,
     sha256_digest,
+    snapshot_label,
 )
 from bench_worker.engines.grpc import NotFound
 
@@ -97,7 +98,7 @@ class _Pull:
         writer, chain = ImageWriter(calls), ""
         for layer, diff_id in zip(layers, diff_ids, strict=True):
             chain = writer.unpack(chain, layer, diff_id)
-        writer.write_content(config, config_text, {SNAPSHOT_LABEL: chain})
+        writer.write_content(config, config_text, {snapshot_label(SNAPSHOTTER): chain})
         labels = {CONFIG_LABEL: config} | {f"{LAYER_LABEL}{index}": one.digest for index, one in enumerate(layers)}
         for target, text in reversed(documents):
             writer.write_content(target.digest, text, labels)

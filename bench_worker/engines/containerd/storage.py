@@ -30,7 +30,6 @@ IMAGES: Final = "images.v1.Images/"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 """The type of a layer that is not compressed, as Docker's are not."""
 
-SNAPSHOT_LABEL: Final = f"containerd.io/gc.ref.snapshot.{SNAPSHOTTER}"
 CONFIG_LABEL: Final = "containerd.io/gc.ref.content.config"
 LAYER_LABEL: Final = "containerd.io/gc.ref.content.l."
 MANIFEST_LABEL: Final = "containerd.io/gc.ref.content.m."
@@ -45,11 +44,20 @@ _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 
 
-class ImageWriter:
-    """Writes the parts of an image; `calls` need a lease until the image has its name."""
+def snapshot_label(snapshotter: str) -> str:
+    """Return the label by which the garbage collector knows that a snapshot is in use."""
+    return f"containerd.io/gc.ref.snapshot.{snapshotter}"
 
-    def __init__(self, calls: CallSequence) -> None:
+
+class ImageWriter:
+    """Writes the parts of an image; `calls` need a lease until the image has its name.
+
+    `snapshotter` keeps the file systems of its layers.
+    """
+
+    def __init__(self, calls: CallSequence, snapshotter: str = SNAPSHOTTER) -> None:
         self._calls = calls
+        self._snapshotter = snapshotter
 
     def write_layer(self, file: IO[bytes]) -> messages.Descriptor:
         """Store a layer and return its descriptor."""
@@ -65,17 +73,18 @@ class ImageWriter:
         """Make the snapshot of a layer above `parent`, unless it exists; return its name."""
         chain = next_chain(parent, diff_id)
         with suppress(NotFound):
-            self._calls.do(f"{_SNAPSHOTS}Stat", messages.SnapshotRequest(snapshotter=SNAPSHOTTER, key=chain))
+            self._calls.do(f"{_SNAPSHOTS}Stat", messages.SnapshotRequest(snapshotter=self._snapshotter, key=chain))
             return chain
         key = f"weighbridge-unpack-{secrets.token_hex(8)}"
-        mounts = prepare_snapshot(self._calls, key, parent)
+        mounts = prepare_snapshot(self._calls, key, parent, self._snapshotter)
         try:
             self._calls.do("diff.v1.Diff/Apply", messages.ApplyRequest(diff=layer, mounts=mounts))
             self._calls.do(
-                f"{_SNAPSHOTS}Commit", messages.CommitSnapshotRequest(snapshotter=SNAPSHOTTER, name=chain, key=key)
+                f"{_SNAPSHOTS}Commit",
+                messages.CommitSnapshotRequest(snapshotter=self._snapshotter, name=chain, key=key),
             )
         except OperationFailed as failure:
-            remove_snapshot(self._calls, key)
+            remove_snapshot(self._calls, key, self._snapshotter)
             # Another worker was faster.
             if failure.kind != "conflict":
                 raise
@@ -93,7 +102,7 @@ class ImageWriter:
 
         The labels of each part name what it refers to: the garbage collector goes by them.
         """
-        config_part = self._write_document(_CONFIG, config, {SNAPSHOT_LABEL: chain})
+        config_part = self._write_document(_CONFIG, config, {snapshot_label(self._snapshotter): chain})
         manifest = {
             "schemaVersion": 2,
             "mediaType": _MANIFEST,
@@ -114,6 +123,13 @@ class ImageWriter:
             if failure.kind != "conflict":
                 raise
             self._calls.do(f"{IMAGES}Update", messages.UpdateImageRequest(image=image.image))
+
+    def keep_snapshot(self, name: str, chain: str) -> None:
+        """Note on an image that it has its file system in this snapshotter, too, for the garbage collector."""
+        image = self._calls.call(f"{IMAGES}Get", messages.ImageRequest(name=name), messages.ImageMessage).image
+        labels = {**image.labels, snapshot_label(self._snapshotter): chain}
+        kept = messages.Image(name=name, labels=labels, target=image.target)
+        self._calls.do(f"{IMAGES}Update", messages.UpdateImageRequest(image=kept))
 
     def write_content(self, digest: str, content: bytes, labels: Mapping[str, str]) -> None:
         """Store content; what is stored already stays."""
@@ -226,11 +242,13 @@ def read_content(calls: CallSequence, digest: str, offset: int = 0, size: int = 
     return b"".join(reply.data for reply in replies)
 
 
-def save_layer(calls: CallSequence, left: Sequence[messages.Mount], container: str) -> messages.Descriptor:
+def save_layer(
+    calls: CallSequence, left: Sequence[messages.Mount], container: str, snapshotter: str = SNAPSHOTTER
+) -> messages.Descriptor:
     """Store what a container changed above the snapshot mounted by `left`, as a layer; return its descriptor."""
     right = calls.call(
         f"{_SNAPSHOTS}Mounts",
-        messages.SnapshotRequest(snapshotter=SNAPSHOTTER, key=container),
+        messages.SnapshotRequest(snapshotter=snapshotter, key=container),
         messages.MountsResponse,
     ).mounts
     reference = f"weighbridge-{secrets.token_hex(8)}"
@@ -238,34 +256,36 @@ def save_layer(calls: CallSequence, left: Sequence[messages.Mount], container: s
     return calls.call("diff.v1.Diff/Diff", request, messages.DiffResponse).diff
 
 
-def snapshot_parent(calls: CallSequence, key: str) -> str:
+def snapshot_parent(calls: CallSequence, key: str, snapshotter: str = SNAPSHOTTER) -> str:
     """Return the name of the snapshot below another one; raise `OperationFailed`."""
-    request = messages.SnapshotRequest(snapshotter=SNAPSHOTTER, key=key)
+    request = messages.SnapshotRequest(snapshotter=snapshotter, key=key)
     return calls.call(f"{_SNAPSHOTS}Stat", request, messages.StatSnapshotResponse).info.parent
 
 
-def prepare_snapshot(calls: CallSequence, key: str, parent: str) -> Sequence[messages.Mount]:
+def prepare_snapshot(
+    calls: CallSequence, key: str, parent: str, snapshotter: str = SNAPSHOTTER
+) -> Sequence[messages.Mount]:
     """Make a writable snapshot above `parent`; return what mounts it. Raises `OperationFailed`."""
-    request = messages.PrepareSnapshotRequest(snapshotter=SNAPSHOTTER, key=key, parent=parent)
+    request = messages.PrepareSnapshotRequest(snapshotter=snapshotter, key=key, parent=parent)
     return calls.call(f"{_SNAPSHOTS}Prepare", request, messages.MountsResponse).mounts
 
 
-def remove_snapshot(calls: CallSequence, key: str) -> None:
+def remove_snapshot(calls: CallSequence, key: str, snapshotter: str = SNAPSHOTTER) -> None:
     """Remove a snapshot; a missing one is no error. Raises `OperationFailed`."""
-    calls.do_if_present(f"{_SNAPSHOTS}Remove", messages.SnapshotRequest(snapshotter=SNAPSHOTTER, key=key))
+    calls.do_if_present(f"{_SNAPSHOTS}Remove", messages.SnapshotRequest(snapshotter=snapshotter, key=key))
 
 
 @contextmanager
-def view(calls: CallSequence, chain: str) -> Iterator[Sequence[messages.Mount]]:
+def view(calls: CallSequence, chain: str, snapshotter: str = SNAPSHOTTER) -> Iterator[Sequence[messages.Mount]]:
     """Give what mounts a snapshot read-only; raise `OperationFailed`."""
     key = f"weighbridge-view-{secrets.token_hex(8)}"
-    request = messages.PrepareSnapshotRequest(snapshotter=SNAPSHOTTER, key=key, parent=chain)
+    request = messages.PrepareSnapshotRequest(snapshotter=snapshotter, key=key, parent=chain)
     mounts = calls.call(f"{_SNAPSHOTS}View", request, messages.MountsResponse).mounts
     try:
         yield mounts
     finally:
         with suppress(OperationFailed):
-            remove_snapshot(calls, key)
+            remove_snapshot(calls, key, snapshotter)
 
 
 def chain_id(diff_ids: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from google.protobuf.json_format import MessageToJson
 
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.api import SNAPSHOTTER
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, PipeReader
 from bench_worker.engines.results import disk_errors_as_failures, result_at_exit, wait_exit
 from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
@@ -58,6 +59,8 @@ class Task:
     """The name in containerd of what it was made from."""
     stop_signal: str = "SIGTERM"
     """The image's."""
+    snapshotter: str = SNAPSHOTTER
+    """What keeps its file system."""
     process: dict[str, Any] = field(default_factory=dict)
     """The entry ``process`` of its OCI specification."""
     mounts: Sequence[messages.Mount] = ()
@@ -68,6 +71,8 @@ class Task:
     """Whether containerd has a task for it."""
     started: bool = False
     """Whether its process was started."""
+    end_known: bool = False
+    """Whether containerd knows, too, that its process has ended: its task cannot be deleted before."""
     paused: bool = False
     """Whether it was paused by `pause`."""
     exec_numbers: Iterator[int] = field(default_factory=partial(count, 1))
@@ -83,10 +88,10 @@ class Task:
     def start(self, calls: CallSequence) -> None:
         """Start its process and watch it; what is left of one that has ended is deleted before."""
         if self.created and not self.runs:
-            calls.do_if_present(f"{TASKS}Delete", messages.ProcessRequest(container_id=self.name))
+            delete_task(calls, self.name, runs=False, end_known=self.end_known)
         # Both streams go to one file: the shim does not keep them apart.
         log = f"file://{self.directory / 'log'}"
-        self.started, self.paused, self.main = False, False, None
+        self.started, self.paused, self.end_known, self.main = False, False, False, None
         made = calls.call(
             f"{TASKS}Create",
             messages.CreateTaskRequest(container_id=self.name, rootfs=self.mounts, stdout=log, stderr=log),
@@ -108,7 +113,9 @@ class Task:
     def exit_code(self, calls: CallSequence) -> int:
         """Return the exit code of a process that has ended, as soon as containerd knows it."""
         request = messages.ProcessRequest(container_id=self.name)
-        return calls.call(f"{TASKS}Wait", request, messages.WaitResponse).exit_status
+        status: int = calls.call(f"{TASKS}Wait", request, messages.WaitResponse).exit_status
+        self.end_known = True
+        return status
 
     def do_unless_ended(self, calls: CallSequence, method: str, request: Message) -> bool:
         """Call a method for the running process and return True; False where it has just ended."""
@@ -143,8 +150,12 @@ class Task:
         self.do_unless_ended(calls, "Resume", request)
 
 
-def delete_task(calls: CallSequence, name: str, *, runs: bool) -> None:
-    """Kill what runs in a container and delete its task; a missing one is no error."""
+def delete_task(calls: CallSequence, name: str, *, runs: bool, end_known: bool = False) -> None:
+    """Kill what runs in a container and delete its task; a missing one is no error.
+
+    The kernel tells the end of a process to us and to containerd, in any order: unless `end_known`, containerd is
+    waited for, as it deletes no task whose process still runs as far as it knows.
+    """
     request = messages.ProcessRequest(container_id=name)
     if runs:
         try:
@@ -153,6 +164,7 @@ def delete_task(calls: CallSequence, name: str, *, runs: bool) -> None:
             # It may have ended meanwhile.
             if failure.kind not in {"not-found", "conflict"}:
                 raise
+    if not end_known:
         calls.do_if_present(f"{TASKS}Wait", request)
     calls.do_if_present(f"{TASKS}Delete", request)
 

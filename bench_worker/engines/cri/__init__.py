@@ -6,4 +6,6 @@ from typing import Final
 
 from bench_common.engine_traits import EngineTraits
 
-TRAITS: Final = EngineTraits(inapplicable=frozenset({"log_driver", "log_options"}), hue="teal")
+TRAITS: Final = EngineTraits(
+    inapplicable=frozenset({"log_driver", "log_options"}), place="address", hue="teal", cost="cgroup"
+)

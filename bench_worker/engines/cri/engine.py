@@ -21,6 +21,7 @@ import gevent
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import (
     HOST,
+    OWNER_LABEL,
     RUN_LABEL,
     WORKER_LABEL,
     Container,
@@ -32,6 +33,7 @@ from bench_worker.engines.base import (
     OperationFailed,
     OperationResult,
 )
+from bench_worker.engines.cost_group import CostGroups, group_path, remove_group
 from bench_worker.engines.cri import TRAITS
 from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri import messages_pb2 as messages
@@ -40,7 +42,7 @@ from bench_worker.engines.daemon_processes import cri_daemon
 from bench_worker.engines.grpc import CallSequence, GrpcChannel
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter, memory_directory
+from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter, cgroup_path, memory_directory
 from bench_worker.engines.oci.spec import (
     CPU_PERIOD_US,
     UnsupportedSetting,
@@ -56,20 +58,23 @@ from bench_worker.engines.results import (
     raise_operation_failed,
     result_at_exit,
 )
-from bench_worker.engines.settings import DEVICE_LIMITS
+from bench_worker.engines.settings import DEVICE_LIMITS, GVISOR_ONLY
+from bench_worker.program_digest import listening_program
 from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from google.protobuf.message import Message
+
     from bench_common.treatment import ContainerSettings
-    from bench_worker.engines.base import Container
+    from bench_worker.engines.base import Container, CostMeter
 
 
 _RUNTIME: Final = "RuntimeService/"
-_SHIM_GONE: Final = re.compile("failed to kill container.*ttrpc: closed")
-"""containerd's message when a container's shim ends while it is to kill the container."""
+_SHIM_GONE: Final = re.compile("failed to (?:stop|kill) container.*ttrpc: closed")
+"""containerd's message when a container's shim ends while it is to stop or kill the container."""
 _POLL_S: Final = 0.005
 _LOG_ROOM_BYTES: Final = 1 << 16
 
@@ -91,7 +96,7 @@ def pod_config(container: Container, directory: Path) -> messages.PodSandboxConf
         log_directory=str(directory),
         labels=container.labels,
         linux=messages.LinuxPodSandboxConfig(
-            cgroup_parent=f"/weighbridge/{name}",
+            cgroup_parent=group_path(name),
             security_context=messages.LinuxSandboxSecurityContext(namespace_options=options),
         ),
     )
@@ -191,13 +196,16 @@ class CriEngine(LowLevelEngine):
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, OperationFailed)
     inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
-    unsupported_settings: ClassVar[dict[str, str]] = {
+    unsupported_settings: ClassVar[Mapping[str, str]] = {
         "init": "the CRI has no such setting; use a command that reaps its children",
         "rootfs": "the CRI starts containers from images alone",
         "runtime": "the CRI knows handlers of its own configuration, and no runtimes",
+        "snapshotter": "the runtime's own configuration names it",
+        "gvisor_platform": GVISOR_ONLY,
+        "directory": "containers of the CRI start in the directory of their image here",
         **dict.fromkeys(("pids", "ulimits", "blkio_weight", *DEVICE_LIMITS), "the CRI has no field for it"),
     }
-    unsupported_operations: ClassVar[dict[str, str]] = {
+    unsupported_operations: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("pause", "unpause", "commit"), "the CRI has no call for it"),
         **dict.fromkeys(("checkpoint", "restore"), "the CRI has no call that restores a container"),
     }
@@ -205,34 +213,38 @@ class CriEngine(LowLevelEngine):
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask for the runtime's version."""
-        return cri_images.probe_cri(
-            cls.name,
-            operations=cls.operations,
-            settings=cls.settings,
-            inapplicable=cls.inapplicable,
-            unsupported_settings=cls.unsupported_settings,
-            unsupported_operations=cls.unsupported_operations,
-        )
+        return cri_images.probe_cri(cls, cri_images.address(cls.place))
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
         """Return what listens at the present address, with its helpers."""
-        return cri_daemon(cri_images.address())
+        return cri_daemon(cri_images.address(cls.place))
+
+    @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the daemon's."""
+        return listening_program(status.endpoint)
 
     def open(self) -> None:
         """Check that the runtime answers."""
         self._usable()
-        self._channel = GrpcChannel(cri_images.address(), PACKAGE)
+        self._channel = GrpcChannel(cri_images.address(self.place), PACKAGE)
         self._cgroups = Cgroups.detect(swap_limit=False)
+        self._cost_groups = CostGroups(self._cgroups)
         self._home = oci_images.make_private(oci_images.containers_directory(self.name))
         self._images = CriImages(self._channel, self._home)
 
     def close(self) -> None:
         """Close the connections."""
         self._channel.close()
+        self._cost_groups.close()
 
     def _fetch_image(self, settings: ContainerSettings) -> None:
         self._images.get(settings.image)
+
+    def image_digest(self, settings: ContainerSettings) -> str:
+        """Return the image's id, the digest of its configuration, which names its layers."""
+        return self._images.digest(settings.image)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """``PullImage``."""
@@ -344,6 +356,10 @@ class CriEngine(LowLevelEngine):
             _remove_pod(calls, pod.sandbox)
         with disk_errors_as_failures(calls.start_ns or time.monotonic_ns()):
             delete_directory(pod.directory)
+        if container.cost_group is not None:
+            container.cost_group.remove()
+        else:
+            self._cost_groups.remove(group_path(container.name))
         container.handle = None
         return calls.result()
 
@@ -381,9 +397,14 @@ class CriEngine(LowLevelEngine):
             if (item.identity, item.run_id) == (leftover.identity, leftover.run_id):
                 try:
                     _remove_pod(calls, item.identity)
+                    remove_group(group_path(item.name))
                     delete_directory(self._home / item.name)
                 except (OperationFailed, OSError) as error:
                     raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+    def cost_meter(self, container: Container) -> CostMeter:
+        """Return what reads the group of its pod, which has the pod's idle process, too."""
+        return dict if container.cost_group is None else container.cost_group.meter()
 
     def _calls(self, timeout_s: float) -> CallSequence:
         return CallSequence(self._channel, timeout_s)
@@ -400,6 +421,8 @@ class CriEngine(LowLevelEngine):
             image = container.pulled_image or self._images.get(container.settings.image)
             allow = self.options.allow_host_mounts
             config = container_config(container, image, directory, allow_host_mounts=allow)
+        if container.counts_cost:
+            self._cost_groups.add(container)
         with disk_errors_as_failures(begun_ns):
             directory.mkdir(mode=0o700)
             container.handle = pod = Pod(directory, pod_config(container, directory))
@@ -415,7 +438,7 @@ class CriEngine(LowLevelEngine):
     def _stop(self, container: Container, grace_s: int, timeout_s: float) -> OperationResult:
         request = messages.StopContainerRequest(container_id=self._pod(container).container, timeout=grace_s)
         calls = self._calls(timeout_s)
-        calls.do(f"{_RUNTIME}StopContainer", request)
+        _do_despite_end(calls, "StopContainer", request)
         return calls.result()
 
     def _memory_directory(self, container: Container, pod: Pod) -> Path | None:
@@ -429,6 +452,14 @@ class CriEngine(LowLevelEngine):
                 info = self._status(self._calls(self.options.timeout_s), pod, verbose=True).info
                 pod.memory = memory_directory(int(json.loads(info["info"])["pid"]), pod.container)
         return pod.memory
+
+    def cgroup(self, container: Container) -> str | None:
+        """Return where its first process is, as far as the runtime shows that and it is on this host."""
+        pod = self._pod(container)
+        with suppress(OperationFailed, ValueError, TypeError, KeyError):
+            info = self._status(self._calls(self.options.timeout_s), pod, verbose=True).info
+            return cgroup_path(int(json.loads(info["info"])["pid"]), pod.container)
+        return None
 
     def _pods(self, wanted: messages.PodSandboxFilter) -> list[Leftover]:
         request = messages.ListPodSandboxRequest(filter=wanted)
@@ -446,6 +477,7 @@ class CriEngine(LowLevelEngine):
                 pod.metadata.name,
                 pod.labels.get(RUN_LABEL, ""),
                 max(0.0, now_s - pod.created_at / 1e9),
+                pod.labels.get(OWNER_LABEL, ""),
             )
             for pod in pods
         ]
@@ -472,15 +504,24 @@ def _watch_container(info: Mapping[str, str], identity: str, start_ns: int) -> P
 
 
 def _remove_pod(calls: CallSequence, sandbox: str) -> None:
-    """Stop and remove a pod with what is in it; raise `OperationFailed`.
-
-    containerd fails to stop what ends in the very moment in which it is to be killed, and so is asked again.
-    """
+    """Stop and remove a pod with what is in it; raise `OperationFailed`."""
     request = messages.PodSandboxRequest(pod_sandbox_id=sandbox)
-    try:
-        calls.do(f"{_RUNTIME}StopPodSandbox", request)
-    except OperationFailed as error:
-        if not _SHIM_GONE.search(str(error)):
-            raise
-        calls.do(f"{_RUNTIME}StopPodSandbox", request)
+    _do_despite_end(calls, "StopPodSandbox", request)
     calls.do(f"{_RUNTIME}RemovePodSandbox", request)
+
+
+def _do_despite_end(calls: CallSequence, method: str, request: Message) -> None:
+    """Call a method that stops something; raise `OperationFailed`.
+
+    containerd fails to stop what ends in the very moment in which it is to be signalled: the connection to its shim
+    is closed, and it has not heard of the end yet. It is asked again until it has, before the deadline of `calls`.
+    """
+    while True:
+        try:
+            calls.do(f"{_RUNTIME}{method}", request)
+        except OperationFailed as error:
+            if not _SHIM_GONE.search(str(error)):
+                raise
+            gevent.sleep(_POLL_S)
+        else:
+            return

@@ -15,7 +15,7 @@ from bench_common.requirements import (
     UNNAMED_VOLUMES,
 )
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, EngineStatus, ImageUnavailable, OperationFailed, unavailable_advice
+from bench_worker.engines.base import HOST, ImageUnavailable, OperationFailed, unavailable_advice
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import messages_pb2 as messages
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from bench_worker.engines.base import OperationResult
+    from bench_worker.engines.base import Engine, EngineStatus, OperationResult
 
 PACKAGE: Final = "runtime.v1"
 VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
@@ -65,6 +65,10 @@ class CriImages:
                 self._fetch(image)
                 self._known_images.add(image)
         return image
+
+    def digest(self, image: str | None) -> str:
+        """Return the id of an image, the digest of its configuration; empty where the CRI does not have it."""
+        return self._status(image).id.rpartition(":")[2] if image else ""
 
     def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Pull an image from its registry; raise `ImageUnavailable` and `OperationFailed`.
@@ -105,7 +109,7 @@ class CriImages:
                 facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
                 if facts["Id"] == present:
                     return
-                self._import(image, client.get_image(image))
+                self._import(image, client.get_image(image), facts)
         except (ImageUnavailable, OperationFailed) as failure:
             if not present:
                 self._pull_instead(image, failure)
@@ -115,10 +119,10 @@ class CriImages:
         reply = self._calls(_ANSWER_S).call(f"{_IMAGES}ImageStatus", _request(image), messages.ImageStatusResponse)
         return reply.image
 
-    def _import(self, image: str, chunks: Iterator[bytes]) -> None:
+    def _import(self, image: str, chunks: Iterator[bytes], facts: Mapping[str, Any]) -> None:
         api = ContainerdApi(self._channel.path, _NAMESPACE)
         try:
-            import_archive(api, chunks, self._folder, qualified_name(image))
+            import_archive(api, chunks, facts, self._folder, qualified_name(image))
         finally:
             api.close()
 
@@ -138,23 +142,14 @@ def _request(image: str) -> messages.ImageRequest:
     return messages.ImageRequest(image=messages.ImageSpec(image=image))
 
 
-def address() -> str:
-    """Return the socket that the environment names, or the first default one that exists."""
-    named = os.environ.get(VARIABLE, "").removeprefix("unix://")
+def address(place: str = "") -> str:
+    """Return the socket at `place`, that which the environment names, or the first default one that exists."""
+    named = (place or os.environ.get(VARIABLE, "")).removeprefix("unix://")
     return named or next((path for path in _SOCKETS if os.path.exists(path)), _SOCKETS[1])  # noqa: PTH110
 
 
-def probe_cri(
-    name: str,
-    *,
-    operations: frozenset[str],
-    settings: frozenset[str],
-    inapplicable: frozenset[str],
-    unsupported_settings: Mapping[str, str],
-    unsupported_operations: Mapping[str, str],
-) -> EngineStatus:
-    """Ask for the version; never raises, within `_PROBE_S`."""
-    path = address()
+def probe_cri(engine: type[Engine], path: str) -> EngineStatus:
+    """Ask what listens at `path` for its version; never raises, within `_PROBE_S`."""
     cgroups = Cgroups.detect(swap_limit=False)
     channel = GrpcChannel(path, PACKAGE)
     reason, version = "", ""
@@ -172,17 +167,12 @@ def probe_cri(
         reason = f"no CRI answers at {path}: {missing}"
     finally:
         channel.close()
-    unenforced = {**unsupported_settings, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
-    return EngineStatus(
-        name=name,
-        usable=not reason,
+    return engine.status(
+        f"unix://{path}",
         version=version,
-        endpoint=f"unix://{path}",
         reason=reason,
         advice=unavailable_advice(reason, _ADVICE) if reason else "",
-        operations=tuple(sorted(operations)),
-        settings=tuple(sorted(settings - set(cgroups.unenforced))),
-        inapplicable=tuple(sorted(inapplicable)),
+        unenforced=cgroups.unenforced,
         details={
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
@@ -192,7 +182,5 @@ def probe_cri(
             ),
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
-            **{f"operation.{operation}": why for operation, why in unsupported_operations.items()},
-            **{f"setting.{setting}": why for setting, why in unenforced.items()},
         },
     )

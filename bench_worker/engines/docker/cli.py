@@ -32,7 +32,7 @@ from bench_worker.engines.docker.errors import (
     operation_failed,
     was_oom_killed,
 )
-from bench_worker.engines.docker.http import endpoint, socket_path
+from bench_worker.engines.docker.http import socket_path
 from bench_worker.engines.docker.settings import allowed_log_options, allowed_source, limit_flags
 from bench_worker.engines.output import parse_signal
 from bench_worker.engines.settings import MountRefused
@@ -44,19 +44,23 @@ if TYPE_CHECKING:
     from bench_worker.engines.command_line import ProgramResult
 
 
-def create_flags(container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:
+def create_flags(
+    container: Container, *, allow_host_mounts: bool, allow_foreign: bool, own_socket: str | None
+) -> list[str]:
     """Return the words after ``docker create``; raise `MountRefused`. Never privileged, never a tty, never a pull."""
     settings = container.settings
     words = ["--pull=never", f"--name={container.name}"]
     words += [f"--label={key}={value}" for key, value in container.labels.items()]
     words += [f"--env={key}={value}" for key, value in settings.env.items()]
     words += _limits(settings)
-    log_options = allowed_log_options(settings.log_options, allow_host_mounts=allow_host_mounts)
+    log_options = allowed_log_options(settings, allow_foreign=allow_foreign)
     words += [f"--log-opt={key}={value}" for key, value in log_options.items()]
     words += limit_flags(settings)
     words += [f"--volumes-from={name}" for name in container.shares]
     if container.publish is not None:
         words.append(f"--publish={container.publish[0]}::{container.publish[1]}")
+    if container.cost_group is not None:
+        words.append(f"--cgroup-parent={container.cost_group.path}")
     for mount in settings.storage:
         fields = _mount(mount, container.labels, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
         words.append(f"--mount={_joined(fields)}")
@@ -79,6 +83,8 @@ def _limits(settings: ContainerSettings) -> Iterator[str]:
         yield f"--init={'true' if settings.init else 'false'}"
     if settings.log_driver is not None:
         yield f"--log-driver={settings.log_driver}"
+    if settings.directory is not None:
+        yield f"--workdir={settings.directory}"
 
 
 def _mount(mount: Mount, labels: Mapping[str, str], *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:
@@ -149,13 +155,19 @@ class DockerCliEngine(DockerEngine):
         try:
             version = _version()
         except EngineUnavailable as error:
-            return EngineStatus(cls.name, usable=False, endpoint=endpoint(), reason=str(error), advice=_ADVICE)
+            return EngineStatus(cls.name, usable=False, endpoint=cls._endpoint(), reason=str(error), advice=_ADVICE)
         status = super().probe()
         # Its client is asked for statistics, not listened to.
         details = {
             key: text for key, text in status.details.items() if key not in {ENGINE_MANAGED_STORAGE, STATS_INTERVAL}
         }
         return replace(status, details={**details, "client": version})
+
+    @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the client."""
+        del status
+        return shutil.which(PROGRAM) or ""
 
     @classmethod
     def image_store(cls) -> None:
@@ -240,7 +252,9 @@ class DockerCliEngine(DockerEngine):
         return self._run_simple(container, ("unpause",), timeout_s)
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
-        """Run ``docker stop``, which takes whole seconds of grace only."""
+        """Run ``docker stop``, which takes whole seconds of grace only; for 0 it is ``docker kill``."""
+        if not grace_s:
+            return self._stop_at_once(container, timeout_s)
         if grace_s != int(grace_s):
             text = f"docker takes the grace period of stop in whole seconds, not {grace_s:g} s"
             raise self._cli.sequence(timeout_s).failure("refused", text)
@@ -302,6 +316,8 @@ class DockerCliEngine(DockerEngine):
         while container.images:
             sequence.run("rmi", "--force", "--", container.images[-1])
             container.images.pop()
+        if container.cost_group is not None:
+            container.cost_group.remove()
         return sequence.result()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
@@ -338,12 +354,17 @@ class DockerCliEngine(DockerEngine):
 
     def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> OperationResult:
         self._label(container)
+        self._claim(container, timeout_s)
+        self._count_cost(container, timeout_s)
         sequence = self._cli.sequence(timeout_s)
         if not container.settings.image:
             raise sequence.failure("refused", "a container needs an image")
         try:
             words = create_flags(
-                container, allow_host_mounts=self.options.allow_host_mounts, own_socket=socket_path(self._address())
+                container,
+                allow_host_mounts=self.options.allow_host_mounts,
+                allow_foreign=self.options.allow_foreign,
+                own_socket=socket_path(self._address()),
             )
         except MountRefused as error:
             raise sequence.failure("refused", str(error)) from error

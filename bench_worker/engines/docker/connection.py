@@ -36,6 +36,10 @@ _READ: Final = 1
 _WRITE: Final = 2
 _PIECE_BYTES: Final = 64 * 1024
 _CONTINUE: Final = 100
+ANSWER_LIMIT_BYTES: Final = 32 << 20
+"""A longer answer is refused where it is wanted whole: a list of ten thousand containers has a fifth of that."""
+LINE_LIMIT_BYTES: Final = 1 << 20
+"""A longer line of an answer that is read by lines is refused."""
 
 _poll: Any = get_original("select", "poll")
 
@@ -147,10 +151,12 @@ class TlsConnection(Connection):
 class Answer:
     """The answer to a request, whose head has come in: its body is read as it comes, or whole.
 
+    One to HEAD is `bodiless`, whatever length it tells.
+
     Raises `ProtocolError` for what is not HTTP/1.1, and `ConnectionError` where the connection ends before it does.
     """
 
-    def __init__(self, connection: Connection, timed: TimedRequest) -> None:
+    def __init__(self, connection: Connection, timed: TimedRequest, *, bodiless: bool = False) -> None:
         self._connection = connection
         self._timed = timed
         self.status = _CONTINUE
@@ -158,7 +164,7 @@ class Answer:
         while self.status == _CONTINUE:
             self.head, data = self._read_head(data)
             self.status = status_of(self.head)
-        length, self._keeps = body_of(self.head, self.status, bodiless=False)
+        length, self._keeps = body_of(self.head, self.status, bodiless=bodiless)
         self._chunks = ChunkDecoder() if length == CHUNKED else None
         self._missing = length
         """How many bytes of the body have not come in; negative: nobody knows."""
@@ -172,8 +178,13 @@ class Answer:
         return self._ended and self._keeps
 
     def read(self, amount: int = -1) -> bytes:
-        """Return so many bytes of the body, fewer only at its end; all that is left without an amount."""
+        """Return so many bytes of the body, fewer only at its end; all that is left without an amount.
+
+        All that is left may be `ANSWER_LIMIT_BYTES` at most, and is not waited for where it is said to be more.
+        """
         while not self._ended and (amount < 0 or len(self._buffer) < amount):
+            if amount < 0 and max(self._missing, 0) + len(self._buffer) > ANSWER_LIMIT_BYTES:
+                raise ProtocolError(f"the engine's answer is longer than {ANSWER_LIMIT_BYTES >> 20} MiB")
             self._receive()
         return self._take(len(self._buffer) if amount < 0 else amount)
 
@@ -182,6 +193,8 @@ class Answer:
         end = self._buffer.find(b"\n")
         while end < 0 and not self._ended:
             seen = len(self._buffer)
+            if seen > LINE_LIMIT_BYTES:
+                raise ProtocolError(f"a line of the engine's answer is longer than {LINE_LIMIT_BYTES >> 20} MiB")
             self._receive()
             end = self._buffer.find(b"\n", seen)
         return self._take(end + 1 if end >= 0 else len(self._buffer))

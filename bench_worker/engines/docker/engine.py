@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -25,9 +26,18 @@ from bench_worker.engines.base import (
     OperationFailed,
     OperationResult,
 )
+from bench_worker.engines.cost_group import (
+    SYSTEMD,
+    CostGroups,
+    group_path,
+    no_parent_reason,
+    remove_group,
+    tell_once,
+)
 from bench_worker.engines.daemon_processes import docker_daemon
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import leftovers as docker_leftovers
+from bench_worker.engines.docker import ownership
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.errors import (
     EVENT_TIMEOUT_S,
@@ -42,9 +52,12 @@ from bench_worker.engines.docker.errors import (
     was_oom_killed,
 )
 from bench_worker.engines.docker.http import capture
+from bench_worker.engines.docker.image_copy import ensure_image
 from bench_worker.engines.docker.settings import create_body, tar_archive
+from bench_worker.engines.oci.cgroups import Cgroups, cgroup_path
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, parse_signal
 from bench_worker.engines.settings import MountRefused
+from bench_worker.program_digest import listening_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +65,9 @@ if TYPE_CHECKING:
 
     import docker
 
+    from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.base import CostMeter
     from bench_worker.engines.docker.http import TimedRequest
     from bench_worker.images.build import ImageStore
 
@@ -77,20 +92,29 @@ class DockerEngine(Engine):
         {"pull", "create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
         | {"stats", "logs", "checkpoint", "restore"}
     )
-    settings: ClassVar[frozenset[str]] = frozenset(CONTAINER_SETTINGS) - {"rootfs"}
+    settings: ClassVar[frozenset[str]] = frozenset(CONTAINER_SETTINGS) - set(docker_probe.FOREIGN)
 
     output_ends_last: ClassVar[bool] = False
     """Whether the output of an exec ends with its command, even where the command closed it before."""
+    scope: ClassVar[str] = "/system.slice/docker-{}.scope"
+    """The control group that systemd makes for a container."""
+    stops_by_sigkill: ClassVar[bool] = False
+    """Whether its own `stop` with a grace period of 0 is one SIGKILL; Docker's is SIGTERM and, at once, SIGKILL."""
 
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask the engine about itself and about the limits that this host can enforce."""
-        return docker_probe.probe_docker(cls.name, docker_http.endpoint(), cls.operations, cls.settings)
+        return docker_probe.probe_docker(cls.name, cls._endpoint(), cls.operations, cls.settings)
+
+    @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the daemon's."""
+        return listening_program(status.endpoint)
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses | None:
         """Return the processes of the engine that listens at the present endpoint."""
-        return docker_daemon(docker_http.endpoint())
+        return docker_daemon(cls._endpoint())
 
     @classmethod
     def image_store(cls) -> ImageStore | None:
@@ -109,7 +133,9 @@ class DockerEngine(Engine):
         except call_errors() as error:
             status = self._failed(docker_probe.failed_status(self.name, self._address(), error))
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
+        self._no_group: str | None = None
         self._warned: set[str] = set()
+        self._claimed: dict[int, ContainerSettings] = {}
         self._bodies: dict[int, tuple[ContainerSettings, str]] = {}
 
     def prepare_pulls(self) -> None:
@@ -128,10 +154,18 @@ class DockerEngine(Engine):
 
     def close(self) -> None:
         """Close the connections."""
+        self._disconnect()
+        self._cost_groups.close()
+
+    def _disconnect(self) -> None:
         self._http.close()
         client = vars(self).pop("_client", None)  # opened again, the engine may be at another address
         if client is not None:
             client.close()
+
+    @cached_property
+    def _cost_groups(self) -> CostGroups:
+        return CostGroups(Cgroups.detect(swap_limit=False))
 
     @cached_property
     def _client(self) -> docker.APIClient:
@@ -154,6 +188,8 @@ class DockerEngine(Engine):
     def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Make the container; what it owns besides, and its files, are not timed. A warning is logged once."""
         self._label(container)
+        self._claim(container, timeout_s)
+        self._count_cost(container, timeout_s)
         docker_leftovers.create_attached(self._http, container, timeout_s=timeout_s)
         with self._operation(timeout_s) as timed:
             body = self._create_body(container, timed)
@@ -235,7 +271,9 @@ class DockerEngine(Engine):
         return timed.result()
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
-        """Stop it; Docker answers when it is over. Its API takes whole seconds of grace only."""
+        """Stop it; Docker answers when it is over. Its API takes whole seconds of grace only; for 0 it is `kill`."""
+        if not (grace_s or self.stops_by_sigkill):
+            return self._stop_at_once(container, timeout_s)
         with self._operation(timeout_s) as timed:
             if grace_s != int(grace_s):
                 text = f"docker takes the grace period of stop in whole seconds, not {grace_s:g} s"
@@ -259,6 +297,16 @@ class DockerEngine(Engine):
                 timed.post("containers", identity, "wait")
                 done.end_ns, done.end_uncertainty_ns = timed.end_ns, timed.end_uncertainty_ns
         return done
+
+    def _stop_at_once(self, container: Container, timeout_s: float) -> OperationResult:
+        """Kill it by one SIGKILL; one that does not run is stopped already."""
+        try:
+            return self.kill(container, "SIGKILL", timeout_s=timeout_s)
+        except OperationFailed as failure:
+            with self._operation(timeout_s) as after:
+                if self._state(after, container)["Running"]:
+                    raise
+            return OperationResult(failure.start_ns, failure.end_ns)
 
     def commit(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Save it as an image, which has the container's labels."""
@@ -297,13 +345,18 @@ class DockerEngine(Engine):
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
         with self._operation(timeout_s) as timed:
             if container.handle is not None or not container.attached_resources:
-                timed.delete("containers", container_id(container, timed), v="true", force="true")
+                self._remove_by_force(timed, container_id(container, timed))
                 container.handle = None
             while container.images:
                 timed.delete("images", container.images[-1], force="true")
                 container.images.pop()
         docker_leftovers.remove_attached(self._http, container, timeout_s=timeout_s)
+        if container.cost_group is not None:
+            container.cost_group.remove()
         return timed.result()
+
+    def _remove_by_force(self, timed: TimedRequest, identity: str) -> None:
+        timed.delete("containers", identity, v="true", force="true")
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what its log driver kept, one stream after the other so that neither hides the other's beginning."""
@@ -370,8 +423,31 @@ class DockerEngine(Engine):
                         timed.restart()
 
     def missing(self, settings: ContainerSettings) -> list[str]:
-        """Look for the image, the network, the log driver and the volumes' driver."""
+        """Look for the image, the network, the log driver and the runtime.
+
+        Under a label, an image that only the usual engine has is copied from there before.
+        """
+        if self.place and settings.image and self._endpoint() != docker_http.endpoint():
+            reason = ensure_image(self._http, settings.image, self.name)
+            if reason:
+                return [reason]
         return docker_probe.missing_resources(self._lookup(), settings)
+
+    def forbidden(self, settings: ContainerSettings) -> list[str]:
+        """Ask whose the volumes and networks are."""
+        if self.options.allow_foreign or not ownership.needs_claim(settings):
+            return []
+        return docker_probe.forbidden_resources(self._lookup(), settings)
+
+    def absent_program(self, settings: ContainerSettings, wanted: ImageProgram) -> str:
+        """Ask of a container of the image that is never started."""
+        if settings.image is None:
+            return ""
+        return docker_probe.absent_program(self._lookup(), settings.image, wanted, self._labels())
+
+    def image_digest(self, settings: ContainerSettings) -> str:
+        """Return the image's id, the digest of its configuration, which names its layers."""
+        return docker_probe.image_digest(self._lookup(), settings.image)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""
@@ -380,6 +456,50 @@ class DockerEngine(Engine):
     def discard(self, leftover: Leftover) -> None:
         """Remove one of them."""
         docker_leftovers.remove_leftover(self._client, leftover)
+        if leftover.what == "container":
+            remove_group(group_path(leftover.name))
+
+    def cost_meter(self, container: Container) -> CostMeter:
+        """Return what reads the group around the container, or else that of a container that systemd has."""
+        if container.cost_group is not None:
+            return container.cost_group.meter()
+        if container.counts_cost and self._no_group == SYSTEMD and isinstance(container.handle, str):
+            return self._cost_groups.cgroups.cost_meter(self.scope.format(container.handle))
+        return dict
+
+    def _count_cost(self, container: Container, timeout_s: float) -> None:
+        """Put a container whose job tells its cost into a group that outlives it; not timed."""
+        if not container.counts_cost:
+            return
+        if self._no_group is None:
+            with self._operation(timeout_s) as asked:
+                info = asked.get("info")
+            self._no_group = no_parent_reason(info, here=docker_http.socket_path(self._address()) is not None)
+        if self._no_group:
+            tell_once(self._no_group)
+        else:
+            self._cost_groups.add(container)
+
+    def cgroup(self, container: Container) -> str | None:
+        """Return where its first process is, where that runs on this host."""
+        identity = container.handle
+        if not isinstance(identity, str):
+            return None
+        with suppress(OperationFailed), self._operation(self.options.timeout_s) as timed:
+            return cgroup_path(int(self._state(timed, container)["Pid"]), identity)
+        return None
+
+    def _claim(self, container: Container, timeout_s: float) -> None:
+        """Refuse volumes and networks of others, unless this worker allows them; not timed."""
+        settings = container.settings
+        if self.options.allow_foreign or id(settings) in self._claimed or not ownership.needs_claim(settings):
+            return
+        with self._operation(timeout_s) as before:
+            try:
+                ownership.claim_resources(before, container)
+            except MountRefused as error:
+                raise operation_failed("refused", str(error), before) from error
+        self._claimed[id(settings)] = settings
 
     def _create_body(self, container: Container, timed: TimedRequest) -> bytes:
         """Return the body of the request that makes a container.
@@ -388,10 +508,10 @@ class DockerEngine(Engine):
         """
         settings = container.settings
         _, shared = self._bodies.get(id(settings), (None, ""))
-        if not shared:
+        if not shared or container.cost_group:
             body = self._body(container, timed)
             shared = json.dumps({name: value for name, value in body.items() if name != "Labels"})
-            if not (settings.storage or container.shares or container.publish):
+            if not (settings.storage or container.shares or container.publish or container.cost_group):
                 self._bodies[id(settings)] = settings, shared
         return f'{shared[:-1]}, "Labels": {json.dumps(container.labels)}}}'.encode()
 
@@ -402,6 +522,7 @@ class DockerEngine(Engine):
             return create_body(
                 container,
                 allow_host_mounts=self.options.allow_host_mounts,
+                allow_foreign=self.options.allow_foreign,
                 own_socket=docker_http.socket_path(self._address()),
             )
         except MountRefused as error:
@@ -420,8 +541,13 @@ class DockerEngine(Engine):
         """Return the message for an engine that does not answer."""
         return status
 
+    @classmethod
+    def _endpoint(cls) -> str:
+        """Return the address under its label, or else that of the environment."""
+        return cls.place or docker_http.endpoint()
+
     def _address(self) -> str:
-        return docker_http.endpoint()
+        return self._endpoint()
 
     def _operation(self, timeout_s: float) -> AbstractContextManager[TimedRequest]:
         return docker_operation(self._http, timeout_s)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
+from bench_common.safe_text import shorten
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, is_connection_refused
 from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest
 from bench_worker.engines.oci.cgroups import OomKillCounter, memory_directory
+from bench_worker.engines.output import ERROR_CHARS
 from bench_worker.http import ProtocolError
 
 if TYPE_CHECKING:
@@ -96,7 +98,11 @@ _RECORD_BYTES: Final = 8192
 
 
 def failure_kind(status: int | None, message: str) -> str:
-    """Return the kind (see `OperationFailed`) of an answer with this HTTP status and the engine's message."""
+    """Return the kind (see `OperationFailed`) of an answer with this HTTP status and the engine's message.
+
+    A long message is judged by its beginning and its end: patterns search it, and the loop waits for them.
+    """
+    message = shorten(message, ERROR_CHARS)
     for kind, pattern in KIND_PATTERNS:
         if pattern.search(message):
             return kind

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 import struct
 import time
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+import gevent
+
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationResult
+from bench_worker.engines.docker.client import bounded_client
 from bench_worker.engines.docker.connection import Answer, Connection, open_tcp, open_unix
 from bench_worker.engines.output import Capture
 from bench_worker.http import fields_of, quoted
@@ -40,6 +44,8 @@ _HEADERS: Final = "Host: localhost\r\nUser-Agent: weighbridge\r\n"
 _OK: Final = 400
 """Answers with this status, or a higher one, are refusals."""
 _NOT_FOUND: Final = 404
+_STORE_WRITTEN: Final = re.compile(r"locating image with ID .*: image not known")
+_POLL_S: Final = 0.02
 _TLS_PORT: Final = 2376
 _PORT: Final = 2375
 _SPARE_CONNECTIONS: Final = 4
@@ -153,6 +159,30 @@ class TimedRequest:
                 raise
             return None
 
+    def find_image(self, name: str) -> Any:
+        """GET what the engine has of an image, None where it has none of that name.
+
+        Podman looks up the name, lets go of its store, and fails where another process writes that just then: it does
+        not know the identity that it has just found. It is asked again within the deadline.
+        """
+        while True:
+            try:
+                return self.find("images", name, "json")
+            except DockerApiError as error:
+                if self.expired() or not _STORE_WRITTEN.search(str(error)):
+                    raise
+                gevent.sleep(_POLL_S)
+
+    def has(self, *path: str, **query: Any) -> bool:
+        """Ask by HEAD whether there is such a thing."""
+        try:
+            self.read("HEAD", *path, **query)
+        except DockerApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return False
+        return True
+
     def delete(self, *path: str, **query: Any) -> None:
         """DELETE an API path."""
         self.read("DELETE", *path, **query)
@@ -213,7 +243,7 @@ class DockerHttp:
         connection = self._idle_connection() or self._connect(timed)
         try:
             connection.send(self._request(method, path, query, content, headers), timed)
-            answer = Answer(connection, timed)
+            answer = Answer(connection, timed, bodiless=method == "HEAD")
             body = answer.read()
         except TimeoutError as error:
             connection.close()
@@ -340,11 +370,9 @@ def docker_client(engine: DockerHttp, timeout_s: float, connections: int = 1) ->
 
     `connections` is how many requests may be under way. Raises `DockerException` where its settings are wrong.
     """
-    import docker  # see above
-
     settings: dict[str, Any] = {**_client_settings(engine.address), "base_url": engine.address}
     settings |= {"version": engine.version, "timeout": timeout_s}
-    client = docker.APIClient(**settings, max_pool_size=connections + _SPARE_CONNECTIONS)
+    client = bounded_client(**settings, max_pool_size=connections + _SPARE_CONNECTIONS)
     # Proxies and .netrc are for web sites, not for an engine.
     client.trust_env = False
     return client

@@ -21,9 +21,12 @@ import docker.errors
 import docker.utils
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_common.safe_text import shorten
+from bench_worker.engines.docker.client import bounded_client
 from bench_worker.engines.docker.errors import call_errors, failure_kind, operation_failed
 from bench_worker.engines.docker.http import DEFAULT_ENDPOINT, DockerApiError
 from bench_worker.engines.docker.probe import failed_status
+from bench_worker.engines.output import ERROR_CHARS
 from bench_worker.engines.results import PULL_KIND_PATTERNS
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ class DockerImages:
 
     def __init__(self) -> None:
         try:
-            self._client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
+            self._client = bounded_client(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
             self.version = str(self._client.version()["Version"])
         except call_errors() as error:
             status = failed_status("docker", os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT, error)
@@ -105,7 +108,7 @@ class DockerImages:
         """Say where `image` is available without being made: ``local``, ``registry`` or not (None), in 5 s."""
         if self.inspect(image):
             return "local"
-        quick = docker.APIClient(
+        quick = bounded_client(
             **docker.utils.kwargs_from_env(), version=self._client.api_version, timeout=REGISTRY_LIMIT_S
         )
         try:
@@ -227,7 +230,8 @@ def pull_image(client: docker.APIClient, image: str, timed: TimedRequest) -> Non
 
 
 def pull_failure_kind(text: str) -> str:
-    """Return the kind of failure that an engine's words of a pull mean."""
+    """Return the kind of failure that an engine's words of a pull mean; of many, the first and the last count."""
+    text = shorten(text, ERROR_CHARS)
     return next((kind for kind, pattern in PULL_KIND_PATTERNS if pattern.search(text)), failure_kind(None, text))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import InfrastructureError
-from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover
+from bench_worker.engines.base import OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Leftover
 from bench_worker.engines.docker.errors import call_errors, docker_operation, root_cause
 from bench_worker.engines.docker.http import DockerApiError
 from bench_worker.engines.docker.settings import data_container_name, has_data_container, private_directory
@@ -132,27 +132,32 @@ def _await_removal(client: docker.APIClient, identity: str) -> None:
 def _containers(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
         name = (row.get("Names") or [""])[0].lstrip("/")
-        yield Leftover(engine, "container", row["Id"], name, _run_id_label(row), _age_s(row.get("Created")))
+        yield _leftover(engine, "container", row["Id"], name, row, _age_s(row.get("Created")))
 
 
 def _images(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
         name = (row.get("RepoTags") or [row["Id"]])[0]
-        yield Leftover(engine, "image", row["Id"], name, _run_id_label(row), _age_s(row.get("Created")))
+        yield _leftover(engine, "image", row["Id"], name, row, _age_s(row.get("Created")))
 
 
 def _networks(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
-        yield Leftover(engine, "network", row["Id"], row["Name"], _run_id_label(row))
+        yield _leftover(engine, "network", row["Id"], row["Name"], row)
 
 
 def _volumes(engine: str, rows: Iterable[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
-        yield Leftover(engine, "volume", row["Name"], row["Name"], _run_id_label(row))
+        yield _leftover(engine, "volume", row["Name"], row["Name"], row)
 
 
-def _run_id_label(row: Mapping[str, Any]) -> str:
-    return str((row.get("Labels") or {}).get(RUN_LABEL, ""))
+def _leftover(
+    engine: str, what: str, identity: str, name: str, row: Mapping[str, Any], age_s: float | None = None
+) -> Leftover:
+    labels = row.get("Labels") or {}
+    return Leftover(
+        engine, what, identity, name, str(labels.get(RUN_LABEL, "")), age_s, str(labels.get(OWNER_LABEL, ""))
+    )
 
 
 def _age_s(created: Any) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,12 +18,13 @@ import struct
 import sys
 import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import gevent
+import psutil
 from gevent.lock import RLock
 from msgspec.structs import replace
 
@@ -35,79 +37,32 @@ from bench_worker.engines.base import (
     Engine,
     EngineOptions,
     EngineStatus,
+    Leftover,
     OperationResult,
     unavailable_advice,
 )
 from bench_worker.engines.daemon_processes import podman_daemon
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import DockerEngine
-from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, container_id, root_cause
-from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest, connect, docker_client
+from bench_worker.engines.docker.errors import call_errors, container_id
+from bench_worker.engines.docker.http import DockerApiError, TimedRequest
+from bench_worker.engines.docker.image_copy import ensure_image
+from bench_worker.engines.docker.podman_monitors import (
+    MONITOR,
+    find_forgotten,
+    remove_monitor,
+    running_monitors,
+)
 from bench_worker.engines.oci import runtime as oci_runtime
+from bench_worker.program_digest import listening_program
 from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
     from bench_worker.timing.processes import Process
-
-COPY_LIMIT_S: Final = 300.0
-"""How long an engine may be silent while an image is copied."""
-_LOOKUP_TIMEOUT_S: Final = 10.0
-_OWN_IMAGE_PREFIX: Final = "weighbridge/"
-"""Images that Weighbridge builds: Docker's store has the current one, and a rebuilt one is copied again."""
-
-
-def ensure_image(podman: DockerHttp, image: str) -> str:
-    """See to it that Podman has an image; return why it has not, or nothing. Raises `InfrastructureError`.
-
-    Copies images that Podman does not have and those that Weighbridge has rebuilt since; an image keeps its id (the
-    digest of its configuration) on the way, so nothing is copied twice.
-    """
-    present = _identity(podman, image)
-    if present and not image.startswith(_OWN_IMAGE_PREFIX):
-        return ""
-    try:
-        source = connect(_LOOKUP_TIMEOUT_S)
-    except call_errors(EngineUnavailable):
-        return "" if present else _not_found_reason(image, "and no Docker Engine answers to copy it from")
-    with closing(source):
-        wanted = _identity(source, image)
-        if wanted and wanted != present:
-            _copy(source, podman, image)
-    return "" if wanted or present else _not_found_reason(image, "nor in Docker's, from which it would be copied")
-
-
-def _not_found_reason(image: str, elsewhere: str) -> str:
-    return f"image {image!r} is not in Podman's store, {elsewhere} ({IMAGE_ADVICE})"
-
-
-def _identity(engine: DockerHttp, image: str) -> str | None:
-    try:
-        facts = TimedRequest(engine, _LOOKUP_TIMEOUT_S).find("images", image, "json")
-    except call_errors(DockerApiError) as error:
-        raise InfrastructureError(f"image {image!r} cannot be inspected: {root_cause(error)}") from error
-    return None if facts is None else str(facts["Id"]).removeprefix("sha256:")
-
-
-def _copy(source: DockerHttp, podman: DockerHttp, image: str) -> None:
-    try:
-        with (
-            closing(docker_client(source, COPY_LIMIT_S)) as giver,
-            closing(docker_client(podman, COPY_LIMIT_S)) as taker,
-        ):
-            # What it prints while it loads is of no interest, but it has loaded only once that has ended.
-            for _ in taker.load_image(giver.get_image(image)):  # type: ignore[no-untyped-call]
-                pass
-    except call_errors() as error:
-        raise InfrastructureError(
-            f"image {image!r} cannot be copied into Podman's store: {root_cause(error)}"
-        ) from error
-    if _identity(podman, image) is None:
-        raise InfrastructureError(f"image {image!r} was copied into Podman's store but is missing there")
-
 
 PROGRAM: Final = "podman"
 ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_HOST at a `podman system service`"
@@ -115,9 +70,12 @@ ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_H
 _PREFIX: Final = "weighbridge-podman-"
 _SOCKETS: Final = "podman"
 """The name of the directories with the folders for sockets."""
+_ALIVE: Final = "run/libpod/alive"
+_STORE: Final = "var/lib/containers/storage"
 _POLL_S: Final = 0.02
 _END_S: Final = 5.0
 _MAX_ERROR_CHARS: Final = 500
+_ENDED_MEANWHILE: Final = re.compile(r"could not be stopped: .*container state improper: stopped")
 _HYBRID: Final = Path("/sys/fs/cgroup/unified/cgroup.controllers")
 _CAP_SYS_RESOURCE: Final = 24
 _PEER: Final = struct.Struct("3i")
@@ -139,9 +97,14 @@ class HardLimits:
 
 
 class PrivateService:
-    """A ``podman system service`` of our own; `start` it, and `end` it in any case."""
+    """A ``podman system service`` of our own; `start` it, and `end` it in any case.
 
-    def __init__(self) -> None:
+    `prefix` begins the name of its folder.
+    """
+
+    def __init__(self, program: str = PROGRAM, prefix: str = _PREFIX) -> None:
+        self.program = program
+        self._prefix = prefix
         self._process: Process | None = None
         self._folder: Path | None = None
         self._lock = -1
@@ -154,11 +117,16 @@ class PrivateService:
 
     def start(self, timeout_s: float) -> str:
         """Return the address of its socket once that answers; raise `EngineUnavailable` with its output."""
-        self._folder, self._lock = folder, _ = _make_folder()
+        if forgets_containers():
+            raise EngineUnavailable(
+                "Podman would forget the state of the containers that run on this host: /run is one of its own here, "
+                "and lacks the host's /run/libpod; start the worker where /run is the host's"
+            )
+        self._folder, self._lock = folder, _ = _make_folder(self._prefix)
         path, log = folder / "podman.sock", folder / "log"
         runtime = private_runtime()
         words = [*(["--runtime", runtime] if runtime else []), "system", "service", "--time", "0", f"unix://{path}"]
-        argv = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), PROGRAM, *words]
+        argv = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), self.program, *words]
         try:
             self._process = spawn(argv, env=os.environ, cwd="/", stdout_path=str(log), stderr_path=str(log) + ".err")
         except SpawnFailed as error:
@@ -189,22 +157,47 @@ class PrivateService:
             self._lock = -1
 
 
+def forgets_containers(own: Path = Path("/"), others: Iterable[Path] | None = None) -> bool:
+    """Return whether a Podman that starts here would set the live containers of the host back to never started.
+
+    It does so to all containers of its store where ``/run/libpod/alive`` is missing, as it is after a boot. In a
+    mount namespace with a ``/run`` of its own the file is missing, too, though the host's is there. `own` is the root
+    of this namespace, `others` are those of the processes that this one descends from, as far as they can be seen.
+    Podman of another user than root has its files elsewhere.
+    """
+    if (own / _ALIVE).exists():
+        return False
+    if others is None:
+        others = (Path(f"/proc/{parent.pid}/root") for parent in psutil.Process().parents())
+    return any(_is_hidden(own, other) for other in others)
+
+
+def _is_hidden(own: Path, other: Path) -> bool:
+    try:
+        return (other / _ALIVE).exists() and (own / _STORE).samefile(other / _STORE)
+    except OSError:
+        return False
+
+
 def is_private(address: str) -> bool:
     """Say whether an address is that of a private service, of whichever process."""
     return f"/{_PREFIX}" in address
 
 
-def running_address() -> str | None:
+def running_address(place: str = "", prefix: str = _PREFIX) -> str | None:
     """Return the address of Podman's API where one is named or answers.
 
+    A `place` is an address, or a program, for which only a private service comes into question. Else it is
     CONTAINER_HOST, else the usual socket, else a private service of this process or of the one that started it: a
     worker's agent has one for the time of a run, and its load process need not wait for another.
     """
-    named = os.environ.get("CONTAINER_HOST")
-    if named:
+    by_program = place.startswith("/")
+    named = place or os.environ.get("CONTAINER_HOST")
+    if named and not by_program:
         return named
-    ours = [path for pid in (os.getpid(), os.getppid()) for path in _folders(f"{_PREFIX}{pid}-*/podman.sock")]
-    for path in (default_socket(), *ours):
+    numbers = (os.getpid(), os.getppid())
+    ours = [path for pid in numbers for path in _folders(f"{prefix}{_process_mark(pid)}-*/podman.sock")]
+    for path in ours if by_program else (default_socket(), *ours):
         address = f"unix://{path}"
         if is_listening(address):
             return address
@@ -246,15 +239,32 @@ def service_limits(address: str) -> HardLimits:
     capability CAP_SYS_RESOURCE none of them starts. Empty where it may raise them, and where this cannot be read.
     """
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            probe.connect(address.removeprefix("unix://"))
-            pid, _, _ = _PEER.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        pid = _peer(address)
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
         limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
     except OSError:
         return HardLimits({})
     return parse_limits(status, limits)
+
+
+def service_on_this_host(address: str) -> int | None:
+    """Return the process of this host that serves an address, if one does: its containers' monitors are here, too."""
+    if not address.startswith("unix://"):
+        return None
+    try:
+        pid = _peer(address)
+        return pid if psutil.Process(pid).name() == PROGRAM else None
+    except (OSError, ValueError, psutil.Error):
+        return None
+
+
+def _peer(address: str) -> int:
+    """Return the process that listens at a ``unix://`` address, 0 where it cannot be seen from here."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        probe.connect(address.removeprefix("unix://"))
+        pid, _, _ = _PEER.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        return int(pid)
 
 
 def parse_limits(status: str, limits: str) -> HardLimits:
@@ -282,6 +292,13 @@ def _folders(pattern: str) -> list[Path]:
     return [path for root in roots for path in root.glob(pattern)]
 
 
+def _process_mark(pid: int) -> str:
+    """Return what names a process of our PID namespace: in others, which may share ``/run``, it is another one."""
+    with suppress(OSError):
+        return f"{pid}.{Path('/proc/self/ns/pid').stat().st_ino}"
+    return f"{pid}.0"
+
+
 def _is_abandoned(folder: Path) -> bool:
     """Return whether the process that made a folder has ended: it holds a lock there while it lives.
 
@@ -303,13 +320,15 @@ def _is_abandoned(folder: Path) -> bool:
         os.close(lock)
 
 
-def _make_folder() -> tuple[Path, int]:
+def _make_folder(prefix: str) -> tuple[Path, int]:
     """Return a new folder for a socket, and the lock that keeps it; remove those of processes that have ended."""
     for one in _folders(f"{_PREFIX}*"):
         if _is_abandoned(one):
             shutil.rmtree(one, ignore_errors=True)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=runtime_directory(_SOCKETS)))
+        folder = Path(
+            tempfile.mkdtemp(prefix=f"{prefix}{_process_mark(os.getpid())}-", dir=runtime_directory(_SOCKETS))
+        )
         lock = os.open(folder / f"{_LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         (folder / f"{_LOCK}.new").rename(folder / _LOCK)  # locked from the moment at which others see it
@@ -335,13 +354,15 @@ class PodmanEngine(DockerEngine):
     name: ClassVar[str] = "podman"
     settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"runtime"}
     output_ends_last: ClassVar[bool] = True
+    stops_by_sigkill: ClassVar[bool] = True
+    scope: ClassVar[str] = "/machine.slice/libpod-{}.scope"
 
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask the service that runs, or a private one that ends again."""
-        service = PrivateService()
+        service = cls._private_service()
         try:
-            address = running_address() or _start(service, _PROBE_START_S)
+            address = cls._running_address() or _start(service, _PROBE_START_S)
             status = docker_probe.probe_docker(cls.name, address, cls.operations, cls.settings, _unable_to_save)
         except EngineUnavailable as error:
             reason = str(error)
@@ -351,19 +372,40 @@ class PodmanEngine(DockerEngine):
         return _with_podman_details(status, private=service.started) if status.usable else cls._failed(status)
 
     @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the service's, or the one that a private service would have."""
+        return listening_program(status.endpoint) or shutil.which(cls._program()) or ""
+
+    @classmethod
+    def _program(cls) -> str:
+        return cls.place if cls.place.startswith("/") else PROGRAM
+
+    @classmethod
+    def _prefix(cls) -> str:
+        return f"{_PREFIX}as-{cls.name}-" if cls.place else _PREFIX
+
+    @classmethod
+    def _private_service(cls) -> PrivateService:
+        return PrivateService(cls._program(), cls._prefix())
+
+    @classmethod
+    def _running_address(cls) -> str | None:
+        return running_address(cls.place, cls._prefix())
+
+    @classmethod
     def image_store(cls) -> None:
         """Leave building to Docker, from whose store `missing` copies."""
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
         """Return the service that runs, or a private one once it is there, and the monitor of each container."""
-        address = running_address() or ""
+        address = cls._running_address() or ""
         socket = address.removeprefix("unix://") if address.startswith("unix://") else None
         return podman_daemon(socket)
 
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
-        self._service = PrivateService()
+        self._service = self._private_service()
         self._service_address = ""
         self._limits = HardLimits({})
         self._restart_lock = RLock()
@@ -371,12 +413,12 @@ class PodmanEngine(DockerEngine):
     def open(self) -> None:
         """Connect to the service that runs, or to one that is started now."""
         try:
-            self._service_address = running_address() or _start(self._service, _START_S)
+            self._service_address = self._running_address() or _start(self._service, _START_S)
             self._limits = service_limits(self._service_address)
             super().open()
         except EngineUnavailable as error:
             self._service.end()
-            raise EngineUnavailable(f"engine 'podman' cannot be used: {error}") from error
+            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {error}") from error
 
     def close(self) -> None:
         """Close the connections, and end a service of our own. Containers go on."""
@@ -402,6 +444,48 @@ class PodmanEngine(DockerEngine):
         self._revive_service()
         return super().remove(container, timeout_s=timeout_s)
 
+    def _remove_by_force(self, timed: TimedRequest, identity: str) -> None:
+        """Remove it, and ask again, within the deadline, where its command ends in that very moment.
+
+        Podman looks whether the container runs, then kills it, and refuses to remove what has ended in between.
+        """
+        while True:
+            try:
+                super()._remove_by_force(timed, identity)
+            except DockerApiError as error:
+                if timed.expired() or not _ENDED_MEANWHILE.search(str(error)):
+                    raise
+                gevent.sleep(_POLL_S)
+            else:
+                return
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return what carries the label, and the monitors of containers that this service has forgotten.
+
+        Those are nobody's, whichever worker made them: nothing else of Podman's leads to them.
+        """
+        found = super().leftovers(run_id, worker_id)
+        service = service_on_this_host(self._service_address)
+        if service is None:
+            return found
+        monitors = list(running_monitors(service))
+        if not any(one.run_id for one in monitors):
+            return found
+        try:
+            asked = self._lookup()
+            known = frozenset(row["Id"] for row in asked.get("containers", "json", all="1"))
+            store = str(asked.get("info").get("DockerRootDir") or "")
+        except call_errors(DockerApiError) as error:
+            raise InfrastructureError(f"{self.name} cannot list what runs left behind: {error}") from error
+        return [*found, *(find_forgotten(self.name, monitors, known, store, run_id) if store else ())]
+
+    def discard(self, leftover: Leftover) -> None:
+        """Remove one of them."""
+        if leftover.what == MONITOR:
+            remove_monitor(leftover.identity)
+        else:
+            super().discard(leftover)
+
     def answers(self) -> bool:
         """Return whether the service answers; a private one that has died is replaced."""
         self._revive_service()
@@ -415,10 +499,10 @@ class PodmanEngine(DockerEngine):
 
     def _restart_service(self) -> None:
         self._service.end()
-        self._service = PrivateService()
+        self._service = self._private_service()
         with suppress(EngineUnavailable):
             self._service_address = self._service.start(_START_S)
-            super().close()
+            self._disconnect()
             super().open()
 
     def _checkpoint(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
@@ -449,7 +533,7 @@ class PodmanEngine(DockerEngine):
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Copy the image from Docker's store where it is not in Podman's, then return what is missing."""
-        reason = ensure_image(self._http, settings.image) if settings.image else ""
+        reason = ensure_image(self._http, settings.image, self.name) if settings.image else ""
         return [reason] if reason else super().missing(settings)
 
     @classmethod
@@ -476,8 +560,9 @@ class PodmanEngine(DockerEngine):
 
 
 def _start(service: PrivateService, timeout_s: float) -> str:
-    if shutil.which(PROGRAM) is None:
-        raise EngineUnavailable(f"program {PROGRAM!r} is not on PATH, and no service of its API")
+    if shutil.which(service.program) is None:
+        where = "is no program" if service.program.startswith("/") else "is not on PATH, and no service of its API"
+        raise EngineUnavailable(f"program {service.program!r} {where}")
     return service.start(timeout_s)
 
 

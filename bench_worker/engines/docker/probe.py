@@ -6,19 +6,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.cost import CGROUP, UNTOLD, cost_metrics
 from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus
+from bench_worker.engines.cost_group import SYSTEMD, no_parent_reason
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import settings as docker_settings
 from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, root_cause
+from bench_worker.engines.docker.ownership import BORROWED_MODES, NETWORK_MODES, foreign_resources
+from bench_worker.engines.image_programs import absent_reason, program_places
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
 
 
@@ -56,8 +61,14 @@ _NEEDED: Final = {
 """What `docker info` must say for a setting to be more than a wish: Docker itself drops it with a warning only."""
 
 
-_ABSENT: Final = {
+FOREIGN: Final = {
     "rootfs": "it starts containers from images alone; use an OCI runtime",
+    "snapshotter": "the engine has one storage driver for all; offer a second engine under a label (--engine)",
+    "gvisor_platform": "it is an option of the runtime: register runsc with it and name that `runtime`",
+}
+"""Why settings are missing that no engine with this API has."""
+_ABSENT: Final = {
+    **FOREIGN,
     "files": "`docker create` has no option for it; the engine docker has a call",
 }
 """Why settings are missing that an engine of this kind does not have."""
@@ -119,6 +130,8 @@ def status_from(
         details[CAPABILITIES_WITHHELD] = " ".join(
             daemon_processes.unavailable_capabilities(daemon_processes.MACHINE_CAPABILITIES)
         )
+    no_group = no_parent_reason(info, here=sys is not None)
+    details |= {f"{UNTOLD}{name}": no_group for name in cost_metrics(CGROUP) if no_group not in ("", SYSTEMD)}
     absent = {setting: reason for setting, reason in _ABSENT.items() if setting not in settings}
     details |= {f"setting.{setting}": reason for setting, reason in (absent | unenforced).items()}
     details |= {f"operation.{operation}": unsaved for operation in sorted(SAVING & operations) if unsaved}
@@ -176,10 +189,16 @@ def _swap_bytes() -> int:
     return 0
 
 
-_NETWORK_MODES: Final = ("default", "bridge", "host", "none", "private")
-"""What is no name of a network; ``container:NAME`` is another."""
 _BUILTIN_LOG_DRIVERS: Final = frozenset({"json-file", "local", "none", "k8s-file", "passthrough"})
 """Log drivers that an engine has without a plugin, be they listed or not."""
+
+
+def forbidden_resources(engine: docker_http.TimedRequest, settings: ContainerSettings) -> list[str]:
+    """Return which volumes and networks of these settings are there and not ours; raise `InfrastructureError`."""
+    try:
+        return foreign_resources(engine, settings)
+    except call_errors(docker_http.DockerApiError) as error:
+        raise InfrastructureError(f"the engine did not list what it has: {root_cause(error)}") from error
 
 
 def missing_resources(engine: docker_http.TimedRequest, settings: ContainerSettings) -> list[str]:
@@ -195,16 +214,51 @@ def missing_resources(engine: docker_http.TimedRequest, settings: ContainerSetti
         raise InfrastructureError(f"the engine did not list what it has: {root_cause(error)}") from error
 
 
+def image_digest(engine: docker_http.TimedRequest, image: str | None) -> str:
+    """Return the id of an image without ``sha256:``; empty where it is not there; raise `InfrastructureError`."""
+    if image is None:
+        return ""
+    try:
+        found = engine.find_image(image)
+    except call_errors(docker_http.DockerApiError) as error:
+        raise InfrastructureError(f"the engine did not say what {image!r} is: {root_cause(error)}") from error
+    return str((found or {}).get("Id", "")).rpartition(":")[2]
+
+
+def absent_program(
+    engine: docker_http.TimedRequest, image: str, wanted: ImageProgram, labels: Mapping[str, str]
+) -> str:
+    """Say that an image has no such program; empty where it has, or nobody can know.
+
+    The engine is asked of a container that is made for that, with these labels, and never started. What goes wrong
+    then, as with a full disk, the jobs tell: they are failed for it.
+    """
+    try:
+        config = (engine.find_image(image) or {}).get("Config") or {}
+        places = program_places(wanted, config)
+        if not places:
+            return ""
+        body = {"Image": image, "Cmd": [wanted.program], "NetworkDisabled": True, "Labels": dict(labels)}
+        identity = str(engine.post("containers", "create", body=body)["Id"])
+        try:
+            found = any(engine.has("containers", identity, "archive", path=place) for place in places)
+        finally:
+            engine.delete("containers", identity, v="true", force="true")
+    except call_errors(docker_http.DockerApiError):
+        return ""
+    return "" if found else absent_reason(image, wanted, places)
+
+
 def _missing_image(engine: docker_http.TimedRequest, image: str | None) -> list[str]:
     if image is None:
         return []
-    if engine.find("images", image, "json") is None:
+    if engine.find_image(image) is None:
         return [f"image {image!r} is not on this host ({IMAGE_ADVICE})"]
     return []
 
 
 def _missing_network(engine: docker_http.TimedRequest, network: str | None) -> list[str]:
-    if network is None or network in _NETWORK_MODES or network.startswith(("container:", "ns:")):
+    if network is None or network in NETWORK_MODES or network.startswith(BORROWED_MODES):
         return []
     # Requested by name, too, not only searched in the list: a network may be named by its id.
     if engine.find("networks", network) is None:

@@ -11,12 +11,14 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.treatment import FOREIGN_ADVICE, outside_logging
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.settings import (
     DEVICE_LIMITS,
     KNOWN_SOCKETS,
     NO_IO_WEIGHT,
     MountRefused,
+    directory_name,
     parse_ulimit,
     safe_host_directory,
     supports_io_weight,
@@ -109,7 +111,9 @@ def unenforced(info: Mapping[str, Any], *, sys: Path | None) -> dict[str, str]:
     return found
 
 
-def create_body(container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> dict[str, Any]:
+def create_body(
+    container: Container, *, allow_host_mounts: bool, allow_foreign: bool, own_socket: str | None
+) -> dict[str, Any]:
     """Return what the API takes to make a container; raise `MountRefused`. Never privileged, never a tty."""
     settings = container.settings
     mounts = [
@@ -123,15 +127,17 @@ def create_body(container: Container, *, allow_host_mounts: bool, own_socket: st
         **_limits(settings),
         **confinement(settings),
         "Init": settings.init,
-        "LogConfig": _log_config(settings, allow_host_mounts=allow_host_mounts),
+        "LogConfig": _log_config(settings, allow_foreign=allow_foreign),
         "Mounts": mounts or None,
         "VolumesFrom": shared or None,
+        "CgroupParent": None if container.cost_group is None else container.cost_group.path,
     }
     body: dict[str, Any] = {
         "Image": settings.image,
         "Cmd": None if settings.command is None else list(settings.command),
         "Env": [f"{name}={value}" for name, value in settings.env.items()],
         "Labels": dict(container.labels),
+        "WorkingDir": settings.directory,
     }
     if container.publish is not None:
         address, number = container.publish
@@ -152,24 +158,22 @@ def _limits(settings: ContainerSettings) -> dict[str, Any]:
     return limits
 
 
-def _log_config(settings: ContainerSettings, *, allow_host_mounts: bool) -> dict[str, Any] | None:
+def _log_config(settings: ContainerSettings, *, allow_foreign: bool) -> dict[str, Any] | None:
     if settings.log_driver is None and not settings.log_options:
         return None
-    options = allowed_log_options(settings.log_options, allow_host_mounts=allow_host_mounts)
+    options = allowed_log_options(settings, allow_foreign=allow_foreign)
     return {"Type": settings.log_driver or "", "Config": options}
 
 
-def allowed_log_options(options: Mapping[str, str], *, allow_host_mounts: bool) -> dict[str, str]:
-    """Return the options of a log driver; raise `MountRefused` for a file of the host without leave for it.
+def allowed_log_options(settings: ContainerSettings, *, allow_foreign: bool) -> dict[str, str]:
+    """Return the options of a log driver; raise `MountRefused` for a log outside of the engine without leave for it.
 
     Podman writes what a container prints to the file that ``path`` names, as root where it runs as root.
     """
-    if "path" in options and not allow_host_mounts:
-        raise MountRefused(
-            f"log option path={options['path']} names a file of the host: this worker does not allow host mounts "
-            "(--allow-host-mounts)"
-        )
-    return dict(options)
+    outside = "" if allow_foreign else outside_logging(settings)
+    if outside:
+        raise MountRefused(f"{outside}: {FOREIGN_ADVICE}")
+    return dict(settings.log_options)
 
 
 def has_data_container(container: Container) -> bool:
@@ -224,4 +228,4 @@ def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | N
 
 def private_directory(container: Container, mount: Mount) -> Path:
     """Return where the worker makes a host directory of this container's own (see `native_labels.private_root`)."""
-    return native_labels.private_root() / f"{container.name}-host" / mount.target.strip("/").replace("/", "-")
+    return native_labels.private_root() / f"{container.name}-host" / directory_name(mount.target)

@@ -3,13 +3,14 @@
 `create` makes a private directory, `start` spawns the command in it as the leader of its own session, `exec` spawns
 beside it, `pause` and `unpause` are SIGSTOP and SIGCONT to its process group, `stop` is SIGTERM and, after the
 grace period, SIGKILL. Files have their places below that directory. There is no image, network, log driver or limit
-to set: see `settings`, `inapplicable` and `UNSUPPORTED_SETTINGS`.
+to set: see `settings`, `inapplicable` and `unsupported_settings`.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
 import signal
 import time
 from contextlib import suppress
@@ -20,8 +21,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import gevent
 
+from bench_common import cost
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.base import (
+    OWNER_LABEL,
     PRINTED_LIMIT_BYTES,
     RUN_LABEL,
     Container,
@@ -46,32 +49,26 @@ from bench_worker.engines.results import (
     wait_exit,
     wait_result,
 )
-from bench_worker.timing import posix_spawn
+from bench_worker.timing import perf_counters, posix_spawn
 from bench_worker.timing.processes import Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
+
+    from bench_worker.engines.base import CostMeter
+    from bench_worker.engines.native.labels import LabelledDirectory, LabelledProcess
 
 
-UNSUPPORTED_SETTINGS: Final = {
-    **dict.fromkeys(CONFINEMENT, "a plain process is not confined"),
-    "memory_bytes": "a plain process has no memory limit of its own; weigh it without one, or use an engine",
-    "cpus": "a plain process has no share of CPU time; `cpuset` can be enforced",
-}
-"""Why a setting is refused."""
-
-UNSUPPORTED_OPERATIONS: Final = {
-    **dict.fromkeys(("pull", "commit"), "a plain process has no image"),
-    **dict.fromkeys(SAVING, "only what is in a container is saved"),
-    "stats": "a plain process has no counters of its own; `sampling_interval` samples its host",
-}
-"""Why an operation is refused."""
-
-
+LAYOUT_VARIABLE: Final = "WEIGHBRIDGE_LAYOUT"
+"""As long as the layout of the trial says; a program has no reason to read it."""
 LOOPBACK: Final = "127.0.0.1"
 
 
+_KIB: Final = 1024
+_BLOCK_BYTES: Final = 512
+"""The unit of getrusage(2)'s blocks on Linux, whatever the file system's is."""
+_CLEARLY_MORE: Final = 1.1
+"""The kernel's counters of resident pages are not exact while a process runs."""
 _STATE_POLL_S = 0.0002
 _STRAGGLER_ROUNDS = 5
 
@@ -82,21 +79,32 @@ class NativeContainer:
 
     directory: Path
     """Its private directory."""
+    extra_chars: int = 0
+    """Characters that the name of the working directory is longer by: see `bench_common.layout`."""
     main: Process | None = None
     """The process that `start` started."""
     exec_processes: list[Process] = field(default_factory=list)
     """The processes of each `exec`."""
+    earlier: list[Process] = field(default_factory=list)
+    """The ended processes of every `start` but the latest."""
     paused: bool = False
     """Whether `pause` stopped it: a process that leaves vfork may not show that from outside."""
 
     @property
     def work(self) -> Path:
         """The directory that the processes run in."""
-        return self.directory / "work"
+        return self.directory / ("work" + "k" * self.extra_chars)
 
     def processes(self) -> list[Process]:
         """Return every process that was started in it, dead or alive."""
         return [process for process in (self.main, *self.exec_processes) if process is not None]
+
+    def cost(self) -> dict[str, float]:
+        """Return what its ended processes have cost; nothing where that of one of them is lost, or none has ended."""
+        ended = [one for one in (*self.earlier, *self.processes()) if one.exit is not None]
+        found = cost_of_processes([one.exit.usage for one in ended if one.exit is not None])
+        counters = [one.counters for one in ended if one.counters is not None]
+        return found | perf_counters.totals(counters) if found and len(counters) == len(ended) else found
 
 
 def get_native_container(container: Container) -> NativeContainer:
@@ -112,6 +120,37 @@ def running_process(container: Container) -> Process:
     if main is None or main.exit is not None:
         raise_operation_failed("conflict", f"{container.name} is not running", time.monotonic_ns())
     return main
+
+
+def cpu_time(process: Process) -> tuple[float, float] | None:
+    """Return the CPU time of an ended process and of the children that it waited for: user mode and kernel, in s."""
+    ended = process.exit
+    return None if ended is None else ended.cpu_s
+
+
+def cost_of_processes(usages: Sequence[resource.struct_rusage | None]) -> dict[str, float]:
+    """Return the cost of processes that were reaped here, by the names of `bench_common.cost`.
+
+    A process that this one makes takes over its peak of resident memory until it executes a program, and the kernel
+    keeps the larger of the two: what is not clearly above the peak of this process says nothing of the program.
+    """
+    known = [one for one in usages if one is not None]
+    if not known or len(known) < len(usages):
+        return {}
+    user_s, system_s = sum(one.ru_utime for one in known), sum(one.ru_stime for one in known)
+    found = {
+        cost.CPU_TOTAL: user_s + system_s,
+        cost.CPU_USER: user_s,
+        cost.CPU_SYSTEM: system_s,
+        cost.CTX_VOLUNTARY: float(sum(one.ru_nvcsw for one in known)),
+        cost.CTX_INVOLUNTARY: float(sum(one.ru_nivcsw for one in known)),
+        cost.BLOCK_READ: float(sum(one.ru_inblock for one in known) * _BLOCK_BYTES),
+        cost.BLOCK_WRITTEN: float(sum(one.ru_oublock for one in known) * _BLOCK_BYTES),
+    }
+    peak_kib = max(one.ru_maxrss for one in known)
+    if peak_kib > _CLEARLY_MORE * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+        found[cost.MAX_RSS] = float(peak_kib * _KIB)
+    return found
 
 
 def is_stopped(main: Process) -> bool:
@@ -185,8 +224,18 @@ class NativeEngine(Engine):
     operations: ClassVar[frozenset[str]] = frozenset(
         {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "logs", "remove"}
     )
-    settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files"})
+    settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files", "directory"})
     inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
+    unsupported_settings: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(CONFINEMENT, "a plain process is not confined"),
+        "memory_bytes": "a plain process has no memory limit of its own; weigh it without one, or use an engine",
+        "cpus": "a plain process has no share of CPU time; `cpuset` can be enforced",
+    }
+    unsupported_operations: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("pull", "commit"), "a plain process has no image"),
+        **dict.fromkeys(SAVING, "only what is in a container is saved"),
+        "stats": "a plain process has no counters of its own; `sampling_interval` samples its host",
+    }
 
     @classmethod
     def probe(cls) -> EngineStatus:
@@ -196,20 +245,12 @@ class NativeEngine(Engine):
             endpoint = str(native_labels.private_root())
         except EngineUnavailable as error:
             reason = reason or str(error)
-        return EngineStatus(
-            name=cls.name,
-            usable=not reason,
+        return cls.status(
+            endpoint,
             version=f"{platform.system()} {platform.release()}",
-            endpoint=endpoint,
             reason=reason,
             advice="use a newer kernel and C library, or set TMPDIR to a directory of yours" if reason else "",
-            operations=tuple(sorted(cls.operations)),
-            settings=tuple(sorted(cls.settings)),
-            inapplicable=tuple(sorted(cls.inapplicable)),
-            details={
-                **{f"setting.{setting}": text for setting, text in UNSUPPORTED_SETTINGS.items()},
-                **{f"operation.{operation}": text for operation, text in UNSUPPORTED_OPERATIONS.items()},
-            },
+            details={f"{cost.UNTOLD}{name}": why for name, why in perf_counters.unavailable().items()},
         )
 
     @classmethod
@@ -234,17 +275,19 @@ class NativeEngine(Engine):
         settings = container.settings
         foreign = settings.non_default() - self.settings - self.inapplicable
         for setting in sorted(foreign):
-            value = getattr(settings, setting)
-            raise_operation_failed(
-                "refused", f"native cannot enforce {setting}={value!r}: {UNSUPPORTED_SETTINGS[setting]}", start_ns
-            )
+            value, why = getattr(settings, setting), self.unsupported_settings[setting]
+            raise_operation_failed("refused", f"native cannot enforce {setting}={value!r}: {why}", start_ns)
         if not settings.command:
             raise_operation_failed(
                 "refused", "a plain process needs `command`: there is no image to take one from", start_ns
             )
         self._cpus(container, start_ns)
+        if settings.directory is not None and not Path(settings.directory).is_dir():
+            raise_operation_failed(
+                "refused", f"there is no directory {settings.directory} on this host to work in", start_ns
+            )
         self._label(container)
-        native = NativeContainer(self._home / container.name)
+        native = NativeContainer(self._home / container.name, self.layout.path_chars)
         with disk_errors_as_failures(start_ns):
             if native.directory.parent != self._home:
                 raise_operation_failed("refused", f"{container.name!r} is no name for a container", start_ns)
@@ -265,6 +308,8 @@ class NativeEngine(Engine):
             raise_operation_failed(
                 "conflict", f"{container.name} runs already (process {native.main.pid})", time.monotonic_ns()
             )
+        if native.main is not None:
+            native.earlier.append(native.main)
         native.main = self._spawn(container, container.settings.command or (), "")
         return OperationResult(native.main.start_ns, native.main.running_ns)
 
@@ -281,6 +326,7 @@ class NativeEngine(Engine):
         process = self._spawn(container, argv, prefix)
         native.exec_processes.append(process)
         done = wait_result(process, process.start_ns, deadline, kill_late=True)
+        done.cpu_s = cpu_time(process)
         done.stdout, cut_out = read_head(native.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
         done.stderr, cut_err = read_head(native.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
         done.truncated = cut_out or cut_err
@@ -292,7 +338,9 @@ class NativeEngine(Engine):
         main = get_native_container(container).main
         if main is None:
             raise_operation_failed("conflict", f"{container.name} was never started", start_ns)
-        return wait_result(main, start_ns, time.monotonic() + timeout_s)
+        done = wait_result(main, start_ns, time.monotonic() + timeout_s)
+        done.cpu_s = cpu_time(main)
+        return done
 
     def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """SIGSTOP to the group; done when the kernel shows the main process as stopped."""
@@ -307,13 +355,16 @@ class NativeEngine(Engine):
         return done
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
-        """SIGTERM to the group and, after `grace_s`, SIGKILL; done when the main process is reaped."""
+        """SIGTERM to the group and, after `grace_s`, SIGKILL; done when the main process is reaped.
+
+        Without a grace period, SIGKILL alone.
+        """
         start_ns = time.monotonic_ns()
         deadline = time.monotonic() + timeout_s
         main = get_native_container(container).main
-        if main is None or not main.signal_group(signal.SIGTERM):
+        if main is None or not main.signal_group(signal.SIGTERM if grace_s > 0 else signal.SIGKILL):
             return OperationResult(start_ns, time.monotonic_ns())
-        if grace_s < timeout_s:
+        if 0 < grace_s < timeout_s:
             with suppress(WaitTimeout):
                 return result_at_exit(start_ns, main.wait(grace_s))
             main.signal_group(signal.SIGKILL)
@@ -373,6 +424,11 @@ class NativeEngine(Engine):
         prefix = f"exec-{len(native.exec_processes)}." if latest is not None and latest.exit is None else ""
         return read_head(native.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
 
+    def cost_meter(self, container: Container) -> CostMeter:
+        """Return what adds up its reaped processes."""
+        native = container.handle
+        return native.cost if isinstance(native, NativeContainer) else dict
+
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's: its processes have the host's network."""
         del container, timeout_s
@@ -386,13 +442,12 @@ class NativeEngine(Engine):
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return marked processes, then marked directories (in the order in which they have to go)."""
         processes = [
-            Leftover(self.name, "process", f"{item.pid}:{item.start_ticks}", item.command, run, item.age_s)
+            self._leftover("process", f"{item.pid}:{item.start_ticks}", item.command, item)
             for item in native_labels.labelled_processes()
-            if (run := item.labels[RUN_LABEL]) and native_labels.matches(item.labels, run_id, worker_id)
-            if not native_labels.is_contained(item.pid)
+            if item.labels[RUN_LABEL] and native_labels.matches(item.labels, run_id, worker_id)
         ]
         directories = [
-            Leftover(self.name, "directory", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
+            self._leftover("directory", str(item.path), item.path.name, item)
             for item in native_labels.labelled_directories()
             if native_labels.matches(item.labels, run_id, worker_id)
         ]
@@ -412,6 +467,10 @@ class NativeEngine(Engine):
                 except OSError as error:
                     raise InfrastructureError(f"cannot delete {error.filename}: {error.strerror}") from error
 
+    def _leftover(self, what: str, identity: str, name: str, item: LabelledProcess | LabelledDirectory) -> Leftover:
+        owner = str(item.labels.get(OWNER_LABEL, ""))
+        return Leftover(self.name, what, identity, name, item.labels[RUN_LABEL], item.age_s, owner)
+
     def _spawn(self, container: Container, argv: tuple[str, ...], prefix: str) -> Process:
         begun_ns = time.monotonic_ns()
         if not argv:
@@ -421,6 +480,7 @@ class NativeEngine(Engine):
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
             "HOME": str(native.work),
+            **self._padding(),
             **container.settings.env,
             **{name: container.labels[label] for label, name in native_labels.VARIABLES.items()},
         }
@@ -428,15 +488,21 @@ class NativeEngine(Engine):
             return spawn(
                 argv,
                 env=env,
-                cwd=str(native.work),
+                cwd=container.settings.directory or str(native.work),
                 stdout_path=str(native.directory / f"{prefix}stdout"),
                 stderr_path=str(native.directory / f"{prefix}stderr"),
                 cpus=self._cpus(container, begun_ns),
+                counted=container.counts_cost,
             )
         except SpawnFailed as error:
             raise OperationFailed(
                 spawn_failure_kind(error), str(error), start_ns=error.start_ns, end_ns=error.end_ns
             ) from error
+
+    def _padding(self) -> dict[str, str]:
+        """Return the variable that makes the environment as large as the layout of the trial says."""
+        size = self.layout.environment_bytes
+        return {LAYOUT_VARIABLE: "x" * size} if size else {}
 
     def _cpus(self, container: Container, start_ns: int) -> frozenset[int] | None:
         """Return the CPUs to run on; the kernel would leave out those that it does not have, without a word."""

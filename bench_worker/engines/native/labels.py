@@ -1,4 +1,4 @@
-"""The labels of the native engine: three environment variables on each process, one small file in each directory.
+"""The labels of the native engine: four environment variables on each process, one small file in each directory.
 
 A plain process has no place for labels but its environment, which the kernel keeps readable in /proc and which
 children inherit. Nothing is ever recognised by its name alone: no label, not ours.
@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from bench_common.directories import own_directories, own_directory
 from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL
+from bench_worker.engines.base import OWNER_LABEL, RUN_LABEL, TICKET_LABEL, WORKER_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +30,7 @@ VARIABLES: Final = {
     RUN_LABEL: "WEIGHBRIDGE_RUN",
     WORKER_LABEL: "WEIGHBRIDGE_WORKER",
     TICKET_LABEL: "WEIGHBRIDGE_TICKET",
+    OWNER_LABEL: "WEIGHBRIDGE_OWNER",
 }
 LABEL_FILE: Final = "labels.json"
 STEM: Final = "weighbridge-native"
@@ -125,19 +126,6 @@ def labelled_processes() -> Iterator[LabelledProcess]:
             continue
         start_ticks = int(fields[_STAT_START_TICKS])
         yield LabelledProcess(pid, start_ticks, command, labels, now - boot_time - start_ticks / ticks_per_s)
-
-
-def is_contained(pid: int) -> bool:
-    """Return whether a process is in a container, with processes and files of its own.
-
-    Its worker is there, too, and so is the lease of its run, which cannot be seen from here. The kernel ends such
-    processes with the container.
-    """
-    try:
-        here, there = (Path(f"/proc/{each}/ns/pid").readlink() for each in ("self", pid))
-        return here != there and not Path(f"/proc/{pid}/root").samefile("/")
-    except OSError:
-        return False
 
 
 def _all_processes() -> list[int]:

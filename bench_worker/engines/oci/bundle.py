@@ -21,6 +21,7 @@ from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import CONFIG, UnpackedImage
 from bench_worker.engines.oci.runtime import first_error
 from bench_worker.engines.oci.spec import ImageConfig, UnsupportedSetting
+from bench_worker.engines.output import read_head
 from bench_worker.engines.settings import KNOWN_SOCKETS, safe_host_directory
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ CONFIGURATION: Final = "criu.conf"
 _OUTPUTS: Final = (1, 2)
 _LOGS: Final = ("restore.log", "dump.log")
 """CRIU's own logs, the later one first."""
+_CRIU_LOG_BYTES: Final = 4 << 20
 
 
 def declare_outputs(bundle: Bundle, pid: int) -> None:
@@ -61,9 +63,10 @@ def with_criu_reason(bundle: Bundle, failure: OperationFailed) -> OperationFaile
     """Return a failure with CRIU's own reason, which a runtime leaves in a log that goes with the bundle."""
     for log in _LOGS:
         with suppress(OSError):
-            lines = (bundle.directory / log).read_text(encoding="utf-8", errors="replace")
-            text = f"{failure}: {first_error(lines)}"
-            return OperationFailed(failure.kind, text, start_ns=failure.start_ns, end_ns=failure.end_ns)
+            if (bundle.directory / log).exists():
+                lines = read_head(bundle.directory / log, _CRIU_LOG_BYTES)[0].decode("utf-8", "replace")
+                text = f"{failure}: {first_error(lines)}"
+                return OperationFailed(failure.kind, text, start_ns=failure.start_ns, end_ns=failure.end_ns)
     return failure
 
 

@@ -7,6 +7,7 @@ detaches from a container's first process, which becomes a child of ours: the re
 
 from __future__ import annotations
 
+import re
 import signal as signals
 import time
 from contextlib import suppress
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.base import (
+    OWNER_LABEL,
     RUN_LABEL,
-    WORKER_LABEL,
     Container,
     DaemonProcesses,
     EngineStatus,
@@ -28,6 +29,7 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.daemon_processes import NO_DAEMON
+from bench_worker.engines.image_programs import absent_reason, is_in_root, names_in_root, program_places
 from bench_worker.engines.native.labels import matches
 from bench_worker.engines.oci import RUNC
 from bench_worker.engines.oci import bundle as oci_bundle
@@ -40,6 +42,7 @@ from bench_worker.engines.oci.bundle_store import BundleStore
 from bench_worker.engines.oci.cgroups import OomKillCounter
 from bench_worker.engines.oci.images import UnpackedImage, UnpackedImages
 from bench_worker.engines.oci.mount_namespace import MountNamespace
+from bench_worker.engines.oci.processes import end_processes
 from bench_worker.engines.oci.recipe import Recipe, make_recipe
 from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
 from bench_worker.engines.oci.spec import UnsupportedSetting, as_operation_failures, check_settings
@@ -51,14 +54,16 @@ from bench_worker.engines.results import (
     wait_exit,
     wait_result,
 )
-from bench_worker.engines.settings import MountRefused
+from bench_worker.engines.settings import GVISOR_ONLY, MountRefused
 from bench_worker.timing.processes import Process, WaitTimeout
 from bench_worker.timing.subreaper import adopt_orphan, become_subreaper, release_subreaper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.base import CostMeter
 
 _DISCARD_S = 30.0
 
@@ -66,7 +71,15 @@ _DISCARD_S = 30.0
 def find_leftovers(engine: str, run_id: str | None, worker_id: str | None) -> list[Leftover]:
     """Return an engine's containers whose config.json carries our labels."""
     return [
-        Leftover(engine, "container", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
+        Leftover(
+            engine,
+            "container",
+            str(item.path),
+            item.path.name,
+            item.labels[RUN_LABEL],
+            item.age_s,
+            str(item.labels.get(OWNER_LABEL, "")),
+        )
         for item in oci_images.labelled_containers(engine)
         if matches(item.labels, run_id, worker_id)
     ]
@@ -86,6 +99,8 @@ def remove_leftover(runtime: Runtime, options: tuple[str, ...], bundles: BundleS
                 # Not every runtime can delete one that is paused; another error stays one.
                 sequence.run_unchecked("resume", item.path.name)
                 sequence.run("delete", "--force", item.path.name)
+            # It says the same of a container that it does not know, and a bundle is not deleted below a live one.
+            end_processes(item.path.name)
             bundles.delete(item.path)
         except (OSError, OperationFailed) as error:
             raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
@@ -101,6 +116,7 @@ class OciBase(LowLevelEngine):
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"}
+        | {"directory"}
         | oci_spec.SETTINGS
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, UnsupportedSetting, MountRefused)
@@ -111,16 +127,16 @@ class OciBase(LowLevelEngine):
     checkpoint_flags: ClassVar[tuple[str, ...]] = ()
     """Options of ``checkpoint`` and ``restore`` beyond those that say where the state is."""
     advice: ClassVar[str]
-    unsupported_settings: ClassVar[dict[str, str]] = {
+    unsupported_settings: ClassVar[Mapping[str, str]] = {
         "init": "a runtime brings no init of its own; use a command that reaps its children",
         "runtime": "the engine is a runtime itself: name the other one as the engine",
+        "snapshotter": "a runtime has none: its root file system is an overlay of the worker's",
+        "gvisor_platform": GVISOR_ONLY,
     }
-
-    unsupported_operations: ClassVar[dict[str, str]] = {
+    unsupported_operations: ClassVar[Mapping[str, str]] = {
         "pull": "a runtime has no images; they are copied from the Docker Engine before anything is timed",
         "commit": "a runtime has no images",
     }
-    """Operations that it does not support, and why."""
 
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
@@ -131,21 +147,17 @@ class OciBase(LowLevelEngine):
     @classmethod
     def checkpoint_unavailable_reason(cls, program: str) -> str:
         """Return why the runtime at this path can neither save nor restore a container here; nothing where it can."""
-        return oci_runtime.unavailable_reason(program)
+        return oci_runtime.unavailable_reason(program, cls.kind)
 
     @classmethod
     def probe(cls) -> EngineStatus:
         """Say whether the runtime is there and may do its work."""
-        return oci_runtime.probe_runtime(
-            cls.name,
-            advice=cls.advice,
-            operations=cls.operations,
-            settings=cls.settings,
-            inapplicable=cls.inapplicable,
-            unsupported_settings=cls.unsupported_settings,
-            unsupported_operations=cls.unsupported_operations,
-            checkpoint_unavailable_reason=cls.checkpoint_unavailable_reason,
-        )
+        return oci_runtime.probe_runtime(cls)
+
+    @classmethod
+    def program_of(cls, status: EngineStatus) -> str:
+        """Return the runtime."""
+        return status.endpoint
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
@@ -178,7 +190,22 @@ class OciBase(LowLevelEngine):
         self._mount_namespace.close()
 
     def _fetch_image(self, settings: ContainerSettings) -> None:
-        self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
+        self._origin(settings, self._labels())
+
+    def absent_program(self, settings: ContainerSettings, wanted: ImageProgram) -> str:
+        """Look in the unpacked image."""
+        if settings.rootfs is not None:
+            return ""
+        image = self._origin(settings, self._labels())
+        its = {"Entrypoint": image.config.entrypoint, "Env": image.config.env, "WorkingDir": image.config.directory}
+        places = program_places(wanted, its)
+        if not places or any(is_in_root(image.rootfs, place) for place in places):
+            return ""
+        return absent_reason(settings.image, wanted, places, names_in_root(image.rootfs, places))
+
+    def image_digest(self, settings: ContainerSettings) -> str:
+        """Return the id of the image that was unpacked: it names the directory."""
+        return "" if settings.rootfs else self._origin(settings, self._labels()).rootfs.parent.name
 
     def release(self) -> None:
         """Remove the bundles that were made ahead of further containers."""
@@ -201,8 +228,8 @@ class OciBase(LowLevelEngine):
         recipe = self._bundles.find_recipe(settings)
         if recipe is None:
             check_settings(type(self), settings, self._cgroups)
-            labels = (self.options.run_id, self.options.worker_id)
-            image = self._origin(settings, dict(zip((RUN_LABEL, WORKER_LABEL), labels, strict=True)))
+            labels = self._labels()
+            image = self._origin(settings, labels)
             home, allowed = self._bundles.home, self.options.allow_host_mounts
             recipe = make_recipe(settings, image, self._cgroups, home, labels, allow_host_mounts=allowed)
             self._bundles.keep_recipe(recipe)
@@ -261,6 +288,12 @@ class OciBase(LowLevelEngine):
 
 
 _ENDING_S: Final = 0.2
+"""How long a process may still take to end that could not be sent a signal, for a reason that names no end."""
+_HAS_ENDED: Final = re.compile(
+    r"not running|already finished|no such process|connecting to control server .*(connection refused|no such file)",
+    re.IGNORECASE,
+)
+"""What they say of a signal to a container that ends: gVisor's sandbox closes its socket before its process ends."""
 
 
 class OciEngine(OciBase):
@@ -327,6 +360,16 @@ class OciEngine(OciBase):
         done.oom_killed = bool(done.exit_code) and directory is not None and oci_cgroups.oom_kills(directory) > 0
         return done
 
+    def cgroup(self, container: Container) -> str | None:
+        """Return the path that its bundle asks for."""
+        bundle = container.handle
+        return bundle.cgroups_path if isinstance(bundle, Bundle) else None
+
+    def cost_meter(self, container: Container) -> CostMeter:
+        """Return what reads its cgroup, which goes away with it."""
+        path = self.cgroup(container)
+        return dict if path is None else self._cgroups.cost_meter(path)
+
     def _memory_directory(self, container: Container) -> Path | None:
         """Return the directory of its cgroup; None where its memory is not limited."""
         if container.settings.memory_bytes is None:
@@ -346,18 +389,23 @@ class OciEngine(OciBase):
         return done
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
-        """``kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when the process is dead."""
+        """``kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when the process is dead.
+
+        Without a grace period, one ``kill`` with SIGKILL.
+        """
         bundle = self._bundle(container)
         sequence = self._sequence(container, timeout_s)
         deadline = time.monotonic() + timeout_s
         main = bundle.main
         if main is None or main.exit is not None:
             return sequence.result()
-        self._signal(sequence, container, bundle.stop_signal, main)
-        if grace_s < timeout_s:
+        if grace_s > 0:
+            self._signal(sequence, container, bundle.stop_signal, main, deadline)
+        if 0 < grace_s < timeout_s:
             with suppress(WaitTimeout):
                 return result_at_exit(sequence.start_ns, main.wait(grace_s))
-            self._signal(sequence, container, "SIGKILL", main)
+        if grace_s < timeout_s:
+            self._signal(sequence, container, "SIGKILL", main, deadline)
         return result_at_exit(sequence.start_ns, wait_exit(main, sequence.start_ns, deadline))
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
@@ -371,7 +419,7 @@ class OciEngine(OciBase):
         sequence = self._sequence(container, timeout_s)
         if bundle.main is None or bundle.main.exit is not None:
             raise sequence.failure("conflict", f"{container.name} is not running")
-        self._signal(sequence, container, number.name, bundle.main)
+        self._signal(sequence, container, number.name, bundle.main, deadline)
         if number is not signals.SIGKILL:
             return sequence.result()
         return result_at_exit(sequence.start_ns, wait_exit(bundle.main, sequence.start_ns, deadline))
@@ -442,15 +490,19 @@ class OciEngine(OciBase):
         sequence.run_silent(verb, container.name)
         return sequence.result()
 
-    def _signal(self, sequence: RuntimeCommandSequence, container: Container, signal: str, main: Process) -> None:
-        """Send a signal to the first process, resumed if it is paused; one that has just ended is no error."""
+    def _signal(
+        self, sequence: RuntimeCommandSequence, container: Container, signal: str, main: Process, deadline: float
+    ) -> None:
+        """Send a signal to the first process, resumed if it is paused; one that ends meanwhile is no error."""
         self._resume(sequence, container)
         result = sequence.run_silent_unchecked("kill", container.name, signal.removeprefix("SIG"))
         if result.exit_code:
+            failure = sequence.failed(result)
+            ends = _HAS_ENDED.search(str(failure))
             try:
-                main.wait(_ENDING_S)
+                main.wait(max(0.0, deadline - time.monotonic()) if ends else _ENDING_S)
             except WaitTimeout:
-                raise sequence.failed(result) from None
+                raise failure from None
 
     def _resume(self, sequence: RuntimeCommandSequence, container: Container) -> None:
         """Resume a paused container, so that it can receive signals."""

@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,10 @@ from msgspec import Struct
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import RUN_LABEL, ImageUnavailable, OperationFailed
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.docker import http as docker_http
+from bench_worker.engines.docker.archive import EndlessArchive, bounded_archive
+from bench_worker.engines.docker.client import bounded_client
+from bench_worker.engines.docker.errors import call_errors
 from bench_worker.engines.oci.spec import ImageConfig
 
 if TYPE_CHECKING:
@@ -96,6 +100,8 @@ def delete_directory(directory: Path) -> None:
 _CONFIG: Final = "image.json"
 _CHUNK_BYTES: Final = 1 << 20
 _ANSWER_S: Final = 60
+_TUNNEL: Final = "ssh://"
+"""What docker-py alone can go through."""
 _UNPACK_S: Final = 300
 
 
@@ -127,21 +133,21 @@ class UnpackedImages:
             raise ImageUnavailable("refused", "an `image` is needed to make a container from")
         with self._lock:
             if image not in self._unpacked:
-                with docker_client(f"image {image}") as client:
-                    self._unpacked[image] = self._unpack(client, image, labels)
+                self._unpacked[image] = self._unpack(image, labels)
             return self._unpacked[image]
 
     def close(self) -> None:
         """Let go of all images."""
         self._held.close()
 
-    def _unpack(self, client: docker.APIClient, image: str, labels: Mapping[str, str]) -> UnpackedImage:
-        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+    def _unpack(self, image: str, labels: Mapping[str, str]) -> UnpackedImage:
+        facts = image_facts(image)
         directory = images_directory() / str(facts["Id"]).rpartition(":")[2]
         while True:
             if not (directory / _CONFIG).exists():
-                _fetch(client, facts, directory, labels)
-                _prune(client)
+                with docker_client(f"image {image}") as client:
+                    _fetch(client, facts, directory, labels)
+                    _prune(client)
             try:
                 file = (directory / _CONFIG).open("rb")
             except FileNotFoundError:
@@ -159,29 +165,55 @@ def prune() -> None:
         _prune(client)
 
 
+def image_facts(image: str) -> dict[str, Any]:
+    """Return what the Docker Engine that images are taken from says of one; raise `ImageUnavailable`.
+
+    docker-py takes longer to load than several containers to start, so it is loaded only where an image is fetched.
+    """
+    what = f"image {image}"
+    if docker_http.endpoint().startswith(_TUNNEL):
+        with docker_client(what) as client:
+            facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+            return facts
+    try:
+        with closing(docker_http.connect(_ANSWER_S)) as engine:
+            found = docker_http.TimedRequest(engine, _ANSWER_S).find_image(image)
+    except call_errors(docker_http.DockerApiError, EngineUnavailable) as error:
+        raise _not_taken(what, error) from error
+    if found is None:
+        raise _not_there(what)
+    return dict(found)
+
+
 @contextmanager
 def docker_client(what: str) -> Iterator[docker.APIClient]:
     """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageUnavailable`."""
-    # Its client takes longer to load than all else that a runtime's engine loads, and only images need it.
-    import docker
     import docker.errors
     import docker.utils
     import requests
 
     try:
-        client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
+        client = bounded_client(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
         try:
             yield client
         finally:
             client.close()
     except docker.errors.ImageNotFound as error:
-        text = f"{what} is not in the Docker Engine that images are taken from; pull or build it there"
-        raise ImageUnavailable("image-missing", text) from error
+        raise _not_there(what) from error
     except (docker.errors.DockerException, requests.RequestException) as error:
-        text = f"{what} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
-        raise ImageUnavailable("unreachable", text) from error
-    except (OSError, OperationFailed) as error:
+        raise _not_taken(what, error) from error
+    except (OSError, OperationFailed, EndlessArchive) as error:
         raise ImageUnavailable("engine", f"{what} cannot be unpacked below {STORE}: {error}") from error
+
+
+def _not_there(what: str) -> ImageUnavailable:
+    text = f"{what} is not in the Docker Engine that images are taken from; pull or build it there"
+    return ImageUnavailable("image-missing", text)
+
+
+def _not_taken(what: str, error: Exception) -> ImageUnavailable:
+    text = f"{what} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
+    return ImageUnavailable("unreachable", text)
 
 
 def _prune(client: docker.APIClient) -> None:
@@ -211,7 +243,7 @@ def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, 
     try:
         rootfs.mkdir(parents=True)
         with archive.open("wb") as file:
-            for chunk in client.export(container["Id"], _CHUNK_BYTES):
+            for chunk in bounded_archive(client.export(container["Id"], _CHUNK_BYTES), facts, fresh):
                 file.write(chunk)
         # A program of its own unpacks it: in here it would take seconds of the interpreter.
         tar = CommandLine("tar").sequence(_UNPACK_S)

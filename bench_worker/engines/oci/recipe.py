@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL
+from bench_worker.engines.base import TICKET_LABEL
 from bench_worker.engines.oci.bundle import ANNOTATION, CONFIGURATION, bind_mounts, files_with_hosts
 from bench_worker.engines.oci.spec import (
     HOSTNAME,
@@ -95,11 +95,11 @@ def make_recipe(
     image: UnpackedImage,
     cgroups: Cgroups,
     home: Path,
-    labels: tuple[str, str],
+    labels: Mapping[str, str],
     *,
     allow_host_mounts: bool,
 ) -> Recipe:
-    """Return the recipe of bundles below `home`, labelled with a run and a worker.
+    """Return the recipe of bundles below `home` that carry `labels` and one of their ticket.
 
     Raises `UnsupportedSetting`, `MountRefused` and `OSError`.
     """
@@ -108,7 +108,6 @@ def make_recipe(
     # Files last: one may belong into a volume.
     files = settings.files if image.base else files_with_hosts(settings, HOSTNAME)
     binds += bind_mounts(files, directory)
-    run, worker = labels
     context = HostContext(
         rootfs=str(directory / "rootfs"),
         cgroups_path=f"/weighbridge/{_NAME}",
@@ -116,8 +115,7 @@ def make_recipe(
         swap_limit=cgroups.swap_limit,
         binds=binds,
         annotations={
-            RUN_LABEL: run,
-            WORKER_LABEL: worker,
+            **labels,
             TICKET_LABEL: _TICKET,
             ANNOTATION: str(directory / CONFIGURATION),
         },

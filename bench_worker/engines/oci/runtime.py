@@ -24,17 +24,19 @@ from msgspec.structs import replace
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, EngineStatus, OperationFailed
+from bench_worker.engines.base import HOST, OperationFailed
 from bench_worker.engines.command_line import CommandLine, CommandSequence, ProgramResult
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
-from bench_worker.engines.output import read_head
+from bench_worker.engines.output import read_head, read_tail
 from bench_worker.timing.posix_spawn import FixedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
+    from bench_worker.engines.base import EngineStatus
+    from bench_worker.engines.oci.engine import OciBase
     from bench_worker.engines.oci.mount_namespace import MountNamespace
 
 
@@ -55,6 +57,13 @@ ERROR_KINDS: Final = tuple(
 
 _ERROR_LEVELS: Final = frozenset({"error", "fatal", "panic"})
 _MESSAGES_BYTES: Final = 64 << 10
+_LOG_BYTES: Final = 256 << 10
+"""How much of the end of a runtime's log is read, where its last error is."""
+_OVERLONG: Final = f"the runtime's last error fills more than {_LOG_BYTES >> 10} KiB of its log and is not shown"
+_LEVEL_BYTES: Final = 4096
+"""How much of either end of a longer entry is searched for its level, which is first or last in it."""
+_LEVEL: Final = re.compile(rb'"level"\s*:\s*"(\w+)"')
+"""Not in a message, where quotes are escaped."""
 _BACKTRACE: Final = "\n\nStack backtrace:"
 
 
@@ -89,13 +98,28 @@ class RuntimeCommandSequence(CommandSequence):
         return super().failed(replace(result, stderr=text.encode()) if text else result)
 
     def error_text(self) -> str:
-        """Return the last error that the runtime itself logged; nothing where there is none."""
-        try:
-            text = Path(self.log).read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
-        errors = [entry.get("msg") or entry.get("message") for entry in _entries(text) if _is_error(entry)]
+        """Return the last error that the runtime itself logged; nothing where there is none.
+
+        Of a long log, it is looked for in the lines that are at its end. A last line that is longer than what is read
+        is an error unless it has another level.
+        """
+        data, cut = read_tail(Path(self.log), _LOG_BYTES)
+        lines = data.partition(b"\n")[2] if cut else data
+        if cut and not lines.strip():
+            level = self._level_of_last_line(data)
+            return "" if level and level not in _ERROR_LEVELS else _OVERLONG
+        errors = [
+            entry.get("msg") or entry.get("message")
+            for entry in _entries(lines.decode("utf-8", "replace"))
+            if _is_error(entry)
+        ]
         return str(errors[-1]).partition(_BACKTRACE)[0] if errors else ""
+
+    def _level_of_last_line(self, end: bytes) -> str:
+        """Return the level of a log's last line, which has this end and more before it; nothing if it is unknown."""
+        beginning = read_head(Path(self.log), _LEVEL_BYTES)[0]
+        found = _LEVEL.findall(end[-_LEVEL_BYTES:]) or (_LEVEL.findall(beginning) if b"\n" not in beginning else [])
+        return found[-1].decode("ascii", "replace").lower() if found else ""
 
 
 class Runtime(Struct, frozen=True):
@@ -139,7 +163,7 @@ def _entries(text: str) -> Iterator[dict[str, Any]]:
     while (position := text.find("{", position)) >= 0:
         try:
             entry, position = decoder.raw_decode(text, position)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         yield entry
 
@@ -181,17 +205,17 @@ _ERROR: Final = re.compile(
 _VERSION: Final = re.compile(r"Version: (\S+)")
 
 
-def unavailable_reason(runtime: str) -> str:
+def unavailable_reason(runtime: str, kind: str = "") -> str:
     """Return why `runtime` (a program, by name or path) cannot save containers by CRIU here; nothing where it can.
 
-    Takes no more than 5 s.
+    `kind` is the runtime that it is, if not the one that it is called like. Takes no more than 5 s.
     """
-    return _runtime_unsupported_reason(runtime) or _criu_unavailable_reason()
+    return _runtime_unsupported_reason(runtime, kind or Path(runtime).name) or _criu_unavailable_reason()
 
 
-def _runtime_unsupported_reason(runtime: str) -> str:
+def _runtime_unsupported_reason(runtime: str, kind: str) -> str:
     """Return that a runtime was built without CRIU, if it was: few distributions build crun with it."""
-    if Path(runtime).name != _CRUN:
+    if kind != _CRUN:
         return ""
     try:
         features = CommandLine(runtime).sequence(_FEATURES_S).run_untimed("--version").text
@@ -230,27 +254,17 @@ _SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 _CAP_SYS_ADMIN: Final = 21
 
 
-def probe_runtime(
-    name: str,
-    *,
-    advice: str,
-    operations: frozenset[str],
-    settings: frozenset[str],
-    inapplicable: frozenset[str],
-    unsupported_settings: Mapping[str, str],
-    unsupported_operations: Mapping[str, str],
-    checkpoint_unavailable_reason: Callable[[str], str],
-) -> EngineStatus:
-    """Return the status of the runtime whose program is called `name`; never raises, within 5 s.
-
-    `checkpoint_unavailable_reason` returns why the program at a path cannot save and restore containers, or nothing.
-    """
+def probe_runtime(engine: type[OciBase]) -> EngineStatus:
+    """Return the status of the runtime, whose program has its name or is at its place; never raises, within 5 s."""
+    name, place, kind, advice = engine.name, engine.place, engine.kind, engine.advice
     cgroups = Cgroups.detect()
-    program = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
+    program = shutil.which(place or name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
     reason, version, remedy = "", "", ""
-    if program is None:
+    if program is None and place:
+        reason, remedy = f"{place} is no program", f"give the path of a {kind} (--engine {name}={kind}:PROGRAM)"
+    elif program is None:
         reason, remedy = f"there is no program {name!r} on PATH", advice
-    else:
+    elif program is not None:
         try:
             sequence = CommandLine(program).sequence(_VERSION_S)
             version = _version(sequence.run_untimed("--version").text)
@@ -258,21 +272,14 @@ def probe_runtime(
             reason, remedy = f"`{program} --version` failed: {error}", advice
     if not reason and not _may_mount():
         reason, remedy = "mounting containers' layers needs root with CAP_SYS_ADMIN", "run the worker as root"
-    unsaved = checkpoint_unavailable_reason(program) if program is not None and not reason else ""
-    unenforced = {
-        **unsupported_settings,
-        **{key: text for key, text in cgroups.unenforced.items() if key in settings},
-    }
-    return EngineStatus(
-        name=name,
-        usable=not reason,
+    unsaved = engine.checkpoint_unavailable_reason(program) if program is not None and not reason else ""
+    return engine.status(
+        program or "",
         version=version,
-        endpoint=program or "",
         reason=reason,
         advice=remedy,
-        operations=tuple(sorted(operations - (OPERATIONS if unsaved else frozenset()))),
-        settings=tuple(sorted(settings - set(cgroups.unenforced))),
-        inapplicable=tuple(sorted(inapplicable)),
+        unenforced=cgroups.unenforced,
+        impossible=dict.fromkeys(sorted(OPERATIONS & engine.operations), unsaved) if unsaved else {},
         details={
             "cgroup": f"v{cgroups.version} (cgroupfs)",
             "store": str(oci_images.STORE),
@@ -283,9 +290,6 @@ def probe_runtime(
                 daemon_processes.unavailable_capabilities(daemon_processes.OWN_CAPABILITIES)
             ),
             "root": str(oci_images.STATE_ROOT / name),
-            **{f"operation.{operation}": text for operation, text in unsupported_operations.items()},
-            **{f"setting.{setting}": text for setting, text in unenforced.items()},
-            **{f"operation.{operation}": unsaved for operation in sorted(OPERATIONS & operations) if unsaved},
         },
     )
 

@@ -11,12 +11,12 @@ import copy
 import os
 import stat
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
 from bench_common.errors import did_you_mean
-from bench_common.treatment import CAPABILITIES
+from bench_common.treatment import CAPABILITIES, CONTAINER_PATH
 from bench_worker.engines.base import ImageUnavailable
 from bench_worker.engines.output import parse_cpuset
 from bench_worker.engines.results import raise_operation_failed
@@ -24,6 +24,7 @@ from bench_worker.engines.settings import (
     DEVICE_LIMITS,
     KNOWN_SOCKETS,
     MountRefused,
+    directory_name,
     parse_ulimit,
     safe_host_directory,
 )
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench_common.treatment import ContainerSettings, Mount
+    from bench_worker.engines.base import Engine
     from bench_worker.engines.oci.cgroups import Cgroups
 
 
 SETTINGS: Final = frozenset(
     {"pids", "ulimits", "blkio_weight", *DEVICE_LIMITS, "read_only", "security_options", "cap_add", "cap_drop"}
 )
+"""The settings that confine a container."""
 
 _ALL: Final = "ALL"
 _UNLIMITED: Final = (1 << 64) - 1
@@ -130,7 +133,6 @@ def _set_security_option(process: dict[str, Any], linux: dict[str, Any], option:
         raise ValueError(f"security option {option!r} has no entry in a config.json")
 
 
-DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CPU_PERIOD_US: Final = 100_000
 HOSTNAME: Final = "weighbridge"
 """What every container calls itself."""
@@ -245,7 +247,7 @@ def read_user(text: str, passwd: str, group: str) -> User:
 def environment(image: ImageConfig, settings: ContainerSettings, home: str) -> list[str]:
     """Return a command's environment: the image's, then the settings', with PATH and HOME if neither has them."""
     merged = dict(item.partition("=")[::2] for item in image.env) | dict(settings.env)
-    merged = {"PATH": DEFAULT_PATH, "HOME": home or "/", **merged}
+    merged = {"PATH": CONTAINER_PATH, "HOME": home or "/", **merged}
     return [f"{name}={value}" for name, value in merged.items()]
 
 
@@ -267,6 +269,8 @@ def make_config(
     else:
         process["args"] = list(image.argv(settings.command))
         process["env"] = environment(image, settings, user.home)
+    if settings.directory is not None:
+        process["cwd"] = settings.directory
     config["root"] = {**config.get("root", {}), "path": place.rootfs}
     config["annotations"] = {**config.get("annotations", {}), **place.annotations}
     config["mounts"] = [*config.get("mounts", ()), *place.binds]
@@ -336,21 +340,12 @@ def _mount(target: str, kind: str, *options: str) -> dict[str, Any]:
     return {"destination": target, "type": kind, "source": kind, "options": list(options)}
 
 
-class HasUnsupportedReasons(Protocol):
-    """An engine that says why it cannot enforce what it cannot."""
-
-    name: ClassVar[str]
-    settings: ClassVar[frozenset[str]]
-    inapplicable: ClassVar[frozenset[str]]
-    unsupported_settings: ClassVar[dict[str, str]]
-
-
 class UnsupportedSetting(ValueError):
     """A setting that an OCI runtime cannot fulfil; the message says which and why."""
 
 
 def check_settings(
-    engine: type[HasUnsupportedReasons],
+    engine: type[Engine],
     settings: ContainerSettings,
     cgroups: Cgroups,
     *,
@@ -397,7 +392,7 @@ def make_volumes(settings: ContainerSettings, directory: Path) -> None:
 
 def volume_path(mount: Mount, directory: Path) -> Path:
     """Return where below a container's own directory a volume without a name is."""
-    return directory / "volumes" / mount.target.strip("/").replace("/", "-")
+    return directory / "volumes" / directory_name(mount.target)
 
 
 def bind_mount(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str, Any]:

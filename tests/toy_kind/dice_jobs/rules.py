@@ -1,4 +1,4 @@
-"""What follows from a treatment on both sides: the operations of a job, its metrics, its primary figure."""
+"""What follows from a treatment on both sides: the operations of a job, its metrics, its primary measure."""
 
 from __future__ import annotations
 

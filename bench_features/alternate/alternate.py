@@ -1,0 +1,310 @@
+"""`bench-master alternate`: two builds in drawn pairs of runs, and one comparison of which the pair is the unit."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench_common.argument_types import file_name, int_range
+from bench_common.cli import WordsAfterDashes
+from bench_common.errors import UsageError
+from bench_common.files import lock_within
+from bench_common.streams import tell
+from bench_features.alternate.builds import make_run
+from bench_features.alternate.series import Series, files_of, load, save, set_aside
+from bench_master.analysis.compare_runs import choose_runs, compare_runs
+from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
+from bench_master.analysis.run_summary import read_paths
+from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
+from bench_master.commands.run_signals import interruptible
+from bench_master.formatting import DEFAULT_WIDTH, format_span, page_of, plural
+from bench_master.options.durations import parse_duration_option
+from bench_master.options.verdict import GATES_EPILOG, add_gate_options, margin
+from bench_master.reports.comparison import answer_lines, comparison_formats, write_comparison, write_text
+from bench_master.terminal import text_output
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
+from bench_master.verdicts.stopping import FEWEST_ROUNDS, MOST_ROUNDS, is_settled
+
+if TYPE_CHECKING:
+    from bench_common.cli import CommandParser
+
+DEFAULT_PAIRS: Final = 10
+DEFAULT_MOST_PAIRS: Final = 20
+MAX_PAIRS: Final = 1000
+RUNNERS: Final = ("run-scenario", "weigh")
+"""Sub-commands that make a run."""
+_UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
+"""Options with which a run is none of a series."""
+DEFAULT_SETUP_TIMEOUT: Final = "1h"
+EXAMPLE: Final = (
+    "bench-master alternate DIR --old 'git checkout -q v1 && make' --new 'git checkout -q v2 && make' -- "
+    "weigh native -- ./program"
+)
+
+EPILOG: Final = f"""\
+A run is one measurement: memory layout, placement and neighbours are the same in all of its rounds, and others in the
+next run. So a pair has one run of each build, the first of each pair is drawn, and the verdict counts pairs.
+
+  {EXAMPLE}
+  bench-master alternate DIR               # goes on where it was interrupted or killed, and prints the comparison
+  bench-master alternate DIR --old 'docker tag app:1 app' --new 'docker tag app:2 app' --until verdict --budget 8h \\
+      --fail-on "slower by 5%" -- run-scenario -f app.yaml --workers 1
+
+Before each run sh -c runs the command of its build (WEIGHBRIDGE_BUILD is old or new); that is not measured. What
+stands behind -- is the same for both builds. DIR gets a stats file and a log of each run. Ctrl-C ends the run that is
+being made; its pair is made again.
+
+{GATES_EPILOG}
+Exit codes: 0 ok, 1 a gate failed, 2 usage error, or a build could not be put in place, 3 a run is incomplete,
+4 a gate could not be judged, 130 interrupted.
+"""
+
+
+class Options(Struct, frozen=True):
+    """The command line of `alternate`."""
+
+    folder: Path
+    """Where the series is kept."""
+    words: tuple[str, ...]
+    """The sub-command that makes a run, with its options; empty to go on."""
+    old: str | None
+    """The shell command that puts the old build in place."""
+    new: str | None
+    """That of the new build."""
+    pairs: int | None
+    """How many pairs."""
+    until: str | None
+    """``verdict``: until each comparison is settled."""
+    max_pairs: int | None
+    """How many pairs at most, with `until`."""
+    budget: str | None
+    """How long to run, as text."""
+    seed: int | None
+    """Draws the first of each pair; None: at random."""
+    margin: float | None
+    """Smaller differences are *same*."""
+    setup_timeout: str
+    """How long a build may take to be put in place."""
+    accept: tuple[str, ...]
+    """Properties whose difference refuses no word."""
+    format: str
+    """Format of the comparison."""
+    fail_on: tuple[str, ...]
+    """Conditions on verdicts that fail where they are shown."""
+    require: tuple[str, ...]
+    """Conditions on verdicts that must be shown."""
+    require_verdict: bool
+    """Whether each comparison must have a verdict."""
+    quiet: bool
+    """Print the verdicts only, one line each."""
+    verbose: bool
+    """Name every run and property."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show it on a terminal."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.usage = "%(prog)s [-h] DIR [--old COMMAND --new COMMAND] [OPTIONS] [-- SUB-COMMAND [ARGUMENT ...]]"
+    parser.epilog = EPILOG
+    cast("CommandParser", parser).words_after_dashes = WordsAfterDashes(
+        "words", lambda _: f"the run is missing: write it after '--', such as: {EXAMPLE}", lambda *_: True
+    )
+    parser.add_argument("folder", type=file_name, metavar="DIR", help="where the runs are kept, a new folder")
+    parser.add_argument("--old", metavar="COMMAND", help="put the old build in place, before each of its runs")
+    parser.add_argument("--new", metavar="COMMAND", help="put the new build in place, before each of its runs")
+    parser.add_argument(
+        "--pairs", type=int_range(FEWEST_ROUNDS, MAX_PAIRS), metavar="N",
+        help=f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", choices=("verdict",), help="instead of a number: go on until every comparison is settled"
+    )
+    parser.add_argument(
+        "--max-pairs", type=int_range(FEWEST_ROUNDS, MOST_ROUNDS), metavar="N",
+        help=f"pairs at most with --until verdict (default: {DEFAULT_MOST_PAIRS})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", metavar="TIME", help="with --until verdict: no pair begins after so much time, such as 8h"
+    )
+    parser.add_argument(
+        "--seed", type=int_range(0, (1 << 63) - 1), metavar="N",
+        help="draws which run of each pair is first (default: random; the folder keeps it)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--margin", type=margin, metavar="M", help="differences below this count as same, such as 3%% (the default)"
+    )
+    parser.add_argument(
+        "--setup-timeout", default=DEFAULT_SETUP_TIMEOUT, metavar="TIME",
+        help="how long --old and --new may take (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="PROPERTY",
+        help="compare although this property differs between the builds' runs, such as kernel; repeatable",
+    )  # fmt: skip
+    add_gate_options(parser.add_argument_group("gates"))
+    parser.add_argument(
+        "--format", choices=comparison_formats(), default="text", help="format of the comparison (default: text)"
+    )
+    parser.set_defaults(words=())
+
+
+def run(options: Options) -> int:
+    """Make the runs that are missing, and write the comparison; return the exit code."""
+    setup_timeout_s = parse_duration_option(options.setup_timeout, "--setup-timeout")
+    series = _series(options)
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{options.folder}: {error.strerror}; name another folder") from error
+    with _locked(options.folder) as held, interruptible(_consequence(options.folder)):
+        series = (load(options.folder) or series).whole()
+        for path in set_aside(series, options.folder):
+            _say(options, f"of a pair that was cut, so it is made again: {path}")
+        save(series, options.folder)
+        while not series.is_over and not _is_settled(series, options):
+            pair, side = series.next_run()
+            most = "at most " if series.until_verdict else ""
+            _say(options, f"pair {pair} of {most}{series.pairs}: {side} build")
+            took_s = make_run(series, options.folder, setup_timeout_s=setup_timeout_s, held=held)
+            series = series.with_run(took_s)
+            save(series, options.folder)
+            _say(options, f"pair {pair} of {most}{series.pairs}: {side} build took {format_span(took_s)}")
+    verdicts = judged(series, options.folder, options)
+    _write(verdicts, options)
+    for line in unpassed_gates(verdicts.gates):
+        tell(f"bench-master: {line}")
+    return int(verdicts.exit_code)
+
+
+def _say(options: Options, text: str) -> None:
+    if not options.quiet:
+        tell(text)
+
+
+def _consequence(folder: Path) -> str:
+    return f"the run that is being made ends; to go on: bench-master alternate {folder}"
+
+
+# -- what is asked for ----------------------------------------------------------------------------------------------
+
+
+def _series(options: Options) -> Series:
+    """Return the series of the folder, or the new one that the options describe."""
+    known = load(options.folder)
+    given: Mapping[str, object] = {
+        "--old": options.old, "--new": options.new, "--pairs": options.pairs, "--until": options.until,
+        "--max-pairs": options.max_pairs, "--budget": options.budget, "--seed": options.seed,
+        "--margin": options.margin, "--": options.words or None,
+    }  # fmt: skip
+    if known is not None:
+        extra = [flag for flag, value in given.items() if value is not None]
+        if extra:
+            raise UsageError(
+                f"{options.folder}: has a series of runs, which {', '.join(extra)} cannot change; to go on with it: "
+                f"bench-master alternate {options.folder}; or name another folder"
+            )
+        return known
+    missing = [flag for flag in ("--old", "--new", "--") if given[flag] is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} is missing, and {options.folder} has no series; such as: {EXAMPLE}")
+    if options.folder.is_dir() and any(options.folder.iterdir()):
+        raise UsageError(f"{options.folder}: has files that are not of a series; name a new folder")
+    _check_words(options.words)
+    if options.until is None:
+        for flag in ("--max-pairs", "--budget"):
+            if given[flag] is not None:
+                raise UsageError(f"{flag} {given[flag]}: the number of pairs is fixed; add --until verdict")
+    elif options.pairs is not None:
+        raise UsageError(f"--pairs {options.pairs}: --until verdict finds out how many; give --max-pairs")
+    budget_s = None if options.budget is None else parse_duration_option(options.budget, "--budget")
+    most = options.max_pairs or DEFAULT_MOST_PAIRS
+    return Series(
+        command=options.words,
+        old=cast("str", options.old),
+        new=cast("str", options.new),
+        seed=secrets.randbelow(1 << 31) if options.seed is None else options.seed,
+        pairs=most if options.until else options.pairs or DEFAULT_PAIRS,
+        until_verdict=options.until is not None,
+        budget_s=budget_s,
+        margin=options.margin,
+    )
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise `UsageError` for words after ``--`` that make no run, or one that cannot be of a series."""
+    if words[0] not in RUNNERS:
+        raise UsageError(f"{words[0]!r} makes no run: behind '--' stands {' or '.join(RUNNERS)}, with its options")
+    own = words[: words.index("--")] if "--" in words else words
+    for word in own:
+        if word.partition("=")[0] in _UNFIT:
+            raise UsageError(f"{word}: each run of a series is a new one, in a file of its folder; leave it out")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Keep others from the series; yield the descriptor that holds it, also in processes that inherit it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not lock_within(descriptor, 0.0):
+            raise UsageError(f"{folder}: a run of this series is still being made; wait for its end, or end it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+# -- the comparison -------------------------------------------------------------------------------------------------
+
+
+def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
+    """Return the comparison of the complete pairs; where the series goes on until settled, as a look judges it."""
+    verdict_options = VerdictOptions(
+        margin=series.margin,
+        accept=frozenset(options.accept),
+        fail_on=options.fail_on,
+        require=options.require,
+        require_verdict=options.require_verdict,
+    )
+    if not series.complete_pairs:
+        raise UsageError(f"{folder}: no pair is complete, so there is nothing to compare")
+    new, _ = read_paths(files_of(series, folder, "new"), "worst")
+    old, _ = read_paths(files_of(series, folder, "old"), "worst")
+    sides = choose_runs(old, new, [], verdict_options)
+    gates = requested_gates(verdict_options, ())
+    check_gates(gates, [one.labels for run_ in (*old, *new) for one in run_.treatments.values()])
+    return with_gates(compare_runs(sides, last_look=series.pairs if series.until_verdict else None), gates)
+
+
+def _is_settled(series: Series, options: Options) -> bool:
+    """Whether more pairs can add nothing."""
+    pairs = series.complete_pairs
+    if not series.until_verdict or len(series.runs) % 2 or pairs < FEWEST_ROUNDS:
+        return False
+    ungated = replace(options, fail_on=(), require=(), require_verdict=False)
+    found = judged(series, options.folder, ungated).comparisons
+    return bool(found) and all(is_settled(one.verdict, pairs) for one in found)
+
+
+def _write(verdicts: VerdictsReport, options: Options) -> None:
+    if options.format != "text":
+        with page_of(DEFAULT_WIDTH):
+            write_comparison(options.format, verdicts, sys.stdout)
+        return
+    with text_output(options.terminal, paged=True) as out:
+        if options.quiet:
+            out.write("".join(f"{line}\n" for line in answer_lines(verdicts)))
+            return
+        write_text(verdicts, out, verbose=options.verbose)
+        stopping = verdicts.design.stopping
+        if stopping is not None:
+            made = plural(stopping.look, "pair")
+            out.write(f"Stopped after {made} of at most {stopping.last}; the intervals hold at every look.\n")

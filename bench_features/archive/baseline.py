@@ -1,0 +1,118 @@
+"""The archive as what a run is judged by: ``--baseline trend``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from bench_common.errors import UsageError
+from bench_common.safe_text import one_line
+from bench_features.archive.archive import Archive
+from bench_features.archive.extract import series_identity
+from bench_features.archive.facts import split_facts, steadied
+from bench_features.archive.index import series_key
+from bench_features.archive.schema import ANNOTATION
+from bench_features.archive.trend_types import facts_text
+from bench_features.archive.trends import changed_facts, find_breaks, iso, levels_of, start_of, with_levels
+from bench_features.archive.types import ID_CHARS, Series, TrendPoint
+from bench_master.analysis.trend_source import PastSeries
+from bench_master.analysis.verdict_types import RunFileReport
+from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
+from bench_master.verdicts.reasons import Code, Reason, because
+
+ACKNOWLEDGE = "acknowledge"
+"""The key of the annotation of a run that begins a known change; its value is the key of the series."""
+
+
+def acknowledged_runs(archive: Archive, series: str) -> frozenset[str]:
+    """Return the ids of the runs that begin a change of a series which somebody acknowledged."""
+    query = sa.select(ANNOTATION.c.run).where(ANNOTATION.c.key == ACKNOWLEDGE, ANNOTATION.c.value == series)
+    with archive.locked(), archive.database.reading() as connection:
+        return frozenset(sha256[:ID_CHARS] for sha256 in connection.scalars(query))
+
+
+class ArchiveTrend:
+    """The trends of one archive, opened only while it is asked."""
+
+    def __init__(self, url: str | None = None, *, create: bool = False) -> None:
+        self._url = url
+        self._create = create
+        """Whether the run itself will make the archive: then there is none yet, and that is no error."""
+
+    def check(self) -> None:
+        """Raise `UsageError` or `InfrastructureError` where there is no archive that can be asked."""
+        if not self._create:
+            self._opened().close()
+
+    def _opened(self) -> Archive:
+        try:
+            return Archive.open(self._url, create=self._create)
+        except UsageError as error:
+            raise UsageError(f"--baseline trend: {error}") from error
+
+    def past(self, run: RunSummary) -> Mapping[str, PastSeries]:
+        """Return the earlier runs of each treatment by its title, as far as the machine is the one of this run."""
+        place = ", ".join(sorted(run.hosts))
+        machine = machine_facts(run.hosts)
+        found = {}
+        with self._opened() as archive:
+            known = {one.key: one for one in archive.series()}
+            for treatment in run.treatments.values():
+                identity = series_identity(run.scenario, treatment.definition, treatment.measure)
+                key = series_key(identity, place)
+                if key not in known:
+                    found[treatment.title] = _nothing(_why_unknown(treatment, run, place, known.values()))
+                    continue
+                earlier = [point for point in archive.points(key) if point.created < run.began_s]
+                acknowledged = acknowledged_runs(archive, key)
+                found[treatment.title] = _past(with_levels(earlier), machine, acknowledged)
+        return found
+
+
+def machine_facts(hosts: Mapping[str, HostSummary]) -> dict[str, str]:
+    """Return what makes up the machine of a run, as the points of a series have it."""
+    alone = len(hosts) == 1
+    return {
+        name if alone else f"{name_of_host}: {name}": value
+        for name_of_host, host in sorted(hosts.items())
+        for name, value in split_facts(host.fingerprint)[0].items()
+    }
+
+
+def _past(points: Sequence[TrendPoint], machine: Mapping[str, str], acknowledged: frozenset[str]) -> PastSeries:
+    if not points:
+        return _nothing(None)
+    last = points[-1]
+    changed = changed_facts(last.machine, steadied(last.machine, machine))
+    if changed:
+        return _nothing(
+            because(Code.SINCE_MACHINE_CHANGED, changes=facts_text(changed), run=last.run_id, includes=False)
+        )
+    breaks = find_breaks(points)
+    start = start_of(points, breaks, acknowledged)
+    since = None
+    if breaks and breaks[-1].first == start:
+        last_break = breaks[-1]
+        since = because(Code.SINCE_MACHINE_CHANGED, changes=last_break.text, run=last_break.run, includes=True)
+    elif start:
+        since = because(Code.SINCE_ACKNOWLEDGED, run=points[start].run_id)
+    kept = points[start:]
+    return PastSeries(levels_of(kept), [RunFileReport(one.run_id, None, iso(one.created)) for one in kept], since)
+
+
+def _nothing(since: Reason | None) -> PastSeries:
+    return PastSeries(levels_of([]), [], since)
+
+
+def _why_unknown(treatment: TreatmentSummary, run: RunSummary, place: str, known: Iterable[Series]) -> Reason:
+    """Return what the archive has instead of the series of a treatment."""
+    others = [one for one in known if one.title == treatment.title]
+    alike = [one for one in others if one.scenario == (run.scenario or "")]
+    if hosts := sorted({one.hosts for one in alike if one.hosts != place}):
+        return because(Code.ARCHIVED_ELSEWHERE, hosts=one_line(place), known=[one_line(one) for one in hosts])
+    if alike:
+        return because(Code.ARCHIVED_WITH_OTHER_PARAMETERS)
+    if others:
+        return because(Code.ARCHIVED_IN_OTHER_SCENARIOS, scenario=one_line(run.scenario or "unknown"))
+    return because(Code.NOT_ARCHIVED)

@@ -1,0 +1,266 @@
+"""`bench-master archive list` and `show`: which runs there are, and what is known of one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Final
+
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue, int_range
+from bench_common.errors import ExitCode, did_you_mean
+from bench_common.safe_text import one_line
+from bench_common.streams import tell
+from bench_features.archive.archive import EVERYTHING, Archive
+from bench_features.archive.contents import TreatmentContents
+from bench_features.archive.options import SubCommand, add_archive_option, add_filter_options
+from bench_features.archive.types import PRIMARY, RunDetails, RunFilter, RunRow
+from bench_master.formatting import (
+    DEFAULT_WIDTH,
+    MISSING,
+    choose_format,
+    field,
+    format_bytes,
+    format_span,
+    format_value,
+    page_of,
+    plural,
+    says_nothing,
+    tab_separated,
+    wrap_last_column,
+)
+from bench_master.options.list_format import add_list_format
+from bench_master.terminal import text_output
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
+
+DASH: Final = "-"
+
+
+def shown_time(seconds: float | None) -> str:
+    """Return a time as people read it, in the local time zone."""
+    return DASH if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def shown_state(run: RunRow) -> str:
+    """Return what a run is in words."""
+    more = (("superseded", run.superseded), ("noop", run.noop), ("imported", run.imported), ("pruned", run.pruned))
+    return ",".join([run.state, *(word for word, is_so in more if is_so)])
+
+
+def shown_value(run: RunRow) -> str:
+    """Return the value of a run's only treatment, by its primary measure; of several how many there are."""
+    if run.treatments > 1:
+        return plural(run.treatments, "treatment")
+    return DASH if run.value is None else format_value(run.value, run.unit)
+
+
+COLUMNS: Final[Mapping[str, Callable[[RunRow], str]]] = {
+    "id": lambda run: run.id,
+    "created": lambda run: shown_time(run.created),
+    "scenario": lambda run: run.scenario or DASH,
+    "value": shown_value,
+    "measure": lambda run: run.measure or DASH,
+    "hosts": lambda run: ",".join(run.hosts) or DASH,
+    "state": shown_state,
+    "done": lambda run: str(run.done),
+    "failed": lambda run: str(run.failed),
+    "duration": lambda run: format_span(run.duration_s),
+    "name": lambda run: run.name or DASH,
+    "tags": lambda run: ",".join(run.tags) or DASH,
+    "treatments": lambda run: str(run.treatments),
+    "size": lambda run: format_bytes(run.bytes),
+    "version": lambda run: run.version or DASH,
+    "run-id": lambda run: run.run_id or DASH,
+    "problem": lambda run: run.problem or DASH,
+    "sha256": lambda run: run.sha256,
+}
+"""What a list can show, in order."""
+DEFAULT_COLUMNS: Final = ("id", "created", "state", "done", "failed", "value", "hosts", "name", "tags", "scenario")
+_SPARE: Final = frozenset({"failed", "value", "name", "tags"})
+"""Columns that a table leaves out unless they are asked for, where no run has anything in them."""
+_BLANK: Final = frozenset({"name", "tags"})
+"""Columns that few runs have something in; in others a table says that something is missing."""
+_LEAST_CHARS: Final = 8
+"""Of the last column, which is wrapped: the others may need the rest of a page."""
+_RIGHT: Final = ("done", "failed", "value", "duration", "treatments", "size")
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in COLUMNS:
+            raise InvalidValue(f"{name!r}: no such column{did_you_mean(name, COLUMNS)}; one of: {', '.join(COLUMNS)}")
+    return names
+
+
+class ListOptions(Struct, frozen=True):
+    """The command line of `archive list`."""
+
+    scenario: str | None = None
+    """Only runs of this scenario."""
+    host: str | None = None
+    """Only runs on this host."""
+    since: float | None = None
+    """Only runs begun since (Unix, seconds)."""
+    tag: str | None = None
+    """Only runs with this tag."""
+    limit: int | None = None
+    """At most so many."""
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    """What to show of each."""
+    format: str | None = None
+    """``table`` or ``tsv``; None: by the output."""
+    quiet: bool = False
+    """Print the runs only."""
+    archive: str | None = None
+    """Where the archive is; None for the default."""
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    add_filter_options(parser)
+    parser.add_argument("--limit", type=int_range(1), metavar="N", help="at most N runs, the newest")
+    parser.add_argument(
+        "--columns",
+        type=_columns,
+        default=DEFAULT_COLUMNS,
+        metavar="A,B",
+        help=f"what to show of each run, of: {', '.join(COLUMNS)} (default: {','.join(DEFAULT_COLUMNS)})",
+    )
+    add_list_format(parser, ("table", "tsv"))
+    add_archive_option(parser)
+
+
+def _run_list(options: ListOptions) -> int:
+    wanted = RunFilter(options.scenario, options.host, options.since, None, options.tag, options.limit)
+    with Archive.open(options.archive) as archive:
+        runs = archive.runs(wanted)
+        shown = archive.address.shown
+    rows = [[COLUMNS[name](run) for name in options.columns] for run in runs]
+    if choose_format(options.format) == "tsv":
+        lines = tab_separated([options.columns, *rows])
+    else:
+        lines = _table(options.columns, rows)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if not options.quiet and not runs:
+        tell(f"{'no run meets the filter' if wanted != EVERYTHING else 'no runs'}: {shown}")
+    return int(ExitCode.OK)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table of the page's width, whose last column is wrapped."""
+    cells: dict[str, list[str]] = {}
+    for place, name in enumerate(columns):
+        found = [row[place] for row in rows]
+        if columns == DEFAULT_COLUMNS and (
+            (name in _SPARE and says_nothing(found)) or (name == "state" and set(found) == {"complete"})
+        ):
+            continue
+        if name == "created":
+            found = [cell.rpartition(":")[0] or cell for cell in found]
+        found = [("" if name in _BLANK else MISSING) if cell == DASH else cell for cell in found]
+        width = max(map(len, [name, *found]))
+        cells[name] = [cell.rjust(width) if name in _RIGHT else cell for cell in found]
+    shown = [name.rjust(len(cells[name][0])) if name in _RIGHT and rows else name for name in cells]
+    return wrap_last_column(shown, list(zip(*cells.values(), strict=True)), _LEAST_CHARS)
+
+
+class ShowOptions(Struct, frozen=True):
+    """The command line of `archive show`."""
+
+    run: str
+    """The run's id or name."""
+    archive: str | None = None
+    """Where the archive is; None for the default."""
+    verbose: bool = False
+    """Show every property of the hosts."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show it on a terminal."""
+
+
+def _configure_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", help="a unique beginning of the run's id (4 characters or more), or its name"
+    )
+    add_archive_option(parser)
+
+
+def _run_show(options: ShowOptions) -> int:
+    with Archive.open(options.archive) as archive:
+        details = archive.run(options.run)
+    with text_output(options.terminal, paged=True) as out:
+        out.write("".join(f"{line}\n" for line in shown_run(details, verbose=options.verbose)))
+    return int(ExitCode.OK)
+
+
+def shown_run(details: RunDetails, *, verbose: bool = False) -> Iterator[str]:
+    """Yield what is known of a run as lines."""
+    row = details.row
+    title = f"{row.scenario or 'unknown scenario'}  {row.id}" + (f"  {row.name}" if row.name else "")
+    yield one_line(title)
+    yield from _field("run", f"{row.run_id or DASH}, begun {shown_time(row.created)}, {format_span(row.duration_s)}")
+    yield from _field("state", f"{shown_state(row)}{f': {row.problem}' if row.problem else ''}")
+    yield from _field("jobs", f"{row.done:,} done, {row.failed:,} failed or lost")
+    yield from _field("command", " ".join(details.argv) or DASH)
+    yield from _field(
+        "versions", ", ".join(f"{name} {version}" for name, version in details.versions.items()) or DASH
+    )
+    yield from _field("file", str(details.file) if details.file else _why_no_file(row))
+    yield from _field("sha256", f"{row.sha256} ({format_bytes(row.bytes)})")
+    if row.tags:
+        yield from _field("tags", ", ".join(row.tags))
+    for one in details.annotations:
+        if one.key in ("note", "baseline", "acknowledge"):
+            yield from _field(one.key, f"{one.value} ({one.by}, {one.at})")
+    for host in details.hosts:
+        engines = ", ".join(f"{name} {version}" for name, version in host.engines.items() if version)
+        yield from _field("host", f"{host.host} ({host.environment or DASH}): {engines or 'no engines'}")
+        facts = {**host.facts, **(host.noise if verbose else {})}
+        yield from _field("", "; ".join(f"{name} {value}" for name, value in facts.items()))
+    yield ""
+    yield from _treatment_table(details.treatments)
+
+
+def _field(name: str, text: str) -> list[str]:
+    """Return a line of the head; texts of runs and of people steer no terminal."""
+    return field(name, one_line(text))
+
+
+def _why_no_file(row: RunRow) -> str:
+    if row.pruned:
+        return "pruned: reports and comparisons of single jobs are gone; summaries and the values of trials are here"
+    return "missing: bench-master archive verify says what else is; add the file again to repair it"
+
+
+def _treatment_table(treatments: Sequence[TreatmentContents]) -> Iterator[str]:
+    rows = []
+    for one in treatments:
+        primary = next((value for value in one.values if value.kind == PRIMARY), None)
+        values = [] if primary is None else [v for v in primary.trials.get("value", ()) if v is not None]
+        unit = primary.unit if primary is not None else ""
+        rows.append(
+            [
+                one.series,
+                "" if primary is None else primary.name,
+                format_value(median(values), unit) if values else DASH,
+                f"{format_value(min(values), unit)} to {format_value(max(values), unit)}" if values else DASH,
+                str(len(values)),
+                str(one.failed),
+                one.title,
+            ]
+        )
+    titles = ("series", "measure", "median", "trials from to", "n", "failed", "treatment")
+    with page_of(max(DEFAULT_WIDTH, 120)):
+        yield from wrap_last_column(titles, rows)
+    yield ""
+    what = "a series is a treatment in all its runs: bench-master archive trend SERIES"
+    yield f"{plural(len(rows), 'treatment')}; {what}"
+
+
+COMMANDS: Final = (
+    SubCommand("list", "list the runs of the archive, the newest first", ListOptions, _configure_list, _run_list),
+    SubCommand("show", "show what the archive has of one run", ShowOptions, _configure_show, _run_show),
+)

@@ -1,0 +1,199 @@
+"""`bench-master archive trend` and `acknowledge`: since when a treatment is slower, and that somebody knows of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from bench_common.argument_types import InvalidValue, file_name
+from bench_common.errors import ExitCode, UsageError, did_you_mean
+from bench_common.safe_text import one_line
+from bench_common.streams import tell
+from bench_features.archive.archive import Archive
+from bench_features.archive.baseline import ACKNOWLEDGE, acknowledged_runs
+from bench_features.archive.options import SubCommand, add_archive_option, add_filter_options
+from bench_features.archive.queries import MIN_PREFIX
+from bench_features.archive.trend_report import lines, list_lines, write_csv, write_json
+from bench_features.archive.trend_types import TrendReport
+from bench_features.archive.trends import build_trend, measure_of
+from bench_features.archive.types import RunFilter, Series
+from bench_master.formatting import plural
+from bench_master.options.verdict import margin
+from bench_master.terminal import text_output
+from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
+from bench_master.verdicts.decision import DEFAULT_MARGIN
+
+
+class TrendOptions(Struct, frozen=True):
+    """The command line of `archive trend`."""
+
+    series: str | None
+    """The series' key, the beginning of it, or the treatment's title; None: all that meet the filter."""
+    of: str | None
+    """The measure; None for the primary one."""
+    margin: float
+    """Smaller changes count as none."""
+    chart: Path | None
+    """Write the chart to this file."""
+    across: Literal["date", "version"]
+    """What the chart's x axis is."""
+    format: str
+    """Format of the output."""
+    scenario: str | None = None
+    """Only runs of this scenario."""
+    host: str | None = None
+    """Only runs in which this host took part."""
+    since: float | None = None
+    """Only runs begun since (Unix, seconds)."""
+    tag: str | None = None
+    """Only runs that have this tag."""
+    archive: str | None = None
+    """Where the archive is; None for the default."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show it on a terminal."""
+
+
+def _svg_name(text: str) -> Path:
+    path = file_name(text)
+    if path.suffix.lower() != ".svg":
+        raise InvalidValue(f"{text!r}: the chart is an SVG file; name it so: {path.with_suffix('.svg').name}")
+    return path
+
+
+def _configure_trend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "series",
+        nargs="?",
+        metavar="SERIES",
+        help="a series: its key, the beginning of it, or the title of its treatment (default: a line for each)",
+    )
+    add_filter_options(parser)
+    parser.add_argument(
+        "--of", metavar="MEASURE", help="another measure than the primary one, such as start.p95 or a metric's name"
+    )
+    parser.add_argument(
+        "--margin", type=margin, default=DEFAULT_MARGIN, metavar="P%", help="smaller changes are none (default: 3%%)"
+    )
+    parser.add_argument("--chart", type=_svg_name, metavar="FILE.svg", help="draw the series to this file")
+    parser.add_argument(
+        "--across", choices=("date", "version"), default="date", help="the chart's x axis (default: date)"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "json", "csv"), default="text", help="format of the output (default: text)"
+    )
+    add_archive_option(parser)
+
+
+def _run_trend(options: TrendOptions) -> int:
+    wanted = RunFilter(options.scenario, options.host, options.since, None, options.tag)
+    with Archive.open(options.archive) as archive:
+        known = archive.series(wanted)
+        chosen = known if options.series is None else [find_series(options.series, known)]
+        trends = [_trend(archive, one, wanted, options) for one in chosen]
+    if options.chart is not None:
+        _draw(trends, options)
+    if options.format == "json":
+        write_json(trends, sys.stdout, alone=options.series is not None)
+    elif options.format == "csv":
+        write_csv(trends, sys.stdout)
+    else:
+        with text_output(options.terminal, paged=True) as out:
+            shown = lines(trends[0]) if options.series is not None else list_lines(trends)
+            out.writelines(f"{line}\n" for line in shown)
+    if not trends:
+        tell("no series: no whole run meets the filter")
+    return int(ExitCode.OK)
+
+
+def _trend(archive: Archive, series: Series, wanted: RunFilter, options: TrendOptions) -> TrendReport:
+    points = archive.points(series.key, options.of, wanted=wanted)
+    newest = archive.run(points[-1].run_id).treatments if points and options.of is not None else ()
+    values = [value for one in newest if one.series == series.key for value in one.values]
+    measure = measure_of(series, values, options.of)
+    known = acknowledged_runs(archive, series.key)
+    return build_trend(series, points, margin=options.margin, acknowledged=known, measure=measure)
+
+
+def find_series(word: str, known: Sequence[Series]) -> Series:
+    """Return the series that a word names; raise `UsageError` where it is none or several."""
+    found = [one for one in known if word in (one.key, one.title)]
+    if not found and len(word) >= MIN_PREFIX:
+        found = [one for one in known if one.key.startswith(word)]
+    if len(found) == 1:
+        return found[0]
+    shown = one_line(word)
+    if found:
+        which = ", ".join(one_line(f"{one.key} ({one.scenario} on {one.hosts})") for one in found[:4])
+        raise UsageError(f"{shown}: names {len(found)} series; give the key of one: {which}")
+    names = [name for one in known for name in (one.title, one.key)]
+    scenario = any(one.scenario == word for one in known)
+    hint = f"; it is a scenario: archive trend --scenario {shown}" if scenario else did_you_mean(word, names)
+    raise UsageError(f"{shown}: no series of the archive{hint}; bench-master archive trend lists them")
+
+
+def _draw(trends: Sequence[TrendReport], options: TrendOptions) -> None:
+    from bench_features.archive.trend_chart import draw_trend
+    from bench_features.charts import WIDE
+    from bench_features.charts.layout import NoChartError
+
+    assert options.chart is not None
+    if len(trends) != 1:
+        raise UsageError(f"--chart draws one series, and {plural(len(trends), 'series')} were found; name SERIES")
+    try:
+        picture = draw_trend(trends[0], WIDE, "paper", options.across)
+    except NoChartError as error:
+        raise UsageError(f"--chart: {error}") from error
+    try:
+        options.chart.write_text(picture.svg(standalone=True), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{options.chart}: cannot write: {error.strerror}; name another file") from error
+
+
+class AcknowledgeOptions(Struct, frozen=True):
+    """The command line of `archive acknowledge`."""
+
+    series: str
+    """The series."""
+    run: str
+    """The run that begins the change."""
+    archive: str | None = None
+    """Where the archive is; None for the default."""
+    quiet: bool = False
+    """Print errors only."""
+
+
+def _configure_acknowledge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("series", metavar="SERIES", help="the series: its key, or the title of its treatment")
+    parser.add_argument("run", metavar="RUN", help="the first run of the new level, as archive trend names it")
+    add_archive_option(parser)
+
+
+def _run_acknowledge(options: AcknowledgeOptions) -> int:
+    with Archive.open(options.archive) as archive:
+        series = find_series(options.series, archive.series())
+        sha256 = archive.find(options.run)
+        points = archive.points(series.key)
+        if not any(sha256.startswith(point.run_id) for point in points):
+            raise UsageError(f"run {sha256[:12]}: is not in series {series.key} ({one_line(series.title)})")
+        archive.annotate([(sha256, ACKNOWLEDGE, series.key)])
+    if not options.quiet:
+        text = f"{one_line(series.title)}: runs from {sha256[:12]} on are judged by the level since then"
+        tell(text)
+    return int(ExitCode.OK)
+
+
+COMMANDS: Final = (
+    SubCommand("trend", "since when? the changes of each series of runs", TrendOptions, _configure_trend, _run_trend),
+    SubCommand(
+        "acknowledge",
+        "note that a change is known: gates judge by the new level from there on",
+        AcknowledgeOptions,
+        _configure_acknowledge,
+        _run_acknowledge,
+    ),
+)

@@ -1,0 +1,108 @@
+"""The archive's part in a run: what ``--archive`` adds to it, and ``--baseline trend`` judges it by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench_common.argument_types import InvalidValue
+from bench_common.cli import StoreOnce
+from bench_common.engine_traits import engine_names
+from bench_common.errors import ExitCode
+from bench_master.analysis.trend_source import BaselineWord
+from bench_master.run_extension import FIRST_RESULTS, RESULTS, OptionGroups, RunExtension
+
+if TYPE_CHECKING:
+    from bench_master.options.run import RunOptions
+    from bench_master.reports import ReportSource
+    from bench_master.run_data.measured import Part
+
+_DEFAULT: Final = "\0"
+"""What no command line can have."""
+
+
+class ArchiveOptions(Struct, frozen=True):
+    """Where a run is kept."""
+
+    archive: str | None = None
+    """The archive that the run is added to at its end; empty for the default one, None for none."""
+
+
+class ArchiveExtension(RunExtension):
+    """Adds a run to an archive at its end. What it needs is loaded only then: the database's library is large."""
+
+    Options = ArchiveOptions
+
+    def add_options(self, groups: OptionGroups) -> None:
+        """Add ``--archive``; where engines stand on the command line, a name of one is no archive."""
+        groups.named(RESULTS).add_argument(
+            "--archive",
+            nargs="?",
+            action=StoreOnce,
+            const=_DEFAULT,
+            type=_address if groups.takes_file else _address_beside_engines,
+            metavar="URL|PATH",
+            help="add the run to this archive at its end (without a value: to the one of WEIGHBRIDGE_ARCHIVE, "
+            "else the default); it is checked before the run begins",
+        )
+        groups.show_first(FIRST_RESULTS, "--archive")
+
+    def settle(self, options: RunOptions) -> RunOptions:
+        """Judge the run by the archive that it goes into, if it is judged by a trend at all."""
+        url = options.extensions.of(ArchiveOptions).archive
+        if options.verdicts.trend is None or url is None:
+            return options
+        from bench_features.archive.baseline import ArchiveTrend
+
+        trend = ArchiveTrend(url or None, create=True)
+        return replace(options, verdicts=replace(options.verdicts, trend=trend))
+
+    def check(self, options: RunOptions) -> None:
+        """Raise the archive's own error where the run could not be added; make it where there is none yet."""
+        url = options.extensions.of(ArchiveOptions).archive
+        if url is not None:
+            from bench_features.archive.archive import Archive
+
+            Archive.open(url or None, create=True).close()
+
+    def parts(self, options: RunOptions) -> frozenset[Part]:
+        """Return what the archive has of a run and its report may not have."""
+        if options.extensions.of(ArchiveOptions).archive is None:
+            return frozenset()
+        from bench_features.archive.extract import ARCHIVED_PARTS
+
+        return ARCHIVED_PARTS
+
+    def finish(self, options: RunOptions, source: ReportSource) -> ExitCode:
+        """Add the run to the archive."""
+        url = options.extensions.of(ArchiveOptions).archive
+        if url is None:
+            return ExitCode.OK
+        from bench_features.archive.keeping import keep_run
+
+        return keep_run(source.run, url, quiet=options.quiet)
+
+
+def _address(text: str) -> str:
+    if text == _DEFAULT:
+        return ""
+    if not text.strip():
+        raise InvalidValue("'': expected a folder or a URL; without a value it is the default archive")
+    return text
+
+
+def _address_beside_engines(text: str) -> str:
+    if text in engine_names():
+        raise InvalidValue(
+            f"{text!r} is an engine: name the engines first, or an archive with its value, such as --archive=./{text}"
+        )
+    return _address(text)
+
+
+EXTENSION: Final = ArchiveExtension()
+TREND: Final = BaselineWord(
+    "with the earlier runs of the archive, where a second run must confirm a change before a gate fails",
+    "bench_features.archive.baseline:ArchiveTrend",
+)

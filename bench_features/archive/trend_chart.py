@@ -1,0 +1,226 @@
+"""The chart across runs (F12): each run of a series, steps of its level, and where the machine changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from bench_common.safe_text import one_line
+from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
+from bench_features.charts.layout import NoChartError, draw_x_axis, draw_y_axis, frame_panel
+from bench_features.charts.picture import LINE_HEIGHT, Frame, Picture, text_width
+from bench_features.charts.scales import Scale, logarithmic
+from bench_master.formatting import format_change, format_change_interval, format_value, plural
+from bench_master.reports.palette import Theme, engine_hue
+
+Across: TypeAlias = Literal["date", "version"]
+MOST_BARS: Final = 400
+"""Of more runs each is a speck, without its interval."""
+MOST_NAMED: Final = 6
+"""Changes and breaks that the caption names, the newest."""
+_DAY_S: Final = 86_400.0
+_STEPS_S: Final = (
+    *(1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600),
+    *(_DAY_S * days for days in (1, 2, 7, 14, 30, 91, 182, 365, 730, 3650)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DateScale(Scale):
+    """Times in seconds since 1970, with ticks at round times in UTC."""
+
+    def ticks(self, most: int) -> list[tuple[float, str]]:
+        """Return at most about `most` round times, with as much of the date as tells them apart."""
+        span = self.high - self.low
+        step = next((step for step in _STEPS_S if span / step <= max(2, most * 0.75)), _STEPS_S[-1])
+        form = "%Y-%m-%d" if step >= _DAY_S else "%m-%d %H:%M" if span > _DAY_S else "%H:%M:%S"
+        form = "%H:%M" if form == "%H:%M:%S" and step >= 60 else form  # noqa: PLR2004  whole minutes
+        first = math.ceil(self.low / step)
+        times = [place * step for place in range(first, math.floor(self.high / step) + 1)]
+        return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in times]
+
+
+@dataclass(frozen=True, slots=True)
+class RunScale(Scale):
+    """Runs in their order, with a tick where the version changes."""
+
+    versions: Sequence[str] = ()
+
+    def ticks(self, most: int) -> list[tuple[float, str]]:
+        """Return the first run of each version; of many versions the newest ones that have room."""
+        places = [place for place, name in enumerate(self.versions) if not place or self.versions[place - 1] != name]
+        every = math.ceil(len(places) / max(2, most))
+        chosen = places[::-1][::every][::-1]
+        return [(float(place), one_line(self.versions[place])[:24]) for place in chosen]
+
+
+def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Across = "date") -> Picture:
+    """Draw a series of runs. Raises `NoChartError` without a run."""
+    if not trend.runs:
+        raise NoChartError("no run of the series has a value")
+    picture = Picture("trend", width, theme)
+    picture.title = f"{trend.treatment}: {trend.measure} over runs"
+    left, right = (58.0, 12.0) if picture.is_narrow else (74.0, 18.0)
+    hue = engine_hue(str(trend.labels.get("engine", "")))
+    few = len(trend.runs) <= MOST_BARS
+    ends = [end for run in trend.runs for end in (run.low, run.high) if end is not None and few]
+    values = [run.value for run in trend.runs]
+    _draw_key(picture, trend, hue, bars=bool(ends))
+    if trend.breaks:
+        picture.extend(10)  # for what changed
+    frame = frame_panel(picture, 190.0 if picture.is_narrow else 230.0, left=left, right=right)
+    scale = logarithmic([*values, *ends], frame.bottom, frame.top, trend.unit, room=1.03)
+    places = _places(trend.runs, frame, across)
+    xs = [places(float(place) if across == "version" else run.created_s) for place, run in enumerate(trend.runs)]
+    draw_y_axis(picture, frame, scale)
+    picture.extend(36)
+    draw_x_axis(
+        picture, frame, places, "run, by version" if across == "version" else "when the run began (UTC)", grid=False
+    )
+    _draw_levels(picture, trend, xs, scale, frame)
+    if few:
+        for x, run in zip(xs, trend.runs, strict=True):
+            _draw_run(picture, x, run, scale, hue, trend.unit)
+    else:
+        picture.specks([(x, scale(run.value)) for x, run in zip(xs, trend.runs, strict=True)], hue)
+    _draw_breaks(picture, trend, xs, frame)
+    for change in trend.changes:
+        _draw_change(picture, trend, change, xs, scale)
+    picture.caption = _caption(trend, scale, across, bars=bool(ends))
+    return picture
+
+
+def _draw_key(picture: Picture, trend: TrendReport, hue: str, *, bars: bool) -> None:
+    """Write what the marks stand for."""
+    parts = [("run, with the interval of its median" if bars else "run", "run")]
+    parts += [("level", "level")] if len(trend.runs) > 1 else []
+    parts += [("change", "change")] if trend.changes else []
+    parts += [("the machine changed", "break")] if trend.breaks else []
+    x, top = 8.0, picture.extend(LINE_HEIGHT + 6)
+    for words, mark in parts:
+        wide = text_width(words) + 44
+        if x > 8 and x + wide > picture.width - 8:  # noqa: PLR2004
+            x, top = 8.0, picture.extend(LINE_HEIGHT)
+        y = top + 10
+        if mark == "run":
+            picture.mark(x + 10, y, 0, hue, size=3.2)
+        elif mark == "level":
+            picture.line([(x, y), (x + 22, y)], "ink", width=2)
+        elif mark == "change":
+            picture.mark(x + 10, y, 2, "ink", size=4.5)
+        else:
+            picture.line([(x + 10, y - 7), (x + 10, y + 7)], "muted", width=1.5, dash="4 3")
+        picture.text(x + 27, top + 14, words, ink="muted", room=picture.width - x - 30)
+        x += wide
+
+
+def _places(runs: Sequence[TrendRun], frame: Frame, across: Across) -> Scale:
+    if across == "version":
+        names = [run.version for run in runs]
+        return RunScale(-0.5, len(runs) - 0.5, frame.left, frame.right, versions=names)
+    low, high = min(run.created_s for run in runs), max(run.created_s for run in runs)
+    room = 0.02 * (high - low) or 1.0
+    return DateScale(low - room, high + room, frame.left, frame.right)
+
+
+def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
+    """Draw the level of each stretch between changes and breaks: the median of its runs; and a change's interval."""
+    begins = {change.first: change for change in trend.changes}
+    bounds = sorted({0, *begins, *(one.first for one in trend.breaks), len(trend.runs)})
+    before = 0.0
+    for first, last in pairwise(bounds):
+        logs = [math.log(run.value) for run in trend.runs[first:last]]
+        level = math.exp(float(np.median(logs)))
+        x0, x1 = xs[first] - 3, xs[last - 1] + 3
+        x0, x1 = max(x0, frame.left), min(x1, frame.right)
+        change = begins.get(first)
+        if change is not None and before:
+            low, high = scale(before * change.low), scale(before * change.high)
+            picture.area([(x0, low), (x1, low), (x1, high), (x0, high)], "muted", opacity=0.22)
+        if last - first > 1 or change is not None:
+            y = scale(level)
+            picture.line(
+                [(x0, y), (x1, y)],
+                "ink",
+                width=2,
+                tip=f"{format_value(level, trend.unit)}, {plural(last - first, 'run')}",
+            )
+        before = level
+
+
+def _draw_run(picture: Picture, x: float, run: TrendRun, scale: Scale, hue: str, unit: str) -> None:
+    tip = f"run {run.run}, {run.created}, {run.version}: {format_value(run.value, unit)}"
+    if run.low is not None and run.high is not None:
+        picture.line([(x, scale(run.low)), (x, scale(run.high))], hue, width=1)
+        tip += f" [{format_value(run.low, unit)}, {format_value(run.high, unit)}]"
+    picture.mark(x, scale(run.value), 0, hue, size=2.8, tip=f"{tip}, {plural(run.trials, 'trial')}")
+
+
+def _draw_breaks(picture: Picture, trend: TrendReport, xs: Sequence[float], frame: Frame) -> None:
+    for one in reversed(trend.breaks):
+        x = (xs[one.first - 1] + xs[one.first]) / 2
+        tip = f"the machine changed: {one.text}"
+        picture.line([(x, frame.top - 6), (x, frame.bottom)], "muted", width=1.5, dash="4 3", tip=tip)
+        right = x > (frame.left + frame.right) / 2
+        room = (x - frame.left if right else frame.right - x) - 8
+        picture.text(
+            x + (-5 if right else 5),
+            frame.top + 2,
+            one.text,
+            anchor="end" if right else "start",
+            ink="muted",
+            size=11,
+            room=max(room, 30),
+            unless_covered=True,
+        )
+
+
+def _draw_change(
+    picture: Picture, trend: TrendReport, change: TrendChange, xs: Sequence[float], scale: Scale
+) -> None:
+    run = trend.runs[change.first]
+    x, y = xs[change.first], scale(run.value)
+    hollow = change.kind == "unconfirmed" or change.acknowledged
+    picture.mark(x, y, 2, "ink", size=5, hollow=hollow, tip=_words(change))
+    # At its left there is nothing: the runs before are at another height.
+    text = format_change(change.ratio)
+    picture.text(x - 9, y + 4, text, anchor="end", bold=True, unless_covered=True)
+
+
+def _words(change: TrendChange) -> str:
+    about = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", unconfirmed"}[change.kind]
+    about += ", acknowledged" if change.acknowledged else ""
+    size = f"{format_change(change.ratio)} {format_change_interval(change.low, change.high, change.ratio)}"
+    return f"{change.word} {size} since {change.created[:16].replace('T', ' ')} (run {change.run}{about})"
+
+
+def _caption(trend: TrendReport, scale: Scale, across: Across, *, bars: bool) -> str:
+    trials = sorted({run.trials for run in trend.runs})
+    counted = f"{trials[0]}" if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
+    parts = [
+        f"Each dot: a run, the median of its trials{' with its 95 % interval within the run' if bars else ''}.",
+        f"n = {len(trend.runs)} {'run' if len(trend.runs) == 1 else 'runs'} on {trend.hosts}, {counted} trials each.",
+        f"{trend.direction.capitalize()} is better.",
+        "Runs stand in their order, not at their dates." if across == "version" else "",
+        scale.words(f"{trend.measure}"),
+    ]
+    if trend.changes:
+        named = "; ".join(_words(change) for change in trend.changes[-MOST_NAMED:])
+        parts.append(
+            "Diamond: the first run of a new level (hollow: unconfirmed or acknowledged); band: the interval of "
+            f"its level, 95 % (unconfirmed: 99.9 %). {named[:1].upper()}{named[1:]}."
+        )
+    else:
+        parts.append(f"No change above {100 * trend.margin:.3g} %.")
+    if trend.breaks:
+        named = "; ".join(f"{one.created[:10]}: {one.text}" for one in trend.breaks[-MOST_NAMED:])
+        parts.append(f"Dashed: the machine changed, and nothing is compared across. {named}.")
+    more = max(len(trend.changes), len(trend.breaks)) > MOST_NAMED
+    parts.append("Of many changes and breaks the newest are named." if more else "")
+    return " ".join(filter(None, parts))

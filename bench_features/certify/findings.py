@@ -1,0 +1,207 @@
+"""What the runs of equal treatments say together: false words, floors, spreads, order and probe."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.host_info import Fact
+from bench_features.certify.certificate import (
+    Bounded,
+    Certificate,
+    CertifiedMeasure,
+    CertifiedRun,
+    FalseWords,
+    ProbeFinding,
+    RunMeasure,
+)
+from bench_master.analysis.occasions import occasion_numbers
+from bench_master.analysis.verdict_types import DIRECTED_WORDS
+from bench_master.verdicts.binomial import binomial_interval
+from bench_master.verdicts.planning import smallest_effect
+from bench_master.verdicts.quantiles import quantile
+from bench_master.verdicts.signed_rank import MIN_ROUNDS, estimate, exact_interval
+
+PROMISED: Final = 0.05
+"""In how many runs of equal treatments any of the words may be false."""
+DETECTABLE_ROUNDS: Final = (6, 10, 20, 30)
+"""For so many rounds a certificate says what a run can show; and for as many as its own runs had."""
+FLOOR_QUANTILE: Final = 0.95
+_FLOOR_RUNS: Final = 20
+"""Of fewer runs the largest difference is the floor."""
+
+
+def certify_runs(
+    runs: Sequence[CertifiedRun],
+    *,
+    host: str,
+    machine: Mapping[str, Fact],
+    scenario: str,
+    plan: str,
+    jobs: str,
+    rounds: int,
+    margin: float,
+    valid_days: int,
+) -> Certificate:
+    """Return the certificate of runs that were made by one plan on one machine, in the order of time."""
+    numbers = occasion_numbers([_seconds(run.began) for run in runs], [run.boot_id for run in runs])
+    series = [one for run in runs for one in run.series]
+    return Certificate(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        valid_days=valid_days,
+        host=host,
+        machine=dict(machine),
+        scenario=scenario,
+        plan=plan,
+        jobs=jobs,
+        rounds=rounds,
+        margin=margin,
+        occasions=len(set(numbers)),
+        false_words=false_words(runs),
+        measures=tuple(_measures(runs, numbers, rounds)),
+        place=_ratio(one.place for one in series),
+        carry_over=_ratio(one.carry_over for one in series),
+        probe=probe_finding(runs),
+        runs=tuple(runs),
+    ).sealed()
+
+
+def _seconds(began: str) -> float:
+    try:
+        return datetime.fromisoformat(began).timestamp()
+    except ValueError:
+        return math.nan
+
+
+def false_words(runs: Iterable[CertifiedRun]) -> FalseWords:
+    """Return how often treatments were called different from themselves."""
+    words = [[one.word for one in run.comparisons] for run in runs]
+    every = [word for own in words for word in own]
+    found = sum(word in DIRECTED_WORDS for word in every)
+    runs_found = sum(not DIRECTED_WORDS.isdisjoint(own) for own in words)
+    low, high = binomial_interval(found, len(every)) if every else (0.0, 1.0)
+    runs_low, runs_high = binomial_interval(runs_found, len(words)) if words else (0.0, 1.0)
+    return FalseWords(
+        comparisons=len(every),
+        found=found,
+        low=low,
+        high=high,
+        runs=len(words),
+        runs_found=runs_found,
+        runs_low=runs_low,
+        runs_high=runs_high,
+        words=dict(Counter(map(str, every)).most_common()),
+    )
+
+
+# -- measures --------------------------------------------------------------------------------------------------------
+
+
+def _measures(runs: Sequence[CertifiedRun], occasions: Sequence[int], rounds: int) -> Iterable[CertifiedMeasure]:
+    """Yield what the runs say of each measure that all of them have."""
+    found: dict[tuple[str, str], list[tuple[int, RunMeasure]]] = {}
+    for occasion, run in zip(occasions, runs, strict=True):
+        for one in run.measures:
+            found.setdefault((one.treatment, one.measure), []).append((occasion, one))
+    for (treatment, measure), own in found.items():
+        if len(own) < len(runs):
+            continue
+        each = [one for _, one in own]
+        sd = pooled_sd([(one.sd, one.rounds - 1) for one in each])
+        within, between = spreads([(occasion, one.level) for occasion, one in own])
+        yield CertifiedMeasure(
+            treatment=treatment,
+            measure=measure,
+            unit=each[0].unit,
+            value=math.exp(float(np.median([one.level for one in each]))),
+            runs=len(each),
+            floor=math.expm1(floor_of([one.estimate for one in each])),
+            sd=math.expm1(sd),
+            detectable={str(count): detectable(sd, count) for count in sorted({*DETECTABLE_ROUNDS, rounds})},
+            between_runs=None if within is None else math.expm1(within),
+            between_days=None if between is None else math.expm1(between),
+        )
+
+
+def floor_of(estimates: Sequence[float]) -> float:
+    """Return the size that the differences of 19 of 20 runs are below; of fewer than twenty runs the largest."""
+    sizes = np.abs(np.asarray(estimates, float))
+    return float(sizes.max()) if len(sizes) < _FLOOR_RUNS else quantile(sizes, FLOOR_QUANTILE)
+
+
+def pooled_sd(spreads_of_runs: Iterable[tuple[float, int]]) -> float:
+    """Return the standard deviation of several runs, of each its own and the degrees of freedom."""
+    known = list(spreads_of_runs)
+    return math.sqrt(sum(sd * sd * degrees for sd, degrees in known) / sum(degrees for _, degrees in known))
+
+
+def detectable(sd: float, rounds: int) -> float | None:
+    """Return the share that one comparison of so many rounds shows in four runs of five; None if there is none."""
+    effect = smallest_effect(sd, rounds)
+    return math.expm1(effect) if math.isfinite(effect) else None
+
+
+def spreads(levels: Sequence[tuple[int, float]]) -> tuple[float | None, float | None]:
+    """Return the standard deviations of the runs of an occasion, and of the means of occasions, of logarithms.
+
+    The second one has the noise of the runs in it that each mean is of. None where there are no two of a kind.
+    """
+    by_occasion: dict[int, list[float]] = {}
+    for occasion, level in levels:
+        by_occasion.setdefault(occasion, []).append(level)
+    several = [own for own in by_occasion.values() if len(own) > 1]
+    within = pooled_sd([(float(np.std(own, ddof=1)), len(own) - 1) for own in several]) if several else None
+    means = [float(np.mean(own)) for own in by_occasion.values()]
+    return within, float(np.std(means, ddof=1)) if len(means) > 1 else None
+
+
+# -- order and probe ------------------------------------------------------------------------------------------------
+
+
+def _ratio(values: Iterable[float | None]) -> Bounded | None:
+    """Return differences of logarithms, one of each run, as a share with its interval; None without any."""
+    found = bounded(values)
+    if found is None:
+        return None
+    ends = [None if end is None else math.expm1(end) for end in (found.low, found.high)]
+    return Bounded(math.expm1(found.estimate), *ends)
+
+
+def bounded(values: Iterable[float | None]) -> Bounded | None:
+    """Return the middle of values with its exact interval by signed ranks; None without any."""
+    known = np.array([value for value in values if value is not None])
+    if not len(known):
+        return None
+    interval = exact_interval(known, known, PROMISED)
+    ends: tuple[Any, Any] = (interval.low, interval.high) if len(known) >= MIN_ROUNDS else (None, None)
+    return Bounded(estimate(known), *ends)
+
+
+def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:
+    """Return what the probe explains; None where no run has one.
+
+    Where it explains nothing, each correlation may as well have the other sign, and its square is 1 / rounds on
+    average: that of a direction in so many dimensions with one that is fixed.
+    """
+    known = [
+        (one.probe_correlation, one.probe_rounds)
+        for run in runs
+        for one in run.series
+        if one.probe_correlation is not None
+    ]
+    correlation = bounded(one for one, _ in known)
+    if correlation is None:
+        return None
+    explains = correlation.low is not None and correlation.high is not None
+    explains = explains and not correlation.low <= 0.0 <= correlation.high  # type: ignore[operator]
+    return ProbeFinding(
+        r2=float(np.mean([one * one for one, _ in known])),
+        chance=float(np.mean([1.0 / rounds for _, rounds in known])),
+        correlation=correlation,
+        explains=explains,
+    )

@@ -1,0 +1,69 @@
+"""Charts: pictures of a run, made from the report document and the stats file.
+
+Each is drawn by a function of the source, a width in pixels and a theme, which raises `NoChartError` where the run
+lacks its data. Nothing is drawn that misleads: no bar of a mean without spread, no smoothed line, no percentile of
+too few values, no area on an axis that does not begin at 0.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from bench_common.cli import check_choice
+
+if TYPE_CHECKING:
+    from bench_features.charts.layout import ChartSource
+    from bench_features.charts.picture import Picture
+    from bench_master.reports.palette import Theme
+
+CHART_MODULES: Final = {
+    "forest": "effects",
+    "trials": "trials",
+    "metrics": "metrics",
+    "ecdf": "distributions",
+    "tail": "distributions",
+    "phases": "phases",
+    "why": "why",
+    "host": "host",
+    "scaling": "scaling",
+    "packing": "loads",
+    "open": "loads",
+    "rate": "over_time",
+    "heat": "heat",
+    "overhead": "metrics",
+    "published": "effects",
+}
+"""The module of each chart by its name, in the order of a page; only what is drawn is loaded."""
+
+
+class ChartChoice(Struct, frozen=True):
+    """What somebody asked to be drawn."""
+
+    chart: str | None = None
+    """The chart; None for the first that the run has the data of."""
+    metric: str | None = None
+    """The metric to draw in place of the primary one."""
+    by: str | None = None
+    """The label that is the axis of a chart of metrics."""
+
+
+WIDE: Final = 760
+"""Pixels of a chart on a page, and on paper."""
+NARROW: Final = 350
+"""Pixels of a chart on a telephone."""
+
+
+def draw_chart(name: str, source: ChartSource, width: int = WIDE, theme: Theme = "page") -> Picture:
+    """Return a chart. Raises `UsageError` for an unknown name, `NoChartError` if the run lacks its data."""
+    check_choice(name, CHART_MODULES, what="chart")
+    draw = getattr(import_module(f"{__name__}.{CHART_MODULES[name]}"), f"draw_{name}")
+    picture: Picture = draw(source, width, theme)
+    document = source.document
+    if document.run_state != "complete":
+        picture.caption = f"The run is {document.run_state}. {picture.caption}"
+    if document.run.noop:
+        picture.caption = f"No-op run: the harness's own times. {picture.caption}"
+    return picture

@@ -1,0 +1,255 @@
+"""Charts of durations: whole distributions (F3), and their tail (F4)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from bench_features.charts.chart_data import Distribution
+from bench_features.charts.labels import (
+    GREY,
+    MOST_LINES,
+    EndLabel,
+    draw_end_labels,
+    draw_key,
+    grey_words,
+    panel_styles,
+    right_margin,
+    room_for_labels,
+)
+from bench_features.charts.layout import (
+    MOST_PANELS,
+    ChartSource,
+    NoChartError,
+    Style,
+    count_text,
+    draw_x_axis,
+    draw_y_axis,
+    frame_panel,
+    left_out,
+)
+from bench_features.charts.picture import Frame, Picture, Point, text_width
+from bench_features.charts.scales import Scale, logarithmic
+from bench_master.formatting import format_value, plural
+from bench_master.reports.palette import Theme
+
+LEAST_ECDF: Final = 20
+LEAST_TAIL: Final = 1000
+TAIL_JOBS: Final = 10
+"""The tail ends where so many values are left: beyond that a quantile is of a handful."""
+JOB_NAMES: Final = frozenset({"job", "response"})
+_ECDF, _TAIL = 120.0, 180.0
+"""Heights of a panel."""
+_BESIDE: Final = 3
+"""Medians that are written beside their marks."""
+_MEDIANS: Final = 140.0
+"""Width of a column of medians."""
+_NINES: Final = (
+    (0.0, "0 %"),
+    (0.5, "50 %"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+    (0.99999, "99.999 %"),
+)
+
+
+class _Lines(NamedTuple):
+    """The lines of one operation for a group of treatments."""
+
+    group: str
+    """What the treatments have in common; empty for a single group."""
+    title: str
+    lines: list[Distribution]
+    styles: dict[int, Style]
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}: {self.title}" if self.group else self.title
+
+
+def _panels(source: ChartSource, least: int) -> list[_Lines]:
+    """Return the lines of each panel: one for each group of treatments and operation."""
+    found: list[_Lines] = []
+    full = [each for each in source.data.distributions if each.n >= least]
+    groups = source.styles.panels({each.treatment for each in full})
+    for group in groups:
+        own = [each for each in full if each.treatment in group.treatments]
+        styles = panel_styles(source, group.treatments)
+        for operation in dict.fromkeys(each.operation for each in own):
+            words = "whole job" if operation == "job" else operation
+            lines = sorted(
+                (each for each in own if each.operation == operation),
+                key=lambda each: styles[each.treatment].hue != GREY,
+            )
+            found.append(_Lines(group.title if len(groups) > 1 else "", words, lines, styles))
+    return found
+
+
+def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
+    """Draw the share of operations that took no longer, for each operation, on one axis of time."""
+    every = _panels(source, LEAST_ECDF)
+    if not every:
+        raise NoChartError(f"no operation has {LEAST_ECDF} measured values")
+    panels = every[:MOST_PANELS]
+    picture = Picture("ecdf", width, theme)
+    picture.title = "Durations of each operation: whole distributions"
+    draw_key(picture, [each.styles[line.treatment] for each in panels for line in each.lines], lines=True)
+    # Few medians fit beside their marks; more need a column of their own.
+    listed = max(len(each.lines) for each in panels) > _BESIDE
+    sizes = Counter(each.group for each in panels).values()
+    # Two a row where three would leave one alone.
+    columns = 1 if picture.is_narrow else 2 if listed or max(sizes) in (2, 4) else 3
+    room = _MEDIANS if listed else 12.0
+    each_width = (width - 12) / columns
+    values = [value for each in panels for line in each.lines for value in line.seconds]
+    scale = logarithmic(values, 0, 1, "s")
+    column, group = 0, ""
+    for each in panels:
+        if each.group != group:
+            picture.text(8, picture.extend(30) + 26, each.group, bold=True, size=13, room=width - 16)
+            column, group = 0, each.group
+        if column == 0:
+            top = picture.extend(_ECDF + 62.0) + 28
+        left = 4 + column * each_width
+        _draw_ecdf(picture, each, Frame(left + 46, left + each_width - room, top, top + _ECDF), scale, listed=listed)
+        column = (column + 1) % columns
+    treatments = source.document.treatments
+    trials = sorted({treatments[line.treatment].trials.run for each in panels for line in each.lines})
+    failed = sum(
+        treatments[index].jobs.failed for index in {line.treatment for each in panels for line in each.lines}
+    )
+    picture.caption = (
+        "Share that took no longer; the mark and the number are the median. "
+        f"{count_text(line.n for each in panels for line in each.lines)} a line, of "
+        f"{' to '.join(dict.fromkeys((str(trials[0]), str(trials[-1]))))} trials (they are not independent), "
+        f"{plural(failed, 'job')} failed and left out. Lower is better. One axis for all panels. "
+        + scale.words("Time")
+        + (" Times of 0 are at its left end." if min(values) <= 0 else "")
+        + grey_words(each.styles for each in panels)
+        + left_out(len(panels), len(every), "panels")
+    )
+    picture.description = "; ".join(
+        f"{each.name} {each.styles[line.treatment].label} median {format_value(_median(line), 's')}"
+        for each in panels
+        for line in each.lines[:MOST_LINES]
+    )
+    return picture
+
+
+def _draw_ecdf(picture: Picture, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:
+    shares = Scale(0.0, 1.0, frame.bottom, frame.top)
+    picture.text(frame.left, frame.top - 8, panel.title, bold=True, room=frame.right - frame.left)
+    for share in (0.0, 0.5, 0.95):
+        picture.line([(frame.left, shares(share)), (frame.right, shares(share))], "grid")
+        picture.text(frame.left - 6, shares(share) + 4, f"{share * 100:.0f} %", anchor="end", ink="muted", size=11)
+    times = Scale(scale.low, scale.high, frame.left, frame.right, "s", log=True)
+    draw_x_axis(picture, frame, times, "")
+    for line in panel.lines:
+        style = panel.styles[line.treatment]
+        median = _median(line)
+        tip = f"{style.label}: median {format_value(median, 's')}, n = {line.n}"
+        picture.steps(_steps(line, times, shares), style.hue, width=1.7, dash=style.dash, tip=tip)
+        picture.mark(times(median), shares(0.5), style.shape, style.hue, size=3, tip=tip)
+    coloured = [line for line in panel.lines if panel.styles[line.treatment].hue != GREY]
+    if not listed:
+        for line in coloured:
+            hue = panel.styles[line.treatment].hue
+            _write_median(picture, frame, times(_median(line)), shares(0.5), line, hue)
+    else:
+        fastest = sorted(coloured, key=_median)
+        step = min(14.0, (frame.bottom - frame.top + 12) / max(1, len(fastest)))
+        for place, line in enumerate(fastest):
+            style = panel.styles[line.treatment]
+            text = f"{style.label} {format_value(_median(line), 's')}"
+            y = frame.top + 4 + place * step
+            picture.text(frame.right + 8, y, text, ink=style.hue, size=min(11.0, step - 2), room=_MEDIANS - 14)
+
+
+def _median(line: Distribution) -> float:
+    return next(value for share, value in zip(line.shares, line.seconds, strict=True) if share >= 0.5)  # noqa: PLR2004
+
+
+def _steps(line: Distribution, times: Scale, shares: Scale) -> list[Point]:
+    pairs = zip(line.shares, line.seconds, strict=True)
+    return [(times(line.seconds[0]), shares(0.0)), *((times(value), shares(share)) for share, value in pairs)]
+
+
+def _write_median(picture: Picture, frame: Frame, x: float, y: float, line: Distribution, hue: str) -> None:
+    """Write a median beside its line, on the first side where it covers nothing; else not at all."""
+    text = format_value(_median(line), "s")
+    size = text_width(text, 11)
+    for dx, dy in ((7, 14), (-7 - size, -6), (7, 28), (-7 - size, -20)):
+        left = x + dx
+        if (
+            frame.left <= left
+            and left + size <= frame.right
+            and picture.text(left, y + dy, text, ink=hue, size=11, unless_covered=True, halo=True)
+        ):
+            return
+
+
+def draw_tail(source: ChartSource, width: int, theme: Theme) -> Picture:
+    """Draw durations by how rare they are: 90 %, 99 %, 99.9 % are at even distances."""
+    full = _panels(source, LEAST_TAIL)
+    every = [each for each in full if any(line.operation in JOB_NAMES for line in each.lines)] or full
+    if not every:
+        raise NoChartError(f"no operation has {LEAST_TAIL:,} measured values; the chart ecdf needs {LEAST_ECDF}")
+    panels = every[:MOST_PANELS]
+    picture = Picture("tail", width, theme)
+    picture.title = "The slowest: durations by share"
+    styles = [[each.styles[line.treatment] for line in each.lines] for each in panels]
+    room = room_for_labels(picture, [[one.label for one in own if one.hue != GREY] for own in styles], _TAIL)
+    if not room:
+        draw_key(picture, [style for own in styles for style in own], lines=True)
+    said = [_draw_tail(picture, each, room) for each in panels]
+    counts = [line.n for each in panels for line in each.lines]
+    picture.caption = (
+        f"Each line ends where {TAIL_JOBS} values are left and is not extrapolated. {count_text(counts)} a line; "
+        f"values within 0.2 %; {plural(source.document.totals.failed, 'job')} failed and left out. Lower is better. "
+        + said[0]
+        + grey_words(each.styles for each in panels)
+        + left_out(len(panels), len(every), "panels")
+    )
+    return picture
+
+
+def _draw_tail(picture: Picture, panel: _Lines, room: float) -> str:
+    left = 62.0 if picture.is_narrow else 74.0
+    frame = frame_panel(picture, _TAIL, left=left, right=right_margin(room, 18.0), title=panel.name)
+    last = max(1 - TAIL_JOBS / line.n for line in panel.lines)
+    nines = Scale(0.0, -math.log10(1 - last), frame.left, frame.right)
+    cut = [
+        [pair for pair in zip(line.shares, line.seconds, strict=True) if pair[0] <= 1 - TAIL_JOBS / line.n]
+        for line in panel.lines
+    ]
+    scale = logarithmic([value for points in cut for _, value in points], frame.bottom, frame.top, "s")
+    draw_y_axis(picture, frame, scale)
+    picture.extend(36)
+    picture.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
+    for share, label in _NINES:
+        if share <= last:
+            x = nines(-math.log10(1 - share))
+            picture.line([(x, frame.top), (x, frame.bottom + 4)], "grid")
+            picture.text(x, frame.bottom + 15, label, anchor="middle", ink="muted", size=11, unless_covered=True)
+    picture.text(frame.right, frame.bottom + 30, "share that took no longer", anchor="end", ink="muted", size=11)
+    ends = []
+    for line, points in zip(panel.lines, cut, strict=True):
+        style = panel.styles[line.treatment]
+        path = _tail_path([(nines(-math.log10(1 - share)), scale(value)) for share, value in points])
+        picture.steps(path, style.hue, width=1.7, dash=style.dash, tip=f"{style.label}, n = {line.n:,}")
+        picture.mark(*path[-1], style.shape, style.hue, size=3)
+        if style.hue != GREY:
+            ends.append(EndLabel(path[-1][1], style.label, style.hue))
+    if room:
+        draw_end_labels(picture, frame, ends)
+    return scale.words("Time")
+
+
+def _tail_path(points: list[Point]) -> list[Point]:
+    """Return stairs that are never below a value between two quantiles: up to the next value, then across."""
+    risen = [(x, y) for (x, _), (_, y) in pairwise(points)]
+    return [points[0], *risen, points[-1]]

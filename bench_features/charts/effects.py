@@ -1,0 +1,219 @@
+"""Charts of effects: the forest of comparisons (F1), and published figures beside ours (F11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bench_common.safe_text import one_line
+from bench_features.charts.layout import ChartSource, NoChartError, count_text, draw_x_axis, left_out
+from bench_features.charts.picture import Frame, Picture, text_width, wrap_text
+from bench_features.charts.scales import Scale, linear
+from bench_master.analysis.report_types import PublishedStatisticsReport, PublishedTableReport, StatisticsReport
+from bench_master.analysis.verdict_types import ComparisonReport
+from bench_master.formatting import format_value, plural
+from bench_master.reports.effects import Effect, turn
+from bench_master.reports.palette import Theme, engine_hue
+from bench_master.reports.verdict_text import FEWEST_ROUNDS
+
+MOST_ROWS: Final = 80
+
+
+def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
+    """Draw each comparison's ratio to the baseline with its interval, right is worse."""
+    verdicts = source.document.verdicts
+    if verdicts is None or not verdicts.comparisons:
+        raise NoChartError(source.document.no_verdict or "nothing is compared")
+    every = [(each, turn(each, source.document.treatments)) for each in verdicts.comparisons]
+    effects = [effect for _, effect in every if effect is not None]
+    if not effects:
+        raise NoChartError(
+            "no comparison has a ratio: " + (verdicts.refused[0] if verdicts.refused else "see the text report")
+        )
+    rows = every[:MOST_ROWS]
+    picture = Picture("forest", width, theme)
+    picture.title = f"Ratio to {_baseline(verdicts.comparisons)}"
+    narrow = picture.is_narrow
+    several = len({each.measure for each in verdicts.comparisons}) > 1
+    labels = [_row_label(comparison, several=several) for comparison, _ in rows]
+    longest = max(text_width(one_line(label)) for label in labels)
+    step = 42.0 if narrow else 26.0 if longest + 22.0 <= width * 0.42 else 38.0
+    left, right = (14.0, 14.0) if narrow else (min(width * 0.42, longest + 22.0), width * 0.27)
+    top = picture.extend(26.0 + step * len(rows) + 44.0) + 26.0
+    frame = Frame(left, width - right, top, top + step * len(rows))
+    ends = [end for each in effects for end in (each.low, each.ratio, each.high) if end is not None]
+    low, high = min(0.9, *ends), max(1.1, *ends)
+    room = (high / low) ** 0.05
+    scale = Scale(low / room, high * room, frame.left, frame.right, log=True)
+    draw_x_axis(picture, frame, scale, "")
+    one = scale(1.0)
+    picture.line([(one, frame.top - 6), (one, frame.bottom)], "ink", dash="2 2")
+    picture.text(one, frame.top - 10, "same", anchor="middle", ink="muted", size=11)
+    below = frame.bottom + 31
+    picture.text(frame.left, below, "\u2190 better", ink="muted", size=11)
+    picture.text(frame.right, below, "worse \u2192", anchor="end", ink="muted", size=11)
+    picture.text((frame.left + frame.right) / 2, below, "ratio (log)", anchor="middle", ink="muted", size=11)
+    for place, (label, (comparison, effect)) in enumerate(zip(labels, rows, strict=True)):
+        y = frame.top + (place + (0.75 if narrow else 0.5)) * step
+        numbers = effect.text if effect else f"{comparison.word.lower()}: no ratio"
+        if narrow:
+            # The lines behind it would cross it out.
+            picture.rect(0, y - 23, width, 14, "ground")
+            picture.text(8, y - 12, f"{numbers} {label}", size=11.5)
+        else:
+            _write_label(picture, frame.left - 10, y, label)
+            picture.text(frame.right + 10, y + 4, numbers, room=right - 14)
+        if effect:
+            _draw_effect(picture, scale, y, effect, label)
+    picture.caption = _forest_caption(source, scale, rows, effects)
+    picture.description = "; ".join(
+        f"{each.comparison.name} {each.comparison.group} {each.comparison.measure} {each.text}"
+        for each in effects[:MOST_ROWS]
+    )
+    return picture
+
+
+def _write_label(picture: Picture, x: float, y: float, label: str) -> None:
+    """Write what a row is called, in two lines if one is too short: labels may differ at their ends alone."""
+    room = x - 4
+    if text_width(one_line(label)) <= room:
+        picture.text(x, y + 4, label, anchor="end", room=room)
+        return
+    first, *others = wrap_text(one_line(label), room)
+    picture.text(x, y - 2, first, anchor="end", room=room)
+    if others:
+        picture.text(x, y + 13, " ".join(others), anchor="end", room=room)
+
+
+def _row_label(comparison: ComparisonReport, *, several: bool) -> str:
+    # A number alone does not say what it is the number of.
+    keys = [key for key, value in comparison.labels.items() if str(value) == comparison.name]
+    name = f"{keys[0]} {comparison.name}" if len(keys) == 1 and comparison.name[:1].isdigit() else comparison.name
+    label = ", ".join(filter(None, (name, _group_words(comparison.group))))
+    return f"{label}: {comparison.measure}" if several else label
+
+
+def _group_words(group: str) -> str:
+    return ", ".join(part.removeprefix("job=").replace("=", " ") for part in group.split())
+
+
+def _draw_effect(picture: Picture, scale: Scale, y: float, effect: Effect, label: str) -> None:
+    hue = "muted" if effect.holds_one else engine_hue(str(effect.comparison.labels.get("engine", "")))
+    low = scale.low if effect.low is None else effect.low
+    high = scale.high if effect.high is None else effect.high
+    picture.line([(scale(low), y), (scale(high), y)], hue, width=2.5, dash="" if effect.is_interval else "4 3")
+    for end in (effect.low, effect.high):
+        if end is not None:
+            picture.line([(scale(end), y - 4), (scale(end), y + 4)], hue, width=1.5)
+    tip = f"{label}: {effect.text}, {plural(effect.comparison.rounds, 'round')}"
+    picture.mark(scale(effect.ratio), y, 0, hue, size=4.5, hollow=effect.weak, tip=tip)
+
+
+def _baseline(comparisons: Sequence[ComparisonReport]) -> str:
+    names = list(dict.fromkeys(each.a for each in comparisons))
+    engines = {part.removeprefix("engine=") for name in names for part in name.split() if part.startswith("engine=")}
+    other = {str(each.labels.get("engine")) for each in comparisons}
+    return (
+        engines.pop()
+        if len(engines) == 1 and not engines & other
+        else names[0]
+        if len(names) == 1
+        else "the baseline"
+    )
+
+
+def _forest_caption(
+    source: ChartSource,
+    scale: Scale,
+    rows: Sequence[tuple[ComparisonReport, Effect | None]],
+    effects: Sequence[Effect],
+) -> str:
+    verdicts = source.document.verdicts
+    assert verdicts is not None
+    rounds = [each.comparison.rounds for each in effects]
+    parts = [
+        f"{verdicts.question}. Each row is turned so that right is worse; {scale.words('ratio').lower()}",
+        f"{count_text(rounds)} rounds a row, {plural(source.document.totals.failed, 'job')} failed.",
+    ]
+    if any(each.is_interval for each in effects):
+        level = max(each.comparison.confidence for each in effects)
+        parts.append(f"Solid bar: {100 * level:.3g} % interval of all rows together.")
+    if any(not each.is_interval and each.comparison.rounds >= FEWEST_ROUNDS for each in effects):
+        parts.append("Dashed bar: range of the rounds, too few for an interval.")
+    if any(each.holds_one for each in effects):
+        parts.append("Grey: the bar contains no difference.")
+    if any(each.weak for each in effects):
+        parts.append(
+            "Hollow, \u2020: the timing error (p99) is more than a tenth of the baseline's median; "
+            "the interval allows for it."
+        )
+    if verdicts.refused:
+        parts.append("Refused: " + "; ".join(verdicts.refused[:2]) + ".")
+    return " ".join(parts) + left_out(len(rows), len(verdicts.comparisons), "comparisons")
+
+
+MOST_TABLES: Final = 12
+
+
+def draw_published(source: ChartSource, width: int, theme: Theme) -> Picture:
+    """Draw published figures (open) beside ours (filled), each metric on an axis of its own."""
+    published = source.document.published
+    tables = [] if published is None else [each for each in published.tables if _has_values(each)]
+    if published is None or not tables:
+        raise NoChartError("the scenario names no published figures, or none matches a treatment")
+    picture = Picture("published", width, theme)
+    picture.title = f"Published and own figures: {published.title}"
+    said = []
+    for table in tables[:MOST_TABLES]:
+        scale = _draw_table(picture, table)
+        said.append(scale.words(f"{table.metric} of {table.treatment}"))
+    directions = {each.direction for each in tables if each.direction}
+    direction = f" {directions.pop().capitalize()} is better." if len(directions) == 1 else ""
+    axis = "Each axis begins at 0." if all("at 0" in each for each in said) else " ".join(said)
+    picture.caption = (
+        f"Filled: this run; open: published (mean, bar: standard deviation where published). {axis}{direction} "
+        f"Not the same machine. {published.caution}" + left_out(len(tables[:MOST_TABLES]), len(tables), "measures")
+    )
+    return picture
+
+
+def _has_values(table: PublishedTableReport) -> bool:
+    return any(_center(each) is not None for each in table.published)
+
+
+def _center(statistics: StatisticsReport | PublishedStatisticsReport) -> float | None:
+    return statistics.mean if statistics.mean is not None else statistics.median
+
+
+def _draw_table(picture: Picture, table: PublishedTableReport) -> Scale:
+    rows: list[tuple[str, StatisticsReport | PublishedStatisticsReport, bool]] = []
+    if table.ours is not None:
+        rows.append(("this run", table.ours, True))
+    rows += [(each.where, each, False) for each in table.published if _center(each) is not None]
+    narrow, step = picture.is_narrow, 24.0
+    left = 100.0 if narrow else 190.0
+    top = picture.extend(30.0 + step * len(rows) + 36.0) + 28.0
+    frame = Frame(left, picture.width - (78.0 if narrow else 130.0), top, top + step * len(rows))
+    picture.text(8, top - 10, f"{table.metric}, {table.treatment}", bold=True, room=picture.width - 16)
+    values = [
+        value
+        for _, each, _ in rows
+        for center in [_center(each) or 0.0]
+        for value in (center, center + (each.stddev or 0.0))
+    ]
+    scale = linear(values, frame.left, frame.right, "s" if table.unit == "s" else "")
+    draw_x_axis(picture, frame, scale, "" if table.unit == "s" else table.unit)
+    hue = engine_hue(str(table.labels.get("engine", "")))
+    for place, (label, statistics, own) in enumerate(rows):
+        y, center = frame.top + (place + 0.5) * step, _center(statistics)
+        picture.text(frame.left - 8, y + 4, label, anchor="end", room=left - 12)
+        if center is None:
+            continue
+        if statistics.stddev:
+            low, high = max(scale.low, center - statistics.stddev), center + statistics.stddev
+            picture.line([(scale(low), y), (scale(high), y)], hue, width=2)
+        n = "" if statistics.n is None else f", n = {statistics.n}"
+        text = f"{format_value(center, table.unit)}{n}"
+        picture.mark(scale(center), y, 0 if own else 1, hue, hollow=not own, tip=f"{label}: {text}")
+        picture.text(frame.right + 8, y + 4, text, size=11, room=picture.width - frame.right - 10)
+    return scale

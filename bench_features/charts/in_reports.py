@@ -1,0 +1,138 @@
+"""What charts have in reports: their options, those of the HTML report, and that of a notebook."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.errors import UsageError
+from bench_features.charts import CHART_MODULES, NARROW, WIDE, ChartChoice, draw_chart
+from bench_master.reports.charts import Charts, Image, PageChart
+
+if TYPE_CHECKING:
+    from bench_features.charts.layout import ChartSource
+    from bench_features.charts.picture import Picture
+    from bench_master.analysis.report_types import ReportDocument
+    from bench_master.options.report import ReportOptions
+    from bench_master.reports.palette import Theme
+    from bench_master.run_data.measured import LookMaker, MeasuredRun
+
+METRIC_CHARTS: Final = ("metrics", "trials")
+"""The charts that show a metric, which ``--metric`` names."""
+BY_CHARTS: Final = ("metrics", "overhead")
+"""The charts that have a label as their axis, which ``--by`` names."""
+CHART_FORMATS: Final = ("svg", "png", "pdf")
+"""The formats that show one chart."""
+MOST_DRAWN: Final = 40
+"""Treatments; of more a page has tables and the charts of `_OF_MANY` alone."""
+_OF_MANY: Final = ("forest", "published")
+_FEW: Final = (
+    f"With more than {MOST_DRAWN} treatments the other charts cannot be read on a page; "
+    "--format svg --chart NAME draws each of them."
+)
+
+
+class ReportCharts(Charts):
+    """Draws what a run has the data of."""
+
+    Options = ChartChoice
+    formats: ClassVar[frozenset[str]] = frozenset(CHART_FORMATS)
+
+    def add_options(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+        """Add the options of `ChartChoice`."""
+        parser.add_argument(
+            "--chart",
+            choices=list(CHART_MODULES),
+            help="chart to draw, with --format svg, png or pdf (default: the first that the run has the data of)",
+        )
+        # A command that says itself what to measure has a --metric of its own.
+        if "--metric" not in parser._option_string_actions:  # noqa: SLF001  argparse shows them in no other way
+            parser.add_argument(
+                "--metric",
+                metavar="NAME",
+                help="metric to draw, with --chart metrics or trials (default: the primary ones)",
+            )
+        parser.add_argument(
+            "--by",
+            metavar="LABEL",
+            help="label to draw it by, such as threads, with --chart metrics or overhead (default: the first label "
+            "of numbers that varies)",
+        )
+
+    def part(self) -> LookMaker:
+        """Return the sums that charts are drawn from."""
+        from bench_features.charts.chart_sums import ChartSums
+
+        return ChartSums
+
+    def check(self, options: ReportOptions) -> None:
+        """Refuse a chart where no report shows a single one, and what the chart does not show."""
+        own = options.chart_options.of(ChartChoice)
+        for word, value, charts in (("--metric", own.metric, METRIC_CHARTS), ("--by", own.by, BY_CHARTS)):
+            if value is not None and own.chart not in charts:
+                wanted = " or ".join(f"--chart {name}" for name in charts)
+                given = "" if own.chart is None else f", and not --chart {own.chart}"
+                raise UsageError(f"{word} {value}: needs {wanted}{given}")
+        if own.chart is not None and not {*options.formats} & {*CHART_FORMATS}:
+            raise UsageError(
+                f"--chart {own.chart}: --format {options.format} shows no single chart; add "
+                f"--format {CHART_FORMATS[0]}, or --format {CHART_FORMATS[0]}=FILE"
+            )
+
+    def of_page(self, document: ReportDocument, run: MeasuredRun) -> Iterator[PageChart]:
+        """Yield the charts that the run has the data of; of many treatments only those that can be read."""
+        from bench_features.charts.host import draw_host_cpu, draw_host_strips
+        from bench_features.charts.layout import ChartSource, NoChartError
+
+        source = ChartSource(document, run)
+        for name in _OF_MANY if len(document.treatments) > MOST_DRAWN else CHART_MODULES:
+            try:
+                if name == "host":
+                    # What is looked for first is the processor; the rest is folded.
+                    yield at_both_widths(partial(draw_host_cpu, source), _folded(draw_host_strips, source))
+                else:
+                    yield at_both_widths(partial(draw_chart, name, source))
+            except NoChartError:
+                continue
+
+    def remarks(self, document: ReportDocument) -> tuple[str, str]:
+        """Return what is left out of many treatments, and where warm-up is shown."""
+        few = _FEW if len(document.treatments) > MOST_DRAWN else ""
+        return few, "Warm-up is counted and enters no chart but that of the trials, where it is hollow."
+
+    def of_comparisons(self, document: ReportDocument) -> Image | None:
+        """Return the chart of the comparisons, on a light ground."""
+        from bench_features.charts.layout import ChartSource, NoChartError
+
+        try:
+            picture = draw_chart("forest", ChartSource(document), theme="paper")
+        except NoChartError:
+            return None
+        return Image(picture.svg(standalone=True), picture.width, f"{picture.title}: {picture.description}")
+
+
+def _folded(draw: Callable[[ChartSource, int, Theme], Picture], source: ChartSource) -> PageChart | None:
+    from bench_features.charts.layout import NoChartError
+
+    try:
+        return at_both_widths(partial(draw, source))
+    except NoChartError:
+        return None
+
+
+def at_both_widths(draw: Callable[[int, Theme], Picture], more: PageChart | None = None) -> PageChart:
+    """Return a chart as a page has it; `more` is what belongs to it and is folded."""
+    wide, narrow = (draw(width, "page") for width in (WIDE, NARROW))
+    return PageChart(
+        name=wide.name,
+        title=wide.title,
+        caption=wide.caption,
+        wide=wide.svg().replace("<svg ", '<svg class="wide" ', 1),
+        narrow=narrow.svg().replace("<svg ", '<svg class="narrow" ', 1),
+        more=more,
+    )
+
+
+CHARTS: Final = ReportCharts()

@@ -1,0 +1,192 @@
+"""What all charts share: which treatments are in which panel, how each is drawn, and axes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from bench_common.safe_text import one_line
+from bench_features.charts import ChartChoice
+from bench_features.charts.chart_data import ChartData, chart_data
+from bench_features.charts.picture import DASHES, SHAPES, Frame, Picture, text_width
+from bench_features.charts.scales import Scale
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.treatment_types import TreatmentReport
+from bench_master.plan import is_host_ceiling
+from bench_master.reports.palette import engine_hue
+from bench_master.run_data.measured import MeasuredRun
+
+MOST_PANELS: Final = 24
+_SMALL: Final = 11.0
+
+
+class NoChartError(Exception):
+    """A run lacks the data of a chart; the message says which."""
+
+
+class ChartSource:
+    """A run to draw: its report document, and what charts need beyond that, made when first asked for."""
+
+    def __init__(
+        self,
+        document: ReportDocument,
+        run: MeasuredRun | None = None,
+        data: ChartData | None = None,
+        choice: ChartChoice | None = None,
+    ) -> None:
+        self.document = document
+        self.metric = None if choice is None else choice.metric
+        """The metric to draw in place of the primary one."""
+        self.by = None if choice is None else choice.by
+        """The label that is the axis of a chart of metrics."""
+        self._run = run
+        self._data = data
+
+    @cached_property
+    def data(self) -> ChartData:
+        """Quantiles, trials, readings of hosts."""
+        if self._data is not None:
+            return self._data
+        return ChartData(0.0) if self._run is None else chart_data(self._run, self.document)
+
+    @cached_property
+    def styles(self) -> Styles:
+        """How each treatment is drawn in every chart."""
+        return Styles(_like_labels(self.document.treatments))
+
+
+def _like_labels(treatments: Sequence[TreatmentReport]) -> list[Mapping[str, Any]]:
+    """Return the labels, without the job where each engine has a job of its own that does the same as the others.
+
+    So are the drivers of a definition of bucketbench, which are to be compared: in one panel, on one axis, and the
+    host's ceiling beside them.
+    """
+    labels = [each.treatment for each in treatments]
+    engines: dict[str, set[str]] = {}
+    for each in labels:
+        engines.setdefault(str(each.get("engine")), set()).add(str(each.get("job")))
+    jobs = [job for found in engines.values() for job in found]
+    measured = [each for each in treatments if each.jobs.done and not is_host_ceiling(each.treatment)]
+    work = {(tuple(sorted(each.operations)), tuple(sorted(each.metrics))) for each in measured}
+    if len(jobs) == len(set(jobs)) == len(engines) > 1 and len(work) == 1:
+        return [{name: value for name, value in each.items() if name != "job"} for each in labels]
+    return labels
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a treatment is drawn."""
+
+    label: str
+    """Its engine, and its environment if there are several."""
+    hue: str
+    shape: int
+    dash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Treatments that differ in engine and environment alone."""
+
+    title: str
+    treatments: list[int] = field(default_factory=list)
+
+
+class Styles:
+    """The styles and the panels of a run's treatments."""
+
+    def __init__(self, labels: Sequence[Mapping[str, Any]]) -> None:
+        self._labels = labels
+        self._several = len({each.get("environment") for each in labels}) > 1
+        names = list(dict.fromkeys(self._name(each) for each in labels))
+        self._styles = {
+            name: Style(
+                one_line(" ".join(name) if self._several else name[0]),
+                engine_hue(name[0]),
+                place % len(SHAPES),
+                DASHES[place % len(DASHES)],
+            )
+            for place, name in enumerate(names)
+        }
+
+    def _name(self, labels: Mapping[str, Any]) -> tuple[str, str]:
+        return str(labels.get("engine", "")), str(labels.get("environment", "")) if self._several else ""
+
+    def __getitem__(self, treatment: int) -> Style:
+        """Return the style of a treatment."""
+        return self._styles[self._name(self._labels[treatment])]
+
+    def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
+        """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
+        parted = [
+            {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
+            for each in self._labels
+        ]
+        keys = dict.fromkeys(key for each in parted for key in each)
+        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
+        found: dict[tuple[str, ...], Panel] = {}
+        for place, each in enumerate(parted):
+            if place in keep:
+                name = tuple(str(each.get(key)) for key in varying)
+                words = ", ".join(
+                    str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
+                )
+                found.setdefault(name, Panel(words or str(each.get("job", "")))).treatments.append(place)
+        return list(found.values())
+
+
+def frame_panel(picture: Picture, height: float, *, left: float, right: float, title: str = "") -> Frame:
+    """Make room for a panel over the whole width; `height` is that of its data."""
+    top = picture.extend(height + (26 if title else 10)) + (24 if title else 8)
+    if title:
+        picture.text(8, top - 9, title, bold=True, room=picture.width - 16)
+    return Frame(left, picture.width - right, top, top + height)
+
+
+def draw_x_axis(picture: Picture, frame: Frame, scale: Scale, title: str, *, grid: bool = True) -> None:
+    """Draw ticks below a frame, and the title of the axis below them; makes no room."""
+    picture.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
+    most = max(2, int((frame.right - frame.left) / 52))
+    last = -1e9
+    for value, label in scale.ticks(most):
+        x, half = scale(value), text_width(label, _SMALL) / 2
+        if grid:
+            picture.line([(x, frame.top), (x, frame.bottom)], "grid")
+        if x - half > last + 6:
+            picture.line([(x, frame.bottom), (x, frame.bottom + 4)], "muted")
+            picture.text(x, frame.bottom + 15, label, anchor="middle", ink="muted", size=_SMALL, unless_covered=True)
+            last = x + half
+    if title:
+        picture.text(frame.right, frame.bottom + 30, title, anchor="end", ink="muted", size=_SMALL)
+
+
+def draw_y_axis(picture: Picture, frame: Frame, scale: Scale, *, most: int | None = None) -> None:
+    """Draw ticks and a grid at the left of a frame."""
+    last = 1e9
+    for value, label in scale.ticks(most or max(2, int((frame.bottom - frame.top) / 28))):
+        y = scale(value)
+        picture.line([(frame.left, y), (frame.right, y)], "grid")
+        if y < last - 15:
+            picture.text(frame.left - 6, y + 4, label, anchor="end", ink="muted", size=_SMALL, room=frame.left - 8)
+            last = y
+
+
+def axis_title(what: str, unit: str) -> str:
+    """Return what an axis shows, with the unit unless its ticks have it."""
+    ticks_have_it = not unit or unit in ("s", "%") or unit.partition("/")[0] in ("B", "bytes")
+    return what if ticks_have_it else f"{what} ({unit})"
+
+
+def left_out(shown: int, of: int, what: str) -> str:
+    """Return a sentence on what a caption's chart does not show; nothing if it shows all."""
+    return "" if shown >= of else f" Shown are the first {shown} of {of} {what}."
+
+
+def count_text(n: Iterable[int]) -> str:
+    """Return ``n = 40`` or ``n = 38 to 40``."""
+    values = sorted(set(n))
+    if not values:
+        return "n = 0"
+    return f"n = {values[0]:,}" if len(values) == 1 else f"n = {values[0]:,} to {values[-1]:,}"

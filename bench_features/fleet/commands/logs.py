@@ -1,0 +1,63 @@
+"""`bench-master fleet logs`: fetch the logs of the workers of an inventory, one file each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from msgspec import Struct
+
+from bench_common.argument_types import file_name
+from bench_common.errors import ExitCode, InfrastructureError
+from bench_common.streams import tell
+from bench_features.fleet.fleet import Fleet
+from bench_features.fleet.options import InventoryOptions, add_inventory_options, launch_spec, selected_inventory
+from bench_features.fleet.progress import FleetProgress, report_new_host_keys
+
+DEFAULT_DIRECTORY = Path("weighbridge-logs")
+
+
+class Options(Struct, frozen=True):
+    """The command line of `fleet logs`."""
+
+    fleet: InventoryOptions
+    """The hosts."""
+    directory: Path
+    """Where to write the logs."""
+    quiet: bool
+    """Print no progress."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = "A worker that starts again overwrites its log. Of a long log the last 8 MiB are fetched."
+    add_inventory_options(parser, required=True)
+    parser.add_argument(
+        "-d",
+        "--directory",
+        type=file_name,
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help="directory for the logs, WORKER.log each; existing ones are replaced (default: %(default)s)",
+    )
+
+
+def run(options: Options) -> int:
+    """Fetch the logs; print their paths."""
+    inventory = selected_inventory(options.fleet)
+    spec = launch_spec(options.fleet, inventory)
+    options.directory.mkdir(parents=True, exist_ok=True)
+    with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
+        logs = fleet.logs()
+    report_new_host_keys(spec.known_hosts, quiet=options.quiet)
+    status = ExitCode.OK
+    for worker, log in logs.items():
+        if isinstance(log, InfrastructureError):
+            tell(f"bench-master: {worker}: {log}")
+            status = ExitCode.INFRASTRUCTURE
+        else:
+            path = options.directory / f"{worker}.log"
+            path.write_text(log, encoding="utf-8")
+            sys.stdout.write(f"{path}\n")
+    return int(status)

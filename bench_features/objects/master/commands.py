@@ -1,0 +1,137 @@
+"""What object stores add to sub-commands: `doctor` logs in to them, `cleanup-containers` deletes what runs left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from bench_common.errors import UsageError
+from bench_common.streams import tell
+from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags, add_store_options
+from bench_master.command_extension import CommandExtension
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from bench_common.requirements import KindNeed
+
+STORE_TIMEOUT_S: Final = 86_400.0
+"""How long the clean-up of a store may take, in seconds: it may hold millions of objects, and shows its progress."""
+
+
+class StoreChecks(Struct, frozen=True):
+    """What `doctor` is asked of stores."""
+
+    stores: tuple[str, ...] = ()
+    """Object stores to log in to, as ``STORE`` or ``STORE:PROFILE``."""
+    credentials: StoreFlags = StoreFlags()
+    """How to log in to those without a profile."""
+
+
+class StoreDoctor(CommandExtension):
+    """Checks that stores can be logged in to."""
+
+    command = "doctor"
+    Options = StoreChecks
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the store, and how it is reached."""
+        parser.add_argument(
+            "--store",
+            dest="stores",
+            action="append",
+            default=[],
+            metavar="STORE[:PROFILE]",
+            help="log in to an object store, such as swift or s3:lab (a profile of stores.yaml); repeatable",
+        )
+        add_store_options(parser.add_argument_group(STORE_OPTIONS))
+
+    def prepare(self, options: Any) -> None:
+        """Put how stores are reached into the environment, which the worker inherits."""
+        options.extensions.of(StoreChecks).credentials.apply(quiet=options.quiet)
+
+    def needs(self, options: Any) -> Sequence[KindNeed]:
+        """Return a need of jobs on each store that is named."""
+        import msgspec
+
+        from bench_common.cli import check_choice
+        from bench_common.requirements import KindNeed
+        from bench_features.objects.common.job import Objects
+        from bench_features.objects.common.store_names import store_names
+
+        wanted = []
+        for text in options.extensions.of(StoreChecks).stores:
+            store, _, profile = text.partition(":")
+            check_choice(store, store_names(), what="store")
+            wanted.append(KindNeed(store, msgspec.to_builtins(Objects((), profile=profile))))
+        return wanted
+
+
+class StoreCleanupOptions(Struct, frozen=True):
+    """What `cleanup-containers` is asked to delete in a store."""
+
+    store: str | None = None
+    """The object store to clean up in the place of this machine: a profile, a protocol or a URL."""
+    base: str | None = None
+    """With `store`: the base of further containers."""
+    yes: bool = False
+    """With `store`: delete, and do not only list."""
+    credentials: StoreFlags = StoreFlags()
+    """How to log in to a store without a profile."""
+
+
+class StoreCleanup(CommandExtension):
+    """Cleans up a store in the place of this machine."""
+
+    command = "cleanup-containers"
+    Options = StoreCleanupOptions
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the store, and how it is reached."""
+        parser.add_argument(
+            "--store",
+            metavar="PROFILE|URL",
+            help="list what runs left in an object store: that of a profile, or (a URL, swift or s3) with the login "
+            "of the environment; --yes deletes it",
+        )
+        parser.add_argument(
+            "--base",
+            metavar="BASE",
+            help="with --store: also our objects in the containers of this base (the scenario's, or ssbench's)",
+        )
+        parser.add_argument("--yes", action="store_true", help="with --store: delete what is listed")
+        add_store_options(parser.add_argument_group(STORE_OPTIONS))
+
+    def prepare(self, options: Any) -> None:
+        """Put how stores are reached into the environment, which the worker inherits."""
+        own = options.extensions.of(StoreCleanupOptions)
+        own.credentials.apply()
+        if own.store is None and (own.base is not None or own.yes):
+            raise UsageError(f"{'--yes' if own.yes else '--base'} is for --store PROFILE|URL, which says which store")
+
+    def instead(self, options: Any) -> int | None:
+        """List or delete what is in the store that is named."""
+        from bench_master.commands.cleanup_containers import find_leftovers, print_leftovers
+
+        own = options.extensions.of(StoreCleanupOptions)
+        if own.store is None:
+            return None
+        query = ["--cleanup-store", f"--store={own.store}", *([f"--base={own.base}"] if own.base else [])]
+        dry = not own.yes or options.dry_run
+        rows = find_leftovers(options, query, dry=dry, timeout_s=STORE_TIMEOUT_S)
+        code = print_leftovers(options, rows, contents)
+        if not own.yes and any(row["verdict"] == "listed" for row in rows):
+            tell("bench-master: nothing was deleted; repeat it with --yes to delete what is listed")
+        return code
+
+
+def contents(row: Mapping[str, Any]) -> str:
+    """Return what is in a container, in words."""
+    others = f" and {row['others']} that are not ours" if row["others"] else ""
+    return f"{row['objects']} objects{others}"
+
+
+DOCTOR: Final = StoreDoctor()
+CLEANUP: Final = StoreCleanup()

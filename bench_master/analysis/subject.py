@@ -1,0 +1,108 @@
+"""What a run ran, in a line: the command, its image, the operations and the hosts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from bench_common.engine_traits import engine_traits
+from bench_common.safe_text import one_line, shorten
+from bench_common.stats.block_types import StoredTreatment, definition_of
+from bench_master.formatting import plural
+
+_COMMAND_CHARS: Final = 40
+"""How much of a command is shown."""
+_MOST_JOBS: Final = 3
+"""Jobs that are named; of more there is their number."""
+_MOST_OPERATIONS: Final = 2
+"""Operations that are named; of more the first and the last are."""
+
+
+def describe_subject(treatments: Iterable[StoredTreatment], hosts: Sequence[str]) -> str:
+    """Return what the treatments ran and where: ```true` in alpine, from create to remove, on host blade-1``.
+
+    What differs between treatments (the command, the image) is left out; of several jobs each is named. Empty where
+    nobody knows what was run.
+    """
+    jobs: dict[str, list[Mapping[str, Any]]] = {}
+    for treatment in treatments:
+        label = (treatment.get("labels") or {}).get("job")
+        try:
+            jobs.setdefault("" if label is None else str(label), []).append(definition_of(treatment))
+        except ValueError:
+            return ""
+    if len(jobs) > _MOST_JOBS:
+        what = plural(len(jobs), "job")
+    elif len(jobs) > 1:
+        what = ", ".join(_named(label, _kind_of_work(known)) for label, known in jobs.items())
+    else:
+        what = _whole(next(iter(jobs.values()), []))
+    return one_line(f"{what}{_places(hosts)}") if what else ""
+
+
+def _named(label: str, what: str) -> str:
+    return f"{label} ({what})" if what and what != label else label
+
+
+def _places(hosts: Sequence[str]) -> str:
+    names = list(dict.fromkeys(hosts))
+    if not names:
+        return ""
+    return f", on host {names[0]}" if len(names) == 1 else f", on {len(names)} hosts"
+
+
+def _whole(treatments: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the treatments of one job have in common."""
+    command = _same(map(_command, treatments))
+    image = _same(
+        (treatment.get("container") or {}).get("image")
+        for treatment in treatments
+        if engine_traits(str(treatment.get("engine"))).has_images
+    )
+    work = _kind_of_work(treatments)
+    words = f"`{_command_text(command)}`" if command else ""
+    if work == _OWN_COMMAND:
+        different = {repr(_command(treatment)) for treatment in treatments}
+        work = "" if words else plural(len(different), "command")
+    if words and image:
+        words = f"{words} in {image}"
+    elif image and " to " in work:
+        words = str(image)
+    joined = f", {'from ' if ' to ' in work else ''}" if words and work else ""
+    return f"{words}{joined}{work}"
+
+
+_OWN_COMMAND: Final = "command"
+"""The workload whose name says less than the command that it runs."""
+
+
+def _kind_of_work(treatments: Sequence[Mapping[str, Any]]) -> str:
+    """Return the workload, the first and the last operation, or the kind of the job; empty if treatments differ."""
+    found = _same(_work(treatment.get("job") or {}) for treatment in treatments)
+    return str(found or "")
+
+
+def _work(job: Mapping[str, Any]) -> str:
+    if job.get("workload"):
+        return str(job["workload"])
+    names = [str(operation.get("name")) for operation in job.get("operations") or ()]
+    if not names:
+        return str(job.get("kind") or "")
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _command(treatment: Mapping[str, Any]) -> Any:
+    own = (treatment.get("job") or {}).get("own") or {}
+    return (treatment.get("container") or {}).get("command") or own.get("command")
+
+
+def _same(values: Iterable[Any]) -> Any:
+    """Return what all values are; None if they differ."""
+    known = list(values)
+    return known[0] if known and all(value == known[0] for value in known) else None
+
+
+def _command_text(command: Any) -> str:
+    text = command if isinstance(command, str) else shlex.join(map(str, command))
+    return shorten(one_line(text), _COMMAND_CHARS)

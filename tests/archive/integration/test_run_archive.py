@@ -1,0 +1,133 @@
+"""`run-scenario --archive`, `weigh --archive`: a run goes into the archive at its end, and is never lost with it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from archive_runs import a_run
+from deadlines import END_S
+
+from bench_common.stats.reader import StatsFile
+from bench_features.archive.address import VARIABLE
+from bench_features.archive.archive import Archive
+from bench_features.archive.keeping import keep_run
+from bench_master.run_data.measured import MeasuredRun
+
+SCENARIO = """
+name: archived
+engines: [native]
+repeats: 3
+jobs:
+  short: {operations: [run, wait, remove], container: {command: ["true"]}}
+"""
+
+
+def run_scenario(folder, *words, **environment):
+    """Run the scenario for real, and return how it ended."""
+    (folder / "s.yaml").write_text(SCENARIO)
+    command = [
+        sys.executable,
+        "-m",
+        "bench_master",
+        "run-scenario",
+        "-f",
+        "s.yaml",
+        "--workers",
+        "1",
+        "-s",
+        "r.stats.gz",
+    ]
+    return subprocess.run(
+        [*command, "--progress", "none", *words],
+        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=END_S, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("archive_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+def test_a_run_is_in_the_archive_that_was_named(archive_url, tmp_path):
+    """By the environment or by the option; the file beside it is the same, and adding it again changes nothing."""
+    by_option = archive_url.startswith("postgresql")
+    words, environment = ([f"--archive={archive_url}"], {}) if by_option else (["--archive"], {VARIABLE: archive_url})
+    done = run_scenario(tmp_path, "-R", *words, **environment)
+    assert done.returncode == 0, done.stderr
+    assert "archived as " in done.stderr
+    assert "s3cret" not in done.stderr
+    with Archive.open(archive_url) as archive:
+        (run,) = archive.runs()
+        assert (run.scenario, run.state, run.problem, run.done) == ("archived", "complete", "", 3)
+        assert archive.run(run.id).argv[-1].startswith("--archive")
+    header = StatsFile(tmp_path / "r.stats.gz").header
+    assert "s3cret" not in str(header), "a password is not kept with the command line"
+    with Archive.open(archive_url) as archive:
+        assert not archive.add(tmp_path / "r.stats.gz").new
+
+
+def test_a_weighed_command_is_in_the_archive(tmp_path):
+    """The same command is the same series the next time; a name of an engine is no archive."""
+    command = [sys.executable, "-m", "bench_master", "weigh", "native", "--repeats", "1", "--progress", "none"]
+    for number in range(2):
+        words = ["-s", f"{number}.stats.gz", "--archive", tmp_path / "archive", "--", "true"]
+        done = subprocess.run(
+            [*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=END_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "archived as " in done.stderr
+    with Archive.open(str(tmp_path / "archive")) as archive:
+        assert [run.state for run in archive.runs()] == ["complete"] * 2
+        assert [series.runs for series in archive.series()] == [2]
+    words = ["--archive", "native", "docker", "--", "true"]
+    done = subprocess.run(
+        [*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=END_S, check=False
+    )
+    assert done.returncode == 2
+    assert "'native' is an engine: name the engines first" in done.stderr
+
+
+def test_an_archive_that_cannot_be_used_is_found_before_the_run(tmp_path):
+    """A file in the place of the folder, a server that is not there: nothing has run."""
+    (tmp_path / "file").write_text("")
+    for address, code in ((tmp_path / "file", 2), (f"postgresql://u:s3cret@127.0.0.1:1/d?objects={tmp_path}/o", 3)):
+        done = run_scenario(tmp_path, "-R", f"--archive={address}")
+        assert done.returncode == code, done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert "s3cret" not in done.stderr
+        assert not (tmp_path / "r.stats.gz").exists()
+
+
+def test_an_archive_that_fails_at_the_end_does_not_lose_the_run(archive_url, tmp_path, capsys):
+    """The command says where the run is and how to add it later, and ends with 3."""
+    stats = a_run(tmp_path / "r.stats.gz")
+    with Archive.open(archive_url, create=True) as archive:
+        shutil.rmtree(archive.objects.root, ignore_errors=True)
+        archive.objects.root.write_text("in the way")
+        run = MeasuredRun(StatsFile(stats))
+        assert keep_run(run, archive_url, quiet=True) == 3
+        archive.objects.root.unlink()
+        told = capsys.readouterr().err
+        assert f"bench-master archive add {stats}" in told
+        assert "not in the archive" in told
+        assert keep_run(run, archive_url, quiet=False) == 0
+        assert f"archived as {archive.runs()[0].id}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("archive_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+def test_a_run_is_judged_by_the_archive_that_it_goes_into(archive_url, tmp_path):
+    """The first one has nothing to be held against: a gate is not green, and the run is kept; so is the next one."""
+    words = ("--archive", archive_url, "--baseline", "trend", "--fail-on", "slower")
+    for earlier, name in (("no earlier run of this treatment in the archive", "a"), ("only 1 earlier run", "b")):
+        (tmp_path / name).mkdir()
+        done = run_scenario(tmp_path / name, *words)
+        assert done.returncode == 4, done.stderr
+        assert f"{earlier}; 5 are needed" in done.stderr
+        assert "archived as " in done.stderr
+        assert "against the trend of" in " ".join(done.stdout.split())
+    with Archive.open(archive_url) as archive:
+        assert [len(archive.points(one.key)) for one in archive.series()] == [2]
+    # Without an archive of its own the run is judged by the default one, which must be there before it begins.
+    (tmp_path / "c").mkdir()
+    done = run_scenario(tmp_path / "c", "--baseline", "trend", WEIGHBRIDGE_ARCHIVE=str(tmp_path / "none"))
+    assert (done.returncode, (tmp_path / "c" / "r.stats.gz").exists()) == (2, False)
+    assert "--baseline trend: " in done.stderr
+    assert "there is no archive" in done.stderr

@@ -1,0 +1,85 @@
+"""docs/archive.rst names the tables, columns of lists, kinds of faults and classes of facts that there are."""
+
+import ast
+import re
+
+import pytest
+from archive_runs import a_run
+from documents import ROOT, rows
+
+from bench_common.errors import closest_match
+from bench_features.archive import verify
+from bench_features.archive.archive import Archive
+from bench_features.archive.facts import IDENTITY, SETTINGS, class_of, fingerprint_hash, split_facts, steadied
+from bench_features.archive.queries import MAX_NAME_CHARS
+from bench_features.archive.schema import METADATA
+from bench_master.cli import run_command_line
+from bench_worker.host.fingerprint import FACTS
+
+DOCUMENT = ROOT / "docs" / "archive.rst"
+
+
+def first_column(*heads):
+    """Return the first cells of a table of the document."""
+    return {row[0] for row in rows(DOCUMENT, *heads)}
+
+
+def test_every_table_is_explained():
+    """And no other."""
+    assert first_column("table", "rows") == set(METADATA.tables)
+
+
+def test_every_kind_of_fault_is_explained():
+    """Those that `verify` can yield, as its source has them."""
+    tree = ast.parse((ROOT / "bench_features/archive/verify.py").read_text())
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fault"
+    ]
+    kinds = {call.args[0].value for call in calls}
+    assert first_column("kind", "what happened", "what repairs it") == kinds
+    assert verify.Fault("index", "x", "y").kind in kinds
+
+
+def test_classes_are_of_facts_that_there_are():
+    """What identifies and sets a machine is in its fingerprint; all else, such as boot ids, is noise."""
+    assert FACTS.keys() >= IDENTITY | SETTINGS
+    assert {class_of(name) for name in ("boot_id", "hostname", "bogomips", "cpu_microcode", "package_numpy")} == {
+        "noise"
+    }
+    assert (class_of("cpu_model"), class_of("kernel")) == ("identity", "setting")
+    assert first_column("class", "facts", "in a series") == {"identity", "setting", "noise"}
+    text = DOCUMENT.read_text()
+    assert re.search(r"setting +kernel, file system", text)
+
+
+def test_noise_changes_no_fingerprint():
+    """A boot changes noise and a little memory: that is the same machine, and more memory is another one."""
+    facts = {"cpu_model": "A", "memory": 25_276_502_016, "kernel": "6.1", "boot_id": "x", "weight": 1.5, "smt": None}
+    kept, noise = split_facts(facts)
+    assert kept == {"cpu_model": "A", "memory": "25276502016", "kernel": "6.1"}
+    assert noise == {"boot_id": "x", "weight": "1.5"}
+    again, _ = split_facts(facts | {"boot_id": "y"})
+    assert fingerprint_hash(again) == fingerprint_hash(kept)
+    other, _ = split_facts(facts | {"memory": 25_300_000_000})
+    assert steadied(kept, other) == kept
+    more, _ = split_facts(facts | {"memory": 50_000_000_000})
+    assert steadied(kept, more)["memory"] == "50000000000"
+    assert steadied({}, kept) == kept
+
+
+@pytest.mark.parametrize("option", ["--scenario", "--host", "--tag"])
+def test_a_filter_has_a_length(tmp_path, capsys, option):
+    """A word of 100 kB is an error of one line: it is compared with no name that there is, which took minutes."""
+    place = str(tmp_path / "archive")
+    with Archive.open(place, create=True) as archive:
+        archive.add(a_run(tmp_path / "run.stats.gz", name="n" * 100_000))
+    status = run_command_line(["archive", "list", option, "n" * 99_999, "--archive", place])
+    (told,) = capsys.readouterr().err.splitlines()
+    assert status == 2
+    assert told.endswith(f"...: a name of 99,999 characters; at most {MAX_NAME_CHARS:,} expected")
+
+
+def test_a_long_word_is_no_misspelling():
+    """Nor is a short one that of a long name: the nearest one of many takes the product of their lengths."""
+    assert closest_match("quickstrat", ["quickstart", "x" * 100_000]) == "quickstart"
+    assert closest_match("x" * 99_999, ["x" * 100_000]) is None

@@ -1,0 +1,422 @@
+"""The charts of a run: no text leaves its picture, captions say what was drawn, and colours can be told apart."""
+
+import io
+import math
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from builders import StatsBuilder, header, lifecycle_run, treatment_wire, write_report
+from chart_runs import HOSTILE, run_of_two_engines, with_everything
+from msgspec.structs import replace
+
+from bench_common.engine_traits import engine_names, engine_traits
+from bench_common.errors import UsageError
+from bench_common.stats.reader import StatsFile
+from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
+from bench_features.charts.chart_data import (
+    MOST_QUANTILES,
+    ChartData,
+    Distribution,
+    chart_data,
+    quantile_shares,
+)
+from bench_features.charts.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
+from bench_features.charts.distributions import _tail_path
+from bench_features.charts.layout import ChartSource, NoChartError
+from bench_features.charts.picture import Picture, cut_text, text_width, wrap_text
+from bench_features.charts.scales import Scale, linear, log_if_wide, logarithmic, tick_label
+from bench_features.charts.svg import report_chart
+from bench_master.analysis.document import build_document
+from bench_master.cli import run_command_line
+from bench_master.reports import ReportSource
+from bench_master.reports.effects import turn
+from bench_master.reports.palette import GROUND, HUES, INKS, LEAST_CONTRAST, contrast, engine_hue
+from bench_master.run_data.measured import MeasuredRun
+
+ONE_ROUND = Path(__file__).parents[2] / "data" / "pages" / "one-round.stats.gz"
+"""A comparison of a single round."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return a run and its document."""
+    return run_of_two_engines(tmp_path_factory.mktemp("charts") / "run.stats.gz")
+
+
+def assert_fits(picture):
+    """No text leaves the picture, none covers another, and the SVG is well-formed, with and without its caption."""
+    for place, box in enumerate(picture.boxes):
+        assert box.x0 >= 0, box
+        assert box.x1 <= picture.width, box
+        assert box.y0 >= 0, box
+        assert box.y1 <= picture.height, box
+        assert [other for other in picture.boxes[:place] if box.covers(other)] == [], box
+    for standalone in (False, True):
+        root = ET.fromstring(picture.svg(standalone=standalone))
+        assert [child.tag.rpartition("}")[2] for child in root][:2] == ["title", "desc"]
+        assert all(child.text for child in root[:2])
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("name", CHART_MODULES)
+def test_every_chart_fits_its_box(run, name, width):
+    """Each chart is drawn at both widths, and no text leaves it or covers another."""
+    stats, document = run
+    picture = draw_chart(name, ChartSource(with_everything(document), MeasuredRun(stats)), width)
+    assert picture.caption
+    assert picture.title
+    assert_fits(picture)
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+@pytest.mark.parametrize("name", CHART_MODULES)
+def test_names_of_a_run_cannot_steer_a_picture(run, name, words):
+    """A label of any kind is text, escaped and cut to its box."""
+    stats, document = run
+    document = with_everything(document)
+    hostile = replace(
+        document,
+        treatments=[
+            replace(
+                each, title=words, treatment={**each.treatment, "job": words, "environment": f"{words}{place % 2}"}
+            )
+            for place, each in enumerate(document.treatments)
+        ],
+        verdicts=replace(
+            document.verdicts,
+            comparisons=[
+                replace(each, name=words, group=words, measure=words) for each in document.verdicts.comparisons
+            ],
+        ),
+    )
+    picture = draw_chart(name, ChartSource(hostile, MeasuredRun(stats)), NARROW)
+    assert_fits(picture)
+    assert "<script" not in picture.svg(standalone=True)
+    assert "\u202e" not in picture.svg(standalone=True)
+
+
+def test_captions_are_made_from_the_scales(run):
+    """A caption says that an axis is logarithmic where it is, and that it begins at 0 where it does."""
+    stats, document = run
+    caption = draw_chart("trials", ChartSource(document, MeasuredRun(stats))).caption
+    assert "Job time: logarithmic axis" in caption
+    same = [mark for mark in chart_data(MeasuredRun(stats), document).trials if mark.treatment == 0]
+    data = replace(chart_data(MeasuredRun(stats), document), trials=[replace(mark, jobs=()) for mark in same])
+    caption = draw_chart("trials", ChartSource(document, data=data)).caption
+    assert "the axis begins at 0" in caption
+    assert "logarithmic" not in caption
+
+
+def test_charts_of_an_unfinished_run_say_so(run):
+    """The caption begins with the state of the run."""
+    stats, document = run
+    picture = draw_chart("ecdf", ChartSource(replace(document, run_state="incomplete"), MeasuredRun(stats)))
+    assert picture.caption.startswith("The run is incomplete. ")
+
+
+def test_an_effect_is_turned_so_that_right_is_worse(run):
+    """A rate that halves is drawn at 2, as a time that doubles is; its words are those of the table."""
+    stats, document = run
+    (first, *_) = document.verdicts.comparisons
+    rate = replace(
+        first, direction="higher", ratio=0.5, low=0.4, high=0.8, confidence=0.95, a_value=100.0, unit="1/s"
+    )
+    rate = replace(rate, verdict="slower", rounds=10)
+    verdicts = replace(document.verdicts, comparisons=[rate])
+    picture = draw_chart("forest", ChartSource(replace(document, verdicts=verdicts), MeasuredRun(stats)))
+    assert turn(rate, document.treatments).ratio == 2.0
+    assert any(box.text == "2.00x as slow [1.25, 2.50]" for box in picture.boxes)
+    assert "same" in [box.text for box in picture.boxes]
+
+
+def test_the_forest_of_a_single_round_has_no_ends():
+    """A ratio without a range: one that begins and ends at the ratio itself passed for an exact one."""
+    stats = StatsFile(ONE_ROUND)
+    document = build_document(stats)
+    (only,) = document.verdicts.comparisons
+    picture = draw_chart("forest", ChartSource(document, MeasuredRun(stats)))
+    (text,) = [box.text for box in picture.boxes if "less" in box.text]
+    assert only.low == only.high == only.ratio
+    assert text == "255x less"
+    assert "Dashed bar" not in picture.caption
+    assert "[" not in picture.description
+
+
+def test_a_factor_of_an_uncertain_baseline_is_hollow_and_marked(run):
+    """A timing error of more than a tenth of the baseline's median is in the chart and its caption."""
+    stats, document = run
+    treatments = [replace(each, timing_error_p99_s=1.0) for each in document.treatments]
+    picture = draw_chart("forest", ChartSource(replace(document, treatments=treatments), MeasuredRun(stats)))
+    assert "the interval allows for it" in picture.caption
+    assert any("\u2020" in box.text for box in picture.boxes)
+    clean = [replace(each, timing_error_p99_s=0.0) for each in document.treatments]
+    assert (
+        "the interval allows"
+        not in draw_chart("forest", ChartSource(replace(document, treatments=clean), MeasuredRun(stats))).caption
+    )
+
+
+def test_the_tail_ends_where_ten_values_are_left(run):
+    """No line of the tail goes beyond the quantile 1 - 10/n, and 99.9 % of 3,000 values has no tick."""
+    stats, document = run
+    picture = draw_chart("tail", ChartSource(document, MeasuredRun(stats)))
+    labels = {box.text for box in picture.boxes}
+    assert "99 %" in labels
+    assert "99.9 %" not in labels
+
+
+def test_the_tail_is_never_drawn_below_its_values():
+    """Between two quantiles the line is at the larger value."""
+    assert _tail_path([(0.0, 9.0), (1.0, 5.0), (2.0, 1.0)]) == [(0.0, 9.0), (0.0, 5.0), (1.0, 1.0), (2.0, 1.0)]
+
+
+def test_what_a_run_lacks_is_not_drawn(tmp_path):
+    """Each chart whose data does not exist is refused with the reason."""
+    stats = StatsFile(lifecycle_run(tmp_path / "run.stats.gz"))
+    source = ChartSource(ReportSource(stats).document, MeasuredRun(stats))
+    reasons = {}
+    for name in CHART_MODULES:
+        try:
+            draw_chart(name, source)
+        except NoChartError as error:
+            reasons[name] = str(error)
+    assert reasons == {
+        "ecdf": "no operation has 20 measured values",
+        "tail": "no operation has 1,000 measured values; the chart ecdf needs 20",
+        "why": "no treatment was traced (--explain)",
+        "host": "no host was sampled (--sampling-interval)",
+        "overhead": "the engines' own processes were not sampled (--overhead)",
+        "rate": "a rate over time needs trials of 8 steps of 10 jobs each; the chart trials needs less",
+        "scaling": "the scenario varies none of concurrency, threads, clients",
+        "packing": "no job holds containers (hold)",
+        "open": "no job arrives at a rate (rate)",
+        "heat": "no treatment has more than 2,000 measured jobs",
+        "published": "the scenario names no published figures, or none matches a treatment",
+    }
+
+
+def test_the_data_of_charts_does_not_grow_with_the_jobs(run):
+    """A line has at most 120 points, a trial 16 jobs, a host 240 bins, whatever the number of jobs."""
+    stats, document = run
+    data = chart_data(MeasuredRun(stats), document)
+    assert {each.n for each in data.distributions} == {3000}
+    assert max(len(each.shares) for each in data.distributions) <= MOST_QUANTILES
+    assert {len(mark.jobs) for mark in data.trials} == {MOST_JOBS}
+    assert {len(column) for each in data.hosts for column in each.columns.values()} == {TIME_BINS}
+    assert {grid.shape for grid in data.heat.values()} == {(TIME_BINS, LATENCY_BINS)}
+    assert {int(grid.sum()) for grid in data.heat.values()} == {3000}
+    assert [each.negative_iowait for each in data.hosts] == [1]
+
+
+@pytest.mark.parametrize("n", [1, 19, 120, 121, 10**6, 10**9])
+def test_quantiles_rise_and_are_few(n):
+    """From the smallest value to the largest, with more points in the tail."""
+    shares = quantile_shares(n)
+    assert len(shares) <= MOST_QUANTILES
+    assert shares[-1] == 1.0
+    assert all(low < high for low, high in pairwise(shares))
+
+
+def test_quantiles_are_those_of_the_values(run):
+    """The median of the chart's data is within 0.2 % of the report's."""
+    stats, document = run
+    for each in chart_data(MeasuredRun(stats), document).distributions:
+        median = next(value for share, value in zip(each.shares, each.seconds, strict=True) if share >= 0.5)
+        exact = document.treatments[each.treatment].operations[each.operation].percentiles_s["p50"]
+        assert median == pytest.approx(exact, rel=0.02)
+        assert each.seconds[-1] == document.treatments[each.treatment].operations[each.operation].max_s
+
+
+def test_a_trial_is_measured_by_the_measure_of_its_verdict(tmp_path):
+    """Its metric where treatments are compared by it, its failed jobs counted, its begin since the run began."""
+    stats = StatsFile(lifecycle_run(tmp_path / "run.stats.gz"))
+    document = ReportSource(stats).document
+    by_metric = replace(
+        document,
+        treatments=[
+            replace(each, metrics={name: replace(metric, primary=True) for name, metric in each.metrics.items()})
+            for each in document.treatments
+        ],
+        verdicts=None,
+    )
+    marks = chart_data(MeasuredRun(stats), by_metric).trials
+    assert [mark.value for mark in marks] == [500.0, 501.0, 502.0, 503.0, 504.0, 505.0, None, 507.0]
+    assert [mark.failed for mark in marks] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert [mark.warmup for mark in marks][:3] == [True, True, False]
+
+
+def test_every_shade_can_be_read_on_its_ground():
+    """Text in any colour has a contrast of 4.5 or more on the light and on the dark ground (WCAG AA)."""
+    for name, shades in (HUES | INKS).items():
+        assert contrast(shades.light, GROUND.light) >= LEAST_CONTRAST, name
+        assert contrast(shades.dark, GROUND.dark) >= LEAST_CONTRAST, name
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+
+
+def test_every_engine_has_a_colour_of_its_own_for_ever():
+    """Each of our engines names its hue, no two the same; a stranger's depends on its name alone."""
+    hues = {name: engine_traits(name).hue for name in engine_names()}
+    assert hues == {
+        "containerd": "green", "cri": "teal", "crun": "rose", "docker": "vermilion", "docker-cli": "brown",
+        "native": "blue",        "podman": "purple", "runc": "ochre", "runsc": "indigo", "youki": "olive",
+    }  # fmt: skip
+    assert engine_hue("docker") == "vermilion"
+    assert engine_hue("swift") != engine_hue("s3")
+    assert engine_hue("another") == engine_hue("another")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "label"),
+    [
+        (0.02, "s", "20 ms"), (2e-6, "s", "2 us"), (180.0, "s", "3 min"),
+        (7200.0, "s", "2 h"), (90.0, "s", "90 s"),
+        (1536.0, "B", "1.5 KiB"), (2.0**31, "B/s", "2 GiB/s"),
+        (50.0, "%", "50 %"), (25_000.0, "1/s", "25k"), (0.0, "s", "0"),
+    ],
+)  # fmt: skip
+def test_ticks_have_units_that_people_read(value, unit, label):
+    """Times, sizes and shares are labelled as a person would say them."""
+    assert tick_label(value, unit) == label
+
+
+@pytest.mark.parametrize("high", [1e-7, 0.003, 0.9, 1.0, 7.0, 59.0, 400.0, 90_000.0, 3e9])
+@pytest.mark.parametrize("unit", ["", "s", "B", "%"])
+def test_ticks_of_a_linear_axis_are_round_and_few(high, unit):
+    """An axis from 0 has at least two ticks and at most seven, 0 among them, in even steps."""
+    scale = linear([high], 0, 300, unit)
+    values = [value for value, _ in scale.ticks(5)]
+    assert values[0] == 0
+    assert 2 <= len(values) <= 7
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    assert max(steps) == pytest.approx(min(steps))
+
+
+@pytest.mark.parametrize("low", [1e-6, 3.3e-4, 0.7, 4.2, 9.9])
+@pytest.mark.parametrize("factor", [1.01, 1.3, 3.0, 17.0, 150.0, 1e5, 1e9])
+def test_ticks_of_a_logarithmic_axis_are_at_least_two(low, factor):
+    """However narrow or wide the axis is, it can be read: two ticks or more, all on it, rising."""
+    scale = logarithmic([low, low * factor], 0, 300, "s")
+    values = [value for value, _ in scale.ticks(5)]
+    assert 2 <= len(values) <= 14
+    assert values == sorted(values)
+    assert all(scale.holds(value) for value in values)
+
+
+def test_a_scale_puts_values_where_they_belong():
+    """Ends at the ends, the geometric mean in the middle of a logarithmic one, what is outside at its end."""
+    scale = Scale(1.0, 100.0, 10.0, 110.0, log=True)
+    assert (scale(1.0), scale(10.0), scale(100.0), scale(1e9)) == (10.0, pytest.approx(60.0), 110.0, 110.0)
+    assert log_if_wide([1.0, 2.0], 0, 1).log is False
+    assert log_if_wide([1.0, 5.0], 0, 1).log is True
+    assert log_if_wide([0.0, 5.0], 0, 1).log is False
+    assert linear([math.nan], 0, 1).high > 0
+
+
+def test_texts_are_cut_and_wrapped_to_their_room():
+    """No line is wider than its room, also of one long word, of wide letters and of none."""
+    for words in (*HOSTILE, "\u4e2d" * 200, "short", ""):
+        assert text_width(cut_text(words, 90.0)) <= 90.0
+        assert all(text_width(line) <= 90.0 for line in wrap_text(words, 90.0))
+    assert cut_text("short", 90.0) == "short"
+    assert text_width("W") > text_width("i")
+
+
+def test_a_label_that_would_cover_another_is_left_out():
+    """The first of two texts at one place stays."""
+    picture = Picture("x", 300)
+    picture.extend(50)
+    assert picture.text(100, 20, "first")
+    assert not picture.text(102, 22, "second", unless_covered=True)
+    assert [box.text for box in picture.boxes] == ["first"]
+
+
+def test_a_page_has_variables_and_paper_has_colours(run):
+    """Colours of a page come from CSS, so that it can be dark; those for papers are literals."""
+    stats, document = run
+    page, paper = (
+        draw_chart("ecdf", ChartSource(document, MeasuredRun(stats)), theme=theme).svg()
+        for theme in ("page", "paper")
+    )
+    assert "var(--vermilion)" in page
+    assert "#b4480f" not in page
+    assert "#b4480f" in paper
+    assert "var(" not in paper
+
+
+def test_the_report_is_one_svg_file(run):
+    """Without a name it is the first chart that there is; title and caption are in it."""
+    stats, _ = run
+    out = io.StringIO()
+    write_report(stats.path, out, "svg")
+    words = " ".join(ET.fromstring(out.getvalue()).itertext())
+    assert "Ratio to" in words
+    assert "Each row is turned so that right is worse" in words
+
+
+def test_a_chart_that_there_is_not_is_refused_with_those_that_there_are(tmp_path, capsys):
+    """A usage error says what to ask for instead; likewise a format that shows no single chart."""
+    path = lifecycle_run(tmp_path / "run.stats.gz")
+    other = tmp_path / "other.svg"
+    other.write_text("kept")
+    command = ["report-scenario", "-s", str(path)]
+    assert run_command_line([*command, "--format", "svg", "--chart", "tail", "-f", str(other)]) == 2
+    said = capsys.readouterr().err
+    assert "no chart tail: no operation has 1,000 measured values" in said
+    assert "there are: forest, trials, metrics, phases" in said
+    assert other.read_text() == "kept"
+    assert run_command_line([*command, "--format", "csv", "--chart", "forest"]) == 2
+    assert "add --format svg" in capsys.readouterr().err
+
+
+def test_of_many_lines_the_first_and_the_last_have_a_colour(run):
+    """With more than 12 treatments the others are grey, each with its name to point at, and the caption says so."""
+    _, document = run
+    labels = [{"engine": f"engine-{place}", "environment": "lab", "job": "life"} for place in range(14)]
+    treatments = [replace(document.treatments[0], treatment=each) for each in labels]
+    lines = [Distribution(place, "start", 40, [0.5, 1.0], [0.1 + place, 0.2 + place]) for place in range(14)]
+    source = ChartSource(replace(document, treatments=treatments), data=ChartData(1.0, distributions=lines))
+    picture = draw_chart("ecdf", source)
+    assert "Of more than 12 lines the first and the last have a colour" in picture.caption
+    written = " ".join(box.text for box in picture.boxes)
+    assert "engine-0" in written
+    assert "engine-13" in written
+    assert "engine-5" not in written
+    assert "<title>engine-5: median" in picture.svg()
+    assert_fits(picture)
+
+
+def test_an_empty_run_gives_a_picture_that_says_so(tmp_path):
+    """A file with no job has a report in this format, too."""
+    builder = StatsBuilder(
+        tmp_path / "run.stats.gz", header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)])
+    )
+    picture = report_chart(ReportSource(StatsFile(builder.close())))
+    assert "no data for any chart" in picture.caption
+    assert_fits(picture)
+
+
+def test_an_unknown_chart_has_the_nearest_right_spelling(run):
+    """As everywhere, a wrong name gets the right one."""
+    stats, document = run
+    with pytest.raises(UsageError, match="forest"):
+        draw_chart("forrest", ChartSource(document, MeasuredRun(stats)))
+
+
+def test_drivers_of_a_definition_are_in_one_panel(run):
+    """Jobs that only their engine tells apart are compared on one axis; jobs of other work are not."""
+    stats, document = run
+    drivers = [
+        replace(each, treatment={**each.treatment, "job": f"{each.treatment['engine']} driver"})
+        for each in document.treatments
+    ]
+
+    def panels(treatments):
+        source = ChartSource(replace(document, treatments=treatments), MeasuredRun(stats))
+        return [panel.treatments for panel in source.styles.panels(range(4), ("concurrency",))]
+
+    assert panels(drivers) == [[0, 1, 2, 3]]
+    assert panels([replace(drivers[0], operations={}), *drivers[1:]]) == [[0, 2], [1, 3]]
+    picture = draw_chart("scaling", ChartSource(replace(document, treatments=drivers), MeasuredRun(stats)))
+    assert sum("jobs per second" in box.text for box in picture.boxes) == 1
