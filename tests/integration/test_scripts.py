@@ -166,9 +166,8 @@ def test_a_feature_with_a_filter_runs_in_one_process():
 def test_an_unknown_feature_is_a_usage_error_with_the_nearest_one(word):
     """It is found before anything is installed, and no test runs."""
     result = run(ROOT / "script" / "test", "--all", word, VIRTUAL_ENV="")
-    message = (
-        f"test: '{word}' is neither a feature nor a path (did you mean 'archive'?)\ntest: try: script/test --all --help\n"
-    )
+    message = f"test: '{word}' is neither a feature nor a path (did you mean 'archive'?)\n"
+    message += "test: try: script/test --all --help\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
 
 
