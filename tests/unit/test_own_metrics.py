@@ -108,7 +108,7 @@ def test_no_expression_searches_for_ever(monkeypatch, pattern):
     begin = time.process_time()
     with pytest.raises(ParseError, match=r"took more than 0.2 s: use a simpler expression|nothing in stdout"):
         value("a" * (1 << 20) + "b", regex=pattern)
-    assert time.process_time() - begin < 6 * 0.2
+    assert time.process_time() - begin < 10 * 0.2
 
 
 @given(
