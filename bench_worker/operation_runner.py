@@ -42,7 +42,7 @@ from bench_workloads.script import (
 MIN_INTERVAL_S: Final = 1.0
 """Shortest interval of progress reports, in seconds: nobody reads faster."""
 
-OUTPUT_TIMEOUT_S: Final = 5.0
+OUTPUT_TIMEOUT_S: Final = 20.0
 """How long an engine may take to return the output so far, in seconds."""
 
 MAX_PROGRESS_CHARS: Final = 300

@@ -130,7 +130,7 @@ class WorkerOptions(Struct, frozen=True):
     """How many workers to start on this host; None: see `RunOptions.local_workers`."""
     expect: int | None = None
     """How many workers, started by hand, to wait for; None: 0 with others, else 1."""
-    worker_timeout: str = "30s"
+    worker_timeout: str = "60s"
     """How long to wait for workers to connect, as a duration."""
     environment: str | None = None
     """The environment of the local workers; None: the scenario's only one, else ``local``."""
@@ -165,7 +165,7 @@ def add_worker_options(group: argparse._ActionsContainer, *, takes_engines: bool
         "--worker-timeout",
         default="30s",
         metavar="TIME",
-        help="how long to wait for workers to connect (default: 30s)",
+        help="how long to wait for workers to connect (default: 60s)",
     )
     group.add_argument(
         "--environment",

@@ -268,7 +268,7 @@ def setting_place(places: Mapping[tuple[str, str], str], name: str, value: str) 
 
 PREFLIGHT_TIMEOUT_S: Final = 300.0
 """How long a worker may take to answer, in seconds."""
-HELLO_TIMEOUT_S: Final = 5.0
+HELLO_TIMEOUT_S: Final = 20.0
 """A worker that waits repeats its hello twice a second; one that is silent for so long has left."""
 
 

@@ -45,6 +45,9 @@ OWNER_LABEL = f"{LABEL}.owner"
 MAX_CAUSES = 10
 """How many causes of an error are looked at."""
 
+PROBE_S: Final = 20.0
+"""How long a probe waits for each answer, in seconds: on a busy machine a program takes some to start."""
+
 PRINTED_LIMIT_BYTES = 1 << 20
 """How much of the output of a running command is read, in bytes."""
 
@@ -330,7 +333,7 @@ class Engine(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def probe(cls) -> EngineStatus:
-        """Say whether the engine can be used on this machine. Never raises, never takes more than 5 s."""
+        """Say whether the engine can be used on this machine. Never raises; waits `PROBE_S` for an answer."""
 
     @classmethod
     def status(
@@ -391,7 +394,7 @@ class Engine(abc.ABC):
         """Load what `pull` needs: jobs that have it are to come."""
 
     def answers(self) -> bool:
-        """Return whether the engine answers now, within 5 s; asked again and again while it is unreachable."""
+        """Return whether the engine answers now; asked again and again while it is unreachable."""
         return self.probe().usable
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from functools import cache
@@ -23,7 +24,7 @@ from bench_common.engine_traits import (
 )
 from bench_common.errors import EngineUnavailable
 from bench_common.safe_text import shorten
-from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
+from bench_worker.engines.base import PROBE_S, DaemonProcesses, Engine, EngineStatus
 from bench_worker.leases import record_engine_use
 from bench_worker.program_digest import program_details
 
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
     from bench_worker.engines.base import EngineOptions
     from bench_worker.images.build import ImageStore
 
-PROBE_TIMEOUT_S: Final = 5.0
+PROBE_TIMEOUT_S: Final = PROBE_S + 5.0
+"""Of all probes together, which run side by side: longer than one answer may take, so that each says itself what is
+wrong."""
+SAID_AFTER_S: Final = 2.0
+log = logging.getLogger(__name__)
+
 _VERSION_CHARS: Final = 100
 _REASON_CHARS: Final = 500
 
@@ -94,6 +100,11 @@ def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> 
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + PROBE_TIMEOUT_S
+    said = time.monotonic() + SAID_AFTER_S
+    for thread in threads:
+        thread.join(max(0.0, said - time.monotonic()))
+    if waiting := sorted(found.keys() - statuses.keys()):
+        log.warning("waiting for an answer of %s, %g s at most", ", ".join(waiting), PROBE_TIMEOUT_S)
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     silent = f"its probe did not answer within {PROBE_TIMEOUT_S:g} s"

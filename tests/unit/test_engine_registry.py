@@ -80,15 +80,17 @@ def test_a_broken_entry_point_is_an_unusable_engine(value, reason):
     assert reason in broken.reason
 
 
-def test_a_probe_that_hangs_or_breaks_leaves_the_others_alone(monkeypatch):
-    """One engine's trouble is its own: it is unusable with the reason, after the bound at most."""
+def test_a_probe_that_hangs_or_breaks_leaves_the_others_alone(monkeypatch, caplog):
+    """One engine's trouble is its own: it is unusable with the reason, after the bound at most, and named."""
     monkeypatch.setattr(registry, "PROBE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(registry, "SAID_AFTER_S", 0.03)
     try:
         statuses = {s.name: s for s in probe_all({"hanging": Hanging, "raising": Raising, "noop": NoopEngine})}
     finally:
         Hanging.over.set()
     assert statuses["noop"].usable
     assert "did not answer" in statuses["hanging"].reason
+    assert "waiting for an answer of hanging" in caplog.text
     assert "RuntimeError: oh dear" in statuses["raising"].reason
 
 

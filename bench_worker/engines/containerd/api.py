@@ -17,7 +17,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, OperationFailed, unavailable_advice
+from bench_worker.engines.base import HOST, PROBE_S, OperationFailed, unavailable_advice
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.grpc import ERROR_KINDS, CallSequence, GrpcChannel
 from bench_worker.engines.oci.cgroups import Cgroups
@@ -36,9 +36,8 @@ SNAPSHOTTER: Final = "overlayfs"
 _PACKAGE: Final = "containerd.services"
 _SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock")
 """containerd's own default, and the socket of the one that dockerd starts where there is no other."""
-_PROBE_S: Final = 4.0
 _LEASE_S: Final = 3600.0
-_CLEANUP_S: Final = 5.0
+_CLEANUP_S: Final = 20.0
 _KINDS: Final = (("timeout", re.compile(r"deadline exceeded", re.IGNORECASE)), *ERROR_KINDS)
 """containerd's messages say more than its codes: of most failures that is UNKNOWN."""
 _START_ADVICE: Final = (
@@ -87,12 +86,12 @@ def address(place: str = "") -> str:
 
 
 def probe_containerd(engine: type[Engine], socket: str) -> EngineStatus:
-    """Ask the containerd at `socket` for its version; never raises, within `_PROBE_S`."""
+    """Ask the containerd at `socket` for its version; never raises, within `PROBE_S`."""
     cgroups = Cgroups.detect(swap_limit=False)
     reason, version = "", ""
     api = ContainerdApi(socket)
     try:
-        version = api.calls(_PROBE_S).call("version.v1.Version/Version", Empty(), messages.VersionResponse).version
+        version = api.calls(PROBE_S).call("version.v1.Version/Version", Empty(), messages.VersionResponse).version
     except OperationFailed as error:
         reason = f"no containerd answers at {socket}: {error}"
     finally:

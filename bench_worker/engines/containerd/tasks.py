@@ -43,8 +43,8 @@ _METRICS: Final[Mapping[str, type[Message]]] = {
     "io.containerd.cgroups.v2.Metrics": messages.CgroupV2Metrics,
 }
 _END_CONFIRMATION_S: Final = 0.2
-_RESUME_TIMEOUT_S: Final = 5.0
-_CLEANUP_S: Final = 5.0
+_RESUME_TIMEOUT_S: Final = 20.0
+_CLEANUP_S: Final = 20.0
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from bench_common.requirements import (
     UNNAMED_VOLUMES,
 )
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, ImageUnavailable, OperationFailed, unavailable_advice
+from bench_worker.engines.base import HOST, PROBE_S, ImageUnavailable, OperationFailed, unavailable_advice
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import messages_pb2 as messages
@@ -40,7 +40,6 @@ _FETCH_S: Final = 300.0
 _NAMESPACE: Final = "k8s.io"
 """Where containerd's CRI plugin keeps its images and containers."""
 _SOCKETS: Final = ("/run/crio/crio.sock", "/run/containerd/containerd.sock", "/run/cri-dockerd.sock")
-_PROBE_S: Final = 3.0
 _ADVICE: Final = (
     "start CRI-O, or containerd with its CRI plugin (take `cri` out of disabled_plugins in its config.toml), "
     "or set CONTAINER_RUNTIME_ENDPOINT to the socket"
@@ -149,12 +148,12 @@ def address(place: str = "") -> str:
 
 
 def probe_cri(engine: type[Engine], path: str) -> EngineStatus:
-    """Ask what listens at `path` for its version; never raises, within `_PROBE_S`."""
+    """Ask what listens at `path` for its version; never raises, within `PROBE_S`."""
     cgroups = Cgroups.detect(swap_limit=False)
     channel = GrpcChannel(path, PACKAGE)
     reason, version = "", ""
     try:
-        found = CallSequence(channel, _PROBE_S).call(
+        found = CallSequence(channel, PROBE_S).call(
             "RuntimeService/Version", messages.VersionRequest(), messages.VersionResponse
         )
         version = f"{found.runtime_name} {found.runtime_version}".strip()

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
 from bench_common.requirements import ENGINE_MANAGED_STORAGE, STATS_INTERVAL
-from bench_worker.engines.base import Container, Engine, EngineStatus, OperationFailed, OperationResult
+from bench_worker.engines.base import PROBE_S, Container, Engine, EngineStatus, OperationFailed, OperationResult
 from bench_worker.engines.command_line import CommandLine, CommandSequence
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
@@ -108,8 +108,7 @@ def _joined(fields: list[str]) -> str:
 PROGRAM: Final = "docker"
 _MIN_VERSION: Final = (20, 10)
 """The first version whose ``create`` has ``--pull``: without it, a missing image would be fetched in the middle."""
-_PROBE_TIMEOUT_S: Final = 0.9
-_LOOKUP_TIMEOUT_S: Final = 5.0
+_LOOKUP_TIMEOUT_S: Final = 20.0
 _MAX_ERROR_BYTES: Final = 4096
 
 _NO_DAEMON: Final = re.compile(
@@ -412,7 +411,7 @@ def _version() -> str:
     if shutil.which(PROGRAM) is None:
         raise EngineUnavailable(f"program {PROGRAM!r} is not on PATH")
     try:
-        output = CommandLine(PROGRAM).sequence(_PROBE_TIMEOUT_S).run("--version").text
+        output = CommandLine(PROGRAM).sequence(PROBE_S).run("--version").text
     except OperationFailed as error:
         raise EngineUnavailable(f"`docker --version` failed: {error}") from error
     match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", output)

@@ -12,7 +12,7 @@ from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRe
 
 COPY_LIMIT_S: Final = 300.0
 """How long an engine may be silent while an image is copied."""
-_LOOKUP_TIMEOUT_S: Final = 10.0
+_LOOKUP_TIMEOUT_S: Final = 20.0
 _OWN_IMAGE_PREFIX: Final = "weighbridge/"
 """Images that Weighbridge builds: Docker's store has the current one, and a rebuilt one is copied again."""
 

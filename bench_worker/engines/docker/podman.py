@@ -33,6 +33,7 @@ from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.requirements import STATS_INTERVAL
 from bench_common.safe_text import shorten
 from bench_worker.engines.base import (
+    PROBE_S,
     DaemonProcesses,
     Engine,
     EngineOptions,
@@ -340,8 +341,7 @@ def _make_folder(prefix: str) -> tuple[Path, int]:
 _LOCK: Final = "lock"
 _NEW_S: Final = 60.0
 """A folder without a lock is being made, unless it is older than this."""
-_START_S: Final = 10.0
-_PROBE_START_S: Final = 2.5
+_START_S: Final = 30.0
 _NO_RUNTIME: Final = "its API has no option for it; start its service with `podman --runtime NAME system service`"
 _LIBPOD: Final = "/v4.0.0/libpod"
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
@@ -362,7 +362,7 @@ class PodmanEngine(DockerEngine):
         """Ask the service that runs, or a private one that ends again."""
         service = cls._private_service()
         try:
-            address = cls._running_address() or _start(service, _PROBE_START_S)
+            address = cls._running_address() or _start(service, PROBE_S)
             status = docker_probe.probe_docker(cls.name, address, cls.operations, cls.settings, _unable_to_save)
         except EngineUnavailable as error:
             reason = str(error)

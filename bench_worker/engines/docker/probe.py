@@ -10,7 +10,7 @@ from bench_common.cost import CGROUP, UNTOLD, cost_metrics
 from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import EngineStatus
+from bench_worker.engines.base import PROBE_S, EngineStatus
 from bench_worker.engines.cost_group import SYSTEMD, no_parent_reason
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import settings as docker_settings
@@ -42,7 +42,6 @@ def unavailable_reason(info: Mapping[str, Any], *, here: bool) -> str:
     return oci_runtime.unavailable_reason(str(info.get("DefaultRuntime") or "")) if here else ""
 
 
-PROBE_TIMEOUT_S: Final = 4.5
 """For both steps of a probe, so that it ends within its five seconds; a slow host's engine takes some of them."""
 
 _START = "start it (`systemctl start docker`, or `script/docker-engine start`), or point DOCKER_HOST at one that runs"
@@ -159,15 +158,15 @@ def probe_docker(
     settings: frozenset[str],
     unable_to_save: Callable[..., str] = unavailable_reason,
 ) -> EngineStatus:
-    """Ask the engine at `address` about itself; never raises, within `PROBE_TIMEOUT_S`.
+    """Ask the engine at `address` about itself; never raises, within `PROBE_S`.
 
     `unable_to_save` returns from its info why it cannot save containers, as `unavailable_reason` does.
     """
     began = time.monotonic()
     try:
-        engine = docker_http.connect(PROBE_TIMEOUT_S, address)
+        engine = docker_http.connect(PROBE_S, address)
         try:
-            timed = docker_http.TimedRequest(engine, PROBE_TIMEOUT_S - (time.monotonic() - began))
+            timed = docker_http.TimedRequest(engine, PROBE_S - (time.monotonic() - began))
             # Not docker-py's call: a probe is bounded as a whole, not each wait for a piece of the answer.
             info = timed.get("info")
         finally:

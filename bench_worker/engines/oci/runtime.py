@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import HOST, OperationFailed
+from bench_worker.engines.base import HOST, PROBE_S, OperationFailed
 from bench_worker.engines.command_line import CommandLine, CommandSequence, ProgramResult
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
@@ -195,8 +195,6 @@ def _pid_namespace(pid: int) -> int:
 PROGRAM: Final = "criu"
 OPERATIONS: Final = frozenset({"checkpoint", "restore"})
 _ADVICE: Final = "`script/engines criu`"
-_CHECK_TIMEOUT_S: Final = 2.5
-_FEATURES_S: Final = 1.0
 _CRUN: Final = "crun"
 _ERROR: Final = re.compile(
     r"^(?:\(\d+\.\d+\)\s+(?:\d+: )?)?Error (?!\([^)]*\): rlimit: )(?:\([^)]*\): )?(.*)$", re.MULTILINE
@@ -208,7 +206,7 @@ _VERSION: Final = re.compile(r"Version: (\S+)")
 def unavailable_reason(runtime: str, kind: str = "") -> str:
     """Return why `runtime` (a program, by name or path) cannot save containers by CRIU here; nothing where it can.
 
-    `kind` is the runtime that it is, if not the one that it is called like. Takes no more than 5 s.
+    `kind` is the runtime that it is, if not the one that it is called like.
     """
     return _runtime_unsupported_reason(runtime, kind or Path(runtime).name) or _criu_unavailable_reason()
 
@@ -218,7 +216,7 @@ def _runtime_unsupported_reason(runtime: str, kind: str) -> str:
     if kind != _CRUN:
         return ""
     try:
-        features = CommandLine(runtime).sequence(_FEATURES_S).run_untimed("--version").text
+        features = CommandLine(runtime).sequence(PROBE_S).run_untimed("--version").text
     except OperationFailed as error:
         return f"`{runtime} --version` failed: {error}"
     return "" if "+CRIU" in features else "this crun was built without CRIU"
@@ -228,7 +226,7 @@ def _criu_unavailable_reason() -> str:
     if shutil.which(PROGRAM) is None:
         advice = f"`apt-get install {PROGRAM}`, or {_ADVICE}"
         return f"there is no program {PROGRAM!r} on PATH, which saves processes ({advice})"
-    sequence = CommandLine(PROGRAM).sequence(_CHECK_TIMEOUT_S)
+    sequence = CommandLine(PROGRAM).sequence(PROBE_S)
     try:
         result = sequence.run_unchecked("check")
         if not result.exit_code:
@@ -248,14 +246,13 @@ def first_error(output: str) -> str:
     return found[1].strip() if found else (output.partition("\n")[0].strip() or "it gives no reason")
 
 
-_VERSION_S: Final = 1.5
 _SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where distributions put runtimes; an ordinary user's PATH does not have these."""
 _CAP_SYS_ADMIN: Final = 21
 
 
 def probe_runtime(engine: type[OciBase]) -> EngineStatus:
-    """Return the status of the runtime, whose program has its name or is at its place; never raises, within 5 s."""
+    """Return the status of the runtime, whose program has its name or is at its place; never raises."""
     name, place, kind, advice = engine.name, engine.place, engine.kind, engine.advice
     cgroups = Cgroups.detect()
     program = shutil.which(place or name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
@@ -266,7 +263,7 @@ def probe_runtime(engine: type[OciBase]) -> EngineStatus:
         reason, remedy = f"there is no program {name!r} on PATH", advice
     elif program is not None:
         try:
-            sequence = CommandLine(program).sequence(_VERSION_S)
+            sequence = CommandLine(program).sequence(PROBE_S)
             version = _version(sequence.run_untimed("--version").text)
         except OperationFailed as error:
             reason, remedy = f"`{program} --version` failed: {error}", advice
