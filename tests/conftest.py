@@ -19,10 +19,6 @@ from pathlib import Path
 
 import deadlines
 import pytest
-import second_rounds
-from attention import TakenAgain
-from collection_check import CollectionCheck
-from durations import DurationRecorder, Lanes
 from repeat_failed import FailureLines
 
 pytest_plugins = ["shared_fixtures"]
@@ -39,25 +35,13 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / 
 sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]  # the tests themselves, too
 
 
-def pytest_addoption(parser):
-    """Add the option that `script/test --all --record` uses."""
-    parser.addoption("--record", action="store_true", help="write how long each file took to tests/durations.json")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Set the deadline of tests; have them ordered, counted and timed by the process that hands them out to lanes."""
+    """Set the deadline of tests; note how they fail."""
     if config.option.timeout is None and "PYTEST_TIMEOUT" not in os.environ:
         config.option.timeout = deadlines.TEST_S
-    config.pluginmanager.register(Lanes())
-    config.pluginmanager.register(TakenAgain())
-    if "WEIGHBRIDGE_SECOND_ROUNDS" in os.environ:
-        second_rounds.register(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailureLines())
-        config.pluginmanager.register(CollectionCheck())
-        if config.getoption("record"):
-            config.pluginmanager.register(DurationRecorder(config.rootpath))
 
 
 @cache
@@ -87,8 +71,3 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_report_header():
-    """State how long the tests wait for what hangs."""
-    return deadlines.HEADER

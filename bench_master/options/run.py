@@ -163,7 +163,7 @@ def add_worker_options(group: argparse._ActionsContainer, *, takes_engines: bool
     )
     group.add_argument(
         "--worker-timeout",
-        default="30s",
+        default="60s",
         metavar="TIME",
         help="how long to wait for workers to connect (default: 60s)",
     )

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
@@ -60,124 +60,11 @@ def test_every_script_can_be_run_and_explains_itself(script):
     assert "set -euo" not in result.stdout
 
 
-FAKE_PYTEST = """
-set -euo pipefail
-. script/lib.sh
-. script/lanes.sh
-pytest() {
-    printf '%s|' "$@"; echo
-    case $* in *tests/unit*) return "$UNIT" ;; *'not alone'*) return "$BESIDE" ;; *alone*) return "$ALONE" ;; esac
-}
-require_python
-program=test
-choose_tests "$@"
-run_tests
-"""
-"""How tests are run, with a fake pytest that prints its arguments and ends as a test says."""
-
-
-def run_fake(*words, unit=0, beside=0, alone=0):
-    """Return the result of `script/test` without what comes before the tests, and the words of each pytest."""
-    codes = {"UNIT": str(unit), "BESIDE": str(beside), "ALONE": str(alone)}
-    result = run("bash", "-c", FAKE_PYTEST, "test", *words, **codes)
-    return result, [line.split("|")[:-1] for line in result.stdout.splitlines()]
-
-
-PARTS = ["not slow", "not slow and not alone", "not slow and alone"]
-
-
-@pytest.mark.parametrize(
-    ("words", "codes", "status", "parts"),
-    [
-        ((), {}, 0, 3),
-        (("-v", "--durations=5"), {}, 0, 3),
-        ((), {"unit": 1}, 1, 3),
-        ((), {"beside": 1}, 1, 3),
-        ((), {"alone": 1}, 1, 3),
-        (("-x",), {"unit": 1}, 1, 1),
-        (("--maxfail=3",), {"beside": 1}, 1, 2),
-        ((), {"unit": 3}, 3, 1),
-        ((), {"beside": 3}, 3, 2),
-        ((), {"alone": 5}, 0, 3),
-        ((), {"unit": 5, "beside": 5, "alone": 5}, 5, 3),
-    ],
-)
-def test_all_tests_run_in_three_parts(words, codes, status, parts):
-    """All have to pass, one may be empty; options for all go to each; nothing runs after a part that broke."""
-    result, lines = run_fake(*words, **codes)
-    assert result.returncode == status, result.stderr
-    assert [line[1] for line in lines] == PARTS[:parts]
-    assert all(set(words) <= set(line) for line in lines)
-    assert ("NOT passed" in result.stderr) == (status != 0)
-
-
-def test_the_parts_hold_all_tests():
-    """Each folder is in one of them; of the last only the files are named that have a test for it."""
-    _, (unit, beside, alone) = run_fake()
-    paths = sorted((ROOT / "tests").rglob("test_*.py"))
-    named = [word for word in (*unit, *beside) if word.startswith("tests/")]
-    assert sorted(named) == sorted({path.parent.relative_to(ROOT).as_posix() for path in paths})
-    assert {PurePath(word).name for word in unit if word.startswith("tests/")} == {"unit"}
-    assert alone[2:] == [
-        path.relative_to(ROOT).as_posix() for path in paths if "mark.alone" in path.read_text("utf-8")
-    ]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("tests/unit", "-k", "sysbench"),
-        ("--lf",),
-        ("-m", "alone"),
-        ("--maxfail", "2"),
-        ("tests/unit/test_cli.py::a b",),
-    ],
-)
-def test_tests_that_are_named_run_as_they_were_named(words):
-    """In one process, with these arguments and no others."""
-    result, lines = run_fake(*words)
-    assert (result.returncode, lines) == (0, [list(words)])
-
-
-def test_features_run_in_the_same_parts():
-    """Each part gets the files of all of them; a part without a file is left out."""
-    result, lines = run_fake("live", "-v", "charts", "-x")
-    assert (result.returncode, [line[1] for line in lines]) == (0, PARTS[:2])
-    unit, beside = lines
-    assert {"tests/charts/unit/test_charts.py", "tests/unit/test_live_stats.py", "-v", "-x"} <= set(unit)
-    assert {
-        "tests/charts/browser/test_page_in_browser.py",
-        "tests/live/integration/test_run_web.py",
-        "-v",
-        "-x",
-    } <= set(beside)
-    assert not any("tests/unit" in word for word in beside)
-
-
-def test_a_feature_with_a_filter_runs_in_one_process():
-    """The files of the feature stand behind the filter."""
-    result, (words,) = run_fake("charts", "-k", "dark or light")
-    assert result.returncode == 0
-    assert words[:2] == ["-k", "dark or light"]
-    assert "tests/charts/unit/test_charts.py" in words
-
-
-@pytest.mark.parametrize("word", ["archve", "arhcive", "Archive"])
-def test_an_unknown_feature_is_a_usage_error_with_the_nearest_one(word):
+def test_an_unknown_group_is_a_usage_error():
     """It is found before anything is installed, and no test runs."""
-    result = run(ROOT / "script" / "test", "--all", word, VIRTUAL_ENV="")
-    message = f"test: '{word}' is neither a feature nor a path (did you mean 'archive'?)\n"
-    message += "test: try: script/test --all --help\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
-
-
-@pytest.mark.parametrize(
-    "words", [("--record", "--slow"), ("--record", "tests/unit"), ("--record", "wire", "-k", "x")]
-)
-def test_durations_of_parts_of_files_are_not_recorded(words):
-    """Neither with the slow tests, which few run."""
-    result = run(ROOT / "script" / "test", "--all", *words)
-    assert (result.returncode, "--record is for all tests or features" in result.stderr) == (2, True)
+    result = run(ROOT / "script" / "test", "--all", "archve", VIRTUAL_ENV="")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("test: there is no group 'archve'; one of: runs engines")
 
 
 @pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "slurm", "testbed"])
