@@ -1,4 +1,4 @@
-"""Sphinx configuration of the documentation site; ``script/docs`` builds it, and CONTRIBUTING.rst explains it."""
+"""Sphinx configuration of the documentation site; ``script/docs`` builds it."""
 
 import os
 import sys

@@ -87,6 +87,7 @@ FEATURES = {
         archive/unit/test_archive_documents.py unit/test_docs.py unit/test_extras.py
         unit/test_scenario_reference.py unit/test_terminal_recording.py
         unit/test_when_we_refuse.py integration/test_cookbook.py integration/test_readme.py
+        integration/test_readme_commands.py
         integration/test_gate.py integration/test_scheduled_run.py integration/test_tutorial.py
         integration/test_release.py integration/test_wheel.py unit/test_changelog.py browser/test_site.py
         """,
