@@ -357,7 +357,7 @@ def main(words: list[str]) -> int:
     """List the features; given words, write for `lanes.sh` what they select: nothing if none of them is a feature."""
     if not words:
         width = max(map(len, FEATURES))
-        sys.stdout.writelines(f"  {name:{width}}  {what}\n" for name, (what, _) in FEATURES.items())
+        sys.stdout.writelines(f" {name:{width}} {what}\n" for name, (what, _) in FEATURES.items())
         return 0
     try:
         selection = select(words)
