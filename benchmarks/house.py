@@ -437,7 +437,7 @@ SENTENCES: Final = frozenset({"reason", "why", "no_verdict", "answer"})
 """Attributes that are the sentence of a verdict, a refusal or a run that is left out; `text` is that of a flag."""
 VERDICT_FOLDERS: Final = (
     *(f"bench_master/{name}" for name in ("analysis", "reports", "run_data", "verdicts")),
-    *(f"{FEATURE_PACKAGE}/{name}" for name in ("archive", "archive/site", "charts", "compat", "formats")),
+    *(f"{FEATURE_PACKAGE}/{name}" for name in ("archive", "charts", "compat", "formats")),
 )
 MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "makers of verdicts": ("ComparisonReport", "VerdictsReport"),

@@ -16,7 +16,3 @@ ARCHIVE: Final = CommandEntry(
     "keep runs in an archive, find them again, compare them, and see since when something changed",
     "bench_features.archive.commands",
 )
-SERVE: Final = CommandEntry(
-    "show the archive in a browser: runs, comparisons, series and hosts, read-only",
-    "bench_features.archive.site.serve",
-)

@@ -1,4 +1,4 @@
-"""One archive: opened, asked and added to. The commands, the pages of `serve` and the gates use nothing else."""
+"""One archive: opened, asked and added to. The commands and the gates use nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from bench_features.archive.annotations import Annotations, Entry
 from bench_features.archive.contents import RunContents
 from bench_features.archive.database import FOLDER_KEY, Database
 from bench_features.archive.extract import contents_of
-from bench_features.archive.facts import HostState, find_hosts, host_states
 from bench_features.archive.index import add_run
 from bench_features.archive.objects import SUMMARY_SUFFIX, Objects
 from bench_features.archive.queries import (
@@ -204,10 +203,10 @@ class Archive:
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def runs(self, wanted: RunFilter = EVERYTHING) -> list[RunRow]:
-        """Return the runs that meet a filter, in its order; raise `UsageError` for a name that no run has."""
+        """Return the runs that meet a filter, the newest first; raise `UsageError` for a name that no run has."""
         with self.locked(), self.database.reading() as connection:
             found = find_runs(connection, wanted)
-            if not found and not wanted.offset:
+            if not found:
                 check_filter(connection, wanted)
             return found
 
@@ -239,25 +238,10 @@ class Archive:
                 versions=msgspec.json.decode(number.versions),
             )
 
-    def hosts(self) -> list[HostState]:
-        """Return each host as it was in its newest run, by name."""
-        with self.locked(), self.database.reading() as connection:
-            return find_hosts(connection)
-
-    def host(self, name: str) -> list[HostState]:
-        """Return what a host was over time, the newest state first; raise `UsageError` for one that is in no run."""
-        with self.locked(), self.database.reading() as connection:
-            return host_states(connection, name)
-
     def series(self, wanted: RunFilter = EVERYTHING) -> list[Series]:
         """Return every series that runs of a filter belong to, by scenario and title."""
         with self.locked(), self.database.reading() as connection:
             return find_series(connection, wanted)
-
-    def series_named(self, key: str) -> Series | None:
-        """Return the series with a key; None if no whole run is in it."""
-        with self.locked(), self.database.reading() as connection:
-            return next(iter(find_series(connection, EVERYTHING, key)), None)
 
     def points(
         self, series: str, measure: str | None = None, newest: int | None = None, wanted: RunFilter = EVERYTHING

@@ -12,8 +12,6 @@ from bench_features.archive.contents import TreatmentContents
 
 State: TypeAlias = Literal["complete", "incomplete", "damaged"]
 
-SortKey: TypeAlias = Literal["created", "scenario", "state", "done", "failed", "duration", "size"]
-SORT_KEYS: Final[tuple[SortKey, ...]] = ("created", "scenario", "state", "done", "failed", "duration", "size")
 ID_CHARS: Final = 12
 """How much of a run's hash is shown as its id."""
 PRIMARY: Final = "primary"
@@ -54,14 +52,8 @@ class RunFilter(Struct, frozen=True):
     """A tag that it has."""
     limit: int | None = None
     """At most so many, the newest."""
-    offset: int = 0
-    """So many of the newest are passed over."""
     sha256: str | None = None
     """The hash of its stats file's content."""
-    sort: SortKey = "created"
-    """By what they are sorted."""
-    rising: bool = False
-    """Whether the least comes first, not the largest."""
 
 
 class RunRow(Struct, frozen=True):

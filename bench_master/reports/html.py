@@ -59,11 +59,6 @@ class HtmlReport:
         )
 
 
-def report_fragment(source: ReportSource) -> str:
-    """Return what a report says as a piece of a page that has our styles, from the answer to the commands."""
-    return page_environment().get_template("report.html.j2").render(**_parts(source))
-
-
 def _parts(source: ReportSource) -> dict[str, Any]:
     """Return what the templates show."""
     document, drawing = source.document, registered_charts()

@@ -7,8 +7,7 @@ requests to this machine, under a name of its own that it lets point here (DNS r
 - A request that is not GET or HEAD must come from a page of this server, by ``Sec-Fetch-Site`` and ``Origin`` (403),
   and be small (413). A GET never changes anything. Other sites may link to a page, but not load a part of it (403).
 - With a token, each request needs a session (401). The token is in the fragment of the printed address, which no
-  browser sends or logs; the page exchanges it by a POST to `SESSION_PATH` for a cookie that no script can read. A
-  form may send it as well, for browsers without scripts: it is led back to the page that was asked for.
+  browser sends or logs; the page exchanges it by a POST to `SESSION_PATH` for a cookie that no script can read.
 - Each answer forbids the browser to load anything from elsewhere, to be framed, cached, or guessed at.
 """
 
@@ -22,8 +21,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -53,9 +51,6 @@ _HEADERS: Final = (
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
 )
-_FORM: Final = "application/x-www-form-urlencoded"
-_OWN_PATH: Final = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")
-"""Begins with one slash: two begin an address elsewhere."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
 
 Headers: TypeAlias = list[tuple[str, str]]
@@ -74,10 +69,6 @@ class Rules(Struct, frozen=True):
     """The cookie's name; as browsers send cookies to every port of a host, it should contain the port."""
     open_paths: frozenset[str] = frozenset()
     """What needs no session, such as the page that exchanges the token."""
-    same_site: Literal["Strict", "Lax"] = "Strict"
-    """``Lax``: who follows a link from elsewhere, such as a mail, keeps the session. For pages that only show."""
-    refusal: Callable[[Refused, WSGIEnvironment], tuple[Headers, bytes] | None] | None = None
-    """Returns headers and text of the page for a request that is refused; None: one line of text."""
 
 
 class Session(Struct, frozen=True):
@@ -120,8 +111,7 @@ class Guard:
                     "401 Unauthorized", "no session: open the address that the program printed, with its #t="
                 )
         except Refused as refused:
-            page = self._rules.refusal(refused, environ) if self._rules.refusal is not None else None
-            return refuse(refused, start_response, page)
+            return refuse(refused, start_response)
         return self._application(environ, _adding_headers(start_response))
 
     def _check(self, environ: WSGIEnvironment) -> None:
@@ -145,15 +135,9 @@ class Guard:
         return name is not None and (name in self._rules.hosts or (self._rules.any_address and _is_address(name)))
 
     def _begin_session(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a script that shows the token with a cookie, and a form with the way back, too."""
-        is_form = environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() == _FORM
-        given = read_form(environ) if is_form else read_json(environ)
-        cookie = ("Set-Cookie", self._exchange(environ, given.get("token")))
-        if is_form:
-            back = [("Location", own_path(given.get("next", ""))), ("Content-Length", "0")]
-            start_response("303 See Other", with_headers([cookie, *back]))
-        else:
-            start_response("204 No Content", with_headers([cookie]))
+        """Answer a page that shows the token with a cookie."""
+        cookie = ("Set-Cookie", self._exchange(environ, read_json(environ).get("token")))
+        start_response("204 No Content", with_headers([cookie]))
         return []
 
     def _exchange(self, environ: WSGIEnvironment, given: Any) -> str:
@@ -168,7 +152,7 @@ class Guard:
         self._count += 1
         self._sessions[key] = Session(self._count, new_token())
         secure = "; Secure" if environ.get("wsgi.url_scheme") == "https" else ""
-        return f"{self._rules.cookie}={key}; Path=/; HttpOnly; SameSite={self._rules.same_site}{secure}"
+        return f"{self._rules.cookie}={key}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
     def _session(self, environ: WSGIEnvironment) -> Session | None:
         try:
@@ -241,25 +225,11 @@ def read_json(environ: WSGIEnvironment) -> dict[str, Any]:
     return found
 
 
-def read_form(environ: WSGIEnvironment) -> dict[str, str]:
-    """Return the fields of a form in the body of a request that passed `check_length`; the last of a name counts."""
-    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    try:
-        return dict(parse_qsl(body.decode("ascii"), max_num_fields=8))
-    except ValueError as error:
-        raise Refused("400 Bad Request", "expected the fields of a form") from error
-
-
-def own_path(text: str) -> str:
-    """Return a path of this server; of anything else, such as an address elsewhere, ``/``."""
-    return text if _OWN_PATH.fullmatch(text) else "/"
-
-
-def refuse(refused: Refused, start_response: StartResponse, page: tuple[Headers, bytes] | None = None) -> list[bytes]:
-    """Answer a request that is refused, with one line of text unless there is a page for it."""
-    kind, body = page or ([("Content-Type", "text/plain; charset=utf-8")], f"{refused}\n".encode())
+def refuse(refused: Refused, start_response: StartResponse) -> list[bytes]:
+    """Answer a request that is refused, with one line of text."""
+    body = f"{refused}\n".encode()
     extra = [("Allow", "GET, HEAD, POST")] if refused.status.startswith("405") else []
-    plain = [*kind, ("Content-Length", str(len(body))), *extra]
+    plain = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *extra]
     # What is left of the body is not worth reading.
     start_response(refused.status, with_headers([*plain, ("Connection", "close")]))
     return [body]

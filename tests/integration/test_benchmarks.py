@@ -41,7 +41,6 @@ SLOW = [
     ("knee_rates.py", "--curves", "4"),
     ("pressure_rates.py", "--rounds", "2", "--seconds", "0.2", "--quiet-only"),
     ("fan_in.py", "--recorded", "--jobs", "2000", "--workers", "1,6"),
-    ("serve.py", "--runs", "100", "--times", "2", "--limit-ms", "60000"),
     ("memory.py", "--jobs", "100,200"),
     ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("trends.py", "--series", "40", "--gate-series", "4"),

@@ -102,7 +102,6 @@ def test_help_names_nothing_of_the_archive_without_it(without):
         ("fleet", ("doctor", "-i", "hosts.yaml"), "doctor: unknown option -i"),
         ("fleet", ("fleet", "start", "-i", "hosts.yaml"), "unknown sub-command 'fleet'"),
         ("archive", ("archive", "list"), "unknown sub-command 'archive'"),
-        ("archive", ("serve",), "unknown sub-command 'serve'"),
         ("archive", ("run-scenario", "-f", "noop", "--dry-run", "--archive"), "unknown option --archive"),
         (
             "archive",

@@ -11,7 +11,7 @@ from documents import ROOT, rows
 from bench_common.extras import EXTRAS, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-FOR_ALL = {"archive", "completion", "iibench", "pandas", "paper", "parquet", "postgres", "profile", "serve"}
+FOR_ALL = {"archive", "completion", "iibench", "pandas", "paper", "parquet", "postgres", "profile"}
 """The extras of users; the others are for those who work on Weighbridge. Frames are those of pandas, not of both."""
 HIDING = """
 import sys
@@ -47,7 +47,6 @@ def names(requirements):
     ("words", "package", "extra"),
     [
         (["archive", "list"], "SQLAlchemy", "archive"),
-        (["serve", "--help"], "SQLAlchemy", "archive"),
         (["run-scenario", "-f", "noop", "--noop", "--archive", "there"], "SQLAlchemy", "archive"),
         (["run-scenario", "-f", "noop", "--noop", "--profile"], "pyinstrument", "profile"),
         (["completion", "bash"], "shtab", "completion"),

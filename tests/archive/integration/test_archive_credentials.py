@@ -86,7 +86,6 @@ def test_no_command_on_an_archive_tells_its_password(workspace, url, tmp_path):
             workspace.environ[VARIABLE] = address
             seen.append(workspace.master("--debug", "archive", *words))
             del workspace.environ[VARIABLE]
-    seen.append(workspace.master("--debug", "serve", "--archive", other))
     assert {ended.status for ended in seen} <= {0, 2, 3}
     assert_unseen(workspace, *seen)
     assert list(files_with(tmp_path, PASSWORD.encode())) == []
@@ -104,7 +103,6 @@ def test_no_command_on_an_archive_tells_its_password(workspace, url, tmp_path):
         ("run-scenario", "-f", "URL"),
         ("run-scenario", "-f", "quickstart", "--workers", "URL"),
         ("validate-scenario", "URL"),
-        ("serve", "URL"),
         ("archive", "list", "--archive", "URL&sslpassword=x"),
         ("archive", "list", "--archive", "URL", "--archive", "URL"),
         ("archive", "list", "--archive", "postgresql://me:PASSWORD@[h/d?objects=/x"),
