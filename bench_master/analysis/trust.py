@@ -54,8 +54,13 @@ def _gist(text: str) -> str:
     for found in _CLAUSE_END.finditer(text, _LEAST_CHARS):
         clause = text[: found.start()]
         if clause.count("(") == clause.count(")"):
-            return shorten(clause, _MOST_CHARS)
-    return shorten(text.rstrip("."), _MOST_CHARS)
+            break
+    else:
+        clause = text.rstrip(".")
+    if len(clause) > _MOST_CHARS:
+        # What is in parentheses explains the rest; a sentence with a hole in it explains nothing.
+        clause, _, _ = clause.partition(" (")
+    return shorten(clause, _MOST_CHARS)
 
 
 def short_names(treatments: Sequence[TreatmentReport]) -> list[str]:

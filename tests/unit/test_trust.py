@@ -66,6 +66,16 @@ CASES = {
         ),
         "fair, vm changed speed (a step of +26.5 %; its CPUs did).",
     ),
+    "a warning whose parentheses are too long for a line": (
+        lambda one: replace(
+            one,
+            warnings=[
+                "vm changed speed (a step of +59.5 % after the 19th trial, a drift of 2.23x, autocorrelation 0.53; "
+                "others used its CPUs): ratios within a round hold"
+            ],
+        ),
+        "fair, vm changed speed.",
+    ),
     "missing jobs": (
         lambda one: replace(one, incomplete=["the run was interrupted"], run_state="incomplete"),
         "fair, the run is incomplete, the run was interrupted.",
