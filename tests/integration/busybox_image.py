@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from deadlines import ANSWER_S, END_S, LONG_END_S
+from deadlines import ANSWER_S, LONG_END_S
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
@@ -46,12 +46,8 @@ def require_podman():
 
 
 def busybox():
-    """Return the path of a busybox that needs no libraries, installed from Debian's archive when root may do so."""
+    """Return the path of a busybox that needs no libraries."""
     found = shutil.which("busybox")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "-y", "-qq", "busybox-static"]
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=END_S)
-        found = shutil.which("busybox")
     if found is None:
         skip_or_fail("there is no busybox to make an image of; apt-get install busybox-static")
     return Path(found)

@@ -1,12 +1,11 @@
 """A registry of a test's own on the loopback, with an image in it that nobody else has."""
 
-import atexit
 import io
+import os
 import re
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import time
 import urllib.request
 import uuid
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import docker
 from busybox_image import layer, require_docker, skip_or_fail
-from deadlines import ANSWER_S, END_S, START_S, wait_until
+from deadlines import ANSWER_S, START_S, wait_until
 from workspace import free_ports
 
 _LAYER_BYTES = 50_000
@@ -57,7 +56,7 @@ def private_registry(folder):
     require_docker()
     program = _program()
     if program is None:
-        skip_or_fail("there is no registry to pull from; apt-get install docker-registry")
+        skip_or_fail("there is no registry to pull from: script/test --all engines fetches one")
     [port] = free_ports(1)
     config, log = folder / "registry.yml", folder / "registry.log"
     config.write_text(CONFIG.format(folder=folder, port=port))
@@ -75,20 +74,10 @@ def private_registry(folder):
 
 @cache
 def _program():
-    """Return the registry's program: the installed one, or that of Debian's package, which is not installed for it.
-
-    Installed, it would become a service of this machine.
-    """
-    found = shutil.which("docker-registry")
-    if found is None and shutil.which("apt-get"):
-        folder = Path(tempfile.mkdtemp(prefix="wb-registry-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        how = {"cwd": folder, "timeout": END_S, "capture_output": True}
-        subprocess.run(["apt-get", "download", "docker-registry"], check=False, **how)
-        for package in folder.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", package, folder], check=False, **how)
-        found = shutil.which("docker-registry", path=folder / "usr" / "bin")
-    return found
+    """Return the registry's program: the installed one, or that which `script/test --all engines` unpacked."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    unpacked = cache / "weighbridge" / "docker-registry" / "usr" / "bin"
+    return shutil.which("docker-registry") or shutil.which("docker-registry", path=unpacked)
 
 
 def _answers(address):
