@@ -13,7 +13,7 @@ import pytest
 from busybox_image import DockerBench, import_image, remove_image, require_docker
 from deadlines import ANSWER_S, BUILD_S, END_S, LONG_END_S, LONG_TEST_S, START_S, wait_until
 from private_engine import PrivateEngine, private_engine
-from workspace import Workspace, containers_of, skip_or_fail
+from workspace import containers_of, skip_or_fail
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions
@@ -24,12 +24,6 @@ pytestmark = pytest.mark.docker
 
 NOTICE = "does not answer; its jobs wait until it does"
 ENGINES = ("docker", pytest.param("docker-cli", marks=pytest.mark.slow))
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def lives(image, engine, *, iterations=8, concurrency=2, seconds="0.5"):

@@ -8,7 +8,6 @@ import pytest
 from busybox_image import require_docker
 from deadlines import ANSWER_S, LONG_END_S, wait_until
 from test_engine_oci import ENGINES, require
-from workspace import Workspace
 
 FLOOD_BYTES = 100 << 20
 PEAK_BYTES = 150 << 20
@@ -95,12 +94,6 @@ def assert_each_ended_once(run, peak, names, operation):
     assert peak < PEAK_BYTES, f"{peak >> 20} MiB"
     hung = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "87654"]]
     assert not hung
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

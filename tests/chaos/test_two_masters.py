@@ -2,10 +2,9 @@
 
 import re
 
-import pytest
 from deadlines import ANSWER_S, START_S, wait_until
 from live_run import LIFE
-from workspace import Workspace, free_ports
+from workspace import free_ports
 
 
 def scenario_until(going_on):
@@ -16,12 +15,6 @@ def scenario_until(going_on):
         "iterations": 6,
         "job": {"operations": LIFE, "container": {"command": ["sh", "-c", waits]}},
     }
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def flags(inventory):

@@ -6,7 +6,7 @@ import pytest
 from busybox_image import DockerBench, require_podman
 from deadlines import ANSWER_S
 from msgspec.structs import replace
-from workspace import Workspace, require_images
+from workspace import require_images
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, OperationFailed
@@ -109,12 +109,6 @@ def test_a_log_driver_that_writes_elsewhere_needs_consent(image, kind):
         assert "log option syslog-address" in refusal(bench, log_options=options)
     finally:
         bench.close()
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import END_S, START_S, wait_until
-from workspace import Workspace
 
 from bench_worker.host.setting_switch import records_directory
 
@@ -37,12 +36,6 @@ def others():
         assert not list(records_directory().glob("*.setting"))
     finally:
         FILE.write_text(before)
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def sleeper(value_of):

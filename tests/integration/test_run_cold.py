@@ -8,7 +8,6 @@ import pytest
 from busybox_image import skip_or_fail
 from deadlines import LONG_END_S, wait_until
 from private_registry import private_registry
-from workspace import Workspace
 
 pytestmark = pytest.mark.alone  # the page cache is that of the whole machine
 
@@ -30,12 +29,6 @@ def is_cached(file):
     """Return whether the first page of a file is in the page cache, and read it."""
     told = subprocess.run([sys.executable, "-c", IS_CACHED, file], capture_output=True, text=True, check=True)
     return {"cached 1": True, "cached 0": False}[told.stdout.strip()]
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from deadlines import ANSWER_S, LONG_END_S
 from runtime_bench import RuntimeBench
 from test_engine_native import FOREVER, container, engine, running  # noqa: F401  a fixture
 from test_engine_oci import ENGINES, require
-from workspace import Workspace
 
 import weighbridge
 from bench_common.cost import COST_UNITS, cost_metrics
@@ -33,12 +32,6 @@ memory = bytearray(600 << 20)
 while os.times().user < 0.3: pass
 for _ in range(50): time.sleep(0.001)
 """
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def cost_of(opened, made):

@@ -3,18 +3,12 @@
 import pytest
 from busybox_image import skip_or_fail
 from test_engine_oci import ENGINES, require
-from workspace import Workspace, require_images
+from workspace import require_images
 
 from bench_worker.engines.oci.cgroups import are_writable
 
 MIB = 1 << 20
 HELD = 24 * MIB
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def pack(workspace, engine, **settings):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from deadlines import START_S, wait_until
-from workspace import Workspace, skip_or_fail
+from workspace import skip_or_fail
 
 MIB = 1 << 20
 TRIALS = 8
@@ -30,12 +30,6 @@ while True:
 """
 WAITS = ("cpu-pressure", "io-pressure", "memory-pressure")
 JOB = "echo >> {0}/begun; n=$(wc -l < {0}/begun); sleep 0.3; while [ ! -e {0}/go-$n ]; do sleep 0.01; done"
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def waited_ns(resource):

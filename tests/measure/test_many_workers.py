@@ -7,7 +7,7 @@ import time
 import pytest
 from deadlines import BUILD_S, END_S, LONG_END_S, LONG_TEST_S
 from places import ROOT
-from workspace import PROGRAMS, Workspace, free_ports
+from workspace import PROGRAMS, free_ports
 
 pytestmark = pytest.mark.alone
 
@@ -15,12 +15,6 @@ LIGHT = ROOT / "benchmarks" / "light_workers.py"
 PROCESSES, EACH = 4, 50
 WORKERS = PROCESSES * EACH
 JOBS = 20 * WORKERS
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,15 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 from deadlines import START_S, wait_until
-from workspace import Workspace
 
 ROUNDS = 14
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 @contextmanager

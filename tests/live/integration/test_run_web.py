@@ -7,22 +7,15 @@ import signal
 import socket
 
 import psutil
-import pytest
 from deadlines import START_S, wait_until
 from live_reader import Reader, address_in
-from workspace import NAP, Workspace
+from workspace import NAP
 
 from bench_common.errors import ExitCode
 from bench_common.stats.reader import StatsFile
 
 LONG = {"repeats": 2, "iterations": 25, "concurrency": 2, "job": NAP}
 """100 jobs in some five seconds."""
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def events(stats, *kinds):

@@ -3,25 +3,17 @@
 from collections import Counter
 
 import psutil
-import pytest
 from attention import undisturbed
 from deadlines import END_S, START_S, wait_until
 from live_run import children, cmdline
 from relay import ADDRESS, Relay
 from stub_stores import start_stub
-from workspace import Workspace
 
 LIMIT_S = 0.1
 """How late the machine may be before a round counts as disturbed."""
 PATIENTLY = ("--reconnect-timeout", f"{START_S:g}s")
 """However long it takes here to start a load process, the run waits for it."""
 MIX = {"create": 2, "read": 5, "update": 2, "delete": 1}
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    with Workspace(tmp_path) as made:
-        yield made
 
 
 def in_time(test):
