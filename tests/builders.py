@@ -238,8 +238,8 @@ def lifecycle_run(path, *, head=None, foot=None, flush=False):
 
 
 def text_formats():
-    """Return the report formats that are texts, and not folders or pictures."""
-    return sorted(report_formats().keys() - {"parquet", "pdf", "png"})
+    """Return the report formats."""
+    return sorted(report_formats())
 
 
 def write_report(path, out, name="text", pctile=95.0, detail="full"):

@@ -66,7 +66,7 @@ class Results:
     What has no value is NaN in a column of floats and null in others. A label that is called like another column of
     a table has ``label_`` before its name. Warm-up is in every table: leave it out with ``warmup``.
 
-    A table is whole in memory; for runs with very many jobs ``--format parquet`` writes the same columns in parts.
+    A table is whole in memory; for runs with very many jobs ``--format jsonl`` writes a line for each.
     """
 
     def __init__(self, stats: StatsFile, library: Library | None = None) -> None:

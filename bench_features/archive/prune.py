@@ -21,7 +21,7 @@ from bench_features.archive.schema import ANNOTATION, RUN, TAG
 from bench_features.archive.types import ID_CHARS
 
 GONE: Final = (
-    "single jobs (report-scenario --format csv, jsonl, parquet, trace, outputs)",
+    "single jobs (report-scenario --format csv, jsonl, outputs)",
     "charts over time and heat maps, and percentiles other than p50, p95 and p99",
     "compare and --baseline with this run's file, and --resume of it",
 )

@@ -23,8 +23,6 @@ METRIC_CHARTS: Final = ("metrics", "trials")
 """The charts that show a metric, which ``--metric`` names."""
 BY_CHARTS: Final = ("metrics", "overhead")
 """The charts that have a label as their axis, which ``--by`` names."""
-CHART_FORMATS: Final = ("svg", "png", "pdf")
-"""The formats that show one chart."""
 MOST_DRAWN: Final = 40
 """Treatments; of more a page has tables and the charts of `_OF_MANY` alone."""
 _OF_MANY: Final = ("forest", "published")
@@ -38,14 +36,14 @@ class ReportCharts(Charts):
     """Draws what a run has the data of."""
 
     Options = ChartChoice
-    formats: ClassVar[frozenset[str]] = frozenset(CHART_FORMATS)
+    formats: ClassVar[frozenset[str]] = frozenset({"svg"})
 
     def add_options(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
         """Add the options of `ChartChoice`."""
         parser.add_argument(
             "--chart",
             choices=list(CHART_MODULES),
-            help="chart to draw, with --format svg, png or pdf (default: the first that the run has the data of)",
+            help="chart to draw, with --format svg (default: the first that the run has the data of)",
         )
         # A command that says itself what to measure has a --metric of its own.
         if "--metric" not in parser._option_string_actions:  # noqa: SLF001  argparse shows them in no other way
@@ -75,10 +73,10 @@ class ReportCharts(Charts):
                 wanted = " or ".join(f"--chart {name}" for name in charts)
                 given = "" if own.chart is None else f", and not --chart {own.chart}"
                 raise UsageError(f"{word} {value}: needs {wanted}{given}")
-        if own.chart is not None and not {*options.formats} & {*CHART_FORMATS}:
+        if own.chart is not None and "svg" not in options.formats:
             raise UsageError(
                 f"--chart {own.chart}: --format {options.format} shows no single chart; add "
-                f"--format {CHART_FORMATS[0]}, or --format {CHART_FORMATS[0]}=FILE"
+                "--format svg, or --format svg=FILE"
             )
 
     def of_page(self, document: ReportDocument, run: MeasuredRun) -> Iterator[PageChart]:

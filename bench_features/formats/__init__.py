@@ -1,1 +1,1 @@
-"""Reports that programs read: JUnit, OpenMetrics, Parquet, traces, samples, a job summary of GitHub."""
+"""Reports that programs read: JUnit, OpenMetrics, samples, a job summary of GitHub."""

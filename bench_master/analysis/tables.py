@@ -1,6 +1,6 @@
 """The rows of a stats file as tables: batches of named columns, with the treatment's labels as columns.
 
-Notebooks (`weighbridge.load`) and the Parquet report read the same tables. A batch is made of one block, so memory
+Notebooks (`weighbridge.load`) read them. A batch is made of one block, so memory
 does not grow with the run. Instants are nanoseconds since the run began, amounts of time nanoseconds, sizes bytes; a
 column of numbers that has no value in some rows is a masked array.
 """
@@ -52,86 +52,37 @@ Batch: TypeAlias = dict[str, Column]
 """Columns of one length by name, in order."""
 
 
-class Field(Struct, frozen=True):
-    """What a column contains."""
-
-    unit: str
-    """Its unit; empty for what has none."""
-    about: str
-    """What it is, in a sentence."""
-
-
-_JOB_FIELDS: Final = {
-    "job_id": Field("", "id of the job"),
-    "attempt": Field("", "attempt at the job, from 0"),
-}
-_TRIAL_FIELDS: Final = {
-    "trial": Field("", "index of the trial in the plan"),
-    "block": Field("", "round of the trial"),
-    "warmup": Field("", "whether the trial is warm-up, which enters no figure"),
-}
-FIELDS: Final[Mapping[str, Mapping[str, Field]]] = {
-    "trials": {
-        **_TRIAL_FIELDS,
-        "begin_ns": Field("ns", "when the trial began, since the run began; null if it never did"),
-        "duration_ns": Field("ns", "how long it lasted, hand-out included; null if it did not end"),
-        "jobs_done": Field("", "jobs that were done"),
-        "jobs_failed": Field("", "jobs that failed"),
-        "jobs_lost": Field("", "jobs that were lost with their worker"),
-        "jobs_aborted": Field("", "jobs that were cancelled"),
-        "job_mean_ns": Field("ns", "mean duration of the jobs that were done; null if none was"),
-    },
-    "jobs": {
-        **_JOB_FIELDS,
-        **_TRIAL_FIELDS,
-        "worker": Field("", "name of the worker that ran it"),
-        "outcome": Field("", "done, failed, lost or aborted"),
-        "start_ns": Field("ns", "when it began, since the run began; null if it never did"),
-        "duration_ns": Field("ns", "from its start to its end; null if it did not run to an end"),
-        "end_uncertainty_ns": Field("ns", "how late its end may be stamped"),
-        "wait_ns": Field("ns", "from its arrival to its start in an open system; 0 in a closed one"),
-    },
-    "operations": {
-        **_JOB_FIELDS,
-        **_TRIAL_FIELDS,
-        "operation": Field("", "name of the operation"),
-        "ok": Field("", "whether it succeeded"),
-        "counts": Field("", "whether it enters a latency: its job succeeded, too"),
-        "start_ns": Field("ns", "when it began, since the run began; null where unknown"),
-        "duration_ns": Field("ns", "how long it took; null where unknown"),
-    },
-    "transfers": {
-        **_JOB_FIELDS,
-        **_TRIAL_FIELDS,
-        "operation": Field("", "name of the operation on an object"),
-        "ok": Field("", "whether it succeeded"),
-        "counts": Field("", "whether it enters a latency: its job succeeded, too"),
-        "endpoint": Field("", "place of the endpoint among those of the store, from 0"),
-        "retries": Field("", "tries that failed before the last one"),
-        "redrawn": Field("", "whether another operation was drawn first, for want of an object"),
-        "bytes": Field("B", "content sent or received; null where unknown"),
-        "duration_ns": Field("ns", "how long it took; null where unknown"),
-        "last_try_ns": Field("ns", "from its start to its last try; null where unknown"),
-        "first_uncertainty_ns": Field("ns", "how late its first byte may be stamped; null where unknown"),
-    },
-    "metrics": {
-        **_JOB_FIELDS,
-        **_TRIAL_FIELDS,
-        "name": Field("", "name of the metric"),
-        "value": Field("", "its value, in the unit beside it; not a number where the tool gave none"),
-        "unit": Field("", "its unit"),
-        "direction": Field("", "which is better: higher or lower"),
-    },
-    "samples": {
-        "time_ns": Field("ns", "when it was read, since the run began; null if unknown"),
-        "worker": Field("", "name of the worker, or master"),
-        "source": Field("", "what was read: host, loop, engine:NAME"),
-        "name": Field("", "name of the reading"),
-        "value": Field("", "its value, in the unit beside it; an amount covers the interval before it"),
-        "unit": Field("", "its unit"),
-        "trial": Field("", "index of the trial that was under way; null between trials"),
-        "warmup": Field("", "whether that trial is warm-up; null between trials"),
-    },
+_JOB: Final = ("job_id", "attempt")
+_TRIAL: Final = ("trial", "block", "warmup")
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "trials": (
+        *_TRIAL,
+        "begin_ns",
+        "duration_ns",
+        "jobs_done",
+        "jobs_failed",
+        "jobs_lost",
+        "jobs_aborted",
+        "job_mean_ns",
+    ),
+    "jobs": (*_JOB, *_TRIAL, "worker", "outcome", "start_ns", "duration_ns", "end_uncertainty_ns", "wait_ns"),
+    "operations": (*_JOB, *_TRIAL, "operation", "ok", "counts", "start_ns", "duration_ns"),
+    "transfers": (
+        *_JOB,
+        *_TRIAL,
+        "operation",
+        "ok",
+        "counts",
+        "endpoint",
+        "retries",
+        "redrawn",
+        "bytes",
+        "duration_ns",
+        "last_try_ns",
+        "first_uncertainty_ns",
+    ),
+    "metrics": (*_JOB, *_TRIAL, "name", "value", "unit", "direction"),
+    "samples": ("time_ns", "worker", "source", "name", "value", "unit", "trial", "warmup"),
 }
 """The columns of each table after those of the labels, in order."""
 
@@ -169,11 +120,6 @@ class Tables:
         self.labels = self._label_columns()
         """The treatments' labels as columns, with a row for each treatment and one, the last, for none."""
 
-    def fields(self, table: str) -> dict[str, Field]:
-        """Return the columns of a table, in order."""
-        labels = {name: Field("", "label of the treatment") for name in self.labels}
-        return {**labels, **FIELDS[table]}
-
     def batches(self, table: str) -> Iterator[Batch]:
         """Yield the rows of a table in the order of the file; no batch if there are none."""
         if table == "trials":
@@ -195,7 +141,7 @@ class Tables:
         """Return a batch without rows, which has the columns and their types."""
         nothing = np.zeros(0, np.int64)
         found: Batch = self._labels_of(nothing)
-        for name in FIELDS[table]:
+        for name in COLUMNS[table]:
             if name in _TEXT_COLUMNS:
                 found[name] = Texts(np.zeros(0, np.int32), ())
             elif name in _TRUTH_COLUMNS:
@@ -206,7 +152,7 @@ class Tables:
 
     def _label_columns(self) -> dict[str, Column]:
         keys = list(dict.fromkeys(key for one in self._treatments for key in one.get("labels", {})))
-        own = {name for fields in FIELDS.values() for name in (*fields, *map(frame_name, fields))}
+        own = {name for columns in COLUMNS.values() for name in (*columns, *map(frame_name, columns))}
         found: dict[str, Column] = {}
         for key in keys:
             values = [one.get("labels", {}).get(key) for one in self._treatments]

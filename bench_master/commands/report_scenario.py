@@ -30,7 +30,7 @@ from bench_master.options.report import (
     add_report_options,
     add_schema_option,
     check_chart,
-    check_writable_report,
+    check_writable,
     load_reports,
     print_report,
     write_report_file,
@@ -151,11 +151,11 @@ def run(options: Options) -> int:
             raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
     check_chart(options.report)
     report = report_named(options.report.format)
-    files = load_reports(options.report, options.stats_file, printed=options.report_file is None)
+    files = load_reports(options.report, options.stats_file)
     if options.report_file is not None:
         if any(real_path(path) == real_path(options.report_file) for _, path in files):
             raise UsageError(f"{options.report_file}: two reports go to this file; name two files")
-        check_writable_report(report, options.report_file, options.stats_file)
+        check_writable(options.report_file, options.stats_file)
     with progress_message(f"reading {options.stats_file}"):
         stats = StatsFile(options.stats_file)
         # Without a header there is no report, and the file to write stays as it is.

@@ -170,7 +170,7 @@ def _check_outputs(options: RunOptions, stats: Path) -> None:
     check_chart(options.report)
     if options.output.profile:
         require_extra("pyinstrument")
-    load_reports(options.report, stats, printed=not options.output.no_report)
+    load_reports(options.report, stats)
     for extension in run_extensions().values():
         extension.check(options)
 
@@ -323,7 +323,7 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
     failed = {path: _write_report(name, source, path) for name, path in options.report.files}
     add_to_job_summary(options.report.formats, source)
     unprinted = None if options.output.no_report else _print_report(source, options)
-    files = _write_files(result, result.stats, source, options, failed)
+    files = _file_lines(result, result.stats, options, failed)
     if not options.quiet:
         _tell_what_is_next(result, files, options)
     for reason in result.reasons:
@@ -371,30 +371,16 @@ def _print_report(source: ReportSource, options: RunOptions) -> WeighbridgeError
     return None
 
 
-def _write_files(
+def _file_lines(
     result: RunResult,
     stats: Path,
-    source: ReportSource,
     options: RunOptions,
     failed: Mapping[Path, WeighbridgeError | None],
 ) -> list[str]:
-    """Write the files beside the stats file; return lines that say where everything is."""
-    output = options.output
+    """Return lines that say where everything is."""
     files = [f"stats file: {stats}", *(f"profile: {path}" for path in result.profiles)]
-    if output.trace:
-        files.append(f"trace: {_save_trace(source, stats)} (open it in ui.perfetto.dev)")
     files += [f"{name} report: {path}" for name, path in options.report.files if failed[path] is None]
     return files
-
-
-def _save_trace(source: ReportSource, stats: Path) -> Path:
-    path = stats.with_name(f"{stats.name.removesuffix('.stats.gz')}.trace.json")
-    try:
-        with path.open("w", encoding="utf-8") as out, progress_message("writing the trace"):
-            report_named("trace").write(source, out)
-    except OSError as error:
-        raise InfrastructureError(f"{path}: cannot write the trace: {error.strerror}") from error
-    return path
 
 
 def _exit_code(source: ReportSource, result: RunResult, *, errors_shown: bool) -> int:

@@ -20,7 +20,7 @@ from bench_common.streams import discard_output, escape_output, tell_quoted
 from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.formatting import DEFAULT_WIDTH, page_of
 from bench_master.progress_message import progress_message
-from bench_master.reports import Detail, FolderReport, Report, ReportSource, report_formats, report_named
+from bench_master.reports import Detail, Report, ReportSource, report_formats, report_named
 from bench_master.reports.charts import NO_CHART_OPTIONS, ChartOptions, registered_charts
 from bench_master.terminal import text_output
 from bench_master.terminal_options import TerminalOptions
@@ -37,7 +37,7 @@ class ReportTarget(str):
     __slots__ = ("path",)
 
     path: Path | None
-    """The file, or the folder of a format that writes several files; None: standard output."""
+    """The file; None: standard output."""
 
     def __new__(cls, name: str, path: Path | None = None) -> Self:
         """Return the format `name`, whose report goes to `path`."""
@@ -204,26 +204,20 @@ def print_report(report: Report, source: ReportSource, terminal: TerminalOptions
         discard_output()
 
 
-def load_reports(options: ReportOptions, stats_file: Path, *, printed: bool = True) -> list[tuple[Report, Path]]:
+def load_reports(options: ReportOptions, stats_file: Path) -> list[tuple[Report, Path]]:
     """Return the reports that go to files, after a check of what would fail only when the figures are there.
 
-    Raises `UsageError` where a format is not usable, or its file cannot be written or is the stats file itself;
-    `printed` says whether there is also one on standard output.
+    Raises `UsageError` where a format is not usable, or its file cannot be written or is the stats file itself.
     """
-    if printed and isinstance(report_named(options.format), FolderReport):
-        raise UsageError(
-            f"--format {options.format}: writes several files, which do not go to standard output; "
-            f"name a directory: --format {options.format}=FOLDER"
-        )
     found = []
     for name, path in options.files:
         report = report_named(name)
-        check_writable_report(report, path, stats_file)
+        check_writable(path, stats_file)
         found.append((report, path))
     return found
 
 
-def check_writable_report(report: Report, path: Path, stats_file: Path) -> None:
+def check_writable(path: Path, stats_file: Path) -> None:
     """Raise `UsageError` unless a report can be written to `path`."""
     if real_path(path) == real_path(stats_file):
         raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
@@ -231,15 +225,9 @@ def check_writable_report(report: Report, path: Path, stats_file: Path) -> None:
         raise UsageError(
             f"{path}: cannot write: the folder {path.parent} does not exist; make it, or name another file"
         )
-    if isinstance(report, FolderReport):
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"{path}: cannot write: {report.name} writes several files: expected a directory")
-        writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    elif path.is_dir():
+    if path.is_dir():
         raise UsageError(f"{path}: cannot write: it is a folder; name another file")
-    else:
-        writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    if not writable:
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"{path}: cannot write: Permission denied; name another file")
 
 
@@ -250,9 +238,7 @@ def write_report_file(report: Report, source: ReportSource, path: Path) -> None:
     """
     try:
         with page_of(DEFAULT_WIDTH), progress_message(f"writing {path}"):
-            if isinstance(report, FolderReport):
-                report.write_folder(source, path)
-            elif _is_replaceable(path):
+            if _is_replaceable(path):
                 _replace_file(report, source, real_path(path))
             else:
                 begin = (

@@ -209,8 +209,6 @@ class OutputOptions(Struct, frozen=True):
     """Print no report."""
     progress: str = "auto"
     """How to show progress, one of `MODES`."""
-    trace: bool = False
-    """Also save every operation on a time axis."""
     profile: bool = False
     """Also save where the harness's own processes spend their time."""
     disk_wait: str = "10m"
@@ -253,11 +251,6 @@ def add_output_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="after the measured trials trace a few jobs of each treatment, and report where their time goes, as the "
         "scenario key 'explain' does",
-    )
-    group.add_argument(
-        "--trace",
-        action="store_true",
-        help="also save every operation on a time axis, for Perfetto or Chrome's tracing, beside the stats file",
     )
     group.add_argument(
         "--profile",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
 
 from bench_common import load_entry, registered
@@ -134,14 +133,6 @@ class Report(Protocol):
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the whole report to `out`, with the document's `run_state` in it, even if there is nothing else."""
-
-
-@runtime_checkable
-class FolderReport(Protocol):
-    """What a report format has whose report is a folder of files instead of a text."""
-
-    def write_folder(self, source: ReportSource, folder: Path) -> None:
-        """Write the files into `folder`, which is made if it is missing."""
 
 
 RATES_LONGEST_S: Final = 31 * 86_400

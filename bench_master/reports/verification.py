@@ -22,7 +22,7 @@ from bench_common.errors import UsageError
 from bench_common.files import open_regular
 from bench_common.safe_text import one_line, shorten
 from bench_master.formatting import DEFAULT_WIDTH, page_of
-from bench_master.reports import Detail, FolderReport, ReportSource, report_named
+from bench_master.reports import Detail, ReportSource, report_named
 
 FORMATS: Final = {
     ".csv": "csv",
@@ -92,13 +92,9 @@ def verify_report(source: ReportSource, report: Path, name: str) -> Verification
     """Compare the file `report`, of the format `name`, with what follows from `source`.
 
     A report for people may be a page, all there is, or the answer alone: the one that is most alike counts. Raises
-    `UsageError` for a file that cannot be read, and for a format that is no text.
+    `UsageError` for a file that cannot be read.
     """
     published = _read(report)
-    if isinstance(report_named(name), FolderReport):
-        raise UsageError(
-            f"{report}: --verify compares texts, and {name} is a folder of files; verify its html or json"
-        )
     found = [_compared(source, name, published, detail) for detail in _details(name)]
     return min(found, key=lambda each: sum(one.words for one in each.differences))
 

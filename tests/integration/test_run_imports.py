@@ -83,6 +83,6 @@ def test_a_first_weigh_loads_only_what_it_uses(tmp_path):
 
 UNUSED_BY_WEIGH = {
     *("docker", "requests", "paramiko", "google.protobuf", "hpack", "regex", "rich", "jinja2", "markupsafe"),
-    *("sqlalchemy", "pyinstrument", "shtab", "pandas", "pyarrow"),
+    *("sqlalchemy", "pyinstrument", "shtab", "pandas"),
 }
 """Libraries of other engines, of fleets and pages, and all that are extras."""

@@ -24,7 +24,6 @@ FORMATS = (
         "samples",
         "svg",
         "text",
-        "trace",
     ),
 )
 
@@ -107,8 +106,6 @@ def test_a_stats_file_cannot_steer_the_terminal(workspace, damaged, name):
         workspace.master("report-scenario", "-s", damaged, "--format", name, "--report-file", written)
         assert_safe(written.read_bytes())
         assert written.read_text("utf-8") == shown.out
-    if name in ("json", "trace"):
-        json.loads(shown.out)
     if name == "json":
         assert json.loads(shown.out)["scenario"]["description"] == EVIL
     if name == "csv":

@@ -53,4 +53,4 @@ def test_with_charts_a_page_has_them(tmp_path):
     page = page_of(run_of_two_engines(tmp_path / "r.stats.gz")[0])
     assert "<svg" in page
     assert flags() >= DRAWING
-    assert {parts_of([name]) for name in ("html", "svg", "png", "pdf")} == {frozenset({ChartSums})}
+    assert {parts_of([name]) for name in ("html", "svg")} == {frozenset({ChartSums})}

@@ -541,7 +541,6 @@ def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
         (["-f", "noop", "-s", ""], "expected a file name"),
         (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "csv and json both go to standard output"),
         (["-f", "noop", "--noop", "--format", "json=none/x.json"], "the folder none does not exist"),
-        (["-f", "noop", "--noop", "--format", "parquet"], "name a directory: --format parquet=FOLDER"),
         (["-f", "noop", "--dry-run", "--pctile", "101"], "argument --pctile: '101'"),
         (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "--worker-timeout soon: "),
         (["-f", "noop", "--noop", "--zmq-bind-ip", "foo"], "--zmq-bind-ip foo: expected an IP address"),

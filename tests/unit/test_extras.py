@@ -11,7 +11,7 @@ from documents import ROOT, rows
 from bench_common.extras import EXTRAS, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-FOR_ALL = {"archive", "completion", "iibench", "pandas", "paper", "parquet", "postgres", "profile"}
+FOR_ALL = {"archive", "completion", "iibench", "pandas", "postgres", "profile"}
 """The extras of users; the others are for those who work on Weighbridge. Frames are those of pandas, not of both."""
 HIDING = """
 import sys

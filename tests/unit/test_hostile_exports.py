@@ -1,7 +1,6 @@
 """A run in which every text is hostile, in every export format: none of them carries its markup.
 
-Each file is read with a parser of its kind: Python's of HTML, XML, CSV and JSON, those of Prometheus, of CommonMark
-and of Parquet.
+Each file is read with a parser of its kind: Python's of HTML, XML, CSV and JSON, those of Prometheus and CommonMark.
 """
 
 import csv
@@ -12,7 +11,6 @@ from html.parser import HTMLParser
 from io import StringIO
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 from markdown_it import MarkdownIt
@@ -35,8 +33,7 @@ NAME = EVIL + "w" * 500
 RECORD = EVIL + "w" * 3500
 """A text of a record: those have up to 4,000 characters."""
 EVIL += LONG
-FOLDERS = {"parquet"}
-FORMATS = set(report_formats()) - {"png", "pdf"}  # tests/charts/integration/test_report_paper.py writes those
+FORMATS = set(report_formats())
 GITHUB_LIMIT = 1 << 20
 
 
@@ -119,7 +116,7 @@ def test_every_format_was_written(exports):
     assert len(files) >= 15
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS - FOLDERS))
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_no_report_can_steer_a_terminal(exports, name):
     """Only printable characters and line ends are in a report, and no line is one that a value made up."""
     text = exports[1][name].read_text(encoding="utf-8")
@@ -207,7 +204,7 @@ def test_markdown_has_no_markup_of_the_run(exports, name):
     assert re.findall(r"(?<![\w;/])@\w", text) == []
 
 
-@pytest.mark.parametrize("name", ["json", "trace", "jsonl"])
+@pytest.mark.parametrize("name", ["json", "jsonl"])
 def test_json_has_every_text_as_it_was(exports, name):
     """It is data: nothing is cut or changed in a report for programs."""
     text = exports[1][name].read_text(encoding="utf-8")
@@ -223,14 +220,3 @@ def test_tables_have_the_cells_that_they_declare(exports, name):
     if name != "ssbench-csv":
         assert {len(row) for row in rows} == {len(rows[0])}
     assert [cell for row in rows[1:] for cell in row if cell[:1] in ("=", "@")] == []
-
-
-def test_parquet_keeps_texts_and_metadata(exports):
-    """Each table is read, its texts are those of the run, and its metadata is text."""
-    for path in sorted(exports[1]["parquet"].glob("*.parquet")):
-        table = pq.read_table(path)
-        assert table.num_columns
-        for key, value in (table.schema.metadata or {}).items():
-            key.decode("utf-8"), value.decode("utf-8")
-        if "engine" in table.column_names and table.num_rows:
-            assert "docker" in table["engine"].to_pylist()

@@ -85,15 +85,15 @@ def test_files_that_cannot_be_written_are_found_before_anything_is_read(path, tm
 @pytest.mark.parametrize("no_report", [True, False])
 def test_a_run_writes_its_files_and_prints_the_text(path, tmp_path, capsys, no_report):
     """Also where nothing is printed (-R); stderr says where each file is."""
-    words = ["-f", "noop", "--format", f"junit={tmp_path / 'run.xml'}", "--format", f"parquet={tmp_path / 'tables'}"]
+    words = ["-f", "noop", "--format", f"junit={tmp_path / 'run.xml'}", "--format", f"csv={tmp_path / 'run.csv'}"]
     arguments = build_parser(["run-scenario"]).parse_args(["run-scenario", *words, *(["-R"] if no_report else [])])
     assert run_scenario.finish_run(RunResult("complete", stats=path), read_options(RunOptions, arguments)) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("Weighbridge report: quickstart\n") is not no_report
     assert f"junit report: {tmp_path / 'run.xml'}\n" in printed.err
-    assert f"parquet report: {tmp_path / 'tables'}\n" in printed.err
+    assert f"csv report: {tmp_path / 'run.csv'}\n" in printed.err
     assert (tmp_path / "run.xml").read_text().startswith("<?xml")
-    assert (tmp_path / "tables" / "jobs.parquet").exists()
+    assert (tmp_path / "run.csv").exists()
 
 
 def test_a_run_in_a_job_of_github_actions_adds_its_report_to_the_summary(path, tmp_path, monkeypatch):
@@ -110,15 +110,13 @@ def test_a_run_in_a_job_of_github_actions_adds_its_report_to_the_summary(path, t
 
 
 def test_a_dash_is_standard_output(path, tmp_path, capsys, monkeypatch):
-    """With a format and with -f, as everywhere; no file of that name is made, and no folder for tables."""
+    """With a format and with -f, as everywhere; no file of that name is made,"""
     monkeypatch.chdir(tmp_path)
     assert run(path, "--format", "json") == 0
     whole = capsys.readouterr().out
     for words in (["--format", "json=-"], ["--format", "json", "-f", "-"]):
         assert run(path, *words) == 0
         assert capsys.readouterr().out == whole
-    assert run(path, "--format", "parquet=-") == 2
-    assert "writes several files, which do not go to standard output" in capsys.readouterr().err
     assert not (tmp_path / "-").exists()
 
 
@@ -230,7 +228,7 @@ def test_commands_that_run_and_that_report_know_the_same_formats():
         for action in build_parser([name]).sub_commands()[name]._actions:
             if action.dest == "formats":
                 found.setdefault(name, set()).update(action.choices or ())
-    assert found["run-scenario"] == found["report-scenario"] >= {"github", "junit", "openmetrics", "parquet"}
+    assert found["run-scenario"] == found["report-scenario"] >= {"github", "junit", "openmetrics"}
 
 
 def test_a_target_is_its_formats_name():

@@ -149,7 +149,6 @@ def test_an_empty_name_is_a_usage_error(path, capsys, flag):
 
 
 FORMATS = text_formats()
-"""Those of which the report is a text; test_report_parquet.py and test_report_paper.py have the others."""
 
 
 STATE_PATTERNS = {
@@ -177,8 +176,6 @@ def state_of(name, text):
     if name == "jsonl":
         run, *_ = [json.loads(line) for line in text.splitlines()]
         return run["run_state"], run["jobs_missing"]
-    if name == "trace":
-        return json.loads(text)["otherData"]["run_state"], None
     rows = list(csv.DictReader(io.StringIO(text)))
     (state,) = {row["run_state"] for row in rows}
     if name == "ssbench-csv":

@@ -136,7 +136,6 @@ def test_a_stats_file_with_another_digest_is_another_file(stats, capsys):
         (["--verify", "run.stats.gz"], "run.stats.gz: this is the stats file itself; name the report"),
         (["--verify", "report.json", "-f", "x"], "--verify prints no report: leave out -f"),
         (["--verify", "report.json", "--format", "csv=x"], "--verify prints no report: leave out --format NAME=FILE"),
-        (["--verify", "report.json", "--format", "parquet"], "parquet is a folder of files"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(stats, words, says, capsys, monkeypatch):

@@ -230,7 +230,7 @@ def by_rebuild(path, folder):
 
 
 READERS = {
-    **dict.fromkeys([*text_formats(), "parquet"], by_report),
+    **dict.fromkeys(text_formats(), by_report),
     "rates": by_rates,
     "show-output": lambda path, folder: run_command_line(["show-output", "0", "-s", str(path)]),
     "compare": lambda path, folder: run_command_line(

@@ -23,7 +23,7 @@ from bench_common.stats.reader import StatsFile
 from bench_master.cli import run_command_line
 from bench_master.run.resume import ResumableRun
 
-FORMATS = [*text_formats(), "parquet"]
+FORMATS = text_formats()
 TABLES = ("trials", "jobs", "operations", "transfers", "metrics", "samples", "verdicts")
 FORMATS_AT_ONCE = 3
 MIB = 1 << 20

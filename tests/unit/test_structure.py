@@ -268,8 +268,7 @@ def normalized(requirement):
 def distributions():
     """Return the distributions that provide each importable package."""
     found = importlib.metadata.packages_distributions()
-    made = {package: {normalized(name) for name in names} for package, names in found.items()}
-    return {"vl_convert": {"vl-convert-python"}} | made  # no unit test needs it: it may not be installed
+    return {package: {normalized(name) for name in names} for package, names in found.items()}
 
 
 def test_what_is_imported_is_declared(modules, distributions):

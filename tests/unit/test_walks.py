@@ -62,7 +62,7 @@ def test_a_run_is_compared_after_one_reading(tmp_path, monkeypatch, room):
     assert len(walks) == 1
 
 
-@pytest.mark.parametrize("name", ["jsonl", "trace", "samples"])
+@pytest.mark.parametrize("name", ["jsonl", "samples"])
 def test_reports_that_show_every_job_read_their_run_once(tmp_path, name):
     """What they show beside the document is in the blocks that were kept for it."""
     path = lifecycle_run(tmp_path / "run.stats.gz")
