@@ -4,13 +4,7 @@ What is found is kept, the trees are not: millions of objects would slow down ea
 """
 
 import ast
-import sys
 from functools import cache
-
-from documents import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-from house import statements
 
 
 def syntax(path):
@@ -22,7 +16,7 @@ def syntax(path):
 def imports(path):
     """Return the modules that a file imports, wherever in it."""
     found = set()
-    for node in statements(syntax(path)):
+    for node in ast.walk(syntax(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

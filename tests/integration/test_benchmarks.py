@@ -29,22 +29,15 @@ SMALL = [
 """The ceiling and the truth of times, with life cycles below; `SLOW` has the others."""
 SLOW = [
     ("report_time.py", "--jobs", "1k", "--repeats", "1"),
-    ("verdict_time.py", "--treatments", "3", "--jobs", "1k", "--rounds", "10", "--late"),
     ("objects.py", "--requests", "400", "--turns", "1", "--stamped", "64", "--only", "cpu", "stamps"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--round-trip"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
-    ("message_cost.py", "--jobs", "200", "--batches", "1,12", "--profile"),
-    ("web.py", "--jobs", "2000", "--repeats", "1"),
-    ("one_container.py", "--engine", "native", "--repeats", "1", "--idle", "1"),
     ("cost_overhead.py", "--engine", "native", "--turns", "3"),
     ("knee_rates.py", "--curves", "4"),
     ("pressure_rates.py", "--rounds", "2", "--seconds", "0.2", "--quiet-only"),
-    ("fan_in.py", "--recorded", "--jobs", "2000", "--workers", "1,6"),
     ("memory.py", "--jobs", "100,200"),
-    ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("trends.py", "--series", "40", "--gate-series", "4"),
-    ("archive.py", "--runs", "40"),
     (
         "objects.py",
         "--requests",
