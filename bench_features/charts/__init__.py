@@ -24,17 +24,12 @@ CHART_MODULES: Final = {
     "trials": "trials",
     "metrics": "metrics",
     "ecdf": "distributions",
-    "tail": "distributions",
     "phases": "phases",
     "why": "why",
     "host": "host",
     "scaling": "scaling",
-    "packing": "loads",
-    "open": "loads",
     "rate": "over_time",
-    "heat": "heat",
     "overhead": "metrics",
-    "published": "effects",
 }
 """The module of each chart by its name, in the order of a page; only what is drawn is loaded."""
 

@@ -1,23 +1,17 @@
-"""Charts of durations: whole distributions (F3), and their tail (F4)."""
+"""The chart of whole distributions (F3)."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bench_features.charts.chart_data import Distribution
 from bench_features.charts.labels import (
     GREY,
     MOST_LINES,
-    EndLabel,
-    draw_end_labels,
     draw_key,
     grey_words,
     panel_styles,
-    right_margin,
-    room_for_labels,
 )
 from bench_features.charts.layout import (
     MOST_PANELS,
@@ -26,8 +20,6 @@ from bench_features.charts.layout import (
     Style,
     count_text,
     draw_x_axis,
-    draw_y_axis,
-    frame_panel,
     left_out,
 )
 from bench_features.charts.picture import Frame, Picture, Point, text_width
@@ -36,25 +28,13 @@ from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
 
 LEAST_ECDF: Final = 20
-LEAST_TAIL: Final = 1000
-TAIL_JOBS: Final = 10
-"""The tail ends where so many values are left: beyond that a quantile is of a handful."""
 JOB_NAMES: Final = frozenset({"job", "response"})
-_ECDF, _TAIL = 120.0, 180.0
-"""Heights of a panel."""
+_ECDF: Final = 120.0
+"""Height of a panel."""
 _BESIDE: Final = 3
 """Medians that are written beside their marks."""
 _MEDIANS: Final = 140.0
 """Width of a column of medians."""
-_NINES: Final = (
-    (0.0, "0 %"),
-    (0.5, "50 %"),
-    (0.9, "90 %"),
-    (0.99, "99 %"),
-    (0.999, "99.9 %"),
-    (0.9999, "99.99 %"),
-    (0.99999, "99.999 %"),
-)
 
 
 class _Lines(NamedTuple):
@@ -190,66 +170,3 @@ def _write_median(picture: Picture, frame: Frame, x: float, y: float, line: Dist
             and picture.text(left, y + dy, text, ink=hue, size=11, unless_covered=True, halo=True)
         ):
             return
-
-
-def draw_tail(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw durations by how rare they are: 90 %, 99 %, 99.9 % are at even distances."""
-    full = _panels(source, LEAST_TAIL)
-    every = [each for each in full if any(line.operation in JOB_NAMES for line in each.lines)] or full
-    if not every:
-        raise NoChartError(f"no operation has {LEAST_TAIL:,} measured values; the chart ecdf needs {LEAST_ECDF}")
-    panels = every[:MOST_PANELS]
-    picture = Picture("tail", width, theme)
-    picture.title = "The slowest: durations by share"
-    styles = [[each.styles[line.treatment] for line in each.lines] for each in panels]
-    room = room_for_labels(picture, [[one.label for one in own if one.hue != GREY] for own in styles], _TAIL)
-    if not room:
-        draw_key(picture, [style for own in styles for style in own], lines=True)
-    said = [_draw_tail(picture, each, room) for each in panels]
-    counts = [line.n for each in panels for line in each.lines]
-    picture.caption = (
-        f"Each line ends where {TAIL_JOBS} values are left and is not extrapolated. {count_text(counts)} a line; "
-        f"values within 0.2 %; {plural(source.document.totals.failed, 'job')} failed and left out. Lower is better. "
-        + said[0]
-        + grey_words(each.styles for each in panels)
-        + left_out(len(panels), len(every), "panels")
-    )
-    return picture
-
-
-def _draw_tail(picture: Picture, panel: _Lines, room: float) -> str:
-    left = 62.0 if picture.is_narrow else 74.0
-    frame = frame_panel(picture, _TAIL, left=left, right=right_margin(room, 18.0), title=panel.name)
-    last = max(1 - TAIL_JOBS / line.n for line in panel.lines)
-    nines = Scale(0.0, -math.log10(1 - last), frame.left, frame.right)
-    cut = [
-        [pair for pair in zip(line.shares, line.seconds, strict=True) if pair[0] <= 1 - TAIL_JOBS / line.n]
-        for line in panel.lines
-    ]
-    scale = logarithmic([value for points in cut for _, value in points], frame.bottom, frame.top, "s")
-    draw_y_axis(picture, frame, scale)
-    picture.extend(36)
-    picture.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
-    for share, label in _NINES:
-        if share <= last:
-            x = nines(-math.log10(1 - share))
-            picture.line([(x, frame.top), (x, frame.bottom + 4)], "grid")
-            picture.text(x, frame.bottom + 15, label, anchor="middle", ink="muted", size=11, unless_covered=True)
-    picture.text(frame.right, frame.bottom + 30, "share that took no longer", anchor="end", ink="muted", size=11)
-    ends = []
-    for line, points in zip(panel.lines, cut, strict=True):
-        style = panel.styles[line.treatment]
-        path = _tail_path([(nines(-math.log10(1 - share)), scale(value)) for share, value in points])
-        picture.steps(path, style.hue, width=1.7, dash=style.dash, tip=f"{style.label}, n = {line.n:,}")
-        picture.mark(*path[-1], style.shape, style.hue, size=3)
-        if style.hue != GREY:
-            ends.append(EndLabel(path[-1][1], style.label, style.hue))
-    if room:
-        draw_end_labels(picture, frame, ends)
-    return scale.words("Time")
-
-
-def _tail_path(points: list[Point]) -> list[Point]:
-    """Return stairs that are never below a value between two quantiles: up to the next value, then across."""
-    risen = [(x, y) for (x, _), (_, y) in pairwise(points)]
-    return [points[0], *risen, points[-1]]

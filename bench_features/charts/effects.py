@@ -1,4 +1,4 @@
-"""Charts of effects: the forest of comparisons (F1), and published figures beside ours (F11)."""
+"""The chart of effects: the forest of comparisons (F1)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Final
 from bench_common.safe_text import one_line
 from bench_features.charts.layout import ChartSource, NoChartError, count_text, draw_x_axis, left_out
 from bench_features.charts.picture import Frame, Picture, text_width, wrap_text
-from bench_features.charts.scales import Scale, linear
-from bench_master.analysis.report_types import PublishedStatisticsReport, PublishedTableReport, StatisticsReport
+from bench_features.charts.scales import Scale
 from bench_master.analysis.verdict_types import ComparisonReport
-from bench_master.formatting import format_value, plural
+from bench_master.formatting import plural
 from bench_master.reports.effects import Effect, turn
 from bench_master.reports.palette import Theme, engine_hue
 from bench_master.reports.verdict_text import FEWEST_ROUNDS
@@ -150,70 +149,3 @@ def _forest_caption(
     if verdicts.refused:
         parts.append("Refused: " + "; ".join(verdicts.refused[:2]) + ".")
     return " ".join(parts) + left_out(len(rows), len(verdicts.comparisons), "comparisons")
-
-
-MOST_TABLES: Final = 12
-
-
-def draw_published(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw published figures (open) beside ours (filled), each metric on an axis of its own."""
-    published = source.document.published
-    tables = [] if published is None else [each for each in published.tables if _has_values(each)]
-    if published is None or not tables:
-        raise NoChartError("the scenario names no published figures, or none matches a treatment")
-    picture = Picture("published", width, theme)
-    picture.title = f"Published and own figures: {published.title}"
-    said = []
-    for table in tables[:MOST_TABLES]:
-        scale = _draw_table(picture, table)
-        said.append(scale.words(f"{table.metric} of {table.treatment}"))
-    directions = {each.direction for each in tables if each.direction}
-    direction = f" {directions.pop().capitalize()} is better." if len(directions) == 1 else ""
-    axis = "Each axis begins at 0." if all("at 0" in each for each in said) else " ".join(said)
-    picture.caption = (
-        f"Filled: this run; open: published (mean, bar: standard deviation where published). {axis}{direction} "
-        f"Not the same machine. {published.caution}" + left_out(len(tables[:MOST_TABLES]), len(tables), "measures")
-    )
-    return picture
-
-
-def _has_values(table: PublishedTableReport) -> bool:
-    return any(_center(each) is not None for each in table.published)
-
-
-def _center(statistics: StatisticsReport | PublishedStatisticsReport) -> float | None:
-    return statistics.mean if statistics.mean is not None else statistics.median
-
-
-def _draw_table(picture: Picture, table: PublishedTableReport) -> Scale:
-    rows: list[tuple[str, StatisticsReport | PublishedStatisticsReport, bool]] = []
-    if table.ours is not None:
-        rows.append(("this run", table.ours, True))
-    rows += [(each.where, each, False) for each in table.published if _center(each) is not None]
-    narrow, step = picture.is_narrow, 24.0
-    left = 100.0 if narrow else 190.0
-    top = picture.extend(30.0 + step * len(rows) + 36.0) + 28.0
-    frame = Frame(left, picture.width - (78.0 if narrow else 130.0), top, top + step * len(rows))
-    picture.text(8, top - 10, f"{table.metric}, {table.treatment}", bold=True, room=picture.width - 16)
-    values = [
-        value
-        for _, each, _ in rows
-        for center in [_center(each) or 0.0]
-        for value in (center, center + (each.stddev or 0.0))
-    ]
-    scale = linear(values, frame.left, frame.right, "s" if table.unit == "s" else "")
-    draw_x_axis(picture, frame, scale, "" if table.unit == "s" else table.unit)
-    hue = engine_hue(str(table.labels.get("engine", "")))
-    for place, (label, statistics, own) in enumerate(rows):
-        y, center = frame.top + (place + 0.5) * step, _center(statistics)
-        picture.text(frame.left - 8, y + 4, label, anchor="end", room=left - 12)
-        if center is None:
-            continue
-        if statistics.stddev:
-            low, high = max(scale.low, center - statistics.stddev), center + statistics.stddev
-            picture.line([(scale(low), y), (scale(high), y)], hue, width=2)
-        n = "" if statistics.n is None else f", n = {statistics.n}"
-        text = f"{format_value(center, table.unit)}{n}"
-        picture.mark(scale(center), y, 0 if own else 1, hue, hollow=not own, tip=f"{label}: {text}")
-        picture.text(frame.right + 8, y + 4, text, size=11, room=picture.width - frame.right - 10)
-    return scale

@@ -25,7 +25,7 @@ BY_CHARTS: Final = ("metrics", "overhead")
 """The charts that have a label as their axis, which ``--by`` names."""
 MOST_DRAWN: Final = 40
 """Treatments; of more a page has tables and the charts of `_OF_MANY` alone."""
-_OF_MANY: Final = ("forest", "published")
+_OF_MANY: Final = ("forest",)
 _FEW: Final = (
     f"With more than {MOST_DRAWN} treatments the other charts cannot be read on a page; "
     "--format svg --chart NAME draws each of them."

@@ -23,7 +23,6 @@ from bench_features.charts.chart_data import (
     quantile_shares,
 )
 from bench_features.charts.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
-from bench_features.charts.distributions import _tail_path
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_features.charts.picture import Picture, cut_text, text_width, wrap_text
 from bench_features.charts.scales import Scale, linear, log_if_wide, logarithmic, tick_label
@@ -158,20 +157,6 @@ def test_a_factor_of_an_uncertain_baseline_is_hollow_and_marked(run):
     )
 
 
-def test_the_tail_ends_where_ten_values_are_left(run):
-    """No line of the tail goes beyond the quantile 1 - 10/n, and 99.9 % of 3,000 values has no tick."""
-    stats, document = run
-    picture = draw_chart("tail", ChartSource(document, MeasuredRun(stats)))
-    labels = {box.text for box in picture.boxes}
-    assert "99 %" in labels
-    assert "99.9 %" not in labels
-
-
-def test_the_tail_is_never_drawn_below_its_values():
-    """Between two quantiles the line is at the larger value."""
-    assert _tail_path([(0.0, 9.0), (1.0, 5.0), (2.0, 1.0)]) == [(0.0, 9.0), (0.0, 5.0), (1.0, 1.0), (2.0, 1.0)]
-
-
 def test_what_a_run_lacks_is_not_drawn(tmp_path):
     """Each chart whose data does not exist is refused with the reason."""
     stats = StatsFile(lifecycle_run(tmp_path / "run.stats.gz"))
@@ -184,16 +169,11 @@ def test_what_a_run_lacks_is_not_drawn(tmp_path):
             reasons[name] = str(error)
     assert reasons == {
         "ecdf": "no operation has 20 measured values",
-        "tail": "no operation has 1,000 measured values; the chart ecdf needs 20",
         "why": "no treatment was traced (--explain)",
         "host": "no host was sampled (--sampling-interval)",
         "overhead": "the engines' own processes were not sampled (--overhead)",
         "rate": "a rate over time needs trials of 8 steps of 10 jobs each; the chart trials needs less",
         "scaling": "the scenario varies none of concurrency, threads, clients",
-        "packing": "no job holds containers (hold)",
-        "open": "no job arrives at a rate (rate)",
-        "heat": "no treatment has more than 2,000 measured jobs",
-        "published": "the scenario names no published figures, or none matches a treatment",
     }
 
 
@@ -361,9 +341,9 @@ def test_a_chart_that_there_is_not_is_refused_with_those_that_there_are(tmp_path
     other = tmp_path / "other.svg"
     other.write_text("kept")
     command = ["report-scenario", "-s", str(path)]
-    assert run_command_line([*command, "--format", "svg", "--chart", "tail", "-f", str(other)]) == 2
+    assert run_command_line([*command, "--format", "svg", "--chart", "ecdf", "-f", str(other)]) == 2
     said = capsys.readouterr().err
-    assert "no chart tail: no operation has 1,000 measured values" in said
+    assert "no chart ecdf: no operation has 20 measured values" in said
     assert "there are: forest, trials, metrics, phases" in said
     assert other.read_text() == "kept"
     assert run_command_line([*command, "--format", "csv", "--chart", "forest"]) == 2
