@@ -115,8 +115,6 @@ OPERATIONS: Final = (
     "stop",
     "kill",
     "commit",
-    "checkpoint",
-    "restore",
     "stats",
     "logs",
     "remove",

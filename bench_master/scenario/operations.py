@@ -232,7 +232,6 @@ CREATED: Final = "is not started"
 RUNNING: Final = "is running"
 PAUSED: Final = "is paused"
 ENDED: Final = "has ended"
-SAVED: Final = "is saved by 'checkpoint', which ended its processes"
 REMOVED: Final = "is removed"
 
 _VALID_STATES: Final[dict[str, tuple[frozenset[str], str | None]]] = {
@@ -247,13 +246,11 @@ _VALID_STATES: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "stop": (frozenset({RUNNING, ENDED}), ENDED),
     "kill": (frozenset({RUNNING}), None),
     "commit": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
-    "checkpoint": (frozenset({RUNNING}), SAVED),
-    "restore": (frozenset({SAVED}), RUNNING),
     "stats": (frozenset({RUNNING, PAUSED}), None),
-    "logs": (frozenset({RUNNING, PAUSED, ENDED, SAVED}), None),
-    "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED, SAVED}), REMOVED),
-    "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED, SAVED}), None),
-    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, SAVED, REMOVED}), None),
+    "logs": (frozenset({RUNNING, PAUSED, ENDED}), None),
+    "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), REMOVED),
+    "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
+    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, REMOVED}), None),
 }
 """The states of the container in which an operation can work, and the state that follows (None: the same)."""
 
@@ -263,7 +260,6 @@ _ADVICE: Final = {
     RUNNING: "remove one of the two",
     PAUSED: "put 'unpause' before it",
     ENDED: "put 'start' before it",
-    SAVED: "put 'restore' before it",
     REMOVED: "only 'sleep' can follow 'remove'",
 }
 
@@ -283,8 +279,6 @@ def invalid_operations(operations: Sequence[Located[Operation]]) -> Iterator[tup
                 advice = "a job has one container: create it once"
             elif operation.kind == "pull" and state != REMOVED:
                 advice = "put it before 'create' or 'run', which need the image"
-            elif operation.kind == "restore" and state != REMOVED:
-                advice = "put 'checkpoint' before it"
             elif operation.kind == "unpause" and state != REMOVED:
                 advice = "put 'pause' before it"
             yield given.place, f"'{operation.kind}' cannot work here: the container {state}; {advice}"

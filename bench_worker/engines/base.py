@@ -133,7 +133,6 @@ class Container:
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
     killed: bool = False
     """Whether it was stopped or killed since its last start: its exit by a signal is then expected."""
-    checkpoints: int = 0
     """How many times it was saved, where the engine has to tell one from the next."""
     live_output: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
@@ -302,7 +301,7 @@ class Engine(abc.ABC):
 
     Every engine defines `probe`, `open`, `close`, the operations `create`, `start`, `exec`, `wait`, `pause`,
     `unpause`, `stop`, `kill`, `logs`, `remove`, and for clean-up `leftovers` and `discard`. The others have a
-    default: the operations `run`, `pull`, `commit`, `checkpoint`, `restore`, `stats`; for services `address`,
+    default: the operations `run`, `pull`, `commit`, `stats`; for services `address`,
     `published_port`, `shared_path`; before a run `missing`, `absent_program`, `image_digest`, `prepare`; and
     `answers`, `daemon_processes`, `watch`, `read_output`, `committed_bytes`, `cgroup`, `cost_meter`.
     """
@@ -344,16 +343,13 @@ class Engine(abc.ABC):
         reason: str = "",
         advice: str = "",
         unenforced: Mapping[str, str] | None = None,
-        impossible: Mapping[str, str] | None = None,
         details: Mapping[str, str] | None = None,
     ) -> EngineStatus:
         """Return a status for `probe`: what the class says that the engine can do, less what it cannot on this host.
 
-        It is usable if there is no `reason` why not. `unenforced` says why this host does not enforce a setting, and
-        `impossible` why an operation cannot work on it.
+        It is usable if there is no `reason` why not. `unenforced` says why this host does not enforce a setting.
         """
         limits = {setting: why for setting, why in (unenforced or {}).items() if setting in cls.settings}
-        unable = {**cls.unsupported_operations, **(impossible or {})}
         return EngineStatus(
             name=cls.name,
             usable=not reason,
@@ -361,12 +357,12 @@ class Engine(abc.ABC):
             endpoint=endpoint,
             reason=reason,
             advice=advice,
-            operations=tuple(sorted(cls.operations - unable.keys())),
+            operations=tuple(sorted(cls.operations - cls.unsupported_operations.keys())),
             settings=tuple(sorted(cls.settings - limits.keys())),
             inapplicable=tuple(sorted(cls.inapplicable)),
             details={
                 **(details or {}),
-                **{f"operation.{operation}": why for operation, why in unable.items()},
+                **{f"operation.{operation}": why for operation, why in cls.unsupported_operations.items()},
                 **{f"setting.{setting}": why for setting, why in {**cls.unsupported_settings, **limits}.items()},
             },
         )
@@ -502,16 +498,6 @@ class Engine(abc.ABC):
         """Save it as an image, noted in `container.images`; for engines that have ``commit`` among `operations`."""
         del timeout_s
         return self._unsupported("commit", container)
-
-    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Save its processes and end them; for engines that have ``checkpoint`` among `operations`."""
-        del timeout_s
-        return self._unsupported("checkpoint", container)
-
-    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Let the processes that `checkpoint` saved go on; for engines that have ``restore`` among `operations`."""
-        del timeout_s
-        return self._unsupported("restore", container)
 
     @abc.abstractmethod
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:

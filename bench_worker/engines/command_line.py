@@ -219,12 +219,11 @@ def run_command(
     until_full: bool = False,
     stdout_path: str | None = None,
     stderr_path: str | None = None,
-    append: bool = False,
 ) -> ProgramResult:
     """Run a command to its end and return its result, with up to `limit_bytes` of each stream.
 
     Output beyond that is read and dropped, or ends the command (`until_full`). A stream with a path of its own goes
-    to that file instead (with `append`, to its end). Raises `SpawnFailed`, and `WaitTimeout` after it has killed a
+    to that file instead. Raises `SpawnFailed`, and `WaitTimeout` after it has killed a
     command that took too long; it also kills the command when this greenlet is interrupted.
     """
     env = os.environ if cli.env is None else cli.env
@@ -241,9 +240,8 @@ def run_command(
             if path is None:
                 readers.append(PipeReader.of_pipe(limit_bytes, full))
             paths.append(path or readers[-1].path)
-        how = {"append": True} if append else {}
         process = cli.spawner(
-            (*opening, *arguments), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1], **how
+            (*opening, *arguments), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1]
         )
         for reader in readers:
             reader.open()

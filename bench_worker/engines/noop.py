@@ -44,7 +44,7 @@ class NoopEngine(Engine):
         return OperationResult(start, monotonic_ns(), 0)
 
     pull = create = start = run = exec = wait = pause = unpause = cast("Any", _free)
-    stop = kill = commit = checkpoint = restore = remove = logs = stats = cast("Any", _free)
+    stop = kill = commit = remove = logs = stats = cast("Any", _free)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return none."""

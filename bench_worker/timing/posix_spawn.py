@@ -63,12 +63,11 @@ def spawn(
     cwd: str,
     stdout: str,
     stderr: str,
-    append: bool = False,
     launch: Callable[[Callable[[], int]], int] | None = None,
 ) -> int:
     """Start the program at `path` in its own session and return its pid; it runs when this returns.
 
-    stdin is empty; `stdout` and `stderr` are files to be made, or cut, or (`append`) written on. Every signal is
+    stdin is empty; `stdout` and `stderr` are files to be made, or cut. Every signal is
     back at its default: an interpreter ignores SIGPIPE, and a program must not inherit that. Raises `OSError` with
     exec's own errno and `path` as its file name, or with the file name of an output that cannot be written.
     `launch` calls what it gets, which starts the program, and returns what that returned: from another thread, say.
@@ -76,7 +75,7 @@ def spawn(
     with ExitStack() as opened:
         files = [os.open(os.devnull, os.O_RDONLY)]
         opened.callback(os.close, files[0])
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         for name in (stdout, stderr):
             files.append(os.open(name, flags, _CREATE_MODE))
             opened.callback(os.close, files[-1])

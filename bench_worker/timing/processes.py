@@ -243,13 +243,12 @@ def spawn(
     cwd: str,
     stdout_path: str = os.devnull,
     stderr_path: str = os.devnull,
-    append: bool = False,
     cpus: Iterable[int] | None = None,
     counted: bool = False,
 ) -> Process:
     """Start a program in its own session, with exactly `env`, in the directory `cwd`, on the CPUs `cpus`.
 
-    With `append` its output goes to the end of what the files have. If it is `counted`, the process gets the counters
+    If it is `counted`, the process gets the counters
     of `perf_counters` that this host has; making the thread that they take is not part of its start.
 
     A bare name is looked up on the PATH of `env`. Raises `CommandNotFound`, `NotExecutable` or `SpawnFailed`.
@@ -274,7 +273,6 @@ def spawn(
                     cwd=cwd,
                     stdout=stdout_path,
                     stderr=stderr_path,
-                    append=append,
                     launch=counting,
                 )
                 running_ns = time.monotonic_ns()

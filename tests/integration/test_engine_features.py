@@ -22,7 +22,7 @@ ASKED = [kind for kind in OPERATIONS if kind not in {"sleep", "hold"}]
 """Operations that take an engine."""
 LIVES = {
     "whole": ("create", "start", "exec", "pause", "unpause", "logs", "stats", "commit", "stop", "wait", "remove"),
-    "saved": ("run", "checkpoint", "restore", "kill", "remove"),
+    "short": ("run", "kill", "remove"),
 }
 """All of them but `pull`, which takes a registry, in orders that work; what an engine cannot do is left out."""
 
@@ -84,11 +84,7 @@ def test_what_cannot_be_enforced_has_its_reason(status):
 
 def lives_of(status):
     """Return the operations of each life that an engine can do."""
-    able = {name: [kind for kind in life if kind in status["operations"]] for name, life in LIVES.items()}
-    if "checkpoint" not in able["saved"]:
-        # Nothing is left of it that is not in the whole one.
-        del able["saved"]
-    return able
+    return {name: [kind for kind in life if kind in status["operations"]] for name, life in LIVES.items()}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ USABLE = {
     "operations": ("pull", "run", "remove"),
     "details": {
         "setting.memory_bytes": "this host's kernel cannot limit memory",
-        "operation.checkpoint": "no CRIU",
+        "operation.commit": "no images",
         "cgroup": "v1",
     },
 }
@@ -46,7 +46,7 @@ def test_the_table_fits_eighty_columns_and_says_what_to_do():
     assert "to do: install podman" in text
     assert "docker cannot enforce memory: " in text
     assert "docker can do: pull, run, remove" in text
-    assert "docker cannot do checkpoint: no CRIU" in text
+    assert "docker cannot do commit: no images" in text
     assert "cgroup" not in text
 
 

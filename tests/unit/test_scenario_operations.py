@@ -138,10 +138,6 @@ def test_what_is_no_operation_is_refused(operations, said):
             "[run, remove, stop]",
             "'stop' cannot work here: the container is removed; only 'sleep' can follow 'remove'",
         ),
-        ("[run, restore]", "'restore' cannot work here: the container is running; put 'checkpoint' before it"),
-        ("[create, checkpoint]", "'checkpoint' cannot work here: the container is not started"),
-        ("[run, checkpoint, exec: [a]]", "which ended its processes; put 'restore' before it"),
-        ("[run, checkpoint, start]", "which ended its processes; put 'restore' before it"),
         ("[run, remove, create]", "only 'sleep' can follow 'remove'"),
     ],
 )
@@ -166,7 +162,6 @@ def test_an_order_that_cannot_work_is_refused_where_it_stops_working(operations,
         "[sleep: 1s]",
         "[sleep: 1s, run, remove]",
         "[pull]",
-        "[run, checkpoint, logs, sleep: 1s, restore, exec: [a], checkpoint, remove]",
         "[pull, sleep: 1s, create, remove]",
         "[run, hold: 1s, remove, sleep: 1s]",
         "[run, stats: 1s, pause, stats, unpause, logs, stop, logs, remove]",
@@ -201,7 +196,7 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
     operations = [Operation(kind, kind, signal="SIGKILL" if kind == "kill" else None) for kind in kinds]
     if list(invalid_operations([Located(operation, PLACE) for operation in operations])):
         return
-    there = running = paused = saved = gone = False
+    there = running = paused = gone = False
     for kind in kinds:
         assert not gone or kind == "sleep"
         if kind == "pull":
@@ -212,21 +207,16 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
         elif kind == "start":
             assert there
             assert not running
-            assert not saved
             running = True
-        elif kind in {"exec", "pause", "kill", "checkpoint"}:
+        elif kind in {"exec", "pause", "kill"}:
             assert running
             assert not paused
-        elif kind == "restore":
-            assert saved
-            running = True
         elif kind == "unpause":
             assert paused
         elif kind != "sleep":
             assert there
         paused = (paused or kind == "pause") and kind != "unpause"
-        running = running and kind not in {"wait", "stop", "kill", "checkpoint"}
-        saved = kind == "checkpoint" or (saved and not running)
+        running = running and kind not in {"wait", "stop", "kill"}
         gone = gone or kind == "remove"
 
 

@@ -158,9 +158,6 @@ class ContainerdEngine(LowLevelEngine):
         "rootfs": "containerd starts containers from images; use an OCI runtime",
         "gvisor_platform": GVISOR_ONLY,
     }
-    unsupported_operations: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("checkpoint", "restore"), "containerd restores a checkpoint only as another container"
-    )
 
     @classmethod
     def probe(cls) -> EngineStatus:

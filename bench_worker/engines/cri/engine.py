@@ -207,7 +207,6 @@ class CriEngine(LowLevelEngine):
     }
     unsupported_operations: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("pause", "unpause", "commit"), "the CRI has no call for it"),
-        **dict.fromkeys(("checkpoint", "restore"), "the CRI has no call that restores a container"),
     }
 
     @classmethod

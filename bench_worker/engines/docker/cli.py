@@ -22,7 +22,6 @@ from bench_common.errors import EngineUnavailable
 from bench_common.requirements import ENGINE_MANAGED_STORAGE, STATS_INTERVAL
 from bench_worker.engines.base import PROBE_S, Container, Engine, EngineStatus, OperationFailed, OperationResult
 from bench_worker.engines.command_line import CommandLine, CommandSequence
-from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker.errors import (
     ENGINE_AWAY,
@@ -285,24 +284,6 @@ class DockerCliEngine(DockerEngine):
         sequence.run("commit", "--", _container_id(container, sequence), image)
         container.images.append(image)
         return sequence.result()
-
-    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Run ``docker checkpoint create``, and ``docker wait`` where the container has not ended by then."""
-        sequence = self._cli.sequence(timeout_s)
-        identity = _container_id(container, sequence)
-        container.checkpoints += 1
-        sequence.run("checkpoint", "create", "--", identity, docker_probe.checkpoint_name(container.checkpoints))
-        with self._operation(sequence.remaining_s()) as after:
-            running = self._state(after, container)["Running"]
-        if running:
-            sequence.run("wait", "--", identity)
-        return sequence.result()
-
-    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Run ``docker start --checkpoint``."""
-        return self._run_simple(
-            container, ("start", "--checkpoint", docker_probe.checkpoint_name(container.checkpoints)), timeout_s
-        )
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker rm --force --volumes``, then ``docker rmi`` for what ``commit`` made."""

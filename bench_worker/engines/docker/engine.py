@@ -90,7 +90,7 @@ class DockerEngine(Engine):
     name: ClassVar[str] = "docker"
     operations: ClassVar[frozenset[str]] = frozenset(
         {"pull", "create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
-        | {"stats", "logs", "checkpoint", "restore"}
+        | {"stats", "logs"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(CONTAINER_SETTINGS) - set(docker_probe.FOREIGN)
 
@@ -315,31 +315,6 @@ class DockerEngine(Engine):
             timed.post("commit", body={}, container=container_id(container, timed), repo=COMMIT_REPOSITORY, tag=tag)
         container.images.append(f"{COMMIT_REPOSITORY}:{tag}")
         return timed.result()
-
-    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Save its processes and end them; done when the container has ended."""
-        with self._operation(timeout_s) as timed:
-            identity = container_id(container, timed)
-            container.checkpoints += 1
-            self._checkpoint(timed, identity, container.checkpoints)
-            done = timed.result()
-            if self._state(timed, container)["Running"]:
-                timed.post("containers", identity, "wait")
-                done.end_ns, done.end_uncertainty_ns = timed.end_ns, timed.end_uncertainty_ns
-        return done
-
-    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Let it go on from its last checkpoint."""
-        with self._operation(timeout_s) as timed:
-            self._restore(timed, container_id(container, timed), container.checkpoints)
-        return timed.result()
-
-    def _checkpoint(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
-        name = docker_probe.checkpoint_name(ordinal)
-        timed.post("containers", identity, "checkpoints", body={"CheckpointID": name, "Exit": True})
-
-    def _restore(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
-        timed.post("containers", identity, "start", checkpoint=docker_probe.checkpoint_name(ordinal))
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""

@@ -54,7 +54,6 @@ from bench_worker.engines.docker.podman_monitors import (
     remove_monitor,
     running_monitors,
 )
-from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.program_digest import listening_program
 from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
@@ -343,7 +342,6 @@ _NEW_S: Final = 60.0
 """A folder without a lock is being made, unless it is older than this."""
 _START_S: Final = 30.0
 _NO_RUNTIME: Final = "its API has no option for it; start its service with `podman --runtime NAME system service`"
-_LIBPOD: Final = "/v4.0.0/libpod"
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 """Where Podman looks for the first process that ``init: true`` asks for."""
 
@@ -363,7 +361,7 @@ class PodmanEngine(DockerEngine):
         service = cls._private_service()
         try:
             address = cls._running_address() or _start(service, PROBE_S)
-            status = docker_probe.probe_docker(cls.name, address, cls.operations, cls.settings, _unable_to_save)
+            status = docker_probe.probe_docker(cls.name, address, cls.operations, cls.settings)
         except EngineUnavailable as error:
             reason = str(error)
             return EngineStatus(cls.name, usable=False, reason=reason, advice=unavailable_advice(reason, ADVICE))
@@ -505,18 +503,6 @@ class PodmanEngine(DockerEngine):
             self._disconnect()
             super().open()
 
-    def _checkpoint(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
-        del ordinal  # Podman keeps the last one only, and knows which that is
-        self._libpod_call(timed, identity, "checkpoint")
-
-    def _restore(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
-        del ordinal
-        self._libpod_call(timed, identity, "restore")
-
-    def _libpod_call(self, timed: TimedRequest, identity: str, verb: str) -> None:
-        """Make a call that Docker's API has not, in Podman's own."""
-        timed.read("POST", f"{_LIBPOD}/containers/{identity}/{verb}")
-
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what its log driver kept of both streams, up to where one of them is full.
 
@@ -564,11 +550,6 @@ def _start(service: PrivateService, timeout_s: float) -> str:
         where = "is no program" if service.program.startswith("/") else "is not on PATH, and no service of its API"
         raise EngineUnavailable(f"program {service.program!r} {where}")
     return service.start(timeout_s)
-
-
-def _unable_to_save(info: Mapping[str, Any], *, here: bool) -> str:
-    """Return why the service that gave this `info` cannot save containers; nothing where it can."""
-    return oci_runtime.unavailable_reason(str(info.get("DefaultRuntime") or "")) if here else ""
 
 
 def _with_podman_details(status: EngineStatus, *, private: bool) -> EngineStatus:

@@ -17,32 +17,13 @@ from bench_worker.engines.docker import settings as docker_settings
 from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, root_cause
 from bench_worker.engines.docker.ownership import BORROWED_MODES, NETWORK_MODES, foreign_resources
 from bench_worker.engines.image_programs import absent_reason, program_places
-from bench_worker.engines.oci import runtime as oci_runtime
-from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
 
-
-def checkpoint_name(ordinal: int) -> str:
-    """Return what a container's checkpoint with this ordinal is called."""
-    return f"weighbridge-{ordinal}"
-
-
-def unavailable_reason(info: Mapping[str, Any], *, here: bool) -> str:
-    """Return why an engine that gave this `info` cannot save containers; nothing where it can, as far as one sees.
-
-    An engine that is not on this host has a CRIU of its own, which this host cannot run.
-    """
-    if not info.get("ExperimentalBuild"):
-        return 'the daemon was started without its experimental features ({"experimental": true} in daemon.json)'
-    return oci_runtime.unavailable_reason(str(info.get("DefaultRuntime") or "")) if here else ""
-
-
-"""For both steps of a probe, so that it ends within its five seconds; a slow host's engine takes some of them."""
 
 _START = "start it (`systemctl start docker`, or `script/docker-engine start`), or point DOCKER_HOST at one that runs"
 _ADVICE = (
@@ -94,12 +75,10 @@ def status_from(
     operations: frozenset[str],
     settings: frozenset[str],
     sys: Path | None = None,
-    unsaved: str = "",
 ) -> EngineStatus:
     """Return the status that `docker info` gives; `swap_bytes` is the host's swap space, 0 where there is none.
 
-    `sys` is the host's ``/sys``, None where the engine is on another host; `unsaved` says why no container can be
-    saved, or nothing.
+    `sys` is the host's ``/sys``, None where the engine is on another host.
     """
     unenforced = {
         setting: reason
@@ -133,7 +112,6 @@ def status_from(
     details |= {f"{UNTOLD}{name}": no_group for name in cost_metrics(CGROUP) if no_group not in ("", SYSTEMD)}
     absent = {setting: reason for setting, reason in _ABSENT.items() if setting not in settings}
     details |= {f"setting.{setting}": reason for setting, reason in (absent | unenforced).items()}
-    details |= {f"operation.{operation}": unsaved for operation in sorted(SAVING & operations) if unsaved}
     warnings = [str(warning) for warning in info.get("Warnings") or ()]
     if warnings:
         details["warnings"] = "; ".join(warnings)
@@ -145,7 +123,7 @@ def status_from(
         endpoint=address,
         reason="" if linux else f"it runs {info.get('OSType')} containers",
         advice="" if linux else "point DOCKER_HOST at an engine for Linux containers",
-        operations=tuple(sorted(operations - (SAVING if unsaved else frozenset()))),
+        operations=tuple(sorted(operations)),
         settings=tuple(sorted(settings - set(unenforced))),
         details=details,
     )
@@ -156,12 +134,8 @@ def probe_docker(
     address: str,
     operations: frozenset[str],
     settings: frozenset[str],
-    unable_to_save: Callable[..., str] = unavailable_reason,
 ) -> EngineStatus:
-    """Ask the engine at `address` about itself; never raises, within `PROBE_S`.
-
-    `unable_to_save` returns from its info why it cannot save containers, as `unavailable_reason` does.
-    """
+    """Ask the engine at `address` about itself; never raises, within `PROBE_S`."""
     began = time.monotonic()
     try:
         engine = docker_http.connect(PROBE_S, address)
@@ -175,8 +149,7 @@ def probe_docker(
         return failed_status(name, address, error)
     here = docker_http.socket_path(address) is not None
     swap_bytes, sys = (_swap_bytes(), Path("/sys")) if here else (0, None)
-    unsaved = unable_to_save(info, here=here)
-    return status_from(name, address, info, swap_bytes, operations, settings, sys, unsaved)
+    return status_from(name, address, info, swap_bytes, operations, settings, sys)
 
 
 def _swap_bytes() -> int:

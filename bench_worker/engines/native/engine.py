@@ -37,7 +37,6 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.native import TRAITS
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, parse_cpuset, parse_signal, read_head
 from bench_worker.engines.results import (
@@ -233,7 +232,6 @@ class NativeEngine(Engine):
     }
     unsupported_operations: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("pull", "commit"), "a plain process has no image"),
-        **dict.fromkeys(SAVING, "only what is in a container is saved"),
         "stats": "a plain process has no counters of its own; `sampling_interval` samples its host",
     }
 

@@ -1,27 +1,23 @@
 """The bundle of one container: a writable layer over an unpacked image, the config.json, and the output files.
 
 An OCI runtime starts with a finished bundle, which `bench_worker.engines.oci.bundle_store` makes and removes, outside
-of the stamps. Output goes to files of the host, which CRIU finds in no mount and refuses to save: they are
-declared as external in a configuration of CRIU that an annotation of config.json names. The files of a scenario are
-mounted one by one, by the runtime, which follows no link out of the container. The root file system or bundle of a
-user is only read, and its config.json is held to a scenario's rules: no hooks, no mounts that expose the host.
+of the stamps. Output goes to files of the host. The files of a scenario are mounted one by one, by the runtime, which
+follows no link out of the container. The root file system or bundle of a user is only read, and its config.json is
+held to a scenario's rules: no hooks, no mounts that expose the host.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.base import HOST, LOOPBACK, ImageUnavailable, OperationFailed
+from bench_worker.engines.base import HOST, LOOPBACK, ImageUnavailable
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import CONFIG, UnpackedImage
-from bench_worker.engines.oci.runtime import first_error
 from bench_worker.engines.oci.spec import ImageConfig, UnsupportedSetting
-from bench_worker.engines.output import read_head
 from bench_worker.engines.settings import KNOWN_SOCKETS, safe_host_directory
 
 if TYPE_CHECKING:
@@ -29,52 +25,6 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.timing.processes import Process
-
-ANNOTATION: Final = "org.criu.config"
-"""How runc and crun take a configuration of CRIU for one container."""
-CONFIGURATION: Final = "criu.conf"
-_OUTPUTS: Final = (1, 2)
-_LOGS: Final = ("restore.log", "dump.log")
-"""CRIU's own logs, the later one first."""
-_CRIU_LOG_BYTES: Final = 4 << 20
-
-
-def declare_outputs(bundle: Bundle, pid: int) -> None:
-    """Write CRIU's configuration for a container whose first process is `pid`; raise `OSError`."""
-    lines = []
-    for descriptor in _OUTPUTS:
-        entry = Path(f"/proc/{pid}/fd/{descriptor}")
-        mount = _mount_of(pid, descriptor)
-        # Both numbers in the form in which CRIU prints them to itself.
-        file = f"file[{mount:x}:{entry.stat().st_ino:x}]"
-        lines += [f"external {file}", f"inherit-fd fd[{descriptor}]:{file}"]
-    (bundle.directory / CONFIGURATION).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
-
-
-def checkpoint_options(bundle: Bundle, *, save: bool = False) -> list[str]:
-    """Return the options, for saving (`save`) and for restoring, that say where the state is; raise `OSError`."""
-    bundle.checkpoints += save
-    directory = bundle.directory / f"checkpoint-{bundle.checkpoints}"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return ["--image-path", str(directory), "--work-path", str(bundle.directory)]
-
-
-def with_criu_reason(bundle: Bundle, failure: OperationFailed) -> OperationFailed:
-    """Return a failure with CRIU's own reason, which a runtime leaves in a log that goes with the bundle."""
-    for log in _LOGS:
-        with suppress(OSError):
-            if (bundle.directory / log).exists():
-                lines = read_head(bundle.directory / log, _CRIU_LOG_BYTES)[0].decode("utf-8", "replace")
-                text = f"{failure}: {first_error(lines)}"
-                return OperationFailed(failure.kind, text, start_ns=failure.start_ns, end_ns=failure.end_ns)
-    return failure
-
-
-def _mount_of(pid: int, descriptor: int) -> int:
-    """Return the number of the mount that a file was opened in (proc_pid_fdinfo(5))."""
-    text = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text(encoding="ascii")
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("mnt_id:"))
-
 
 _HOSTS: Final = "/etc/hosts"
 
@@ -130,7 +80,6 @@ class Bundle:
     main: Process | None = None
     paused: bool = False
     runtime_calls: int = 0
-    checkpoints: int = 0
 
     @property
     def config(self) -> Path:

@@ -125,7 +125,7 @@ class BundleStore:
 
         Raises `OSError`; what fails later is logged, and keeps its labels.
         """
-        small = not settings.storage and not bundle.checkpoints and _is_small(str(bundle.directory))
+        small = not settings.storage and _is_small(str(bundle.directory))
         if small and self._released - self._deleted < _WAITING:
             self._released += 1
             self._namespace.defer(partial(self._delete_released, str(bundle.directory)))

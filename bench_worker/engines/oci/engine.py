@@ -27,7 +27,6 @@ from bench_worker.engines.base import (
     OperationFailed,
     OperationResult,
 )
-from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.daemon_processes import NO_DAEMON
 from bench_worker.engines.image_programs import absent_reason, is_in_root, names_in_root, program_places
 from bench_worker.engines.native.labels import matches
@@ -112,7 +111,6 @@ class OciBase(LowLevelEngine):
     name: ClassVar[str]
     operations: ClassVar[frozenset[str]] = frozenset(
         {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
-        | {"checkpoint", "restore"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"}
@@ -124,8 +122,6 @@ class OciBase(LowLevelEngine):
     exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
     """How ``--log`` names a file."""
-    checkpoint_flags: ClassVar[tuple[str, ...]] = ()
-    """Options of ``checkpoint`` and ``restore`` beyond those that say where the state is."""
     advice: ClassVar[str]
     unsupported_settings: ClassVar[Mapping[str, str]] = {
         "init": "a runtime brings no init of its own; use a command that reaps its children",
@@ -143,11 +139,6 @@ class OciBase(LowLevelEngine):
         """Return the options of the runtime that come before each command for this container."""
         del container
         return ()
-
-    @classmethod
-    def checkpoint_unavailable_reason(cls, program: str) -> str:
-        """Return why the runtime at this path can neither save nor restore a container here; nothing where it can."""
-        return oci_runtime.unavailable_reason(program, cls.kind)
 
     @classmethod
     def probe(cls) -> EngineStatus:
@@ -235,9 +226,7 @@ class OciBase(LowLevelEngine):
             self._bundles.keep_recipe(recipe)
         return recipe
 
-    def _launch(
-        self, container: Container, sequence: RuntimeCommandSequence, *words: str, append: bool = False
-    ) -> OperationResult:
+    def _launch(self, container: Container, sequence: RuntimeCommandSequence, *words: str) -> OperationResult:
         """Run a command of the runtime that leaves a process behind, and adopt that process."""
         bundle = self._bundle(container)
         result = sequence.run_unchecked(
@@ -249,7 +238,6 @@ class OciBase(LowLevelEngine):
             container.name,
             stdout_path=bundle.stdout,
             stderr_path=bundle.stderr,
-            append=append,
         )
         if result.exit_code:
             raise sequence.failed(result)
@@ -423,37 +411,6 @@ class OciEngine(OciBase):
         if number is not signals.SIGKILL:
             return sequence.result()
         return result_at_exit(sequence.start_ns, wait_exit(bundle.main, sequence.start_ns, deadline))
-
-    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``checkpoint``: its processes are saved in its directory, and end."""
-        bundle = self._bundle(container)
-        main = bundle.main
-        if main is None or main.exit is not None:
-            raise_operation_failed("conflict", f"{container.name} is not running", time.monotonic_ns())
-        with disk_errors_as_failures(time.monotonic_ns()):
-            oci_bundle.declare_outputs(bundle, main.pid)
-            words = oci_bundle.checkpoint_options(bundle, save=True)
-        sequence = self._sequence(container, timeout_s)
-        result = sequence.run_unchecked("checkpoint", *self.checkpoint_flags, *words, container.name)
-        if result.exit_code:
-            raise oci_bundle.with_criu_reason(bundle, sequence.failed(result))
-        return sequence.result()
-
-    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``restore --detach``: processes with the old numbers go on where the saved ones were."""
-        bundle = self._bundle(container)
-        with disk_errors_as_failures(time.monotonic_ns()):
-            words = oci_bundle.checkpoint_options(bundle)
-        sequence = self._sequence(container, timeout_s)
-        try:
-            self.prepare_restore(container, sequence)
-            words = [*self.checkpoint_flags, *words]
-            return self._launch(container, sequence, "restore", "--detach", *words, append=True)
-        except OperationFailed as failure:
-            raise oci_bundle.with_criu_reason(bundle, failure) from failure
-
-    def prepare_restore(self, container: Container, sequence: CommandSequence) -> None:
-        """Do what this runtime needs before it restores a saved container: by default nothing."""
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``delete --force``, then the bundle (not timed)."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from bench_worker.engines.base import TICKET_LABEL
-from bench_worker.engines.oci.bundle import ANNOTATION, CONFIGURATION, bind_mounts, files_with_hosts
+from bench_worker.engines.oci.bundle import bind_mounts, files_with_hosts
 from bench_worker.engines.oci.spec import (
     HOSTNAME,
     HostContext,
@@ -117,7 +117,6 @@ def make_recipe(
         annotations={
             **labels,
             TICKET_LABEL: _TICKET,
-            ANNOTATION: str(directory / CONFIGURATION),
         },
     )
     try:

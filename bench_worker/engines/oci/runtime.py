@@ -1,16 +1,13 @@
 """Probes and calls the program of an OCI runtime, in a mount namespace of our own.
 
 A runtime and the commands that it runs write to the same stderr and may end with any exit code; the runtime's own
-errors are also in its log, which tells them apart. ``criu check`` shows before a run whether CRIU, which saves and
-restores processes for most runtimes, works on this kernel: an older CRIU fails on a newer kernel and needs
-capabilities that a container's root may lack.
+errors are also in its log, which tells them apart.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -192,60 +189,6 @@ def _pid_namespace(pid: int) -> int:
     return Path(f"/proc/{pid}/ns/pid").stat().st_ino
 
 
-PROGRAM: Final = "criu"
-OPERATIONS: Final = frozenset({"checkpoint", "restore"})
-_ADVICE: Final = "`script/engines criu`"
-_CRUN: Final = "crun"
-_ERROR: Final = re.compile(
-    r"^(?:\(\d+\.\d+\)\s+(?:\d+: )?)?Error (?!\([^)]*\): rlimit: )(?:\([^)]*\): )?(.*)$", re.MULTILINE
-)
-"""An error line of CRIU; that it may not raise its own limits is no error."""
-_VERSION: Final = re.compile(r"Version: (\S+)")
-
-
-def unavailable_reason(runtime: str, kind: str = "") -> str:
-    """Return why `runtime` (a program, by name or path) cannot save containers by CRIU here; nothing where it can.
-
-    `kind` is the runtime that it is, if not the one that it is called like.
-    """
-    return _runtime_unsupported_reason(runtime, kind or Path(runtime).name) or _criu_unavailable_reason()
-
-
-def _runtime_unsupported_reason(runtime: str, kind: str) -> str:
-    """Return that a runtime was built without CRIU, if it was: few distributions build crun with it."""
-    if kind != _CRUN:
-        return ""
-    try:
-        features = CommandLine(runtime).sequence(PROBE_S).run_untimed("--version").text
-    except OperationFailed as error:
-        return f"`{runtime} --version` failed: {error}"
-    return "" if "+CRIU" in features else "this crun was built without CRIU"
-
-
-def _criu_unavailable_reason() -> str:
-    if shutil.which(PROGRAM) is None:
-        advice = f"`apt-get install {PROGRAM}`, or {_ADVICE}"
-        return f"there is no program {PROGRAM!r} on PATH, which saves processes ({advice})"
-    sequence = CommandLine(PROGRAM).sequence(PROBE_S)
-    try:
-        result = sequence.run_unchecked("check")
-        if not result.exit_code:
-            return ""
-        found = _VERSION.search(sequence.run_untimed("--version").text)
-    except OperationFailed as error:
-        return f"`{PROGRAM} check` failed: {error}"
-    version = found[1] if found else "of an unknown version"
-    why = first_error(result.error_text)
-    kernel = platform.release()
-    return f"CRIU {version} cannot save processes on this kernel ({kernel}): {why}; a newer one may ({_ADVICE})"
-
-
-def first_error(output: str) -> str:
-    """Return the first error among the lines that CRIU wrote, without their places in its source."""
-    found = _ERROR.search(output)
-    return found[1].strip() if found else (output.partition("\n")[0].strip() or "it gives no reason")
-
-
 _SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where distributions put runtimes; an ordinary user's PATH does not have these."""
 _CAP_SYS_ADMIN: Final = 21
@@ -269,14 +212,12 @@ def probe_runtime(engine: type[OciBase]) -> EngineStatus:
             reason, remedy = f"`{program} --version` failed: {error}", advice
     if not reason and not _may_mount():
         reason, remedy = "mounting containers' layers needs root with CAP_SYS_ADMIN", "run the worker as root"
-    unsaved = engine.checkpoint_unavailable_reason(program) if program is not None and not reason else ""
     return engine.status(
         program or "",
         version=version,
         reason=reason,
         advice=remedy,
         unenforced=cgroups.unenforced,
-        impossible=dict.fromkeys(sorted(OPERATIONS & engine.operations), unsaved) if unsaved else {},
         details={
             "cgroup": f"v{cgroups.version} (cgroupfs)",
             "store": str(oci_images.STORE),

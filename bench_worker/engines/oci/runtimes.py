@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -16,10 +15,8 @@ from bench_worker.engines.command_line import CommandLine, CommandSequence
 from bench_worker.engines.daemon_processes import gvisor_processes
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.bundle import CONFIGURATION, Bundle
+from bench_worker.engines.oci.bundle import Bundle
 from bench_worker.engines.oci.engine import OciEngine
-from bench_worker.engines.oci.runtime import OPERATIONS
-from bench_worker.engines.results import disk_errors_as_failures
 from bench_worker.engines.settings import DEVICE_LIMITS
 
 if TYPE_CHECKING:
@@ -52,20 +49,7 @@ class CrunEngine(OciEngine):
     }
     name: ClassVar[str] = "crun"
     log_option: ClassVar[str] = "file:{}"
-    checkpoint_flags: ClassVar[tuple[str, ...]] = ("--manage-cgroups-mode=ignore",)
-    """Else CRIU saves all groups of a hierarchy in which the container has none of its own, as v2 is beside v1."""
     advice: ClassVar[str] = "install it (`apt-get install crun`)"
-
-    def prepare_restore(self, container: Container, sequence: CommandSequence) -> None:
-        """Map the directory that covers others: crun saves it by the name that it has below its usual root."""
-        del sequence
-        bundle, covering = self._bundle(container), oci_images.STATE_ROOT / self.name / _EMPTY_DIRECTORY
-        line = f"external mnt[{_USUAL_ROOT / _EMPTY_DIRECTORY}]:{covering}\n"
-        with disk_errors_as_failures(time.monotonic_ns()):
-            path = bundle.directory / CONFIGURATION
-            text = path.read_text(encoding="ascii")
-            if covering.exists() and line not in text:
-                path.write_text(text + line, encoding="ascii")
 
     def exec_argv(self, container: Container, argv: tuple[str, ...]) -> list[str]:
         """Describe the whole process where it is confined: for a command alone, crun ignores the limits."""
@@ -81,11 +65,6 @@ class CrunEngine(OciEngine):
 class YoukiEngine(OciEngine):
     """`youki <https://github.com/youki-dev/youki>`_, see `bench_worker.engines.oci.engine`."""
 
-    operations: ClassVar[frozenset[str]] = OciEngine.operations - OPERATIONS
-    unsupported_operations: ClassVar[dict[str, str]] = {
-        **OciEngine.unsupported_operations,
-        **dict.fromkeys(OPERATIONS, "youki cannot restore what it has saved"),
-    }
     name: ClassVar[str] = "youki"
     advice: ClassVar[str] = "install it (`script/engines youki`, or `cargo install youki --locked --features v1`)"
 
@@ -145,12 +124,6 @@ class RunscEngine(OciEngine):
     def daemon_processes(cls) -> DaemonProcesses:
         """Return each container's kernel and file server, which are processes of the host."""
         return gvisor_processes(str(oci_images.STATE_ROOT / cls.name))
-
-    @classmethod
-    def checkpoint_unavailable_reason(cls, program: str) -> str:
-        """Return nothing: its kernel saves itself, without CRIU."""
-        del program
-        return ""
 
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
