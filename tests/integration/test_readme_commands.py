@@ -13,7 +13,7 @@ from documents import ROOT, blocks
 from workspace import require_images
 
 README = ROOT / "README.rst"
-LISTED = re.findall(r"^- .*?: ``([^`]+)``", README.read_text("utf-8"), re.M)
+LISTED = re.findall(r"^- .*?: ``([^`]+)``", README.read_text("utf-8"), re.MULTILINE)
 """The commands of the list of what it does."""
 HERE = {
     "weighbridge weigh './old input' './new input'": "",
