@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.job_rules import CLEANUP_S, rules_of
 from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
+from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES
 from bench_common.records import JobReport
 from bench_common.safe_text import shorten
 from bench_common.treatment import CONTAINER_PATH, ContainerSettings, MetricSource, Operation, Treatment
@@ -180,9 +181,6 @@ class StatsStream:
             self._failure = OperationFailed("internal", text, start_ns=now, end_ns=now)
             self._first.set_exception(self._failure)
 
-
-MAX_OUTPUT_BYTES: Final = 1 << 20
-"""How much of each stream of a guest's output is kept, in bytes."""
 
 MAX_MESSAGE_CHARS: Final = 2000
 """How much of the message of an engine or tool an error keeps, in characters."""
@@ -411,7 +409,7 @@ class OperationRunner:
             case "stats" if operation.seconds is not None and not self._free:
                 return partial(self._watch, operation.seconds, limit_s)
             case "logs":
-                return lambda container: engine.logs(container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=limit_s)
+                return lambda container: engine.logs(container, limit_bytes=OUTPUT_LIMIT_BYTES, timeout_s=limit_s)
             case "sleep" | "hold":
                 return _skip_sleep if self._free else partial(_sleep, operation.seconds or 0.0)
         return _with_timeout(verb, limit_s)
@@ -473,7 +471,7 @@ class OperationRunner:
         if operation.kind == "wait":
             try:
                 printed = self.engine.logs(
-                    container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=self.treatment.timeout_s
+                    container, limit_bytes=OUTPUT_LIMIT_BYTES, timeout_s=self.treatment.timeout_s
                 )
             except OperationFailed as failure:
                 if not done.exit_code:
@@ -489,8 +487,8 @@ class OperationRunner:
         if not operation.metrics and (operation.name not in self._parsed or self._workload is None):
             report.outputs = [*(report.outputs or ()), output]
             return None
-        if printed.truncated:
-            text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes and was cut"
+        if printed.truncated and OUTPUT_GAP.encode() not in printed.stdout + printed.stderr:
+            text = "not all of its output could be read"
             return Failure("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             metrics = self._read_metrics(operation, printed, done)

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
+from bench_common.long_output import OUTPUT_GAP
 from bench_workloads import mariadb
 from bench_workloads.base import Metric, Parameter, Service, Step, Workload
 from bench_workloads.line_reader import LineReader, OutputLine, read_lines
@@ -38,6 +39,7 @@ REPORT_S: Final = 2.0
 _RUN_START: Final = "|".join(r"\s+".join(re.escape(word) for word in head.split()) for head in (HEADER, LATER_HEADER))
 _NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
 _ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
+_GAP: Final = re.compile(re.escape(OUTPUT_GAP))
 _TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
 _ENGINE: Final = re.compile(r"create table \w+ .*\bengine=(\w{1,40}).*", re.IGNORECASE | re.ASCII)
 _WARNING: Final = re.compile(r"\S{1,400}:\d{1,9}: \w*Warning: .*")
@@ -218,7 +220,9 @@ class _Output(LineReader):
         """Read the rows of the report."""
         columns = len(self.header.split())
         rows = []
-        while self.accept(_ROW):
+        while self.accept(_ROW) or self.accept(_GAP):
+            if self.previous.text == OUTPUT_GAP:
+                continue
             fields = [float(word) for word in self.previous.text.split()]
             if len(fields) != columns:
                 self.fail(f"{len(fields)} numbers, where the header has {columns}", self.previous)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from msgspec import Struct
 
 from bench_common.errors import NotARunOutput, UsageError
+from bench_common.long_output import OUTPUT_GAP
 from bench_workloads.base import Metric, Parameter
 from bench_workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
 
@@ -66,6 +67,8 @@ _CHATTER: Final = tuple(
         r"(Time|Event) limit exceeded, exiting\.\.\.",
         r"\(last message repeated \d+ times\)",
         r"Done\.",
+        # What is left out of hours of reports are reports: the table comes once, at the end.
+        re.escape(OUTPUT_GAP),
     )
 )
 # What an unexpected line means; the first pattern that matches decides. A match of _NO_RUN means that the output is

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
+from bench_common.long_output import OUTPUT_LIMIT_BYTES, keep_ends
 from bench_workloads.sysbench_cpu import SysbenchCpu
 
 DATA = places.DATA / "sysbench"
@@ -61,6 +62,17 @@ def test_every_number_of_a_run_is_read():
         "thread_time_avg_s": 2.9812,
         "thread_time_stddev_s": 0,
     }
+
+
+def test_the_result_of_hours_of_reports_is_read():
+    """One report a second for 40 hours is more than is kept of an output, and its result stands at the end."""
+    text = sample("cpu-2t-events")
+    reports = "".join(f"[ {n}s ] thds: 2 eps: 669.12 lat (ms,95%): 3.30\n" for n in range(1, 144_000))
+    kept, cut = keep_ends(
+        text.replace("Threads started!\n", f"Threads started!\n\n{reports}").encode(), OUTPUT_LIMIT_BYTES
+    )
+    assert cut
+    assert parse(kept.decode()) == parse(text)
 
 
 def test_the_table_of_1_1_is_read_like_that_of_1_0():

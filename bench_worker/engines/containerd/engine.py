@@ -55,7 +55,7 @@ from bench_worker.engines.oci.spec import (
     make_config,
     make_volumes,
 )
-from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.output import parse_signal, read_ends
 from bench_worker.engines.results import (
     delete_directory,
     disk_errors_as_failures,
@@ -337,7 +337,7 @@ class ContainerdEngine(LowLevelEngine):
         """Return what its command wrote; containerd puts both streams in one file, so all of it is `stdout`."""
         del timeout_s
         start_ns = time.monotonic_ns()
-        stdout, cut = read_head(self._task(container).directory / "log", limit_bytes)
+        stdout, cut = read_ends(self._task(container).directory / "log", limit_bytes)
         return OperationResult(start_ns, time.monotonic_ns(), stdout=stdout, truncated=cut)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:

@@ -381,6 +381,10 @@ def docker_client(engine: DockerHttp, timeout_s: float, connections: int = 1) ->
 _FRAME: Final = struct.Struct(">BxxxL")
 _STDERR: Final = 2
 _CHUNK_BYTES: Final = 64 * 1024
+TAIL_LINES: Final = "4096"
+"""How many lines are asked for to have the end of a log, which an engine finds without reading all of it."""
+_MOST_TAIL_BYTES: Final = 64 << 20
+"""So much are as many lines at most: the log driver splits longer ones."""
 
 
 class Readable(Protocol):
@@ -410,7 +414,7 @@ def frames(body: Readable) -> Iterator[tuple[int, bytes]]:
 def capture(
     body: Readable, limit_bytes: int, *, drain: bool, stdout: Capture | None = None
 ) -> tuple[Capture, Capture]:
-    """Return the beginnings of stdout and stderr, at most `limit_bytes` of each.
+    """Return both ends of stdout and stderr, at most about `limit_bytes` of each.
 
     With `drain` the body is read to its end all the same, because its end means something (the command has ended);
     without, reading stops at the first stream that is full. A `stdout` that is given is filled, and can be read
@@ -423,6 +427,19 @@ def capture(
         if kept.truncated and not drain:
             break
     return streams
+
+
+def capture_end(body: Readable, streams: tuple[Capture, Capture]) -> None:
+    """Add the end of a log to captures that have its beginning."""
+    for each in streams:
+        each.skip_to_end()
+    left = _MOST_TAIL_BYTES
+    for stream, piece in frames(body):
+        streams[1 if stream == _STDERR else 0].add(piece)
+        left -= len(piece)
+        # The log of a container that never stops printing may have no end.
+        if left < 0:
+            break
 
 
 def _client_settings(address: str) -> dict[str, Any]:
