@@ -378,7 +378,7 @@ class ContainerdEngine(LowLevelEngine):
                 elif (record := _record_of(calls, name)).labels.get(RUN_LABEL) == leftover.run_id:
                     delete_task(calls, name, runs=True)
                     _delete_container(calls, name, record.snapshotter)
-                    for image in containerd_images.image_names(calls):
+                    for image in containerd_images.list_images(calls):
                         if image.startswith(committed_image_prefix(name)):
                             calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=image, sync=True))
                     delete_directory(self._home / name)
