@@ -31,7 +31,9 @@ _NUMBER: Final = (
 )
 
 
-_BANNER: Final = line_pattern(r"sysbench (\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?")
+_BANNER: Final = line_pattern(
+    r"sysbench v?(\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?"
+)
 _KNOWN_VERSIONS: Final = ("0.4", "0.5", "1.0", "1.1")
 _OPTIONS: Final = line_pattern(r"Running the test with following options:")
 _THREADS: Final = line_pattern(r"Number of threads: (\d{1,9})")
@@ -41,6 +43,7 @@ _TOTALS_OF_FILES: Final = line_pattern(r"(General statistics|Test execution summ
 _LATENCY_TABLE: Final = line_pattern(
     r"Latency \((ms)\):|(?:per-request statistics|response time|Latency statistics):"
 )
+_TOTALS_OR_LATENCIES: Final = line_pattern(f"{_TOTALS_OF_FILES.pattern}|{_LATENCY_TABLE.pattern}")
 
 _CHATTER: Final = tuple(
     line_pattern(pattern)
@@ -59,6 +62,8 @@ _CHATTER: Final = tuple(
         r"Warmup time: \d+s",
         r"Warming up for \d+ seconds\.\.\.",
         r"Initializing worker threads\.\.\.",
+        # What drivers of other databases say of themselves.
+        r"setting write concern to \S+",
         r"\[ *\d+ ?s ?\] (thds|threads): \d+,? .*",
         r"\[ *\d+ ?s ?\] queue length: \d+,? concurrency: \d+",
         r"Latency histogram \(values are in milliseconds\)",
@@ -190,14 +195,14 @@ class _Output(LineReader):
 
     def run_of_files(self) -> tuple[SysbenchLatencies, dict[str, re.Match[str]]]:
         version, threads = self._preamble()
-        if version == "1.1":
-            self._progress_until(_LATENCY_TABLE, "the table of latencies")
+        # Builds of 1.1 exist with totals and without.
+        self._progress_until(_TOTALS_OR_LATENCIES, "the table of totals or of latencies")
+        if self.line and _LATENCY_TABLE.fullmatch(self.line.text):
             result, summed = self._latencies(version, threads)
             if summed is None or not re.fullmatch(r"\d+[.,]\d\d", summed[1]):
                 self.fail("'sum: X' was cut off", self.previous)
             self._check_order(result, self.previous)
         else:
-            self._progress_until(_TOTALS_OF_FILES, "the table of totals")
             result = self._summary(version, threads)
         self._epilogue()
         return result, self._found
@@ -358,11 +363,11 @@ _REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] (?!queue length).*$", re.MULTILINE
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks with a metric of their own: values of different ranks never share a name."""
 
-RUN_START_PATTERN: Final = r"sysbench \d+\.\d+\S*(?::\s| \()"
+RUN_START_PATTERN: Final = r"sysbench v?\d+\.\d+\S*(?::\s| \()"
 """The banner, the first line of every run since 0.4; ``--version`` prints nothing after the number."""
 
 PARAM_PATTERNS: Final[Patterns] = {
-    "version": (r"sysbench (\d+\.\d+).*", str),
+    "version": (r"sysbench v?(\d+\.\d+).*", str),
     "threads": (r"Number of threads: (\d{1,9})", int),
 }
 """The parameters that the output of every test states."""

@@ -121,6 +121,11 @@ def test_seconds_of_the_oldest_versions_are_milliseconds():
     assert metrics["latency_p95_ms"] == pytest.approx(2.6)
 
 
+def test_the_banner_of_0_4_8_has_a_v():
+    """Its rate is the number of events over the total time."""
+    assert parse(sample("cpu-v0.4.8"))["events_per_second"] == pytest.approx(162.60, abs=0.005)
+
+
 def test_a_speed_without_its_rate_is_refused():
     """Who prints the one prints the other; a line that was removed is not computed."""
     for line in ("CPU speed:", "events per second:   396.41"):
