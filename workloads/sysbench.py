@@ -110,6 +110,12 @@ _EXPLANATIONS: Final = (
 )
 
 
+_BUCKET: Final = 0.05
+"""A percentile is a bound of a bucket of a histogram, which is so much wider than its events at most."""
+_ROUNDED_MS: Final = 0.11
+"""How far rounding moves a latency: 0.4 prints seconds with four digits."""
+
+
 class SysbenchLatencies(Struct, frozen=True, kw_only=True):
     """The latencies that every test of sysbench prints."""
 
@@ -295,11 +301,22 @@ class _Output(LineReader):
                 f"{summary.total_events} events",
                 where,
             )
+        mean = summary.latency_sum_ms / summary.total_events
+        if abs(mean - summary.latency_avg_ms) > _ROUNDED_MS + 0.01 * summary.latency_avg_ms:
+            self.fail(f"{summary.total_events} events with this sum have a mean of {mean:.2f} ms", where)
         self._check_order(summary, where)
 
     def _check_order(self, run: SysbenchLatencies, where: OutputLine | None) -> None:
         if not run.latency_min_ms <= run.latency_avg_ms <= run.latency_max_ms:
             self.fail("the latencies are not in the order min, avg, max", where)
+        if run.percentile is not None:
+            low, high = (
+                run.latency_min_ms * (1 - _BUCKET) - _ROUNDED_MS,
+                run.latency_max_ms * (1 + _BUCKET) + _ROUNDED_MS,
+            )
+            # Of no event the rank is 0, and of few in old versions, too.
+            if not low <= run.percentile[1] <= high and run.percentile[1]:
+                self.fail("the percentile is not between the fastest and the slowest event", where)
 
     def _milliseconds(self, name: str, unit: str) -> float:
         pattern = rf"{name}: +{_NUMBER}" + ("()" if unit else "(ms|s)")

@@ -126,6 +126,22 @@ def test_the_banner_of_0_4_8_has_a_v():
     assert parse(sample("cpu-v0.4.8"))["events_per_second"] == pytest.approx(162.60, abs=0.005)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  3.30", " 33.00", "percentile"),
+        ("  3.30", "  1.30", "percentile"),
+        ("  2.98\n", "  9.98\n", "a mean of 2.98"),
+    ],
+)
+def test_latencies_that_contradict_one_another_are_refused(old, new, said):
+    """A percentile lies between the fastest and the slowest event; the mean is the sum over their number."""
+    text = sample("cpu-2t-events")
+    assert old in text
+    with pytest.raises(ParseError, match=said):
+        parse(text.replace(old, new))
+
+
 def test_a_speed_without_its_rate_is_refused():
     """Who prints the one prints the other; a line that was removed is not computed."""
     for line in ("CPU speed:", "events per second:   396.41"):
