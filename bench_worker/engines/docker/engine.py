@@ -40,6 +40,7 @@ from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import leftovers as docker_leftovers
 from bench_worker.engines.docker import ownership
 from bench_worker.engines.docker import probe as docker_probe
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.docker.errors import (
     EVENT_TIMEOUT_S,
     KILLED_CODE,
@@ -428,7 +429,7 @@ class DockerEngine(Engine):
 
         Under a label, an image that only the usual engine has is copied from there before.
         """
-        if self.place and settings.image and self._endpoint() != docker_http.endpoint():
+        if self.place and settings.image and self._endpoint() != endpoint():
             reason = ensure_image(self._http, settings.image, self.name)
             if reason:
                 return [reason]
@@ -549,7 +550,7 @@ class DockerEngine(Engine):
     @classmethod
     def _endpoint(cls) -> str:
         """Return the address under its label, or else that of the environment."""
-        return cls.place or docker_http.endpoint()
+        return cls.place or endpoint()
 
     def _address(self) -> str:
         return self._endpoint()

@@ -27,6 +27,7 @@ from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationResult
 from bench_worker.engines.docker.client import bounded_client
 from bench_worker.engines.docker.connection import Answer, Connection, open_tcp, open_unix
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.output import Capture
 from bench_worker.http import fields_of, quoted
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from bench_worker.timing.socket_stamps import SocketArrival
 
-DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 
 _HEADERS: Final = "Host: localhost\r\nUser-Agent: weighbridge\r\n"
 _OK: Final = 400
@@ -326,11 +326,6 @@ class DockerHttp:
         return open_tcp(host, port, timed.remaining_s(), self._tls)
 
 
-def endpoint() -> str:
-    """Return the engine's address: DOCKER_HOST, or the usual socket."""
-    return os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT
-
-
 def socket_path(address: str) -> str | None:
     """Return the path of the socket at `address`, or None when the engine is reached over TCP."""
     return "/" + address.removeprefix("unix://").lstrip("/") if address.startswith("unix://") else None
@@ -444,9 +439,14 @@ def capture_end(body: Readable, streams: tuple[Capture, Capture]) -> None:
 
 def _client_settings(address: str) -> dict[str, Any]:
     """Return docker-py's settings from the environment, which are for the engine that the environment names."""
+    return environment_settings() if address == endpoint() else {}
+
+
+def environment_settings() -> dict[str, Any]:
+    """Return docker-py's settings for the engine at `endpoint`."""
     from docker.utils import kwargs_from_env
 
-    return dict(kwargs_from_env()) if address == endpoint() else {}
+    return {"base_url": endpoint(), **kwargs_from_env()}
 
 
 def _json(body: Mapping[str, Any] | None) -> bytes | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections import deque
 from collections.abc import Iterable
@@ -23,8 +22,9 @@ import docker.utils
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.safe_text import shorten
 from bench_worker.engines.docker.client import bounded_client
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.docker.errors import call_errors, failure_kind, operation_failed
-from bench_worker.engines.docker.http import DEFAULT_ENDPOINT, DockerApiError
+from bench_worker.engines.docker.http import DockerApiError, environment_settings
 from bench_worker.engines.docker.probe import failed_status
 from bench_worker.engines.output import ERROR_CHARS
 from bench_worker.engines.results import PULL_KIND_PATTERNS
@@ -81,14 +81,14 @@ class DockerImageInfo:
 
 
 class DockerImages:
-    """The images of the Docker Engine that the environment names (``DOCKER_HOST`` or the local socket)."""
+    """The images of the Docker Engine that the environment names (see `context.endpoint`)."""
 
     def __init__(self) -> None:
         try:
-            self._client = bounded_client(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
+            self._client = bounded_client(**environment_settings(), version="auto", timeout=10)
             self.version = str(self._client.version()["Version"])
         except call_errors() as error:
-            status = failed_status("docker", os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT, error)
+            status = failed_status("docker", endpoint(), error)
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
 
     def close(self) -> None:
@@ -108,9 +108,7 @@ class DockerImages:
         """Say where `image` is available without being made: ``local``, ``registry`` or not (None), in 5 s."""
         if self.inspect(image):
             return "local"
-        quick = bounded_client(
-            **docker.utils.kwargs_from_env(), version=self._client.api_version, timeout=REGISTRY_LIMIT_S
-        )
+        quick = bounded_client(**environment_settings(), version=self._client.api_version, timeout=REGISTRY_LIMIT_S)
         try:
             quick.inspect_distribution(image)  # type: ignore[no-untyped-call]
         except call_errors():
