@@ -75,3 +75,23 @@ def test_the_environment_comes_first(home, monkeypatch):
     assert context.endpoint() == f"unix://{home}/rootless.sock"
     monkeypatch.setenv("DOCKER_HOST", "tcp://h:1")
     assert (context.endpoint(), context.other_engine("tcp://h:1")) == ("tcp://h:1", "")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("containers.conf", '[engine.service_destinations.far]\nuri = "unix:///run/far.sock"\n'),
+        ("podman-connections.json", '{"Connection": {"Connections": {"far": {"URI": "unix:///run/far.sock"}}}}'),
+    ],
+)
+def test_a_connection_of_podmans_own_is_followed(tmp_path, monkeypatch, file, text):
+    """As its command does, where the variable names one; a name that it has not is no address."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("CONTAINER_CONNECTION", raising=False)
+    (tmp_path / "containers").mkdir()
+    (tmp_path / "containers" / file).write_text(text)
+    assert context.connection_address() == ""
+    monkeypatch.setenv("CONTAINER_CONNECTION", "far")
+    assert context.connection_address() == "unix:///run/far.sock"
+    monkeypatch.setenv("CONTAINER_CONNECTION", "near")
+    assert "connection near" in context.connection_address()

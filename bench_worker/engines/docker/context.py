@@ -1,10 +1,11 @@
-"""Which engine the ``docker`` command of this user asks: its context, as docker-py reads it."""
+"""Which engine the ``docker`` and ``podman`` commands of this user ask: Docker's context, Podman's connection."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,32 @@ def _context() -> tuple[str, str]:
         return name, str(json.loads(place.read_text("utf-8"))["Endpoints"]["docker"]["Host"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
         return "", ""
+
+
+def connection_address() -> str:
+    """Return the address of the connection of Podman's own that CONTAINER_CONNECTION names; nothing without one.
+
+    Without the variable Podman's command asks no service, whatever its default connection is. A connection that is
+    not there is no address, and refused as such.
+    """
+    name = os.environ.get("CONTAINER_CONNECTION")
+    if not name:
+        return ""
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "containers"
+    found: dict[str, str] = {}
+    # Podman 4 writes the one, Podman 5 the other.
+    for file, read, way, key in (
+        ("containers.conf", tomllib.loads, ("engine", "service_destinations"), "uri"),
+        ("podman-connections.json", json.loads, ("Connection", "Connections"), "URI"),
+    ):
+        try:
+            place = read((folder / file).read_text("utf-8"))
+            for word in way:
+                place = place[word]
+            found |= {each: place[each][key] for each in place}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return str(found.get(name, f"connection {name} of CONTAINER_CONNECTION"))
 
 
 def _is_there(address: str) -> bool:
