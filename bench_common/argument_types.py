@@ -89,6 +89,13 @@ def strip_brackets(text: str) -> str:
     return text[1:-1] if _BRACKETS.fullmatch(text) else text
 
 
+def bind_address(text: str) -> str:
+    """Return an address to listen on without brackets: a type of arguments. An empty one is no choice of none."""
+    if not text.strip():
+        raise InvalidValue(f"{text!r}: expected an IP address of this host; leave the option out for none")
+    return strip_brackets(text)
+
+
 def host_name(text: str) -> str:
     """Return a host name or IP address without brackets: a type of arguments."""
     host = strip_brackets(text)

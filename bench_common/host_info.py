@@ -27,6 +27,8 @@ Texts: TypeAlias = Annotated[dict[ShortText, HostText], Meta(max_length=MAX_FACT
 Names: TypeAlias = Annotated[list[ShortText], Meta(max_length=MAX_FACTS)]
 
 
+OTHER_ENGINE: Final = "other_engine"
+"""The detail that the user's own command asks another engine than this one."""
 IMAGE_DETAIL: Final = "image "
 """What the details with digests of images begin with; the image's name follows."""
 PROGRAM_DETAIL: Final = "program "

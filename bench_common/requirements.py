@@ -481,7 +481,8 @@ def requirements_for_worker(
         if treatment.environment in (None, environment):
             containers = [treatment.container, *local_services(treatment).values(), *containers]
         for asked in containers:
-            image = None if treatment.fetches_image else asked.image
+            fetched = treatment.fetches_image and asked is treatment.container
+            image = None if fetched else asked.image
             need = Requirement(
                 treatment.engine,
                 image,

@@ -51,9 +51,9 @@ def _split_seconds(value: float, digits: int) -> tuple[str, str]:
     # What would be rounded up to 1000 of a unit is 1 of the next.
     scale, unit = next((pair for pair in _TIME if size >= pair[0] * (1 - 0.5 * 10**-digits)), _TIME[-1])
     number = value / scale
-    # A nanosecond is the smallest there is: no invented decimals.
+    # A clock tells whole nanoseconds, of which no decimals are invented; a figure of a tool's may have some.
     if unit == "ns":
-        return f"{number:.0f}", unit
+        return f"{number:.0f}" if number.is_integer() or abs(number) >= 100 else f"{number:.3g}", unit  # noqa: PLR2004
     power = int(f"{abs(number):.{digits - 1}e}".partition("e")[2])
     return f"{number:.{max(0, digits - 1 - power)}f}", unit
 
@@ -114,11 +114,13 @@ def format_significant(value: float) -> str:
         return f"{value:.0f}" if size < 1e7 else format_count(value)  # noqa: PLR2004
     if value == int(value):
         return f"{value:.0f}"
-    return f"{value:.4g}" if size >= 1e-4 else f"{value:.1e}"  # noqa: PLR2004
+    return f"{value:.4g}" if size >= 1e-4 else f"{value:.2e}"  # noqa: PLR2004
 
 
 def format_number(value: float) -> str:
-    """Return a number of 0 or more with about three digits, and whole from 100 on: ``0.12``, ``9.83``, ``1,234``."""
+    """Return a number of 0 or more with about three digits, and whole from 100 on: ``0.012``, ``9.83``, ``1,234``."""
+    if 0 < value < 0.0995:  # noqa: PLR2004  two decimals would be one digit, or none
+        return f"{value:.3g}"
     for digits, limit in ((2, 9.995), (1, 99.95)):
         if value < limit:
             return f"{value:.{digits}f}"

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.job_rules import CLEANUP_S, rules_of
 from bench_common.lifecycle import COMMIT_BYTES, STATS_READINGS
+from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES, keep_ends
 from bench_common.records import JobReport
 from bench_common.safe_text import shorten
 from bench_common.treatment import CONTAINER_PATH, ContainerSettings, MetricSource, Operation, Treatment
@@ -181,8 +182,8 @@ class StatsStream:
             self._first.set_exception(self._failure)
 
 
-MAX_OUTPUT_BYTES: Final = 1 << 20
-"""How much of each stream of a guest's output is kept, in bytes."""
+FAILED_OUTPUT_BYTES: Final = 64 << 10
+"""How much of each stream of a failed command of a life-cycle job is kept: there may be very many of them."""
 
 MAX_MESSAGE_CHARS: Final = 2000
 """How much of the message of an engine or tool an error keeps, in characters."""
@@ -322,9 +323,24 @@ class OperationRunner:
             return self._measure_image(container, done, report)
         ended_by_script = self._stopped_before[position] and done.exit_code in ENDED_BY_SIGNAL
         if done.oom_killed or (done.exit_code and not ended_by_script):
-            kind, text = _exit_problem(operation, done, done)
-            return Failure(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
+            printed = self._printed(container, done) if operation.kind == "wait" else done
+            kind, text = _exit_problem(operation, done, printed)
+            (stdout, cut_out), (stderr, cut_err) = (
+                keep_ends(each, FAILED_OUTPUT_BYTES) for each in (printed.stdout, printed.stderr)
+            )
+            cut = printed.truncated or cut_out or cut_err
+            output = (operation.name, stdout, stderr, done.exit_code or 0, cut)
+            outputs = (output,) if stdout or stderr else ()
+            ended = operation.kind == "wait"
+            return Failure(kind, text, done.start_ns, done.end_ns, operation_ok=ended, outputs=outputs)
         return None
+
+    def _printed(self, container: Container, done: OperationResult) -> OperationResult:
+        """Return what the command of a container printed that has failed; nothing where the engine cannot tell."""
+        try:
+            return self.engine.logs(container, limit_bytes=OUTPUT_LIMIT_BYTES, timeout_s=self.treatment.timeout_s)
+        except OperationFailed:
+            return done
 
     def stop_stats_streams(self, container: Container, report: JobReport) -> str | None:
         """End the container's streams of statistics; return why one ended early, if any did."""
@@ -411,7 +427,7 @@ class OperationRunner:
             case "stats" if operation.seconds is not None and not self._free:
                 return partial(self._watch, operation.seconds, limit_s)
             case "logs":
-                return lambda container: engine.logs(container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=limit_s)
+                return lambda container: engine.logs(container, limit_bytes=OUTPUT_LIMIT_BYTES, timeout_s=limit_s)
             case "sleep" | "hold":
                 return _skip_sleep if self._free else partial(_sleep, operation.seconds or 0.0)
         return _with_timeout(verb, limit_s)
@@ -473,7 +489,7 @@ class OperationRunner:
         if operation.kind == "wait":
             try:
                 printed = self.engine.logs(
-                    container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=self.treatment.timeout_s
+                    container, limit_bytes=OUTPUT_LIMIT_BYTES, timeout_s=self.treatment.timeout_s
                 )
             except OperationFailed as failure:
                 if not done.exit_code:
@@ -489,8 +505,8 @@ class OperationRunner:
         if not operation.metrics and (operation.name not in self._parsed or self._workload is None):
             report.outputs = [*(report.outputs or ()), output]
             return None
-        if printed.truncated:
-            text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes and was cut"
+        if printed.truncated and OUTPUT_GAP.encode() not in printed.stdout + printed.stderr:
+            text = "not all of its output could be read"
             return Failure("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             metrics = self._read_metrics(operation, printed, done)

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from bench_common.fields import MAX_FRAME, MAX_PART_BYTES, PART_CONTENT_BYTES
+from bench_common.long_output import keep_ends
 from bench_common.messages import Results, ResultsPart, clip, encode
 from bench_common.records import (
     LOOP_FIELDS,
@@ -250,11 +251,10 @@ def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[lis
     room = limit
     for step, stdout, stderr, code, truncated in outputs:
         # What failed is named on stderr: half of the room is kept for it.
-        out = stdout[: max(room - len(stderr), room // 2)]
-        err = stderr[: room - len(out)]
-        room -= len(out) + len(err)
-        cut = len(out) + len(err) < len(stdout) + len(stderr)
-        kept.append((step, out, err, code, truncated or cut))
+        out, cut_out = keep_ends(stdout, max(room - len(stderr), room // 2))
+        err, cut_err = keep_ends(stderr, max(0, room - len(out)))
+        room = max(0, room - len(out) - len(err))
+        kept.append((step, out, err, code, truncated or cut_out or cut_err))
     return kept, limit - room
 
 

@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from bench_common.argument_types import authority
 from bench_common.job_rules import CLEANUP_S, rules_of
+from bench_common.long_output import OUTPUT_LIMIT_BYTES
 from bench_common.records import JobReport
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.safe_text import shorten
 from bench_common.treatment import ContainerSettings, Mount, Treatment
 from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
-from bench_worker.operation_runner import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
+from bench_worker.operation_runner import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, has_no_images
 from bench_workloads.base import Service, Workload
 from bench_workloads.script import native_argv
 
@@ -261,7 +262,7 @@ class ServiceSet:
 
     def _log(self, service: Service, container: Container) -> CommandOutput:
         try:
-            done = self._engine.logs(container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=self._timeout_s)
+            done = self._engine.logs(container, limit_bytes=OUTPUT_LIMIT_BYTES, timeout_s=self._timeout_s)
         except OperationFailed as failure:
             return (service.name, b"", f"its log could not be read: {failure}".encode(), 0, False)
         return (service.name, done.stdout, done.stderr, 0, done.truncated)

@@ -235,7 +235,15 @@ _RANKS: Final = (50, 66, 75, 80, 90, 95, 98, 99)
 _EXPLANATIONS: Final = (
     (r"Total of \d+ requests completed", "ab gave up here: the connection failed, or it was interrupted"),
     (r"ab: .*|Usage: ab .*|Invalid number of requests", "ab refused its arguments; it ran nothing"),
-    (r"apr_\w+.*|SSL .*failed.*|Test aborted after .*", "ab could not reach the server, or lost it"),
+    (
+        r"(?:Benchmarking \S+ .*\(be patient\)\.+)?(?:apr_\w+.*|SSL .*failed.*|Test aborted after .*)",
+        "ab could not reach the server, or lost it",
+    ),
+    # What it prints on its way out: a call of the system and its error's number, or a word of its own.
+    (
+        r"(?:Benchmarking \S+ .*\(be patient\)\.+)?(?:[\w() ]+: .* \(\d+\)|.*[Ff]ailed!?|.*: not enough .*)",
+        "ab failed",
+    ),
     (_BANNER.pattern, "a second run begins here; give one run at a time"),
     (r"<p>|<table.*", "this is HTML (ab -w); run ab without -w"),
     (
@@ -358,6 +366,8 @@ class _Output(LineReader):
         for rank in _RANKS:
             percentiles[rank] = float(self.expect(rf"{rank}% +(\d{{1,12}})", f"'{rank}%'")[1])
         longest = float(self.expect(r"100% +(\d{1,12}) \(longest request\)", "'100%'")[1])
+        if min(percentiles.values()) < self._number("total", 1):
+            self.fail("a percentile is below the shortest request", self.previous)
         if sorted([*percentiles.values(), longest]) != [*percentiles.values(), longest]:
             self.fail("the percentiles are not in order", self.previous)
         return percentiles, longest
@@ -367,6 +377,7 @@ class _Output(LineReader):
         # The time is printed to a millisecond, which matters for short runs.
         if time_s and abs(requests / time_s - rate) > rate * (0.0006 / time_s) + 0.01:
             self.fail(f"{requests} requests in {time_s:g} s are not this rate", self._found["rate"][0])
+        self._check_times()
         if self._number("total", 4) != longest:
             self.fail("the longest request is not the largest of the connection times", self._found["total"][0])
         return AbResult(
@@ -380,6 +391,25 @@ class _Output(LineReader):
             percentiles_ms=percentiles,
             longest_ms=longest,
         )
+
+    def _check_times(self) -> None:
+        """Refuse times that contradict one another; all but the mean of all requests are printed as whole ms."""
+        for name in ("connect", "processing", "waiting", "total"):
+            low, mean, high = (self._number(name, group) for group in (1, 2, 4))
+            if not low <= mean <= high:
+                self.fail("these times are not in the order min, mean, max", self._found[name][0])
+        requests, concurrency = self._count("complete"), self._count("concurrency")
+        mean, time_ms = self._number("mean"), self._number("time") * 1000
+        if abs(mean * requests - time_ms * concurrency) > 0.002 * concurrency * time_ms + 0.6 * (
+            requests + concurrency
+        ):
+            self.fail(f"{requests} requests by {concurrency} do not take {mean:g} ms each", self._found["mean"][0])
+        if mean > self._number("total", 4) + 1:
+            self.fail(
+                "the mean time of a request is above the longest: connections had no request for a part of the run; "
+                "make many more requests than connections",
+                self._found["mean"][0],
+            )
 
     def _number(self, name: str, group: int = 1) -> float:
         return float(self._found[name][1][group])

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import UsageError
+from bench_common.long_output import OUTPUT_GAP
 from bench_workloads.base import Metric, Parameter, Step, Workload
 from bench_workloads.line_reader import LineReader, parse_stated_params, read_lines
 
@@ -117,7 +118,7 @@ class Blogload(Workload):
         start = lines.expect(_RUN_START, f"'blogload {_KNOWN}: ...'")
         if start[1] != _KNOWN:
             lines.fail(f"blogload {start[1]} is not supported; supported is {_KNOWN}", lines.previous)
-        lines.skip((_PROGRESS,))
+        lines.skip((_PROGRESS, re.escape(OUTPUT_GAP)))
         total = lines.expect(_TOTAL, "'total time: ...'")
         where = lines.previous
         counts = {name: int(lines.expect(rf"{name}: (\d{{1,18}})", f"'{name}: ...'")[1]) for name in _COUNTERS}

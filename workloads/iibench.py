@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
+from bench_common.long_output import OUTPUT_GAP
 from bench_workloads import mariadb
 from bench_workloads.base import Metric, Parameter, Service, Step, Workload
 from bench_workloads.line_reader import LineReader, OutputLine, read_lines
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 HEADER: Final = "#rows #seconds #total_seconds cum_ips table_size last_ips #queries cum_qps last_qps"
 """The columns of the original of 2012, and ours."""
 
-LATER_HEADER: Final = (
-    "i_sec t_sec i_ips t_ips i_dps t_dps i_qps t_qps max_i max_d max_q t_ins t_del t_query retry_i retry_d retry_q"
-)
-"""Those of its successor in Python 3."""
-
 INSERTS_PER_SECOND: Final = 5_500
 """The rate of the published runs on machines of 2014, for estimates."""
 ROW_BYTES: Final = 250
@@ -35,9 +31,13 @@ ROW_BYTES: Final = 250
 REPORT_S: Final = 2.0
 """How often the report is looked at while it grows; its rows come by count, not by time."""
 
-_RUN_START: Final = "|".join(r"\s+".join(re.escape(word) for word in head.split()) for head in (HEADER, LATER_HEADER))
+_CLASSIC: Final = frozenset({"#rows", "#total_seconds", "cum_ips", "last_ips"})
+_LATER: Final = frozenset({"t_sec", "i_ips", "t_ips", "t_ins"})
+"""The columns without which there is no result; versions have others besides, in an order of their own."""
+_RUN_START: Final = r"(?:#rows\s+#?\w*sec|i_sec\s+t_sec\b)"
 _NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
 _ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
+_GAP: Final = re.compile(re.escape(OUTPUT_GAP))
 _TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
 _ENGINE: Final = re.compile(r"create table \w+ .*\bengine=(\w{1,40}).*", re.IGNORECASE | re.ASCII)
 _WARNING: Final = re.compile(r"\S{1,400}:\d{1,9}: \w*Warning: .*")
@@ -53,7 +53,7 @@ _AFTER: Final = (
     r"getm(?:in|ax) \d+ queries, .*",
 )
 _TOTALS: Final = re.compile(
-    rf"Totals: ({_NUMBER}) secs, ({_NUMBER}) rows/sec, (\d{{1,15}}) rows, \d+ \d+ \d+ insert-delete-query retry",
+    rf"Totals: ({_NUMBER}) secs, ({_NUMBER}) rows/sec, (\d{{1,15}}) rows(?:, .*)?",
     re.ASCII,
 )
 _DONE: Final = "Done"
@@ -135,7 +135,7 @@ class Iibench(Workload):
         Rates of queries are left out where none was made.
         """
         output = _Output(text)
-        return _classic(output) if output.header == HEADER else _later(output)
+        return _classic(output) if set(output.columns) >= _CLASSIC else _later(output)
 
     def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
         """Raise `ParseError` where fewer rows were inserted than were to be."""
@@ -145,21 +145,21 @@ class Iibench(Workload):
     def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return which iibench it was, its engine, its rows in the end and a report, and whether it queried."""
         lines = [" ".join(line.text.split()) for line in read_lines(text)]
-        header = next((line for line in lines if line in {HEADER, LATER_HEADER}), None)
-        if header is None:
+        columns = next((line.split() for line in lines if _is_header(line)), [])
+        if not columns:
             return {}
-        columns = header.split()
+        classic = set(columns) >= _CLASSIC
         rows = [line.split() for line in lines if _ROW.fullmatch(line) and len(line.split()) == len(columns)]
         last = dict(zip(columns, rows[-1], strict=True)) if rows else {}
-        stated: dict[str, Scalar] = {"version": "2012" if header == HEADER else "later"}
+        stated: dict[str, Scalar] = {"version": "2012" if classic else "later"}
         engine = next((match[1] for line in lines if (match := _ENGINE.fullmatch(line))), None)
         if engine is not None:
             stated["storage_engine"] = engine.lower()
-        if rows and header == HEADER:
+        if rows and classic:
             stated["rows_per_report"] = int(float(rows[0][0]))
         if _DONE in lines and last:
-            count, queries = ("#rows", "#queries") if header == HEADER else ("t_ins", "t_query")
-            stated |= {"max_rows": int(float(last[count])), "queries": float(last[queries]) > 0}
+            count, queries = ("#rows", "#queries") if classic else ("t_ins", "t_query")
+            stated |= {"max_rows": int(float(last[count])), "queries": float(last.get(queries, 0)) > 0}
         return stated
 
     def progress(self, text: str) -> str:
@@ -184,6 +184,12 @@ class Iibench(Workload):
         return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
 
 
+def _is_header(line: str) -> bool:
+    """Return whether a line names the columns of a report, each once."""
+    columns = line.split()
+    return len(set(columns)) == len(columns) and (set(columns) >= _CLASSIC or set(columns) >= _LATER)
+
+
 class _Output(LineReader):
     """A header, the rows of the report, totals or not, and ``Done``, which a run that failed does not print."""
 
@@ -193,9 +199,9 @@ class _Output(LineReader):
         lines = [OutputLine(line.number, " ".join(line.text.split())) for line in read_lines(text)]
         super().__init__("iibench", lines, empty="it says why on stderr")
         self.end_reason = "iibench failed or was cut off"
-        self.header = self.lines[0].text
-        if self.header not in {HEADER, LATER_HEADER}:
-            self.fail(f"not a header of iibench that is known; expected '{HEADER}'")
+        self.columns = self.lines[0].text.split()
+        if not _is_header(self.lines[0].text):
+            self.fail(f"not a header of iibench; expected one such as '{HEADER}'")
         if not any(line.text == _DONE for line in self.lines):
             self.position = len(self.lines)
             self.refuse(f"'{_DONE}'")
@@ -216,9 +222,11 @@ class _Output(LineReader):
 
     def rows(self) -> list[tuple[OutputLine, list[float]]]:
         """Read the rows of the report."""
-        columns = len(self.header.split())
+        columns = len(self.columns)
         rows = []
-        while self.accept(_ROW):
+        while self.accept(_ROW) or self.accept(_GAP):
+            if self.previous.text == OUTPUT_GAP:
+                continue
             fields = [float(word) for word in self.previous.text.split()]
             if len(fields) != columns:
                 self.fail(f"{len(fields)} numbers, where the header has {columns}", self.previous)
@@ -248,15 +256,22 @@ def _classic(output: _Output) -> dict[str, float]:
     output.read_done()
     if not rows:
         raise ParseError("there is no report: no row was inserted")
-    counts = [fields[0] for _, fields in rows]
-    line, (count, _, total_s, rate, _, last_rate, queries, query_rate, last_query_rate) = rows[-1]
+    counts = [fields[output.columns.index("#rows")] for _, fields in rows]
+    line, fields = rows[-1]
+    last = dict(zip(output.columns, fields, strict=True))
+    count, total_s, rate = last["#rows"], last["#total_seconds"], last["cum_ips"]
+    seconds = line.text.split()[output.columns.index("#total_seconds")]
     if counts != sorted(set(counts)):
         output.fail("the rows do not grow from report to report", line)
-    output.check_rate(count, line.text.split()[2], rate, line)
+    output.check_rate(count, seconds, rate, line)
     return {
         "inserts_per_second": rate,
-        "last_inserts_per_second": last_rate,
-        **({"queries_per_second": query_rate, "last_queries_per_second": last_query_rate} if queries else {}),
+        "last_inserts_per_second": last["last_ips"],
+        **(
+            {"queries_per_second": last["cum_qps"], "last_queries_per_second": last["last_qps"]}
+            if last.keys() >= {"cum_qps", "last_qps"} and last.get("#queries")
+            else {}
+        ),
         "total_time_s": total_s,
         "rows": count,
     }
@@ -273,12 +288,14 @@ def _later(output: _Output) -> dict[str, float]:
     output.read_done()
     total_s, rate, count = (float(totals[group]) for group in (1, 2, 3))
     output.check_rate(count, totals[1], rate, line)
-    last = dict(zip(LATER_HEADER.split(), rows[-1][1], strict=True))
+    last = dict(zip(output.columns, rows[-1][1], strict=True))
     return {
         "inserts_per_second": rate,
         "last_inserts_per_second": last["i_ips"],
         **(
-            {"queries_per_second": last["t_qps"], "last_queries_per_second": last["i_qps"]} if last["t_query"] else {}
+            {"queries_per_second": last["t_qps"], "last_queries_per_second": last["i_qps"]}
+            if last.keys() >= {"t_qps", "i_qps"} and last.get("t_query")
+            else {}
         ),
         "total_time_s": total_s,
         "rows": count,

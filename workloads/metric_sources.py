@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bench_common.errors import ParseError, did_you_mean
+from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,8 @@ SEARCH_CPU_S: Final = 1.0
 """How long the search for one metric may take: seconds of CPU time of this process."""
 SHOWN_CHARS: Final = 200
 """How much of an output an error shows, in characters."""
+
+_TOO_LONG: Final = f"is longer than {OUTPUT_LIMIT_BYTES >> 20} MiB, so its middle was not kept"
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COUNT: Final = re.compile(r"(?<!\\)\{([0-9]+)")
@@ -107,6 +110,8 @@ def read_metrics(sources: Sequence[MetricSource], stdout: bytes, stderr: bytes) 
     for source in sources:
         text = streams[source.stream]
         if source.json:
+            if OUTPUT_GAP in text:
+                _refuse(source, f"{source.stream} {_TOO_LONG}")
             if source.stream not in documents:
                 documents[source.stream] = _document(source, text)
             values[source.name] = _json_number(source, documents[source.stream])
@@ -116,7 +121,14 @@ def read_metrics(sources: Sequence[MetricSource], stdout: bytes, stderr: bytes) 
 
 
 def _regex_number(source: MetricSource, text: str, streams: dict[str, str]) -> float:
+    head, gap, tail = text.partition(OUTPUT_GAP)
+    if gap and source.take == "only":
+        _refuse(source, f"{source.stream} {_TOO_LONG}: set 'take: first' or 'take: last'")
+    text = tail if gap and source.take == "last" else head
     found = _matches(source, text)
+    if not found and gap:
+        end = "end" if source.take == "last" else "beginning"
+        _refuse(source, f"nothing in the {end} of {source.stream}, which {_TOO_LONG}, matches '{source.regex}'")
     if not found:
         other = "stderr" if source.stream == "stdout" else "stdout"
         hint = f" ({other} has a match: set 'stream: {other}')" if _matches_at_all(source, streams[other]) else ""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from msgspec import Struct
 
 from bench_common.errors import NotARunOutput, UsageError
+from bench_common.long_output import OUTPUT_GAP
 from bench_workloads.base import Metric, Parameter
 from bench_workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
 
@@ -30,7 +31,9 @@ _NUMBER: Final = (
 )
 
 
-_BANNER: Final = line_pattern(r"sysbench (\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?")
+_BANNER: Final = line_pattern(
+    r"sysbench v?(\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?"
+)
 _KNOWN_VERSIONS: Final = ("0.4", "0.5", "1.0", "1.1")
 _OPTIONS: Final = line_pattern(r"Running the test with following options:")
 _THREADS: Final = line_pattern(r"Number of threads: (\d{1,9})")
@@ -40,6 +43,7 @@ _TOTALS_OF_FILES: Final = line_pattern(r"(General statistics|Test execution summ
 _LATENCY_TABLE: Final = line_pattern(
     r"Latency \((ms)\):|(?:per-request statistics|response time|Latency statistics):"
 )
+_TOTALS_OR_LATENCIES: Final = line_pattern(f"{_TOTALS_OF_FILES.pattern}|{_LATENCY_TABLE.pattern}")
 
 _CHATTER: Final = tuple(
     line_pattern(pattern)
@@ -58,6 +62,8 @@ _CHATTER: Final = tuple(
         r"Warmup time: \d+s",
         r"Warming up for \d+ seconds\.\.\.",
         r"Initializing worker threads\.\.\.",
+        # What drivers of other databases say of themselves.
+        r"setting write concern to \S+",
         r"\[ *\d+ ?s ?\] (thds|threads): \d+,? .*",
         r"\[ *\d+ ?s ?\] queue length: \d+,? concurrency: \d+",
         r"Latency histogram \(values are in milliseconds\)",
@@ -66,6 +72,8 @@ _CHATTER: Final = tuple(
         r"(Time|Event) limit exceeded, exiting\.\.\.",
         r"\(last message repeated \d+ times\)",
         r"Done\.",
+        # What is left out of hours of reports are reports: the table comes once, at the end.
+        re.escape(OUTPUT_GAP),
     )
 )
 # What an unexpected line means; the first pattern that matches decides. A match of _NO_RUN means that the output is
@@ -100,6 +108,12 @@ _EXPLANATIONS: Final = (
         "a report of a part of the run (--report-checkpoints) is not the run's result",
     ),
 )
+
+
+_BUCKET: Final = 0.05
+"""A percentile is a bound of a bucket of a histogram, which is so much wider than its events at most."""
+_ROUNDED_MS: Final = 0.11
+"""How far rounding moves a latency: 0.4 prints seconds with four digits."""
 
 
 class SysbenchLatencies(Struct, frozen=True, kw_only=True):
@@ -187,14 +201,14 @@ class _Output(LineReader):
 
     def run_of_files(self) -> tuple[SysbenchLatencies, dict[str, re.Match[str]]]:
         version, threads = self._preamble()
-        if version == "1.1":
-            self._progress_until(_LATENCY_TABLE, "the table of latencies")
+        # Builds of 1.1 exist with totals and without.
+        self._progress_until(_TOTALS_OR_LATENCIES, "the table of totals or of latencies")
+        if self.line and _LATENCY_TABLE.fullmatch(self.line.text):
             result, summed = self._latencies(version, threads)
             if summed is None or not re.fullmatch(r"\d+[.,]\d\d", summed[1]):
                 self.fail("'sum: X' was cut off", self.previous)
             self._check_order(result, self.previous)
         else:
-            self._progress_until(_TOTALS_OF_FILES, "the table of totals")
             result = self._summary(version, threads)
         self._epilogue()
         return result, self._found
@@ -287,11 +301,22 @@ class _Output(LineReader):
                 f"{summary.total_events} events",
                 where,
             )
+        mean = summary.latency_sum_ms / summary.total_events
+        if abs(mean - summary.latency_avg_ms) > _ROUNDED_MS + 0.01 * summary.latency_avg_ms:
+            self.fail(f"{summary.total_events} events with this sum have a mean of {mean:.2f} ms", where)
         self._check_order(summary, where)
 
     def _check_order(self, run: SysbenchLatencies, where: OutputLine | None) -> None:
         if not run.latency_min_ms <= run.latency_avg_ms <= run.latency_max_ms:
             self.fail("the latencies are not in the order min, avg, max", where)
+        if run.percentile is not None:
+            low, high = (
+                run.latency_min_ms * (1 - _BUCKET) - _ROUNDED_MS,
+                run.latency_max_ms * (1 + _BUCKET) + _ROUNDED_MS,
+            )
+            # Of no event the rank is 0, and of few in old versions, too.
+            if not low <= run.percentile[1] <= high and run.percentile[1]:
+                self.fail("the percentile is not between the fastest and the slowest event", where)
 
     def _milliseconds(self, name: str, unit: str) -> float:
         pattern = rf"{name}: +{_NUMBER}" + ("()" if unit else "(ms|s)")
@@ -355,11 +380,11 @@ _REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] (?!queue length).*$", re.MULTILINE
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks with a metric of their own: values of different ranks never share a name."""
 
-RUN_START_PATTERN: Final = r"sysbench \d+\.\d+\S*(?::\s| \()"
+RUN_START_PATTERN: Final = r"sysbench v?\d+\.\d+\S*(?::\s| \()"
 """The banner, the first line of every run since 0.4; ``--version`` prints nothing after the number."""
 
 PARAM_PATTERNS: Final[Patterns] = {
-    "version": (r"sysbench (\d+\.\d+).*", str),
+    "version": (r"sysbench v?(\d+\.\d+).*", str),
     "threads": (r"Number of threads: (\d{1,9})", int),
 }
 """The parameters that the output of every test states."""

@@ -19,7 +19,6 @@ from bench_workloads.sysbench import (
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
-    SysbenchLatencies,
     SysbenchSummary,
     measures_fixed_by_end,
     number,
@@ -109,12 +108,10 @@ _PASSING: Final = (
     r"Using checksums validation\.",
     r"\[ *\d+ ?s ?\] reads: .* writes: .* fsyncs: .*",
 )
-_FACTS_OF: Final = {
-    "0.4": ("performed", "sizes", "requests"),
-    "0.5": ("performed", "sizes", "requests"),
-    "1.0": ("heading", "reads", "writes", "fsyncs", "throughput", "read_mib", "written_mib"),
-    "1.1": ("throughput", "read_line", "write_line", "fsync_line"),
-}
+_COUNTS: Final = ("performed", "sizes", "requests")
+_RATES: Final = ("heading", "reads", "writes", "fsyncs", "throughput", "read_mib", "written_mib")
+_IOPS: Final = ("throughput", "read_line", "write_line", "fsync_line")
+"""The lines of 0.4 and 0.5, of 1.0 and builds of 1.1, and of other builds of 1.1."""
 _IN_MIB: Final = {"b": 2.0**-20, "Kb": 2.0**-10, "Mb": 1.0, "Gb": 2.0**10, "Tb": 2.0**20}
 """0.4 and 0.5 scale sizes by 1024 and write Mb for MiB."""
 _NO_READS: Final = ("reads_per_second", "read_mib_per_second")
@@ -235,11 +232,11 @@ class SysbenchFileio(Workload):
         """Return the metrics of one complete run by sysbench 0.4, 0.5, 1.0 or 1.1.
 
         0.4 and 0.5 print counts and sizes, the latter as b, Kb, Mb or Gb by 1024: rates are these over the total
-        time. 1.1 prints neither totals nor fairness, and these metrics are left out; so are rates that are 0 in any
+        time. Builds of 1.1 without totals or fairness have no such metrics; nor are there rates that are 0 in any
         run of the mode, as that of reads where files are only written.
         """
         run, facts = read_run_of_files(text, test="fileio", facts=_FACTS, passing=_PASSING)
-        wanted = _FACTS_OF[run.version]
+        wanted = _COUNTS if "performed" in facts else _IOPS if "read_line" in facts else _RATES
         missing = [name for name in ("mode", *wanted) if name not in facts]
         if missing:
             raise ParseError(
@@ -249,10 +246,12 @@ class SysbenchFileio(Workload):
         foreign = [name for name in facts if name not in ("mode", *wanted)]
         if foreign:
             raise ParseError(f"sysbench fileio {run.version} prints no such line", text=facts[foreign[0]][0])
-        if isinstance(run, SysbenchSummary) and run.version in {"0.4", "0.5"}:
+        if wanted is _COUNTS:
+            if not isinstance(run, SysbenchSummary):
+                raise ParseError("counts without a total time give no rates", text=facts["performed"][0])
             rates = _old_rates(run, facts)
         else:
-            rates = _rates(run, facts)
+            rates = _rates(facts)
         together = {"mib_per_second": rates["read_mib_per_second"] + rates["written_mib_per_second"]}
         return _of_mode(rates, facts["mode"]) | together | summary_values(run)
 
@@ -290,9 +289,9 @@ def _of_mode(rates: dict[str, float], mode: re.Match[str]) -> dict[str, float]:
     return {name: value for name, value in rates.items() if name not in idle}
 
 
-def _rates(run: SysbenchLatencies, facts: Mapping[str, re.Match[str]]) -> dict[str, float]:
+def _rates(facts: Mapping[str, re.Match[str]]) -> dict[str, float]:
     """Return the rates as 1.0 and 1.1 print them."""
-    if run.version == "1.1":
+    if "read_line" in facts:
         reads, read_mib = (number(facts["read_line"][group]) for group in (1, 2))
         writes, written_mib = (number(facts["write_line"][group]) for group in (1, 2))
         fsyncs = number(facts["fsync_line"][1])

@@ -17,6 +17,7 @@ from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.streams import tell
 from bench_common.units import parse_duration
 from bench_features.compat.imports import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
+from bench_features.compat.log_files import common_beginning
 from bench_features.compat.ssbench_run import read_run
 from bench_features.compat.ssbench_stat_files import write_stat_import
 from bench_master.formatting import plural
@@ -112,12 +113,15 @@ def run(options: Options) -> int:
     )
     before = "" if options.before_each is None else decode_text(*read_bytes(options.before_each))
     with progress_message(f"reading {plural(len(options.file), 'file')}"):
-        empty = [file for file in options.file if not _import_file(what, file, options.metric, before)]
+        empty: dict[str, str] = {}
+        for file in options.file:
+            _import_file(what, file, options.metric, before, empty)
     if not what.runs and not what.monitors:
-        raise UsageError(f"no run of {what.workload.name} in {', '.join(options.file)}; nothing imported")
+        hint = "".join(f"; {file}: {why}" for file, why in empty.items() if why)
+        raise UsageError(f"no run of {what.workload.name} in {', '.join(options.file)}; nothing imported{hint}")
     write_import(options.stats_file, what)
-    for file in empty:
-        tell(f"{file}: no run of {what.workload.name} in this file")
+    for file, why in empty.items():
+        tell(f"{file}: no run of {what.workload.name} in this file" + (f"; {why}" if why else ""))
     for place, one in what.runs:
         if one.error:
             tell(f"{place}: failed run: {one.error}")
@@ -163,8 +167,8 @@ def _import_stat_files(options: Options) -> int:
     return int(ExitCode.OK)
 
 
-def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -> bool:
-    """Read one file; return whether it holds runs or samples."""
+def _import_file(what: ImportSpec, file: str, metric: str | None, before: str, empty: dict[str, str]) -> None:
+    """Read one file; one without runs or samples goes into `empty`, with what may be the reason."""
     place, data = read_bytes(file)
     text = decode_text(place, data)
     try:
@@ -179,7 +183,7 @@ def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -
         if not readings:
             tell(f"{place}: too few samples to report")
         what.files.append(described | {"runs": 0, "readings": readings})
-        return True
+        return
     try:
         runs = split_runs(what.workload, text, metric, before)
     except UsageError as error:
@@ -190,7 +194,8 @@ def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -
     if others:
         outputs = plural(len(others), "output")
         tell(f"{place}: {outputs} skipped, not a run of {what.workload.name}: {others[0].error}")
-    return bool(runs)
+    if not runs:
+        empty[file] = common_beginning(text)
 
 
 def _label(text: str) -> tuple[str, Scalar]:

@@ -39,17 +39,63 @@ if TYPE_CHECKING:
 
 _TIME: Final = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
 _END: Final = r"(?: |$)"
+_SENDER: Final = rf"[\w.-]{{1,128}} [^\s:]{{1,128}}:{_END}"
+_PROCESS: Final = rf"[\w.-]{{1,128}} [^\s:\[]{{1,128}}\[\d{{1,9}}\]:{_END}"
+"""Without the number of a process, a line of the tool itself may look like a sender."""
 _PREFIX: Final = re.compile(
-    rf"[\w.-]{{1,128}} +\|{_END}(?:{_TIME}{_END})?"  # Compose, with times or without
-    rf"|{_TIME}{_END}(?:(?:stdout|stderr) [FP]{_END})?"  # `docker logs -t`, `ts`; a CRI's log
-    rf"|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \S{{1,128}} [^\s:]{{1,128}}:{_END}",  # syslog, the journal
+    rf"[\w.-]{{1,128}}(?:@[\w.-]{{1,128}})? +\|{_END}"  # Compose, `docker service logs`
+    rf"|\[pod/[\w.-]{{1,253}}/[\w.-]{{1,63}}\]{_END}"  # `kubectl logs --prefix`
+    rf"|{_TIME} {_PROCESS}"  # the journal with ISO times, syslog of rsyslog's newer format
+    rf"|(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{{1,9}})? {_SENDER}"  # syslog, the journal
+    rf"|\d{{9,11}}\.\d{{6}} {_PROCESS}"  # the journal with Unix times
+    rf"|<\d{{1,3}}>1 {_TIME} \S{{1,255}} \S{{1,48}} \S{{1,128}} \S{{1,32}} -{_END}"  # syslog of RFC 5424
+    # `docker logs -t`, kubectl's --timestamps, `ts`; a CRI's log
+    rf"|{_TIME}{_END}(?:(?:stdout|stderr) [FP]{_END})?",
     re.ASCII,
 )
+_MOST_PREFIXES: Final = 3
+"""Compose or kubectl with times, read through the journal, has as many."""
+_LEAST_UNKNOWN: Final = 4
+"""So many characters that all lines begin with are told as a prefix."""
 
 
 def strip_prefixes(lines: Sequence[str]) -> list[str]:
-    """Return the lines without the prefix of a log collector; other lines stay unchanged."""
-    return [_PREFIX.sub("", line, count=1) if _PREFIX.match(line) else line for line in lines]
+    """Return the lines without the prefixes of log collectors; other lines stay unchanged."""
+    return [_stripped(line) for line in lines]
+
+
+def _stripped(line: str) -> str:
+    for _ in range(_MOST_PREFIXES):
+        match = _PREFIX.match(line)
+        if match is None:
+            break
+        line = line[match.end() :]
+    return line
+
+
+def without_prefixes(workload: Workload, text: str) -> str:
+    """Return one run without the prefixes of a log collector, if each of its lines has one and none begins a run."""
+    lines = text.splitlines()
+    filled = [line for line in lines if line.strip()]
+    if (
+        not filled
+        or not all(map(_PREFIX.match, filled))
+        or (workload.run_start_pattern and workload.run_starts(lines))
+    ):
+        return text
+    return "\n".join(strip_prefixes(lines)) + "\n"
+
+
+def common_beginning(text: str) -> str:
+    """Return in words how all lines begin, as an unknown log collector adds it; nothing where they do not."""
+    filled = [line for line in strip_prefixes(text.splitlines()) if line.strip()]
+    # What the first and the last in order have in common, all between them have.
+    first, last = (min(filled), max(filled)) if len(filled) > 1 else ("", "")
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    common = "".join(letter for letter, _ in same)
+    if len(common.strip()) < _LEAST_UNKNOWN:
+        return ""
+    return f"every line begins with {common[:80]!r}; is that the prefix of a log collector? Remove it"
 
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from bench_common.errors import ExitCode, ParseError
 from bench_common.streams import tell
 from bench_features.compat.imports import decode_text, read_bytes
+from bench_features.compat.log_files import common_beginning, without_prefixes
 from bench_workloads.registry import workload
 
 
@@ -38,9 +39,10 @@ def run(options: Options) -> int:
     parser = workload(options.workload)
     place, data = read_bytes(options.file)
     try:
-        values = parser.parse(decode_text(place, data))
+        text = decode_text(place, data)
+        values = parser.parse(without_prefixes(parser, text))
     except ParseError as error:
-        tell(_format_error(place, error))
+        tell("; ".join(filter(None, (_format_error(place, error), common_beginning(text)))))
         return int(ExitCode.USAGE)
     described = {metric.name: metric for metric in parser.metrics}
     metrics: dict[str, Any] = {

@@ -10,7 +10,7 @@ import argparse
 import re
 import shlex
 from decimal import Decimal, InvalidOperation
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -322,6 +322,12 @@ def run(options: Options) -> int:
         for word in options.words[1:]:
             if word.partition("=")[0] in _OURS:
                 tell(f"note: {word} stands behind '--', so it is an option of {options.words[0]}, not of weigh")
+        if "--" in options.words[1:]:
+            example = " ".join(shlex.quote(shlex.join(each)) for each in _parted(options.words))
+            tell(
+                f"note: the second '--' is an argument of {options.words[0]}; to weigh several commands quote each: "
+                f"bench-master weigh {shlex.join(options.engines)} {example}"
+            )
     scenario = parse_scenario(Source(SOURCE, scenario_text(scenario_document(options, commands))), options.run.set)
     if options.save_scenario is not None:
         document = with_run_options(scenario, options.run)
@@ -331,6 +337,11 @@ def run(options: Options) -> int:
             labels = "".join(f" --engine {shlex.quote(str(label))}" for label in options.run.workers.engine)
             tell(f"scenario: {path}; run it again: bench-master run-scenario -f {path}{labels}")
     return run_loaded(scenario, options.run)
+
+
+def _parted(words: Sequence[str]) -> list[list[str]]:
+    """Return the words between dashes."""
+    return [list(part) for dashes, part in groupby(words, lambda word: word == "--") if not dashes]
 
 
 def explain_missing_command(words: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench_common.argument_types import CONTROL_PORT, RESULTS_PORT, WORK_PORT, port, strip_brackets
+from bench_common.argument_types import CONTROL_PORT, RESULTS_PORT, WORK_PORT, bind_address, port
 from bench_master.run.endpoints import Ports
 
 
@@ -67,7 +67,7 @@ def add_listen_options(parser: argparse._ActionsContainer, *, default_ip: str, w
     parser.add_argument(
         "--zmq-bind-ip",
         dest="bind_ip",
-        type=strip_brackets,
+        type=bind_address,
         metavar="IP",
         help=f"IP address to listen on (default: {default_ip})",
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from bench_common.host_info import DIGEST_DETAIL, PROGRAM_DETAIL, short_digests
+from bench_common.host_info import DIGEST_DETAIL, OTHER_ENGINE, PROGRAM_DETAIL, short_digests
 from bench_common.safe_text import one_line
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import (
@@ -329,6 +329,7 @@ def _programs(facts: Mapping[str, str]) -> str:
     ran = (fact.removeprefix(PROGRAM_DETAIL) for fact in facts if fact.startswith(PROGRAM_DETAIL))
     files += [(facts[f"{PROGRAM_DETAIL}{name}"], facts.get(f"{DIGEST_DETAIL}{name}")) for name in ran]
     shown = [f"{path}, sha256 {short_digests(digest)}" for path, digest in files if path and digest]
+    shown += [facts[OTHER_ENGINE]] if OTHER_ENGINE in facts else []
     return f" ({'; '.join(shown)})" if shown else ""
 
 

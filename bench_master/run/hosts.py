@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
-from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, PROGRAM_DETAIL, EngineInfo, HostInfo
+from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, OTHER_ENGINE, PROGRAM_DETAIL, EngineInfo, HostInfo
 from bench_common.messages import Heartbeat, Samples
 from bench_common.records import MAX_INSTANT_NS
 from bench_common.stats.rows import INTEGER_SAMPLES
@@ -168,7 +168,13 @@ def _program(status: EngineInfo) -> dict[str, str]:
     """Return which programs an engine is and runs, to the byte, how it stores, and what its images are."""
     details = status.get("details", {})
     named = (IMAGE_DETAIL, PROGRAM_DETAIL, DIGEST_DETAIL)
-    kept = ("program", "sha256", "storage_driver", *(name for name in details if name.startswith(named)))
+    kept = (
+        "program",
+        "sha256",
+        "storage_driver",
+        OTHER_ENGINE,
+        *(name for name in details if name.startswith(named)),
+    )
     return {name: details[name] for name in kept if details.get(name)}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
@@ -529,9 +530,9 @@ def _distinct(trials: Iterable[TrialValue]) -> Array:
 
 
 def _last_digit(values: Array) -> float:
-    """Return the value of the last decimal digit of equal values."""
-    if not len(values) or not values[0]:
+    """Return the value of the last decimal digit of equal values; a whole number is known to its ones."""
+    if not len(values):
         return 0.0
-    text = f"{abs(float(values[0])):.9g}"
-    digits = text.partition(".")[2]
-    return 10.0 ** -len(digits) if "e" not in text else 0.0
+    # A mean of equal values may differ from them in the last of a double's 17 digits.
+    exponent = Decimal(f"{float(values[0]):.15g}").as_tuple().exponent
+    return 10.0 ** min(int(exponent), 0)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from bench_common.host_info import OTHER_ENGINE
 from bench_worker.doctor.base import Finding, HostSnapshot, check, note, ok, problem, warning
 from bench_worker.host.contention import describe_process
 from bench_worker.host.facts import (
@@ -179,6 +180,8 @@ def check_engines(host: HostSnapshot) -> Iterator[Finding]:
     for status in statuses:
         if status.usable:
             yield ok(f"{status.name} {status.version}".strip(), status.name)
+            if status.details.get(OTHER_ENGINE):
+                yield note(f"{status.name} is {status.endpoint}", status.details[OTHER_ENGINE], status.name)
             warnings = status.details.get("warnings")
             if warnings:
                 yield note(f"{status.name} warns: {warnings}", "settings that need it are refused", status.name)

@@ -635,7 +635,12 @@ class LowLevelEngine(Engine):
         """Fetch the root file system of a container. This may take as long as pulling an image."""
 
     def missing(self, settings: ContainerSettings) -> list[str]:
-        """Fetch the root file system of a container; return why it is unavailable, if it is."""
+        """Fetch the root file system of a container; return why it is unavailable, if it is.
+
+        Settings without an image ask about the rest: the job fetches its image itself, or has a `rootfs`.
+        """
+        if settings.image is None:
+            return []
         try:
             self._fetch_image(settings)
         except self.setup_errors as error:

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from bench_common.long_output import OUTPUT_LIMIT_BYTES
 from bench_common.safe_text import shorten
 from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult
-from bench_worker.engines.output import ERROR_CHARS, EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
+from bench_worker.engines.output import ERROR_CHARS, Capture, PipeReader
 from bench_worker.engines.results import spawn_failure_kind
 from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
@@ -215,7 +216,7 @@ def run_command(
     cli: CommandLine,
     *,
     timeout_s: float,
-    limit_bytes: int = EXEC_OUTPUT_LIMIT_BYTES,
+    limit_bytes: int = OUTPUT_LIMIT_BYTES,
     until_full: bool = False,
     stdout_path: str | None = None,
     stderr_path: str | None = None,

@@ -6,11 +6,13 @@ import functools
 import os
 import re
 import signal
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
 from bench_common.errors import did_you_mean
+from bench_common.long_output import join_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +46,6 @@ def parse_cpuset(text: str) -> frozenset[int]:
     return frozenset(cpus)
 
 
-EXEC_OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""How much of each stream of an `exec` is kept; `OperationResult.truncated` says when there was more."""
-
 ERROR_CHARS: Final = 4096
 """How much of an error text is kept, of its beginning and end: patterns search it, and the loop waits for them."""
 
@@ -58,25 +57,43 @@ _LAST_CHUNKS: Final = 64
 
 
 class Capture:
-    """The beginning of a stream: at most `limit_bytes`, and whether there was more."""
+    """The beginning and the end of a stream: together at most `limit_bytes`, and whether there was more."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._room = limit_bytes
-        self._chunks: list[bytes] = []
+        self._limit = limit_bytes
+        self._room = limit_bytes // 2
+        self._head: list[bytes] = []
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
         self.truncated = False
 
     def add(self, chunk: bytes) -> None:
-        """Keep as much of `chunk` as there is room for."""
-        kept = chunk[: self._room]
-        self.truncated |= len(kept) < len(chunk)
-        self._room -= len(kept)
-        if kept:
-            self._chunks.append(kept)
+        """Keep as much of `chunk` as there is room for, at the cost of what is neither beginning nor end."""
+        first, rest = chunk[: self._room], chunk[self._room :]
+        self._room -= len(first)
+        if first:
+            self._head.append(first)
+        if not rest:
+            return
+        self._tail.append(rest)
+        self._tail_bytes += len(rest)
+        most = self._limit - self._limit // 2
+        self.truncated |= self._tail_bytes > most
+        while self._tail_bytes - len(self._tail[0]) >= most:
+            self._tail_bytes -= len(self._tail.popleft())
+
+    def skip_to_end(self) -> None:
+        """Keep the beginning only: what is added from now on is from the end."""
+        self._room = 0
+        self._tail.clear()
+        self._tail_bytes = 0
+        self.truncated = True
 
     @property
     def data(self) -> bytes:
         """What was kept."""
-        return b"".join(self._chunks)
+        head, tail = b"".join(self._head), b"".join(self._tail)
+        return join_ends(head, tail, self._limit) if self.truncated else head + tail
 
 
 class PipeReader:
@@ -160,6 +177,12 @@ def read_head(path: Path, limit_bytes: int) -> tuple[bytes, bool]:
     except FileNotFoundError:
         return b"", False
     return data[:limit_bytes], len(data) > limit_bytes
+
+
+def read_ends(path: Path, limit_bytes: int) -> tuple[bytes, bool]:
+    """Return a file, or both ends of a longer one, and whether it is longer; nothing where there is none."""
+    head, more = read_head(path, limit_bytes)
+    return (join_ends(head, read_tail(path, limit_bytes)[0], limit_bytes), True) if more else (head, False)
 
 
 def read_tail(path: Path, limit_bytes: int) -> tuple[bytes, bool]:

@@ -26,7 +26,7 @@ def bench(image):
 
 def images(bench):
     """Return the names of the images that were made of containers, of any run."""
-    names = containerd_images.image_names(bench.engine._api.calls(10))
+    names = containerd_images.list_images(bench.engine._api.calls(10))
     return [name for name in names if name.startswith(containerd_images.COMMITTED)]
 
 

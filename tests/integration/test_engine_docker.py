@@ -11,6 +11,7 @@ from busybox_image import DockerBench, require_podman, run_concurrently, run_pat
 from deadlines import ANSWER_S, START_S, wait_until
 from runtime_bench import GREEDY_AND_OTHERS
 
+from bench_common.long_output import OUTPUT_GAP
 from bench_common.treatment import Mount
 from bench_worker.engines.base import (
     OWNER_LABEL,
@@ -370,8 +371,9 @@ def test_output_is_read_up_to_its_limit(bench, engine):
     container = bench.running("sh", "-c", "while :; do echo 0123456789; done")
     while not engine.logs(container, limit_bytes=10, timeout_s=ANSWER_S).stdout:
         time.sleep(0.02)
-    done = engine.logs(container, limit_bytes=25, timeout_s=ANSWER_S)
-    assert (done.stdout[:22], len(done.stdout), done.truncated) == (b"0123456789\n" * 2, 25, True)
+    done = engine.logs(container, limit_bytes=30, timeout_s=ANSWER_S)
+    lines = [b"0123456789", OUTPUT_GAP.encode(), b"0123456789"]
+    assert (done.stdout.splitlines(), done.truncated) == (lines, True)
     engine.remove(container, timeout_s=ANSWER_S)
 
 

@@ -47,7 +47,7 @@ def jobs(marks):
             "command": shell("head -c 5000 /dev/zero | tr '\\0' a; echo b"),
             "metrics": {"none": {"regex": "(?:a|aa)+$(x)?"}},
         },
-        "endless": {**command, "command": shell("head -c 1200000 /dev/zero | tr '\\0' a"), "metrics": NEVER},
+        "endless": {**command, "command": shell("head -c 4200000 /dev/zero | tr '\\0' a"), "metrics": NEVER},
     }
 
 
@@ -86,7 +86,9 @@ def check(run, marks_text):
     assert told["slow"][1] == "timeout"
     assert told["catastrophic"][1] == "parse-error"
     assert "took more than 1 s: use a simpler expression" in told["catastrophic"][2]
-    assert told["endless"][2] == "its output is larger than 1048576 bytes and was cut"
+    assert told["endless"][2] == (
+        "metric never: stdout is longer than 4 MiB, so its middle was not kept: set 'take: first' or 'take: last'"
+    )
 
 
 def test_a_command_of_ones_own_natively(workspace):

@@ -13,9 +13,9 @@ from places import ROOT
 from runtime_bench import FOREVER, RuntimeBench
 from test_engine_oci import require
 
+from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd.engine import ContainerdEngine
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
 
 ROUNDS, HELD_UP_S = 10, 0.05
 """How often an end is watched, and for how long after it a shim does not know of it."""
@@ -45,7 +45,7 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
     require(ContainerdEngine)
     scripts = (
         "dd if=/dev/zero bs=1k count=1000 2>/dev/null; echo done >&2; exit 3",
-        f"dd if=/dev/zero bs={EXEC_OUTPUT_LIMIT_BYTES + 1} count=1 2>/dev/null; echo done >&2",
+        f"dd if=/dev/zero bs={OUTPUT_LIMIT_BYTES + 1} count=1 2>/dev/null; echo done >&2",
         "sleep 10000 & echo started",
     )
     env = {
@@ -56,7 +56,7 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
     answers = [json.loads(line) for line in run.text.splitlines()]
     assert [answer[:4] for answer in answers] == [
         [1_024_000, "done\n", False, 3],
-        [EXEC_OUTPUT_LIMIT_BYTES, "done\n", True, 0],
+        [len(OUTPUT_GAP) + 1, "done\n", True, 0],
         [len("started\n"), "", False, 0],
     ]
 

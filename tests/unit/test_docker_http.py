@@ -6,7 +6,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_worker.engines.docker.http import capture, frames
+from bench_common.long_output import OUTPUT_GAP
+from bench_worker.engines.docker.http import capture, capture_end, frames
 
 
 def frame(stream, payload):
@@ -38,7 +39,7 @@ def test_a_stream_is_kept_up_to_its_limit():
     """The limit holds for each stream by itself, and what was left out is said."""
     body = io.BytesIO(frame(1, b"x" * 10) + frame(2, b"y" * 3) + frame(1, b"z"))
     stdout, stderr = capture(body, 4, drain=True)
-    assert (stdout.data, stdout.truncated) == (b"xxxx", True)
+    assert (stdout.data, stdout.truncated) == (b"%b\n" % OUTPUT_GAP.encode(), True)
     assert (stderr.data, stderr.truncated) == (b"yyy", False)
     assert body.read() == b""
 
@@ -54,3 +55,10 @@ def test_exactly_the_limit_is_not_too_much():
     """A stream that just fits is not called truncated."""
     stdout, _ = capture(io.BytesIO(frame(1, b"1234")), 4, drain=False)
     assert (stdout.data, stdout.truncated) == (b"1234", False)
+
+
+def test_the_end_of_a_log_is_asked_for():
+    """What came between the beginning and the end is not taken for either."""
+    streams = capture(io.BytesIO(frame(1, b"1\n2\n3\n4\n5\n" * 4)), 8, drain=False)
+    capture_end(io.BytesIO(frame(1, b"7\n8\n9\n")), streams)
+    assert streams[0].data.splitlines() == [b"1", b"2", OUTPUT_GAP.encode(), b"8", b"9"]

@@ -3,7 +3,7 @@
 import docker.errors
 import pytest
 
-from bench_worker.engines.docker.images import build_failure_reason, list_images
+from bench_worker.engines.docker.images import build_failure_reason, list_images, removal_objection
 
 STEP = "The command '/bin/sh -c set -e;     apt-get install \"$PACKAGE\"' returned a non-zero code: 100"
 LOOKUP = 'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host'
@@ -71,3 +71,19 @@ def test_not_for_ever_and_for_nothing_else():
         with pytest.raises(docker.errors.APIError):
             list_images(engine)
         assert len(engine.asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("image", "tags", "stays"),
+    [
+        ("h/a:1", ["h/a:1"], False),
+        ("h/a:1", ["h/a:1", "h/b:1"], True),
+        ("h/a:1@sha256:0", ["h/a:1"], False),
+        ("h/a@sha256:0", ["h/a:1"], True),
+        ("h/a:1@sha256:0", ["h/a:2"], True),
+    ],
+)
+def test_an_image_goes_with_its_own_names_only(image, tags, stays):
+    """The tag of a reference by tag and digest is its own; a tag that it does not name is somebody's."""
+    facts = {"Id": "i", "RepoTags": tags, "RepoDigests": ["h/a@sha256:0"]}
+    assert bool(removal_objection(image, facts, [])) == stays

@@ -50,6 +50,9 @@ class FakeEngine(NoopEngine):
     def wait(self, container, *, timeout_s):
         return self.acted("wait", container)
 
+    def logs(self, container, *, limit_bytes, timeout_s):
+        return self.acted("logs", container)
+
     def remove(self, container, *, timeout_s):
         done = self.acted("remove", container)
         self.there.discard(container.name)
@@ -186,6 +189,22 @@ def test_the_error_of_a_command_has_the_line_that_says_why():
     assert message.startswith("exec: exit code 65")
     assert ": mysqld: Can't create directory '/srv/x" in message
     assert message.endswith("/' (OS errno 13 - Permission denied) / exit status 65")
+
+
+def test_what_a_failed_command_printed_is_kept():
+    """Of an exec its own output, of a container what its log has; both ends of a long one."""
+    long = b"first\n" + b"x\n" * 100_000 + b"last\n"
+    for kind in ("exec", "wait"):
+        behave = {kind: lambda _: OperationResult(1, 2, exit_code=3, stdout=long)}
+        scene = Scene(
+            "create", kind, "remove", behave={**behave, "logs": lambda _: OperationResult(1, 2, stdout=long)}
+        )
+        scene.order(1)
+        scene.settle()
+        [output] = [one for batch in scene.batches() for one in batch.outputs]
+        assert (output.step, output.exit_code, output.truncated) == (kind, 3, True)
+        assert (output.stdout[:6], output.stdout[-5:]) == (b"first\n", b"last\n")
+        assert len(output.stdout) < 1 << 17
 
 
 def test_a_command_that_was_told_to_end_has_not_failed():

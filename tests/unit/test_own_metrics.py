@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, ScenarioError
 from bench_common.job_kind import read_job
+from bench_common.long_output import OUTPUT_GAP
 from bench_common.treatment import MetricSource, OwnCommand, OwnService, Treatment
 from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import parse_scenario
@@ -381,3 +382,13 @@ def test_what_is_wrong_with_a_service_is_told_once(job, told):
     """A name that says nothing of serving is a misspelling; one that does needs all of it."""
     (problem,) = problems(job)
     assert told in problem
+
+
+def test_a_long_output_gives_what_stands_at_its_ends():
+    """What was left out may hold another match: it is not for the first or the last, and nothing else is certain."""
+    text = f"m 1\nm 2\n{OUTPUT_GAP}\nm 8\nm 9\n"
+    assert value(text, regex=r"^m (\d)", take="first") == 1
+    assert value(text, regex=r"^m (\d)", take="last") == 9
+    assert "set 'take: first' or 'take: last'" in refusal(text, regex=r"^m (9)")
+    assert "nothing in the end of stdout" in refusal(text, regex=r"^m (1)", take="last")
+    assert "its middle was not kept" in refusal(f'{{"a": 1,\n{OUTPUT_GAP}\n"b": 2}}', json="$.a")

@@ -1,7 +1,10 @@
 """What an engine cannot do of a treatment."""
 
-from bench_common.requirements import ignored_settings, unsupported_features
+from types import SimpleNamespace
+
+from bench_common.requirements import ignored_settings, requirements_for_worker, unsupported_features
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation, Treatment
+from bench_worker.engines.base import LowLevelEngine
 
 STATUS = {
     "name": "native",
@@ -85,3 +88,17 @@ def test_a_guest_job_is_checked_for_its_settings():
     wanted = Treatment(0, {}, None, "native", Guest("w"), ContainerSettings(storage=(Mount("tmpfs", "/t"),)))
     (reason,) = unsupported_features(STATUS, wanted)
     assert "storage=" in reason
+
+
+def test_an_image_that_jobs_fetch_is_not_asked_for_and_the_rest_is():
+    """The job pulls its own image; its network, and the images of its services, have to be there before."""
+    job = Lifecycle((Operation("pull", "pull"), Operation("run", "run")))
+    asks = Treatment(0, {}, None, "containerd", job, ContainerSettings(image="i", network="none"))
+    [need] = requirements_for_worker([asks], "local")
+    assert (need.image, need.network) == (None, "none")
+
+    def fetch(_):
+        raise AssertionError("there is no image to fetch")
+
+    engine = SimpleNamespace(_fetch_image=fetch, setup_errors=())
+    assert LowLevelEngine.missing(engine, need.settings) == []

@@ -180,7 +180,15 @@ def test_a_margin_below_what_the_measure_can_tell(rounds):
 
 @pytest.mark.parametrize(
     ("a", "b", "verdict"),
-    [(5_123_456.0, 7_234_567.0, "faster"), (80.0, 40.0, "slower"), (5_123_456.0, 5_123_456.0, "same")],
+    [
+        (5_123_456.0, 7_234_567.0, "faster"),
+        (80.0, 40.0, "slower"),
+        (5_123_456.0, 5_123_456.0, "same"),
+        (1_234_567_890.0, 1_234_567_890.0, "same"),
+        (1_296_296_284.0, 1_234_567_890.0, "slower"),
+        (1_234_567_890.0, 2_469_135_780.0, "faster"),
+        (3.03424e-08, 3.03424e-08, "same"),
+    ],
 )
 def test_measures_that_never_vary_get_words(rounds, a, b, verdict):
     """Counts and computed figures are known to their last digit; their distance is the difference, and no step."""
@@ -188,7 +196,14 @@ def test_measures_that_never_vary_get_words(rounds, a, b, verdict):
     run = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=constant)
     assert (run.only().verdict, [flag.kind for flag in run.only().flags]) == (verdict, [])
     assert run.only().ratio == pytest.approx(b / a)
-    assert run.verdicts(fail_on=("slower",)).exit_code == (verdict == "slower")
+    assert run.verdicts(fail_on=("slower by 1%",)).exit_code == (verdict == "slower")
+
+
+def test_the_last_digit_of_a_small_figure_is_its_step(rounds):
+    """One digit says no more with an exponent than without: 3e-05 and 0.3 are known to a sixth."""
+    for scale in (1.0, 1e-4, 1e-7):
+        run = rounds(wire={"job": {"kind": "guest"}}).write(A, B, metrics=([0.3 * scale] * 10,) * 2)
+        assert (run.only().verdict, run.only().band.why) == ("inconclusive", "quantised")
 
 
 def test_unequal_numbers_of_jobs_need_more_of_them_beyond_a_quantile(rounds):

@@ -131,6 +131,13 @@ def test_quoted_commands_are_compared_with_the_first(weighed):
     assert set(named.warmup) == {3}
 
 
+def test_a_second_pair_of_dashes_is_told(weighed, capsys):
+    """They are an argument of the command; two commands are quoted."""
+    scenario, _ = weighed("native -- true a -- false b")
+    assert scenario.treatments[0].container.command == ("true", "a", "--", "false", "b")
+    assert "bench-master weigh native 'true a' 'false b'" in capsys.readouterr().err
+
+
 def test_an_option_of_ours_behind_the_dashes_is_told(weighed, capsys):
     """It goes to the command all the same."""
     scenario, _ = weighed("native -- true --repeats 3")

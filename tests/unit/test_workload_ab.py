@@ -68,7 +68,8 @@ def test_progress_in_the_same_file_is_passed_over():
 def test_a_run_of_one_request_has_no_percentiles():
     """ab prints none."""
     text = output("ok-c1").replace("Complete requests:      200", "Complete requests:      1")
-    text = text.replace("1734.79 [#/sec]", "8.70 [#/sec]")
+    text = text.replace("1734.79 [#/sec]", "76.92 [#/sec]").replace("0.115 seconds", "0.013 seconds")
+    text = text.replace("0.576 [ms]", "13.000 [ms]")
     metrics = parsed(text[: text.index("WARNING")])
     assert metrics["latency_max_ms"] == 13
     assert "latency_p50_ms" not in metrics
@@ -107,6 +108,10 @@ def test_what_is_no_run_is_refused(name, said):
         ("Complete requests:      2000", "Complete requests:      3000", "are not this rate"),
         ("Version 2.3", "Version 2.0.40-dev", "ab 2.0.40-dev is not supported"),
         ("  98%      3", "  98%      9", "not in order"),
+        ("Total:          0    1", "Total:          0   99", "min, mean, max"),
+        ("Concurrency Level:      4", "Concurrency Level:      40", "do not take"),
+        ("Server Software:", "socket: Too many open files (24)\nServer Software:", "ab failed"),
+        ("Server Software:", "Send request failed!\nServer Software:", "ab failed"),
         (" 100%     35", " 100%     36", "not the largest of the connection times"),
         ("HTML transferred:", "HTML received:", "expected 'HTML transferred'"),
         ("Server Software:", "<p>\nServer Software:", "ab -w"),
@@ -121,6 +126,13 @@ def test_a_text_that_is_not_one_good_run_is_refused(old, new, said):
     with pytest.raises(ParseError) as caught:
         parsed(text.replace(old, new))
     assert said in str(caught.value)
+
+
+def test_a_mean_above_the_longest_is_refused():
+    """Of 100 connections for 10 requests each but ten waits for nothing, and the mean is ten times the longest."""
+    text = output("ok-c1").replace("Concurrency Level:      1", "Concurrency Level:      100")
+    with pytest.raises(ParseError, match="above the longest: connections had no request"):
+        parsed(text.replace("0.576 [ms] (mean)", "57.600 [ms] (mean)"))
 
 
 def test_abs_own_doubts_are_passed_over():

@@ -57,6 +57,30 @@ def test_the_original_of_2012_is_read():
     }
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "queries"),
+    [
+        ("#rows #seconds #total_seconds cum_ips table_size last_ips", "10000 0.6 1.0 10000.0 10000 8333.3", False),
+        (
+            "#rows #seconds #total_seconds cum_ips table_size last_ips #queries cum_qps last_qps cum_lat",
+            "10000 0.6 1.0 10000.0 10000 8333.3 900 900.0 1000.0 7",
+            True,
+        ),
+        (
+            "i_sec t_sec i_ips t_ips i_qps t_qps max_i max_q t_ins t_query",
+            "0.6 1.0 8333.3 10000 1000.0 900.0 3 4 10000 900",
+            True,
+        ),
+    ],
+)
+def test_the_columns_follow_from_the_header(header, row, queries):
+    """Versions left out and added some; the result stands below its name."""
+    end = "Totals: 1.0 secs, 10000 rows/sec, 10000 rows\n" if header.startswith("i_sec") else ""
+    found = parsed(f"{header}\n{row}\n{end}Done\n")
+    assert (found["inserts_per_second"], found["last_inserts_per_second"], found["rows"]) == (10000, 8333.3, 10000)
+    assert found.get("queries_per_second") == (900 if queries else None)
+
+
 def test_its_successor_is_read():
     """The rate of the whole run is that of its totals."""
     metrics = parsed(output("py3-head-docker-q4"))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
+from bench_common.long_output import OUTPUT_LIMIT_BYTES, keep_ends
 from bench_workloads.sysbench_cpu import SysbenchCpu
 
 DATA = places.DATA / "sysbench"
@@ -63,6 +64,17 @@ def test_every_number_of_a_run_is_read():
     }
 
 
+def test_the_result_of_hours_of_reports_is_read():
+    """One report a second for 40 hours is more than is kept of an output, and its result stands at the end."""
+    text = sample("cpu-2t-events")
+    reports = "".join(f"[ {n}s ] thds: 2 eps: 669.12 lat (ms,95%): 3.30\n" for n in range(1, 144_000))
+    kept, cut = keep_ends(
+        text.replace("Threads started!\n", f"Threads started!\n\n{reports}").encode(), OUTPUT_LIMIT_BYTES
+    )
+    assert cut
+    assert parse(kept.decode()) == parse(text)
+
+
 def test_the_table_of_1_1_is_read_like_that_of_1_0():
     """1.1 calls totals and time by other names, and prints the rate twice."""
     metrics = parse(sample("cpu-1.1.0"))
@@ -107,6 +119,27 @@ def test_seconds_of_the_oldest_versions_are_milliseconds():
     metrics = parse(text)
     assert metrics["latency_min_ms"] == pytest.approx(2.5)
     assert metrics["latency_p95_ms"] == pytest.approx(2.6)
+
+
+def test_the_banner_of_0_4_8_has_a_v():
+    """Its rate is the number of events over the total time."""
+    assert parse(sample("cpu-v0.4.8"))["events_per_second"] == pytest.approx(162.60, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  3.30", " 33.00", "percentile"),
+        ("  3.30", "  1.30", "percentile"),
+        ("  2.98\n", "  9.98\n", "a mean of 2.98"),
+    ],
+)
+def test_latencies_that_contradict_one_another_are_refused(old, new, said):
+    """A percentile lies between the fastest and the slowest event; the mean is the sum over their number."""
+    text = sample("cpu-2t-events")
+    assert old in text
+    with pytest.raises(ParseError, match=said):
+        parse(text.replace(old, new))
 
 
 def test_a_speed_without_its_rate_is_refused():

@@ -240,3 +240,17 @@ def test_the_time_that_it_takes_holds_warm_up_and_preparation():
     """Nobody knows it where only the number of transactions ends the run."""
     assert SysbenchOltp().expected_seconds(params(warmup=5.0, tables=2, table_size=100_000)) == 25
     assert SysbenchOltp().expected_seconds(params(time=0.0, events=5)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("oltp-v0.4.8", (39.95, 839.02, 400.3, 1750)),
+        ("oltp-mongo", (64.96, 454.71, 153.88, 300.1)),
+    ],
+)
+def test_other_generations_and_drivers_are_read(name, expected):
+    """A banner with a ``v``, latencies in seconds, what syslog adds, and a driver's own line before the start."""
+    found = SysbenchOltp().parse((OUTPUTS / f"{name}.txt").read_text())
+    names = ("transactions_per_second", "queries_per_second", "latency_avg_ms", "latency_p95_ms")
+    assert [found[each] for each in names] == pytest.approx(expected, abs=0.005)

@@ -306,11 +306,12 @@ def _notes(source: ReportSource, entry: TreatmentReport, *, imported: bool) -> I
     if imported:
         yield f"{_DELAYED_ACK}; they cannot be compared with those of Weighbridge"
         yield "failed tries and the time that they took are in no latency; the length of a read was never checked"
+        if entry.trials.run > 1:
+            yield f"{plural(entry.trials.run, 'trial')} together: rates are per second of the trials"
     else:
         yield f"{_DELAYED_ACK}; the times above do not"
         yield "a retried request counts from its first try, in ssbench from its last one"
-    if entry.trials.run > 1:
-        yield f"{plural(entry.trials.run, 'trial')} together: rates are per second of the trials"
+        yield f"rates are per second of {plural(entry.trials.run, 'trial')}, in ssbench from first to last request"
     yield from (f"WARNING: {warning}" for warning in document.warnings)
 
 

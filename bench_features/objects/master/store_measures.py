@@ -57,7 +57,7 @@ class CellMeasures:
     unknown_sizes: int = 0
     """Successes whose size is unknown."""
     spans: dict[int, Span] = field(default_factory=dict)
-    """By trial, failures included."""
+    """The trials; in a file of ssbench's, which has none, from the first start to the last end of its own jobs."""
 
     @property
     def seconds(self) -> float:
@@ -66,7 +66,7 @@ class CellMeasures:
 
     @property
     def rate(self) -> float:
-        """Successes per second between its own first start and last end; 0 if that is no time."""
+        """Successes per second of its spans; 0 if that is no time."""
         return self.count / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -244,10 +244,20 @@ def collect_measures(run: MeasuredRun, pctile: float) -> dict[int, StoreMeasures
     if found:
         warmup = np.array([bool(trial[2]) for trial in run.header.get("trials", ())], dtype=bool)
         run.look_again([_SumsLook(found, warmup)])
+        if not run.header.get("imported"):
+            _take_trials(found, run)
         for measures in found.values():
             measures.prepare_ranks(pctile)
         run.look_again([_RanksLook(found, warmup)])
     return found
+
+
+def _take_trials(found: Mapping[int, StoreMeasures], run: MeasuredRun) -> None:
+    """Let rates be per second of the trials, as in every other report; a file of ssbench's own has none."""
+    for index, measures in found.items():
+        spans = {span.trial: Span(span.begin_ns, span.end_ns) for span in run.sums.spans() if span.treatment == index}
+        for cell in measures.cells.values():
+            cell.spans = spans or cell.spans
 
 
 class _SumsLook:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from bench_common.cli import add_engine_option
 from bench_common.engine_traits import EngineLabel
 from bench_common.errors import UsageError, did_you_mean
+from bench_common.host_info import OTHER_ENGINE
 from bench_common.safe_text import flat_line, one_line
 from bench_master.formatting import choose_format, page_width, tab_separated
 from bench_master.options.list_format import add_list_format
@@ -101,6 +102,8 @@ def as_table(statuses: Sequence[Mapping[str, Any]], width: int | None = None, *,
     hidden = [status["name"] for status in statuses if status["usable"] and not full and _notes(status)]
     for status in statuses:
         notes = _notes(status) if full or not status["usable"] else []
+        other = status["details"].get(OTHER_ENGINE)
+        notes += [("", f"{status['name']} is {status['endpoint']}; {one_line(other)}")] if other else []
         if notes:
             lines.append("")
         lines += [

@@ -55,7 +55,7 @@ from bench_worker.engines.oci.spec import (
     make_config,
     make_volumes,
 )
-from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.output import parse_signal, read_ends
 from bench_worker.engines.results import (
     delete_directory,
     disk_errors_as_failures,
@@ -334,7 +334,7 @@ class ContainerdEngine(LowLevelEngine):
         """Return what its command wrote; containerd puts both streams in one file, so all of it is `stdout`."""
         del timeout_s
         start_ns = time.monotonic_ns()
-        stdout, cut = read_head(self._task(container).directory / "log", limit_bytes)
+        stdout, cut = read_ends(self._task(container).directory / "log", limit_bytes)
         return OperationResult(start_ns, time.monotonic_ns(), stdout=stdout, truncated=cut)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
@@ -375,7 +375,7 @@ class ContainerdEngine(LowLevelEngine):
                 elif (record := _record_of(calls, name)).labels.get(RUN_LABEL) == leftover.run_id:
                     delete_task(calls, name, runs=True)
                     _delete_container(calls, name, record.snapshotter)
-                    for image in containerd_images.image_names(calls):
+                    for image in containerd_images.list_images(calls):
                         if image.startswith(committed_image_prefix(name)):
                             calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=image, sync=True))
                     delete_directory(self._home / name)

@@ -149,20 +149,30 @@ class ContainerdImages:
         name = qualified_name(image)
         if fresh:
             calls = self._api.calls(timeout_s)
-            if name in image_names(calls):
+            present = list_images(calls)
+            if name in present:
                 used = calls.call(
                     "containers.v1.Containers/List", messages.ListRequest(), messages.ListContainersResponse
                 )
                 if any(container.image == name for container in used.containers):
                     raise ImageUnavailable("conflict", f"image {name} is not removed: a container is made from it")
                 pull_image(self._api, name, timeout_s)
+                present = list_images(calls)
+                same = [other for other, digest in present.items() if digest == present[name] and other != name]
+                if same:
+                    # Each name of an image keeps all of its content.
+                    text = f"image {name} is not removed for a fresh pull: it has other names: {', '.join(same)}"
+                    raise ImageUnavailable("refused", text)
                 calls.do(f"{IMAGES}Delete", messages.ImageRequest(name=name, sync=True))
+                if name in list_images(calls):
+                    text = f"image {name} is still there after its removal, so a pull would not fetch it"
+                    raise ImageUnavailable("conflict", text)
         return pull_image(self._api, name, timeout_s), name
 
     def _import(self, image: str) -> str:
         facts = image_facts(image)
         name = IMPORTED + str(facts["Id"]).rpartition(":")[2]
-        present = image_names(self._api.calls(_CALL_S))
+        present = list_images(self._api.calls(_CALL_S))
         if name in present:
             return name
         with docker_client(f"image {image}") as client:
@@ -170,7 +180,7 @@ class ContainerdImages:
             self._prune(client, present)
         return name
 
-    def _prune(self, client: docker.APIClient, present: Sequence[str]) -> None:
+    def _prune(self, client: docker.APIClient, present: dict[str, str]) -> None:
         """Remove what the Docker Engine no longer has, unless there are containers."""
         import docker.errors
 
@@ -188,10 +198,10 @@ class ContainerdImages:
                 calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=name))
 
 
-def image_names(calls: CallSequence) -> list[str]:
-    """Return the names of all images of the namespace."""
+def list_images(calls: CallSequence) -> dict[str, str]:
+    """Return the names of all images of the namespace, each with the digest of its manifest."""
     found = calls.call(f"{IMAGES}List", messages.ListRequest(), messages.ListImagesResponse).images
-    return [image.name for image in found]
+    return {image.name: image.target.digest for image in found}
 
 
 def committed_image_prefix(name: str) -> str:

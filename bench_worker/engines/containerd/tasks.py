@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.any_pb2 import Any as TypedValue
 from google.protobuf.json_format import MessageToJson
 
+from bench_common.long_output import OUTPUT_LIMIT_BYTES
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.api import SNAPSHOTTER
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, PipeReader
+from bench_worker.engines.output import PipeReader
 from bench_worker.engines.results import disk_errors_as_failures, result_at_exit, wait_exit
 from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
 
@@ -237,7 +238,7 @@ class ExecProcess:
         path = self._task.directory / f"{self._exec_id}-{which}"
         os.mkfifo(path, 0o600)
         try:
-            tap = PipeReader.of_fifo(path, EXEC_OUTPUT_LIMIT_BYTES)
+            tap = PipeReader.of_fifo(path, OUTPUT_LIMIT_BYTES)
             try:
                 yield tap
             finally:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import gevent
 
 from bench_common.errors import InfrastructureError
+from bench_common.long_output import OUTPUT_GAP, join_ends, keep_ends
 from bench_worker.engines.base import (
     HOST,
     OWNER_LABEL,
@@ -51,7 +52,7 @@ from bench_worker.engines.oci.spec import (
     check_settings,
     make_volumes,
 )
-from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.output import parse_signal, read_ends
 from bench_worker.engines.results import (
     delete_directory,
     disk_errors_as_failures,
@@ -367,13 +368,15 @@ class CriEngine(LowLevelEngine):
         del timeout_s
         start_ns = time.monotonic_ns()
         # Each line carries a time and a stream of its own there, which takes more room than a short one.
-        logged, cut = read_head(self._pod(container).directory / LOG, 8 * limit_bytes + _LOG_ROOM_BYTES)
-        stdout, stderr = split_log(logged)
-        cut = cut or len(stdout) > limit_bytes or len(stderr) > limit_bytes
-        end_ns = time.monotonic_ns()
-        return OperationResult(
-            start_ns, end_ns, stdout=stdout[:limit_bytes], stderr=stderr[:limit_bytes], truncated=cut
-        )
+        logged, cut = read_ends(self._pod(container).directory / LOG, 8 * limit_bytes + _LOG_ROOM_BYTES)
+        if cut:
+            first, _, last = logged.partition(OUTPUT_GAP.encode())
+            ends = zip(split_log(first), split_log(last), strict=True)
+            stdout, stderr = (join_ends(head, tail, limit_bytes) for head, tail in ends)
+        else:
+            (stdout, cut_out), (stderr, cut_err) = (keep_ends(each, limit_bytes) for each in split_log(logged))
+            cut = cut_out or cut_err
+        return OperationResult(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``ContainerStats``: one reading, as the runtime sent it, in `stdout`."""

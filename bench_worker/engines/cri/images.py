@@ -83,6 +83,9 @@ class CriImages:
                 self._check_unused(image, present)
                 self._pull(image, timeout_s)
                 self._calls(timeout_s).do(f"{_IMAGES}RemoveImage", _request(image))
+                if self._status(image).id or self._status(present.id).id:
+                    text = f"image {image} is still there after its removal, so a pull would not fetch it"
+                    raise ImageUnavailable("conflict", text)
         return self._pull(image, timeout_s)
 
     def _calls(self, timeout_s: float) -> CallSequence:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from msgspec.structs import replace
 
 from bench_common.errors import EngineUnavailable
+from bench_common.long_output import join_ends
 from bench_common.requirements import ENGINE_MANAGED_STORAGE, STATS_INTERVAL
 from bench_worker.engines.base import PROBE_S, Container, Engine, EngineStatus, OperationFailed, OperationResult
 from bench_worker.engines.command_line import CommandLine, CommandSequence
@@ -31,7 +32,7 @@ from bench_worker.engines.docker.errors import (
     operation_failed,
     was_oom_killed,
 )
-from bench_worker.engines.docker.http import socket_path
+from bench_worker.engines.docker.http import TAIL_LINES, socket_path
 from bench_worker.engines.docker.settings import allowed_log_options, allowed_source, limit_flags
 from bench_worker.engines.output import parse_signal
 from bench_worker.engines.settings import MountRefused
@@ -313,9 +314,16 @@ class DockerCliEngine(DockerEngine):
         for result in answers:
             if result.exit_code and not result.truncated:
                 raise sequence.failed(result)
-        stderr, stdout = answers
-        truncated = stdout.truncated or stderr.truncated or len(stderr.stderr) > limit_bytes
-        return sequence.result(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
+        truncated = any(result.truncated for result in answers)
+        err, out = answers[0].stderr, answers[1].stdout
+        if truncated:
+            tail = (words[0], "--tail", TAIL_LINES, *words[1:])
+            ends = [
+                sequence.run_unchecked(*tail, limit_bytes=limit_bytes, **{other: os.devnull})
+                for other in ("stdout_path", "stderr_path")
+            ]
+            err, out = join_ends(err, ends[0].stderr, limit_bytes), join_ends(out, ends[1].stdout, limit_bytes)
+        return sequence.result(stdout=out, stderr=err, truncated=truncated)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker stats --no-stream``, which takes more than a second: Docker reads twice."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import gevent
 
 from bench_common.errors import EngineUnavailable
+from bench_common.long_output import OUTPUT_LIMIT_BYTES
 from bench_common.treatment import CONTAINER_SETTINGS
 from bench_worker.engines.base import (
     Container,
@@ -39,6 +40,7 @@ from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import leftovers as docker_leftovers
 from bench_worker.engines.docker import ownership
 from bench_worker.engines.docker import probe as docker_probe
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.docker.errors import (
     EVENT_TIMEOUT_S,
     KILLED_CODE,
@@ -51,11 +53,11 @@ from bench_worker.engines.docker.errors import (
     operation_failed,
     was_oom_killed,
 )
-from bench_worker.engines.docker.http import capture
+from bench_worker.engines.docker.http import TAIL_LINES, capture, capture_end
 from bench_worker.engines.docker.image_copy import ensure_image
 from bench_worker.engines.docker.settings import create_body, tar_archive
 from bench_worker.engines.oci.cgroups import Cgroups, cgroup_path
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, parse_signal
+from bench_worker.engines.output import Capture, parse_signal
 from bench_worker.engines.settings import MountRefused
 from bench_worker.program_digest import listening_program
 
@@ -223,8 +225,8 @@ class DockerEngine(Engine):
             # Not asked for an upgrade, as is usual: so its output is an ordinary answer.
             body = {"Detach": False, "Tty": False}
             with timed.stream("POST", "exec", execution, "start", body=body) as answer:
-                container.live_output = Capture(EXEC_OUTPUT_LIMIT_BYTES)
-                streams = capture(answer, EXEC_OUTPUT_LIMIT_BYTES, drain=True, stdout=container.live_output)
+                container.live_output = Capture(OUTPUT_LIMIT_BYTES)
+                streams = capture(answer, OUTPUT_LIMIT_BYTES, drain=True, stdout=container.live_output)
                 (stdout, stderr), container.live_output = streams, None
             done = timed.result()
             state = timed.get("exec", execution, "json")
@@ -402,7 +404,7 @@ class DockerEngine(Engine):
 
         Under a label, an image that only the usual engine has is copied from there before.
         """
-        if self.place and settings.image and self._endpoint() != docker_http.endpoint():
+        if self.place and settings.image and self._endpoint() != endpoint():
             reason = ensure_image(self._http, settings.image, self.name)
             if reason:
                 return [reason]
@@ -509,7 +511,11 @@ class DockerEngine(Engine):
 
     def _logs(self, timed: TimedRequest, identity: str, limit_bytes: int, **streams: Any) -> tuple[Capture, Capture]:
         with timed.stream("GET", "containers", identity, "logs", **streams) as answer:
-            return capture(answer, limit_bytes, drain=False)
+            kept = capture(answer, limit_bytes, drain=False)
+        if any(one.truncated for one in kept):
+            with timed.stream("GET", "containers", identity, "logs", tail=TAIL_LINES, **streams) as answer:
+                capture_end(answer, kept)
+        return kept
 
     @classmethod
     def _failed(cls, status: EngineStatus) -> EngineStatus:
@@ -519,7 +525,7 @@ class DockerEngine(Engine):
     @classmethod
     def _endpoint(cls) -> str:
         """Return the address under its label, or else that of the environment."""
-        return cls.place or docker_http.endpoint()
+        return cls.place or endpoint()
 
     def _address(self) -> str:
         return self._endpoint()

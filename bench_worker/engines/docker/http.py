@@ -27,6 +27,7 @@ from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationResult
 from bench_worker.engines.docker.client import bounded_client
 from bench_worker.engines.docker.connection import Answer, Connection, open_tcp, open_unix
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.output import Capture
 from bench_worker.http import fields_of, quoted
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from bench_worker.timing.socket_stamps import SocketArrival
 
-DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 
 _HEADERS: Final = "Host: localhost\r\nUser-Agent: weighbridge\r\n"
 _OK: Final = 400
@@ -326,11 +326,6 @@ class DockerHttp:
         return open_tcp(host, port, timed.remaining_s(), self._tls)
 
 
-def endpoint() -> str:
-    """Return the engine's address: DOCKER_HOST, or the usual socket."""
-    return os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT
-
-
 def socket_path(address: str) -> str | None:
     """Return the path of the socket at `address`, or None when the engine is reached over TCP."""
     return "/" + address.removeprefix("unix://").lstrip("/") if address.startswith("unix://") else None
@@ -381,6 +376,10 @@ def docker_client(engine: DockerHttp, timeout_s: float, connections: int = 1) ->
 _FRAME: Final = struct.Struct(">BxxxL")
 _STDERR: Final = 2
 _CHUNK_BYTES: Final = 64 * 1024
+TAIL_LINES: Final = "4096"
+"""How many lines are asked for to have the end of a log, which an engine finds without reading all of it."""
+_MOST_TAIL_BYTES: Final = 64 << 20
+"""So much are as many lines at most: the log driver splits longer ones."""
 
 
 class Readable(Protocol):
@@ -410,7 +409,7 @@ def frames(body: Readable) -> Iterator[tuple[int, bytes]]:
 def capture(
     body: Readable, limit_bytes: int, *, drain: bool, stdout: Capture | None = None
 ) -> tuple[Capture, Capture]:
-    """Return the beginnings of stdout and stderr, at most `limit_bytes` of each.
+    """Return both ends of stdout and stderr, at most about `limit_bytes` of each.
 
     With `drain` the body is read to its end all the same, because its end means something (the command has ended);
     without, reading stops at the first stream that is full. A `stdout` that is given is filled, and can be read
@@ -425,11 +424,29 @@ def capture(
     return streams
 
 
+def capture_end(body: Readable, streams: tuple[Capture, Capture]) -> None:
+    """Add the end of a log to captures that have its beginning."""
+    for each in streams:
+        each.skip_to_end()
+    left = _MOST_TAIL_BYTES
+    for stream, piece in frames(body):
+        streams[1 if stream == _STDERR else 0].add(piece)
+        left -= len(piece)
+        # The log of a container that never stops printing may have no end.
+        if left < 0:
+            break
+
+
 def _client_settings(address: str) -> dict[str, Any]:
     """Return docker-py's settings from the environment, which are for the engine that the environment names."""
+    return environment_settings() if address == endpoint() else {}
+
+
+def environment_settings() -> dict[str, Any]:
+    """Return docker-py's settings for the engine at `endpoint`."""
     from docker.utils import kwargs_from_env
 
-    return dict(kwargs_from_env()) if address == endpoint() else {}
+    return {"base_url": endpoint(), **kwargs_from_env()}
 
 
 def _json(body: Mapping[str, Any] | None) -> bytes | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections import deque
 from collections.abc import Iterable
@@ -23,8 +22,9 @@ import docker.utils
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.safe_text import shorten
 from bench_worker.engines.docker.client import bounded_client
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.docker.errors import call_errors, failure_kind, operation_failed
-from bench_worker.engines.docker.http import DEFAULT_ENDPOINT, DockerApiError
+from bench_worker.engines.docker.http import DockerApiError, environment_settings
 from bench_worker.engines.docker.probe import failed_status
 from bench_worker.engines.output import ERROR_CHARS
 from bench_worker.engines.results import PULL_KIND_PATTERNS
@@ -81,14 +81,14 @@ class DockerImageInfo:
 
 
 class DockerImages:
-    """The images of the Docker Engine that the environment names (``DOCKER_HOST`` or the local socket)."""
+    """The images of the Docker Engine that the environment names (see `context.endpoint`)."""
 
     def __init__(self) -> None:
         try:
-            self._client = bounded_client(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
+            self._client = bounded_client(**environment_settings(), version="auto", timeout=10)
             self.version = str(self._client.version()["Version"])
         except call_errors() as error:
-            status = failed_status("docker", os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT, error)
+            status = failed_status("docker", endpoint(), error)
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
 
     def close(self) -> None:
@@ -108,9 +108,7 @@ class DockerImages:
         """Say where `image` is available without being made: ``local``, ``registry`` or not (None), in 5 s."""
         if self.inspect(image):
             return "local"
-        quick = bounded_client(
-            **docker.utils.kwargs_from_env(), version=self._client.api_version, timeout=REGISTRY_LIMIT_S
-        )
+        quick = bounded_client(**environment_settings(), version=self._client.api_version, timeout=REGISTRY_LIMIT_S)
         try:
             quick.inspect_distribution(image)  # type: ignore[no-untyped-call]
         except call_errors():
@@ -187,6 +185,7 @@ class DockerImages:
 
 _IMAGE_VANISHED: Final = "image not known"
 """What Podman says, with HTTP status 500, when somebody removes an image while it lists them."""
+_SEVERAL_NAMES: Final = "with more than one tag"
 _ATTEMPTS: Final = 10
 
 
@@ -242,21 +241,51 @@ def remove_image(client: docker.APIClient, image: str, timed: TimedRequest) -> N
     failure ``refused`` where somebody would miss the image, ``conflict`` where a container is made from it, and
     the pull's own failure.
     """
-    try:
-        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
-    except docker.errors.NotFound:
+    facts = _image_facts(client, image)
+    if facts is None:
         return
-    reason = removal_objection(facts, list_images(client, all=True))
+    reason = removal_objection(image, facts, list_images(client, all=True))
     if reason:
         raise operation_failed("refused", f"image {image} is not removed for a fresh pull: {reason}", timed)
     pull_image(client, image, timed)
-    client.remove_image(image, force=False)
+    facts = _image_facts(client, image) or facts
+    _remove_all_names(client, facts)
+    if _image_facts(client, image) is not None or _image_facts(client, facts["Id"]) is not None:
+        text = f"image {image} is still there after its removal, so a pull would not fetch it"
+        raise operation_failed("conflict", text, timed)
 
 
-def removal_objection(facts: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> str:
-    """Return why an image must stay, from its own facts and the list of all images; nothing where it may go."""
+def _remove_all_names(client: docker.APIClient, facts: Mapping[str, Any]) -> None:
+    """Remove an image by its id: a tag and a digest are two names, and the one that is left would keep it."""
+    try:
+        client.remove_image(facts["Id"], force=False)
+    except docker.errors.APIError as error:
+        if _SEVERAL_NAMES not in str(error.explanation):
+            raise
+        # Podman takes no id then. A container would lose the name of its image before it is refused.
+        if client.containers(all=True, filters={"ancestor": facts["Id"]}):
+            raise
+        for name in (facts.get("RepoTags") or [])[:1]:
+            client.remove_image(name, force=False)
+        if _image_facts(client, facts["Id"]) is not None:
+            client.remove_image(facts["Id"], force=False)
+
+
+def _image_facts(client: docker.APIClient, image: str) -> dict[str, Any] | None:
+    """Return what the engine tells of an image; None where it has none of this name."""
+    try:
+        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        return None
+    return facts
+
+
+def removal_objection(image: str, facts: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> str:
+    """Return why `image` must stay, from its own facts and the list of all images; nothing where it may go."""
     names = facts.get("RepoTags") or []
-    if len(names) > 1:
+    # A reference by digest may stand beside any tag; only one that it has itself is its own.
+    others = [name for name in names if name != image.partition("@")[0]] if "@" in image else names[1:]
+    if others:
         return f"it has other names: {', '.join(map(str, names))}"
     if not facts.get("RepoDigests"):
         return "it was not pulled from a registry, so it could not be pulled again"

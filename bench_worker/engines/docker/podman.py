@@ -44,6 +44,7 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.daemon_processes import podman_daemon
 from bench_worker.engines.docker import probe as docker_probe
+from bench_worker.engines.docker.context import connection_address
 from bench_worker.engines.docker.engine import DockerEngine
 from bench_worker.engines.docker.errors import call_errors, container_id
 from bench_worker.engines.docker.http import DockerApiError, TimedRequest
@@ -188,11 +189,12 @@ def running_address(place: str = "", prefix: str = _PREFIX) -> str | None:
     """Return the address of Podman's API where one is named or answers.
 
     A `place` is an address, or a program, for which only a private service comes into question. Else it is
-    CONTAINER_HOST, else the usual socket, else a private service of this process or of the one that started it: a
-    worker's agent has one for the time of a run, and its load process need not wait for another.
+    CONTAINER_HOST, else the connection that CONTAINER_CONNECTION names, else the usual socket, else a private service
+    of this process or of the one that started it: a worker's agent has one for the time of a run, and its load
+    process need not wait for another.
     """
     by_program = place.startswith("/")
-    named = place or os.environ.get("CONTAINER_HOST")
+    named = place or os.environ.get("CONTAINER_HOST") or connection_address()
     if named and not by_program:
         return named
     numbers = (os.getpid(), os.getppid())

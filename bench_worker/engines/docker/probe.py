@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.cost import CGROUP, UNTOLD, cost_metrics
 from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
+from bench_common.host_info import OTHER_ENGINE
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import PROBE_S, EngineStatus
 from bench_worker.engines.cost_group import SYSTEMD, no_parent_reason
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import settings as docker_settings
+from bench_worker.engines.docker.context import endpoint, other_engine
 from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, root_cause
 from bench_worker.engines.docker.ownership import BORROWED_MODES, NETWORK_MODES, foreign_resources
 from bench_worker.engines.image_programs import absent_reason, program_places
@@ -63,7 +65,7 @@ def failed_status(name: str, address: str, error: BaseException) -> EngineStatus
         if isinstance(error, TimeoutError):
             cause += ", though something listens there"
         reason = f"no Docker Engine answers at {address}: {cause}"
-        advice = next((text for sign, text in _ADVICE if sign in cause), _START)
+        advice = other_engine(address) or next((text for sign, text in _ADVICE if sign in cause), _START)
     return EngineStatus(name, usable=False, endpoint=address, reason=reason, advice=advice)
 
 
@@ -115,6 +117,9 @@ def status_from(
     warnings = [str(warning) for warning in info.get("Warnings") or ()]
     if warnings:
         details["warnings"] = "; ".join(warnings)
+    other = other_engine(address) if address == endpoint() else ""
+    if other:
+        details[OTHER_ENGINE] = other
     linux = info.get("OSType", "linux") == "linux"
     return EngineStatus(
         name=name,

@@ -23,6 +23,7 @@ import gevent
 
 from bench_common import cost
 from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_common.long_output import OUTPUT_LIMIT_BYTES
 from bench_worker.engines.base import (
     OWNER_LABEL,
     PRINTED_LIMIT_BYTES,
@@ -38,7 +39,7 @@ from bench_worker.engines.base import (
 from bench_worker.engines.native import TRAITS
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, parse_cpuset, parse_signal, read_head
+from bench_worker.engines.output import parse_cpuset, parse_signal, read_ends
 from bench_worker.engines.results import (
     delete_directory,
     disk_errors_as_failures,
@@ -325,8 +326,8 @@ class NativeEngine(Engine):
         native.exec_processes.append(process)
         done = wait_result(process, process.start_ns, deadline, kill_late=True)
         done.cpu_s = cpu_time(process)
-        done.stdout, cut_out = read_head(native.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
-        done.stderr, cut_err = read_head(native.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
+        done.stdout, cut_out = read_ends(native.directory / f"{prefix}stdout", OUTPUT_LIMIT_BYTES)
+        done.stderr, cut_err = read_ends(native.directory / f"{prefix}stderr", OUTPUT_LIMIT_BYTES)
         done.truncated = cut_out or cut_err
         return done
 
@@ -408,8 +409,8 @@ class NativeEngine(Engine):
         del timeout_s
         start_ns = time.monotonic_ns()
         native = get_native_container(container)
-        stdout, cut_out = read_head(native.directory / "stdout", limit_bytes)
-        stderr, cut_err = read_head(native.directory / "stderr", limit_bytes)
+        stdout, cut_out = read_ends(native.directory / "stdout", limit_bytes)
+        stderr, cut_err = read_ends(native.directory / "stderr", limit_bytes)
         return OperationResult(
             start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err
         )
@@ -420,7 +421,7 @@ class NativeEngine(Engine):
         native = get_native_container(container)
         latest = native.exec_processes[-1] if native.exec_processes else None
         prefix = f"exec-{len(native.exec_processes)}." if latest is not None and latest.exit is None else ""
-        return read_head(native.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
+        return read_ends(native.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
 
     def cost_meter(self, container: Container) -> CostMeter:
         """Return what adds up its reaped processes."""

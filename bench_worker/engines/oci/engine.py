@@ -45,7 +45,7 @@ from bench_worker.engines.oci.processes import end_processes
 from bench_worker.engines.oci.recipe import Recipe, make_recipe
 from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
 from bench_worker.engines.oci.spec import UnsupportedSetting, as_operation_failures, check_settings
-from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.output import parse_signal, read_ends
 from bench_worker.engines.results import (
     disk_errors_as_failures,
     raise_operation_failed,
@@ -429,8 +429,8 @@ class OciEngine(OciBase):
         del timeout_s
         start_ns = time.monotonic_ns()
         bundle = self._bundle(container)
-        stdout, cut_out = read_head(Path(bundle.stdout), limit_bytes)
-        stderr, cut_err = read_head(Path(bundle.stderr), limit_bytes)
+        stdout, cut_out = read_ends(Path(bundle.stdout), limit_bytes)
+        stderr, cut_err = read_ends(Path(bundle.stderr), limit_bytes)
         return OperationResult(
             start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err
         )

@@ -27,6 +27,7 @@ from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker.archive import EndlessArchive, bounded_archive
 from bench_worker.engines.docker.client import bounded_client
+from bench_worker.engines.docker.context import endpoint
 from bench_worker.engines.docker.errors import call_errors
 from bench_worker.engines.oci.spec import ImageConfig
 
@@ -171,7 +172,7 @@ def image_facts(image: str) -> dict[str, Any]:
     docker-py takes longer to load than several containers to start, so it is loaded only where an image is fetched.
     """
     what = f"image {image}"
-    if docker_http.endpoint().startswith(_TUNNEL):
+    if endpoint().startswith(_TUNNEL):
         with docker_client(what) as client:
             facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
             return facts
@@ -193,7 +194,7 @@ def docker_client(what: str) -> Iterator[docker.APIClient]:
     import requests
 
     try:
-        client = bounded_client(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
+        client = bounded_client(**docker_http.environment_settings(), version="auto", timeout=_ANSWER_S)
         try:
             yield client
         finally:

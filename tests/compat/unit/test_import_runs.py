@@ -4,7 +4,7 @@ import pytest
 from places import DATA
 
 from bench_common.errors import UsageError
-from bench_features.compat.log_files import split_runs
+from bench_features.compat.log_files import common_beginning, split_runs, without_prefixes
 from bench_workloads.registry import workload
 
 GOOD = (DATA / "sysbench" / "cpu-1t.txt").read_text()
@@ -205,6 +205,15 @@ def test_many_mbw_at_once_are_one_run():
         "bench-1  | ",
         "bench-1  | 2024-05-01T12:00:00.123456789Z ",
         "May  1 12:00:00 blade sysbench[1234]: ",
+        "May 11 12:00:00.123456 blade sysbench[1234]: ",
+        "2024-05-01T12:00:00+0000 blade bench.service[1234]: ",
+        "1714564800.123456 blade sysbench[1234]: ",
+        "<14>1 2024-05-01T12:00:00.1Z blade sysbench 1234 - - ",
+        "<14>May  1 12:00:00 blade sysbench[1234]: ",
+        "[pod/loadgen-9h51j/bench] ",
+        "[pod/loadgen-9h51j/bench] 2024-05-01T12:00:00.123456789Z ",
+        "bench.1.tzxlgl1v7s4u@node-1    | ",
+        "2024-05-01T12:00:00.123456789Z bench.1.tzxlgl1v7s4u@node-1    | ",
     ],
 )
 @pytest.mark.parametrize(("name", "file"), LOGGED)
@@ -215,3 +224,12 @@ def test_prefixes_of_log_collectors_are_removed(name, file, prefix):
         output = output.removeprefix("^@")
     log = "".join(f"{(prefix + line).rstrip()}\n" for line in ["starting", *output.splitlines(), "stopped"])
     assert [(run.error, run.metrics) for run in split_runs(tool, log)] == [("", tool.parse(output))]
+    alone = "".join(f"{prefix + line}\n" for line in output.splitlines())
+    assert tool.parse(without_prefixes(tool, alone)) == tool.parse(output)
+
+
+def test_an_unknown_prefix_is_told_as_one():
+    """The first line of the tool is not what is wrong with it."""
+    text = "".join(f"loadgen-9h51j bench {line}\n" for line in (DATA / LOGGED[0][1]).read_text().splitlines())
+    assert "every line begins with 'loadgen-9h51j bench '" in common_beginning(text)
+    assert common_beginning("one\ntwo\n") == common_beginning("") == ""

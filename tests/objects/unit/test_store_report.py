@@ -15,7 +15,9 @@ from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import StatsWriter
+from bench_features.objects.master.store_measures import ALL, collect_measures
 from bench_master.analysis.document import build_document
+from bench_master.run_data.measured import MeasuredRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +111,11 @@ def test_an_operation_is_told_over_objects_of_all_sizes(moved: TransfersReport) 
     deleted = moved.by_operation["delete"]
     assert (deleted.n, deleted.error_kinds, deleted.first_byte) == (2, {"http-503": 1}, None)
     assert list(moved.by_operation) == ["read", "delete"]
+
+
+def test_ssbenchs_layout_has_the_same_rate(tmp_path: Path) -> None:
+    run = MeasuredRun(StatsFile(_run(tmp_path / "s.stats", apart=False)))
+    assert collect_measures(run, 95)[0].cells["read", ALL].rate == 2.0
 
 
 def test_only_first_bytes_say_how_late_they_may_be_stamped(moved: TransfersReport) -> None:
