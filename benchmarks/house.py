@@ -417,11 +417,8 @@ SHAPES: Final[Mapping[str, tuple[str, str]]] = {
         "measured",
         "one level for each treatment: thousands of runs are compared, without their documents",
     ),
-    "TreatmentContents": ("indexed", "what goes into the archive's index and comes out of it"),
-    "TREATMENT": ("indexed", "the columns of that in the database"),
-    "RunContents": ("indexed", "what goes into the archive's index, and stays of a pruned run"),
-    "RUN": ("indexed", "the columns of that in the database"),
-    "RunRow": ("indexed", "a line of a list: has what people typed of the run, and whether a later file replaces it"),
+    "ArchivedTreatment": ("indexed", "what goes into the archive's index and comes out of it"),
+    "ArchivedRun": ("indexed", "what goes into the archive's index and comes out of it"),
 }
 """The level of each shape (on the wire, measured, indexed), and what it is beside others of that level."""
 

@@ -44,7 +44,6 @@ SLOW = [
     ("memory.py", "--jobs", "100,200"),
     ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("trends.py", "--series", "40", "--gate-series", "4"),
-    ("archive.py", "--runs", "40"),
     (
         "objects.py",
         "--requests",

@@ -48,7 +48,7 @@ def test_the_archive_reads_a_file_that_has_changed(tmp_path):
     run = MeasuredRun(StatsFile(a_run(path)))
     other.replace(path)
     with Archive.open(str(tmp_path / "archive"), create=True) as archive:
-        assert archive.run(archive.add(path, run=run).id).row.done == 8
+        assert archive.add(path, run=run).run.done == 8
 
 
 @pytest.mark.parametrize("room", [None, SOME])
