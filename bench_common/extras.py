@@ -10,7 +10,6 @@ from bench_common.errors import UsageError
 EXTRAS: Final = {
     "pyinstrument": ("--profile", "pyinstrument", "profile"),
     "shtab": ("completion", "shtab", "completion"),
-    "sqlalchemy": ("the archive", "SQLAlchemy", "archive"),
 }
 """By the module that is imported: what needs it, its package, and the extra."""
 

@@ -46,27 +46,10 @@ def keystone(store):
         yield started
 
 
-@pytest.fixture(scope="session")
-def postgresql():
-    """Return a PostgreSQL server, which starts in some seconds."""
-    from busybox_image import skip_or_fail
-    from postgresql import PostgresqlServer, find_programs
-
-    programs = find_programs()
-    if programs is None:
-        skip_or_fail("no PostgreSQL server; apt-get install postgresql")
-    with PostgresqlServer(programs) as started:
-        yield started
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def archive_url(request, tmp_path_factory):
-    """Return the address of an archive that nobody has made yet, in either database.
-
-    PostgreSQL is slow: tests of what it may do in another way are marked `either_database`, and use both always.
-    """
-    folder = tmp_path_factory.mktemp("kept") / "archive"
-    return str(folder) if request.param == "sqlite" else request.getfixturevalue("postgresql").url(folder)
+@pytest.fixture
+def archive_folder(tmp_path_factory):
+    """Return the folder of an archive that nobody has made yet."""
+    return str(tmp_path_factory.mktemp("kept") / "archive")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """The archive: every run that was added, found again by what it measured, when and where.
 
-Stats files are the truth: they are kept under the hash of their content. The database is an index of them, which
-`rebuild` makes anew; what people typed is in a file beside them. Nothing is sent anywhere.
+Stats files are the truth: they are kept under the hash of their content. The index beside them can be thrown away,
+for it is made again from them; which changes are acknowledged is in a file of its own. Nothing is sent anywhere.
 
 Here are its sub-commands, as ``--help`` lists them; `run_extension` has its part in a run.
 """

@@ -3,108 +3,78 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
-import msgspec
-import sqlalchemy as sa
-
-from bench_common.errors import InfrastructureError, NotAStatsFileError, StatsFileError, UsageError
-from bench_common.files import lock_within
-from bench_common.stats.reader import StatsFile
-from bench_features.archive.address import Address, find_address
-from bench_features.archive.annotations import Annotations, Entry
-from bench_features.archive.contents import RunContents
-from bench_features.archive.database import FOLDER_KEY, Database
-from bench_features.archive.extract import contents_of
-from bench_features.archive.index import add_run
-from bench_features.archive.objects import SUMMARY_SUFFIX, Objects
-from bench_features.archive.queries import (
-    annotations_of,
-    check_filter,
-    count_runs,
-    find_hash,
-    find_runs,
-    hosts_of,
-    treatments_of,
+from bench_common.errors import (
+    NotAStatsFileError,
+    StatsFileError,
+    UsageError,
+    closest_match,
+    did_you_mean,
 )
-from bench_features.archive.schema import RUN
-from bench_features.archive.series import find_points, find_series
-from bench_features.archive.types import ID_CHARS, Added, RunDetails, RunFilter, RunRow, Series, State, TrendPoint
+from bench_common.safe_text import one_line
+from bench_common.stats.reader import StatsFile
+from bench_features.archive.extract import contents_of
+from bench_features.archive.facts import steadied
+from bench_features.archive.folder import INDEX, SUFFIX, ArchiveFolder, find_folder, hash_of
+from bench_features.archive.index import FileState, Index
+from bench_features.archive.types import (
+    ID_CHARS,
+    METRIC,
+    OPERATION,
+    STATISTICS,
+    Added,
+    ArchivedRun,
+    ArchivedTreatment,
+    RunFilter,
+    Series,
+    TrendPoint,
+)
+from bench_master.progress_message import note, progress_message
 from bench_master.run_data.measured import MeasuredRun
 
-LOCK_FILE: Final = "lock"
-OBJECTS_LOCK: Final = "objects-lock"
-FOLDER_FILE: Final = "archive-id"
-LOCK_TIMEOUT_S: Final = 120.0
-"""How long a command waits for a rebuild or a prune to end."""
-_PUT_AGAIN: Final = 5
-"""How often a file that is removed at the same time is put again."""
 EVERYTHING: Final = RunFilter()
+MIN_PREFIX: Final = 4
+"""The shortest beginning of an id that is taken for one."""
+MAX_NAME_CHARS: Final = 1000
+"""The longest name that a filter may ask for."""
+_MOST_SHOWN: Final = 5
+_SHOWN_CHARS: Final = 40
+_BATCH: Final = 100
+"""Runs that go into the index in one transaction: an index that is made again is kept so far when it is cut short."""
 
 
 class Archive:
     """An open archive; close it, or use it as a context."""
 
-    def __init__(self, address: Address, database: Database) -> None:
-        self.address = address
-        self.database = database
-        self.objects = Objects(address.folder)
-        self.annotations = Annotations(address.folder)
+    def __init__(self, folder: ArchiveFolder) -> None:
+        self.folder = folder
+        self.unreadable: dict[Path, str] = {}
+        """Files in the archive that cannot be read, and why; they are in no answer."""
+        self._index = Index.open(folder.path / INDEX, self._refresh)
 
     @classmethod
-    def open(cls, url: str | None = None, *, create: bool = False) -> Archive:
-        """Open the archive at a folder or URL; None is the one of the environment, or the default.
+    def open(cls, given: str | None = None, *, create: bool = False) -> Archive:
+        """Open the archive in a folder; None is the one of the environment, or the default. Note what is unreadable.
 
-        Raises `UsageError` where there is none and `create` is false, or its index is of another version, and
-        `InfrastructureError` where it cannot be reached or used.
+        Raises `UsageError` where there is none and `create` is false, `InfrastructureError` where it cannot be used.
         """
-        address = find_address(url)
-        database = Database(address)
-        try:
-            return cls._opened(address, database, create=create)
-        except BaseException:
-            database.close()
-            raise
-
-    @classmethod
-    def _opened(cls, address: Address, database: Database, *, create: bool) -> Archive:
-        archive = cls(address, database)
+        folder = ArchiveFolder(find_folder(given))
         if create:
-            make_folder(address.folder)
-        elif not address.folder.is_dir():
+            folder.make()
+        elif not folder.objects.is_dir():
             raise UsageError(
-                f"{address.shown}: there is no archive; bench-master archive add FILE makes one, and --archive names "
+                f"{folder.shown}: there is no archive; bench-master archive add FILE makes one, and --archive names "
                 "another"
             )
-        with archive.locked():
-            meta = database.meta()
-            if meta is None and archive.objects.has_any():
-                meta = database.meta()  # whoever adds the first file makes the index before
-                if meta is None:
-                    raise UsageError(
-                        f"{address.shown}: has stats files and no index; bench-master archive rebuild makes it"
-                    )
-            if meta is None:
-                if not create:
-                    raise UsageError(f"{address.shown}: there is no archive; bench-master archive add FILE makes one")
-                database.create(folder_id(address.folder, create=True) or "")
-                meta = database.meta() or {}
-            database.check_version(meta)
-            own = folder_id(address.folder, create=False)
-            if own != meta.get(FOLDER_KEY):
-                raise UsageError(
-                    f"{address.shown}: the index is of another folder of stats files than this one; on every host "
-                    "objects= must name the same shared folder (after it was copied: bench-master archive rebuild)"
-                )
-            if archive.annotations.is_ahead(meta):
-                archive._replay()
+        archive = cls(folder)
+        for path, reason in archive.unreadable.items():
+            note(f"bench-master: {one_line(str(path))}: not in the archive: {reason}")
         return archive
 
     def __enter__(self) -> Self:
@@ -117,149 +87,239 @@ class Archive:
 
     def close(self) -> None:
         """Close the index."""
-        self.database.close()
+        self._index.close()
 
-    @contextmanager
-    def locked(self, how: Literal["shared", "alone"] = "shared") -> Iterator[None]:
-        """Keep others from replacing the index meanwhile; ``alone`` waits until nobody uses it.
+    def _refresh(self, index: Index) -> None:
+        """Bring the index up to date: read the files that are new or have changed, forget those that are gone."""
+        # First what is in it: what another command adds meanwhile is then never taken for gone.
+        known = index.files()
+        found = {path.name.removesuffix(SUFFIX): path for path in self.folder.files()}
+        self.unreadable.clear()
+        states = {sha256: state for sha256, path in found.items() if (state := self._state(path)) is not None}
+        changed = [sha256 for sha256, state in states.items() if known.get(sha256) != state]
+        gone = known.keys() - states.keys()
+        if not changed and not gone:
+            return
+        index.check_writable()
+        with progress_message("reading the archive's files"):
+            for first in range(0, max(1, len(changed)), _BATCH):
+                part = changed[first : first + _BATCH]
+                runs = [(sha256, self._read(sha256, found[sha256])) for sha256 in part]
+                lost = [sha256 for sha256, run in runs if run is None]
+                index.write([(states[sha256], run) for sha256, run in runs if run is not None], {*gone, *lost})
 
-        Raises `InfrastructureError` where that takes too long.
-        """
-        with locked_file(self.address.folder / LOCK_FILE, how):
-            yield
+    def _state(self, path: Path) -> FileState | None:
+        try:
+            about = path.stat()
+        except OSError as error:
+            self.unreadable[path] = str(error.strerror)
+            return None
+        return about.st_size, about.st_mtime_ns
 
-    @contextmanager
-    def holding_objects(self, how: Literal["shared", "alone"] = "shared") -> Iterator[None]:
-        """Keep a prune from removing stats files meanwhile; ``alone`` is for a prune, from its note to its end.
-
-        Raises `InfrastructureError` where that takes too long.
-        """
-        with locked_file(self.address.folder / OBJECTS_LOCK, how):
-            yield
+    def _read(self, sha256: str, path: Path) -> ArchivedRun | None:
+        """Return what the index has of a file; None, and why, for one that is not what it was when it was added."""
+        try:
+            if path != self.folder.place(sha256) or hash_of(path) != sha256:
+                raise StatsFileError("its content is not what was added; add the original file again")
+            return contents_of(path, sha256, path.stat().st_size)
+        except OSError as error:
+            self.unreadable[path] = f"cannot be read: {error.strerror or error}"
+        except StatsFileError as error:
+            self.unreadable[path] = error.message.removeprefix(f"{path}: ")
+        return None
 
     # -- adding -----------------------------------------------------------------------------------------------------
 
-    def add(self, path: Path, *, link: bool = False, run: MeasuredRun | None = None) -> Added:
+    def add(self, path: Path, *, run: MeasuredRun | None = None) -> Added:
         """Add a stats file; one that is in the archive stays as it is, and is repaired where it was damaged.
 
         `run` are its sums where it was read before.
 
         Raises `UsageError` for a file that is none, `InfrastructureError` where the archive cannot take it.
         """
-        check_stats_file(path)
-        sha256 = self.objects.put(path, link=link)
-        with self.locked():
-            with self.database.reading() as connection:
-                known = connection.execute(
-                    sa.select(RUN.c.state, RUN.c.problem, RUN.c.pruned_at).where(RUN.c.sha256 == sha256)
-                ).first()
-            if known is not None and known.pruned_at is None and self.objects.find(sha256) is not None:
-                return Added(sha256[:ID_CHARS], sha256, new=False, state=known.state, problem=known.problem)
-        for _ in range(_PUT_AGAIN):
-            # A prune that was first has removed the file: it is put again then.
-            with contextlib.suppress(FileNotFoundError):
-                added = self.index(sha256, run=run)
-                if self.objects.find(sha256) is not None:
-                    return added
-            self.objects.put(path, link=link)
-        raise InfrastructureError(f"{self.objects.path(sha256)}: others remove it each time; add it again later")
-
-    def index(self, sha256: str, *, run: MeasuredRun | None = None) -> Added:
-        """Put an object that is here into the index; a run that was pruned is so no longer.
-
-        Raises `FileNotFoundError` where a prune has removed the object.
-        """
-        place = self.objects.path(sha256)
-        size = place.stat().st_size
-        # What was read must be what is here: the file may have been damaged, or have changed since.
-        is_same = run is not None and run.is_whole and run.intact_bytes == size
-        contents = contents_of(place, sha256, size, run if is_same else None)
-        with self.holding_objects():
-            place.stat()
-            with self.locked(), self.database.writing() as connection:
-                new = add_run(connection, contents)
-                if not new:
-                    connection.execute(RUN.update().where(RUN.c.sha256 == sha256).values(pruned_at=None))
-            self.objects.remove(sha256, SUMMARY_SUFFIX)
-        return Added(sha256[:ID_CHARS], sha256, new=new, state=_state(contents), problem=contents.problem)
-
-    def annotate(self, entries: Sequence[tuple[str, str, str]]) -> None:
-        """Note entries (run's hash, key, value), in the file first; see `annotations.KEYS`."""
-        self.annotations.append(entries)
-        with self.locked():
-            self._replay()
-
-    def take_annotations(self, entries: Sequence[Entry]) -> None:
-        """Note entries of another archive, as they were made there."""
-        if entries:
-            self.annotations.write(entries)
-            with self.locked():
-                self._replay()
-
-    def _replay(self) -> None:
-        with self.database.writing() as connection:
-            self.annotations.replay(connection)
+        _check_stats_file(path)
+        sha256 = self.folder.put(path)
+        place = self.folder.place(sha256)
+        about = place.stat()
+        self.unreadable.pop(place, None)
+        known = self._index.run(sha256)
+        if known is not None:
+            return Added(known, new=False)
+        # What was read must be what is here: the file may have changed since.
+        is_same = run is not None and run.is_whole and run.intact_bytes == about.st_size
+        found = contents_of(place, sha256, about.st_size, run if is_same else None)
+        # The run is in the archive with its file: an index that cannot be written now is so by the next command.
+        with contextlib.suppress(sqlite3.Error):
+            self._index.write([((about.st_size, about.st_mtime_ns), found)])
+        return Added(found, new=True)
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
-    def runs(self, wanted: RunFilter = EVERYTHING) -> list[RunRow]:
+    def runs(self, wanted: RunFilter = EVERYTHING) -> list[ArchivedRun]:
         """Return the runs that meet a filter, the newest first; raise `UsageError` for a name that no run has."""
-        with self.locked(), self.database.reading() as connection:
-            found = find_runs(connection, wanted)
-            if not found:
-                check_filter(connection, wanted)
-            return found
+        everything = self._runs()
+        found = [run for run in everything if wanted.meets(run)]
+        if not found:
+            _check_filter(everything, wanted)
+        return found[: wanted.limit]
 
-    def count(self, wanted: RunFilter = EVERYTHING) -> int:
-        """Return how many runs meet a filter, whatever its limit."""
-        with self.locked(), self.database.reading() as connection:
-            return count_runs(connection, wanted)
+    def _runs(self) -> list[ArchivedRun]:
+        everything = self._index.runs()
+        latest: dict[str, ArchivedRun] = {}
+        # Of the files of one run, which was resumed, the whole and longest one counts.
+        for run in sorted(everything, key=lambda run: (run.state == "complete", run.bytes, run.sha256)):
+            if run.run_id is not None:
+                if (earlier := latest.get(run.run_id)) is not None:
+                    earlier.superseded = True
+                latest[run.run_id] = run
+        everything.sort(key=lambda run: (run.created is not None, run.created or 0.0, run.sha256), reverse=True)
+        return everything
 
-    def find(self, word: str) -> str:
-        """Return the hash of the run that a word names; raise `UsageError` where it is none or several."""
-        with self.locked(), self.database.reading() as connection:
-            return find_hash(connection, word)
+    def find(self, word: str) -> ArchivedRun:
+        """Return the run that a word names: a unique beginning of its id, or of the id that it gave itself.
 
-    def run(self, word: str) -> RunDetails:
-        """Return a run with what the index has of it; `word` is a unique beginning of its id, or its name."""
-        with self.locked(), self.database.reading() as connection:
-            sha256 = find_hash(connection, word)
-            number = connection.execute(
-                sa.select(RUN.c.id, RUN.c.argv, RUN.c.versions).where(RUN.c.sha256 == sha256)
-            ).one()
-            (row,) = find_runs(connection, RunFilter(sha256=sha256, limit=1))
-            return RunDetails(
-                row=row,
-                hosts=hosts_of(connection, number.id),
-                treatments=treatments_of(connection, number.id),
-                annotations=annotations_of(connection, sha256),
-                file=self.objects.find(sha256),
-                argv=tuple(msgspec.json.decode(number.argv)),
-                versions=msgspec.json.decode(number.versions),
-            )
+        Raises `UsageError` with the nearest ids where it is none, or several.
+        """
+        runs, prefix = self.runs(), word.lower()
+        found: list[ArchivedRun] = []
+        if len(prefix) >= MIN_PREFIX:
+            found = [run for run in runs if run.sha256.startswith(prefix)]
+            found = found or [run for run in runs if (run.run_id or "").startswith(word)]
+            # The files of one run are one run: the last one.
+            found = [run for run in found if not run.superseded] or found
+        if len(found) == 1:
+            (run,) = found
+            run.treatments = self._index.treatments(run.sha256)
+            return run
+        if found:
+            several = ", ".join(run.id for run in found[:_MOST_SHOWN])
+            raise UsageError(f"{one_line(word)}: names several runs: {several}; give more of the id")
+        if len(word) < MIN_PREFIX:
+            hint = f" (an id has {MIN_PREFIX} characters or more)"
+        else:
+            near = closest_match(word[:ID_CHARS], [run.id for run in runs])
+            hint = f" (did you mean '{near}'?)" if near else "; bench-master archive list shows all"
+        raise UsageError(f"{one_line(word)}: no run of the archive{hint}")
+
+    def file(self, run: ArchivedRun) -> Path:
+        """Return the stats file of a run."""
+        return self.folder.place(run.sha256)
 
     def series(self, wanted: RunFilter = EVERYTHING) -> list[Series]:
-        """Return every series that runs of a filter belong to, by scenario and title."""
-        with self.locked(), self.database.reading() as connection:
-            return find_series(connection, wanted)
+        """Return every series that runs of a filter belong to, by scenario, title and hosts."""
+        newest_first = [run for run in self._runs() if run.counts and wanted.meets(run)]
+        ages = {run.sha256: age for age, run in enumerate(newest_first)}
+        members: dict[str, list[tuple[int, int]]] = {}
+        for key, sha256, position in self._index.members():
+            if sha256 in ages:
+                members.setdefault(key, []).append((ages[sha256], position))
+        treatments: dict[str, Sequence[ArchivedTreatment]] = {}
+        found = []
+        for key, parts in members.items():
+            age, position = min(parts)
+            run = newest_first[age]
+            if run.sha256 not in treatments:
+                treatments[run.sha256] = self._index.treatments(run.sha256)
+            one = treatments[run.sha256][position]
+            if (primary := one.primary) is not None:
+                found.append(
+                    Series(
+                        key=key,
+                        scenario=run.scenario or "",
+                        title=one.title,
+                        labels=one.labels,
+                        measure=primary.name,
+                        unit=primary.unit,
+                        direction=primary.direction,
+                        hosts=run.place,
+                        runs=len(parts),
+                    )
+                )
+        return sorted(found, key=lambda one: (one.scenario, one.title, one.hosts))
 
-    def points(
-        self, series: str, measure: str | None = None, newest: int | None = None, wanted: RunFilter = EVERYTHING
-    ) -> list[TrendPoint]:
+    def points(self, series: str, measure: str | None = None, wanted: RunFilter = EVERYTHING) -> list[TrendPoint]:
         """Return the points of a series, the oldest first, by its primary measure or another one of its runs.
 
-        Only runs that meet the filter `wanted` are points; `newest` is how many of the newest ones; None: all.
+        Another one is ``OPERATION.STATISTIC``, such as ``start.p95``, or the name of a metric. Raises `UsageError`
+        for a measure that the newest run of the series has not.
         """
-        with self.locked(), self.database.reading() as connection:
-            return find_points(connection, series, wanted, measure, newest)
+        runs = {run.sha256: run for run in reversed(self._runs()) if run.counts and wanted.meets(run)}
+        order = {sha256: place for place, sha256 in enumerate(runs)}
+        rows = self._index.of_series(series)
+        if not rows:
+            keys = {key for key, _, _ in self._index.members()}
+            raise UsageError(f"{one_line(series)}: no series of the archive{did_you_mean(series, keys)}")
+        rows = sorted(((sha256, one) for sha256, one in rows if sha256 in runs), key=lambda row: order[row[0]])
+        if not rows:
+            return []
+        kind, name, statistic = _measure(rows[-1][1], measure)
+        found: list[TrendPoint] = []
+        machine: dict[str, str] = {}
+        for sha256, one in rows:
+            lists = next((each.trials for each in one.values if (each.kind, each.name) == (kind, name)), {})
+            trials = tuple(value for value in lists.get(statistic, ()) if value is not None)
+            run = runs[sha256]
+            if not trials or run.created is None:
+                continue
+            steady = steadied(machine, run.machine)
+            machine = machine if steady == machine else steady
+            found.append(
+                TrendPoint(
+                    run_id=run.id,
+                    created=run.created,
+                    version=one.engine_version or run.version,
+                    value=median(trials),
+                    trials=trials,
+                    machine=machine,
+                )
+            )
+        return found
+
+    def acknowledged(self, series: str) -> frozenset[str]:
+        """Return the ids of the runs that begin a change of a series which somebody acknowledged."""
+        return frozenset(one.run[:ID_CHARS] for one in self.folder.acknowledged() if one.series == series)
 
 
-def _state(contents: RunContents) -> State:
-    state: State = contents.state  # type: ignore[assignment]  # extract has no others
-    return state
+def _measure(newest: ArchivedTreatment, measure: str | None) -> tuple[str, str, str]:
+    """Return kind, name and statistic of a measure."""
+    primary = newest.primary
+    known = {} if primary is None else {primary.name: (primary.kind, primary.name, "value")}
+    if measure is None:
+        return next(iter(known.values()), ("", "", ""))
+    for value in newest.values:
+        if value.kind == METRIC:
+            known.setdefault(value.name, (METRIC, value.name, "mean"))
+        elif value.kind == OPERATION:
+            for statistic in STATISTICS:
+                known.setdefault(f"{value.name}.{statistic}", (OPERATION, value.name, statistic))
+    if measure not in known:
+        names = ", ".join(map(one_line, sorted(known)[:12]))
+        raise UsageError(
+            f"measure {one_line(measure)}: not in this series{did_you_mean(measure, known)}; it has {names}"
+        )
+    return known[measure]
 
 
-def check_stats_file(path: Path) -> None:
+def _check_filter(runs: Sequence[ArchivedRun], wanted: RunFilter) -> None:
+    """Raise `UsageError` for a scenario or a host that no run has, with the nearest that one has."""
+    scenarios = {run.scenario for run in runs if run.scenario}
+    hosts = {host.label for run in runs for host in run.hosts}
+    for what, value, known in (("--scenario", wanted.scenario, scenarios), ("--host", wanted.host, hosts)):
+        if value is None or value in known:
+            continue
+        if len(value) > MAX_NAME_CHARS:
+            raise UsageError(
+                f"{what} {one_line(value[:_SHOWN_CHARS])}...: a name of {len(value):,} characters; "
+                f"at most {MAX_NAME_CHARS:,} expected"
+            )
+        near = closest_match(value, sorted(known))
+        few = ", ".join(map(one_line, sorted(known)[:_MOST_SHOWN]))
+        more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
+        hint = f"; did you mean {one_line(near)!r}?" if near else f"; known: {few}{more}" if known else ""
+        raise UsageError(f"{what} {one_line(value)}: no run in the archive has it{hint}")
+
+
+def _check_stats_file(path: Path) -> None:
     """Raise `NotAStatsFileError` for a file that is none, before it is copied."""
     try:
         StatsFile(path)
@@ -267,64 +327,3 @@ def check_stats_file(path: Path) -> None:
         raise
     except StatsFileError:
         return  # damaged: it goes in as such
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder of an archive; raise `InfrastructureError` where that is not possible."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InfrastructureError(
-            f"{folder}: cannot be made: {error.strerror}; name another with --archive"
-        ) from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InfrastructureError(f"{folder}: cannot be written to; name another with --archive")
-
-
-def folder_id(folder: Path, *, create: bool) -> str | None:
-    """Return what tells this folder of stats files from others; the first one to ask makes it."""
-    path = folder / FOLDER_FILE
-    try:
-        if create and not path.exists():
-            part = folder / f"{FOLDER_FILE}.{os.getpid()}"
-            part.write_text(secrets.token_hex(8) + "\n", encoding="ascii")
-            # Of two that begin at the same time one is first, and both read its id.
-            try:
-                os.link(part, path)
-            except FileExistsError:
-                pass
-            finally:
-                part.unlink()
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InfrastructureError(f"{path}: {error.strerror}") from error
-
-
-@contextmanager
-def locked_file(path: Path, how: Literal["shared", "alone"], timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold a lock on a file; raise `InfrastructureError` after the timeout."""
-    try:
-        descriptor = _open_lock(path, how)
-    except OSError as error:
-        need = "readable" if how == "shared" else "writable"
-        raise InfrastructureError(f"{path}: {error.strerror}; the folder must be {need} to you") from error
-    try:
-        if not lock_within(descriptor, timeout_s, shared=how == "shared"):
-            raise InfrastructureError(
-                f"{path.parent}: the archive was in use by another command for {timeout_s:.0f} s (archive rebuild or "
-                "prune, or readers that do not end); try again when it has ended"
-            )
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _open_lock(path: Path, how: str) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if how == "alone" or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # whoever may only read

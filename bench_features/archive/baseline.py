@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import sqlalchemy as sa
-
 from bench_common.errors import UsageError
 from bench_common.safe_text import one_line
 from bench_features.archive.archive import Archive
-from bench_features.archive.extract import series_identity
+from bench_features.archive.extract import series_key
 from bench_features.archive.facts import split_facts, steadied
-from bench_features.archive.index import series_key
-from bench_features.archive.schema import ANNOTATION
 from bench_features.archive.trend_types import facts_text
 from bench_features.archive.trends import changed_facts, find_breaks, iso, levels_of, start_of, with_levels
-from bench_features.archive.types import ID_CHARS, Series, TrendPoint
+from bench_features.archive.types import Series, TrendPoint
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.verdict_types import RunFileReport
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.verdicts.reasons import Code, Reason, because
 
-ACKNOWLEDGE = "acknowledge"
-"""The key of the annotation of a run that begins a known change; its value is the key of the series."""
-
-
-def acknowledged_runs(archive: Archive, series: str) -> frozenset[str]:
-    """Return the ids of the runs that begin a change of a series which somebody acknowledged."""
-    query = sa.select(ANNOTATION.c.run).where(ANNOTATION.c.key == ACKNOWLEDGE, ANNOTATION.c.value == series)
-    with archive.locked(), archive.database.reading() as connection:
-        return frozenset(sha256[:ID_CHARS] for sha256 in connection.scalars(query))
-
 
 class ArchiveTrend:
     """The trends of one archive, opened only while it is asked."""
 
-    def __init__(self, url: str | None = None, *, create: bool = False) -> None:
-        self._url = url
+    def __init__(self, folder: str | None = None, *, create: bool = False) -> None:
+        self._folder = folder
         self._create = create
         """Whether the run itself will make the archive: then there is none yet, and that is no error."""
 
@@ -47,7 +33,7 @@ class ArchiveTrend:
 
     def _opened(self) -> Archive:
         try:
-            return Archive.open(self._url, create=self._create)
+            return Archive.open(self._folder, create=self._create)
         except UsageError as error:
             raise UsageError(f"--baseline trend: {error}") from error
 
@@ -59,14 +45,12 @@ class ArchiveTrend:
         with self._opened() as archive:
             known = {one.key: one for one in archive.series()}
             for treatment in run.treatments.values():
-                identity = series_identity(run.scenario, treatment.definition, treatment.measure)
-                key = series_key(identity, place)
+                key = series_key(run.scenario, treatment.definition, treatment.measure, place)
                 if key not in known:
                     found[treatment.title] = _nothing(_why_unknown(treatment, run, place, known.values()))
                     continue
                 earlier = [point for point in archive.points(key) if point.created < run.began_s]
-                acknowledged = acknowledged_runs(archive, key)
-                found[treatment.title] = _past(with_levels(earlier), machine, acknowledged)
+                found[treatment.title] = _past(with_levels(earlier), machine, archive.acknowledged(key))
         return found
 
 

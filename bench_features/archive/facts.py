@@ -1,4 +1,4 @@
-"""What a host's properties mean for its history (identity, setting or noise), and the history of hosts.
+"""What a host's properties mean for its history (identity, setting or noise).
 
 A series breaks where identity or a setting changes: these are the properties whose difference also refuses a word
 between two runs (`confounds`). All others are noise here: they are kept with the run, and split no history.
@@ -6,11 +6,8 @@ between two runs (`confounds`). All others are noise here: they are kept with th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
-
-import msgspec
 
 from bench_master.verdicts.confounds import REFUSED_FACTS, are_alike
 
@@ -53,11 +50,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def fingerprint_hash(facts: Mapping[str, str]) -> str:
-    """Return the hash under which equal sets of facts are kept once."""
-    return hashlib.sha256(msgspec.json.encode(sorted(facts.items()))).hexdigest()[:32]
 
 
 def steadied(before: Mapping[str, str], facts: Mapping[str, str]) -> dict[str, str]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue
-from bench_common.safe_text import without_userinfo
-from bench_common.secret import hide_from_system
-from bench_common.streams import tell
 from bench_common.units import parse_duration
-from bench_features.archive.address import VARIABLE, password_of
+from bench_features.archive.folder import VARIABLE
 
 
 class SubCommand(Struct, frozen=True):
@@ -37,27 +33,10 @@ def add_archive_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--archive``."""
     parser.add_argument(
         "--archive",
-        type=hidden_address,
-        metavar="URL|PATH",
-        help="the archive: a folder, or postgresql+psycopg://USER@HOST/DATABASE?objects=/FOLDER (default: "
-        f"{VARIABLE} of the environment, else weighbridge in the XDG data directory)",
+        metavar="FOLDER",
+        help=f"the folder of the archive (default: {VARIABLE} of the environment, else weighbridge in the XDG data "
+        "directory)",
     )
-
-
-def hidden_address(text: str, arguments: MutableSequence[str] = sys.argv) -> str:
-    """Return an archive's address as it is, once its password is out of the arguments of this process.
-
-    ``ps`` shows them to every user of the host, and pages are served for weeks.
-    """
-    password = password_of(text)
-    if password:
-        arguments[:] = map(without_userinfo, arguments)
-        hide_from_system([f":{password}@"])
-        tell(
-            "a password was given with --archive: other users of this host could see it until now, and your shell "
-            f"may keep it; set {VARIABLE} or PGPASSWORD, or write it into ~/.pgpass"
-        )
-    return text
 
 
 def add_filter_options(parser: argparse._ActionsContainer) -> None:
@@ -67,23 +46,22 @@ def add_filter_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--since", type=moment, metavar="TIME", help="only runs begun since: a date (2026-11-22), or 30d, 12h ago"
     )
-    parser.add_argument("--tag", metavar="TAG", help="only runs that have this tag")
 
 
 _DAYS_S: Final = {"d": 86_400.0, "w": 7 * 86_400.0}
 
 
 def span(text: str) -> float:
-    """Return a span such as ``180d``, ``2w`` or ``12h`` in seconds: a type of arguments."""
+    """Return a span such as ``30d``, ``2w`` or ``12h`` in seconds: a type of arguments."""
     number, unit = text[:-1], text[-1:]
-    if unit.isdigit():  # seconds elsewhere; who prunes what is older than 5 means days
+    if unit.isdigit():  # seconds elsewhere; who asks for the last 5 means days
         raise InvalidValue(f"{text!r}: expected a span of time with its unit, such as {text}d or {text}h")
     if unit in _DAYS_S and number.isascii() and number.replace(".", "", 1).isdigit():
         return float(number) * _DAYS_S[unit]
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise InvalidValue(f"{text!r}: expected a span of time, such as 180d, 2w or 12h") from error
+        raise InvalidValue(f"{text!r}: expected a span of time, such as 30d, 2w or 12h") from error
 
 
 def moment(text: str) -> float:

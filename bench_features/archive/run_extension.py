@@ -31,7 +31,7 @@ class ArchiveOptions(Struct, frozen=True):
 
 
 class ArchiveExtension(RunExtension):
-    """Adds a run to an archive at its end. What it needs is loaded only then: the database's library is large."""
+    """Adds a run to an archive at its end. What it needs is loaded only then."""
 
     Options = ArchiveOptions
 
@@ -42,8 +42,8 @@ class ArchiveExtension(RunExtension):
             nargs="?",
             action=StoreOnce,
             const=_DEFAULT,
-            type=_address if groups.takes_file else _address_beside_engines,
-            metavar="URL|PATH",
+            type=_folder if groups.takes_file else _folder_beside_engines,
+            metavar="FOLDER",
             help="add the run to this archive at its end (without a value: to the one of WEIGHBRIDGE_ARCHIVE, "
             "else the default); it is checked before the run begins",
         )
@@ -51,21 +51,21 @@ class ArchiveExtension(RunExtension):
 
     def settle(self, options: RunOptions) -> RunOptions:
         """Judge the run by the archive that it goes into, if it is judged by a trend at all."""
-        url = options.extensions.of(ArchiveOptions).archive
-        if options.verdicts.trend is None or url is None:
+        folder = options.extensions.of(ArchiveOptions).archive
+        if options.verdicts.trend is None or folder is None:
             return options
         from bench_features.archive.baseline import ArchiveTrend
 
-        trend = ArchiveTrend(url or None, create=True)
+        trend = ArchiveTrend(folder or None, create=True)
         return replace(options, verdicts=replace(options.verdicts, trend=trend))
 
     def check(self, options: RunOptions) -> None:
         """Raise the archive's own error where the run could not be added; make it where there is none yet."""
-        url = options.extensions.of(ArchiveOptions).archive
-        if url is not None:
+        folder = options.extensions.of(ArchiveOptions).archive
+        if folder is not None:
             from bench_features.archive.archive import Archive
 
-            Archive.open(url or None, create=True).close()
+            Archive.open(folder or None, create=True).close()
 
     def parts(self, options: RunOptions) -> frozenset[Part]:
         """Return what the archive has of a run and its report may not have."""
@@ -77,28 +77,28 @@ class ArchiveExtension(RunExtension):
 
     def finish(self, options: RunOptions, source: ReportSource) -> ExitCode:
         """Add the run to the archive."""
-        url = options.extensions.of(ArchiveOptions).archive
-        if url is None:
+        folder = options.extensions.of(ArchiveOptions).archive
+        if folder is None:
             return ExitCode.OK
         from bench_features.archive.keeping import keep_run
 
-        return keep_run(source.run, url, quiet=options.quiet)
+        return keep_run(source.run, folder, quiet=options.quiet)
 
 
-def _address(text: str) -> str:
+def _folder(text: str) -> str:
     if text == _DEFAULT:
         return ""
     if not text.strip():
-        raise InvalidValue("'': expected a folder or a URL; without a value it is the default archive")
+        raise InvalidValue("'': expected a folder; without a value it is the default archive")
     return text
 
 
-def _address_beside_engines(text: str) -> str:
+def _folder_beside_engines(text: str) -> str:
     if text in engine_names():
         raise InvalidValue(
             f"{text!r} is an engine: name the engines first, or an archive with its value, such as --archive=./{text}"
         )
-    return _address(text)
+    return _folder(text)
 
 
 EXTENSION: Final = ArchiveExtension()

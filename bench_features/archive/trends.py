@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from bench_common.thresholds import better_direction, is_speed
-from bench_features.archive.contents import ValueContents
 from bench_features.archive.trend_types import (
     TREND_FORMAT,
     TREND_VERSION,
@@ -26,7 +25,7 @@ from bench_features.archive.trend_types import (
     TrendReport,
     TrendRun,
 )
-from bench_features.archive.types import STATISTICS, Series, TrendPoint
+from bench_features.archive.types import STATISTICS, ArchivedValue, Series, TrendPoint
 from bench_master.formatting import format_change, plural
 from bench_master.verdicts import between_runs, signed_rank
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
@@ -90,7 +89,7 @@ def build_trend(
 
 
 def measure_of(
-    series: Series, values: Sequence[ValueContents], name: str | None
+    series: Series, values: Sequence[ArchivedValue], name: str | None
 ) -> tuple[str, str, str | None] | None:
     """Return name, unit and direction of a measure of a series, by its values in a run; None for the primary measure.
 

@@ -1,14 +1,11 @@
-"""What the archive gives: runs as rows, one run with what is in it, series of runs and their points."""
+"""What the archive has of its stats files: runs with their hosts and treatments; series and their points."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Struct, field
-
-from bench_features.archive.contents import TreatmentContents
+from msgspec import Struct
 
 State: TypeAlias = Literal["complete", "incomplete", "damaged"]
 
@@ -22,19 +19,110 @@ STATISTICS: Final = ("mean", "p50", "p95", "p99", "max")
 """What is kept of an operation in each trial; of a metric there is its mean."""
 
 
-class Added(Struct, frozen=True):
-    """What became of a file that was added."""
+class ArchivedHost(Struct, kw_only=True, omit_defaults=True):
+    """A host of a run."""
 
-    id: str
-    """The run's id."""
+    label: str
+    environment: str | None = None
+    facts: dict[str, str] = {}
+    """Its properties that identify it or are set."""
+    noise: dict[str, str] = {}
+    """Its properties that change by themselves and explain nothing."""
+    engines: dict[str, str] = {}
+    """The versions of its engines."""
+
+
+class ArchivedValue(Struct, kw_only=True, omit_defaults=True):
+    """A measure of a treatment, trial by trial; None where a trial has no value."""
+
+    kind: str
+    """`PRIMARY`, `OPERATION` or `METRIC`."""
+    name: str
+    unit: str = ""
+    direction: str | None = None
+    """``lower`` or ``higher`` is better; None if undeclared."""
+    trials: dict[str, list[float | None]] = {}
+    """The value of each measured trial, by statistic; of a primary measure ``value``."""
+
+
+class ArchivedTreatment(Struct, kw_only=True, omit_defaults=True):
+    """A treatment of a run."""
+
+    title: str
+    series: str
+    """The key of its series, the same in all runs that may be compared."""
+    labels: dict[str, Any] = {}
+    engine_version: str = ""
+    failed: int = 0
+    values: list[ArchivedValue] = []
+
+    @property
+    def primary(self) -> ArchivedValue | None:
+        """The measure by which its trials are compared."""
+        return next((value for value in self.values if value.kind == PRIMARY), None)
+
+
+class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
+    """A run: a row of the index."""
+
     sha256: str
-    """The hash of the file's content."""
-    new: bool
-    """Whether it was not in the archive before."""
+    """The hash of its stats file's content."""
     state: State
-    """Whether it is whole."""
+    bytes: int
+    """Size of the stats file."""
     problem: str = ""
     """Why it enters no trend; empty if it does."""
+    run_id: str | None = None
+    """The id that the run gave itself; a resumed run keeps it."""
+    created: float | None = None
+    """When it began (Unix, seconds)."""
+    duration_s: float | None = None
+    scenario: str | None = None
+    noop: bool = False
+    imported: bool = False
+    version: str = ""
+    """The version of Weighbridge that ran it."""
+    versions: dict[str, str] = {}
+    argv: list[str] = []
+    hosts: list[ArchivedHost] = []
+    """In the order of their names."""
+    done: int = 0
+    failed: int = 0
+    measure: str = ""
+    """By what its treatment is compared, where it has a single one."""
+    unit: str = ""
+    value: float | None = None
+    """The median of the trials' values of that."""
+    treatment_count: int = 0
+    treatments: list[ArchivedTreatment] = []
+    """Only a run that was asked for by itself has them."""
+    superseded: bool = False
+    """Whether a later file of the same run, which was resumed, is in the archive."""
+
+    @property
+    def id(self) -> str:
+        """How it is called."""
+        return self.sha256[:ID_CHARS]
+
+    @property
+    def place(self) -> str:
+        """The names of its hosts: a part of the identity of its series."""
+        return ", ".join(host.label for host in self.hosts)
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """What identifies and sets its hosts; facts of several hosts have the host's name before them."""
+        alone = len(self.hosts) == 1
+        return {
+            name if alone else f"{host.label}: {name}": value
+            for host in self.hosts
+            for name, value in host.facts.items()
+        }
+
+    @property
+    def counts(self) -> bool:
+        """Whether it enters trends: it is whole, measured here, and no earlier state of another file."""
+        return not self.problem and self.state == "complete" and self.created is not None and not self.superseded
 
 
 class RunFilter(Struct, frozen=True):
@@ -46,107 +134,24 @@ class RunFilter(Struct, frozen=True):
     """Name of a host that took part."""
     since_s: float | None = None
     """Begun at or after this time (Unix, seconds)."""
-    until_s: float | None = None
-    """Begun before this time (Unix, seconds)."""
-    tag: str | None = None
-    """A tag that it has."""
     limit: int | None = None
     """At most so many, the newest."""
-    sha256: str | None = None
-    """The hash of its stats file's content."""
+
+    def meets(self, run: ArchivedRun) -> bool:
+        """Whether a run meets it, whatever the limit."""
+        return (
+            self.scenario in (None, run.scenario)
+            and (self.host is None or any(host.label == self.host for host in run.hosts))
+            and (self.since_s is None or (run.created is not None and run.created >= self.since_s))
+        )
 
 
-class RunRow(Struct, frozen=True):
-    """One run, as a list shows it."""
+class Added(Struct, frozen=True):
+    """What became of a file that was added."""
 
-    id: str
-    """The first characters of `sha256`."""
-    sha256: str
-    """The hash of its stats file's content."""
-    run_id: str | None
-    """The id that the run gave itself; a resumed run keeps it."""
-    created: float | None
-    """When it began (Unix, seconds)."""
-    duration_s: float | None
-    """How long it took."""
-    state: State
-    """Whether it is whole."""
-    problem: str
-    """Why it enters no trend; empty if it does."""
-    scenario: str | None
-    """The scenario's name."""
-    noop: bool
-    """Whether its jobs executed nothing."""
-    imported: bool
-    """Whether it was measured elsewhere."""
-    version: str
-    """The version of Weighbridge that ran it."""
-    hosts: tuple[str, ...]
-    """Names of its hosts."""
-    treatments: int
-    """How many treatments it has."""
-    done: int
-    """Measured jobs that were done."""
-    failed: int
-    """Measured jobs that failed or were lost."""
-    bytes: int
-    """Size of its stats file."""
-    pruned: bool
-    """Whether its stats file was removed; what the index has of it stays."""
-    superseded: bool
-    """Whether a later file of the same run, which was resumed, is in the archive."""
-    name: str | None
-    """The name that somebody gave it."""
-    tags: tuple[str, ...]
-    """Its tags, in order."""
-    measure: str = ""
-    """By what its treatment is compared, where it has a single one."""
-    unit: str = ""
-    """The unit of that."""
-    value: float | None = None
-    """The median of the trials' values of it; None where there is no single one."""
-
-
-class HostRow(Struct, frozen=True):
-    """A host of a run."""
-
-    host: str
-    """Its name."""
-    environment: str | None
-    """The environment that it stands for."""
-    facts: Mapping[str, str]
-    """Its properties that identify it or are set, as text."""
-    noise: Mapping[str, str]
-    """Its properties that change by themselves and explain nothing."""
-    engines: Mapping[str, str]
-    """The versions of its engines."""
-
-
-class Annotation(Struct, frozen=True):
-    """What somebody typed about a run or a series."""
-
-    at: str
-    """When (ISO 8601)."""
-    by: str
-    """The name of the user."""
-    key: str
-    """``name``, ``tag``, ``untag``, ``note``, ``baseline`` or ``acknowledge``."""
-    value: str
-    run: str
-    """The run's hash."""
-
-
-class RunDetails(Struct, frozen=True):
-    """One run with what the index has of it."""
-
-    row: RunRow
-    hosts: tuple[HostRow, ...]
-    treatments: tuple[TreatmentContents, ...]
-    annotations: tuple[Annotation, ...]
-    file: Path | None
-    """Its stats file; None if it was pruned or is missing."""
-    argv: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    run: ArchivedRun
+    new: bool
+    """Whether it was not in the archive before."""
 
 
 class Series(Struct, frozen=True):
@@ -167,8 +172,6 @@ class Series(Struct, frozen=True):
     """Names of the hosts."""
     runs: int
     """How many points it has."""
-    newest: float | None
-    """When its newest run began (Unix, seconds)."""
 
 
 class TrendPoint(Struct, frozen=True):
@@ -186,5 +189,3 @@ class TrendPoint(Struct, frozen=True):
     """The value of each measured trial that has one."""
     machine: Mapping[str, str]
     """What identifies and sets the machine: a series breaks where it changes."""
-    complete: bool
-    """Always true: runs that are not whole enter no series."""

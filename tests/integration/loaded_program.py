@@ -77,7 +77,7 @@ def can_fork(words, environ):
     """
     own = {key: value for key, value in environ.items() if _matters(key)}
     return own == {key: value for key, value in os.environ.items() if _matters(key)} and not any(
-        str(word).startswith(("--archive", "-K")) for word in words
+        str(word).startswith("-K") for word in words
     )
 
 

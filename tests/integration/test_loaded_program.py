@@ -84,7 +84,6 @@ def ignores_hang_ups(pid):
 def test_what_needs_a_command_line_or_other_modules_is_no_fork():
     environ = dict(os.environ)
     assert can_fork(["run-scenario"], {**environ, "HOME": "/nowhere"})
-    assert not can_fork(["run-scenario", "--archive", "sqlite:///x"], environ)
     assert not can_fork(["run-scenario", "-Ksecret"], environ)
     assert not can_fork(["run-scenario"], {**environ, "PYTHONPATH": "/elsewhere"})
     assert not can_fork(["run-scenario"], {**environ, "LANG": "tlh_QO"})

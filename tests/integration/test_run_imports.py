@@ -8,7 +8,7 @@ from deadlines import END_S
 
 MASTER = "import bench_master.commands.run_scenario"
 FOR_OTHER_RUNS = {
-    *("paramiko", "cryptography", "docker", "requests", "regex", "rich", "jsonschema", "sqlalchemy"),
+    *("paramiko", "cryptography", "docker", "requests", "regex", "rich", "jsonschema", "sqlite3"),
     *("bench_features.fleet.fleet", "bench_features.fleet.inventory", "bench_features.fleet.launchers.base"),
     *("bench_features.fleet.wheels", "bench_features.fleet.fleet_run", "bench_master.run.discovery"),
     *("bench_master.run.resume", "bench_features.archive", "bench_features.live.live_page"),
@@ -83,6 +83,6 @@ def test_a_first_weigh_loads_only_what_it_uses(tmp_path):
 
 UNUSED_BY_WEIGH = {
     *("docker", "requests", "paramiko", "google.protobuf", "hpack", "regex", "rich", "jinja2", "markupsafe"),
-    *("sqlalchemy", "pyinstrument", "shtab", "pandas"),
+    *("sqlite3", "pyinstrument", "shtab", "pandas"),
 }
 """Libraries of other engines, of fleets and pages, and all that are extras."""

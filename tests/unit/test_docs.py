@@ -158,7 +158,7 @@ def test_a_wrong_flag_would_be_found():
     """The check above knows the sub-commands apart, and does not take a flag of one for that of another."""
     assert refused("bench-master", ["run-scenario", "-f", "x", "--noop"]) is None
     assert refused("bench-master", ["report-scenario", "--noop"]) == "bench-master report-scenario has no --noop"
-    assert refused("bench-master", ["archive", "list", "--tag", "x"]) is None
+    assert refused("bench-master", ["archive", "list", "--host", "x"]) is None
     assert refused("bench-master", ["archive", "list", "--dry-run"]) == "bench-master archive list has no --dry-run"
     assert refused("bench-master", ["archive", "lst"]) == "bench-master archive has no lst"
     assert refused("bench-master", ["run-scenari"]) == "bench-master has no run-scenari"

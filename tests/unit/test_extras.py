@@ -11,13 +11,13 @@ from documents import ROOT, rows
 from bench_common.extras import EXTRAS, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-FOR_ALL = {"archive", "completion", "iibench", "pandas", "postgres", "profile"}
+FOR_ALL = {"completion", "iibench", "pandas", "profile"}
 """The extras of users; the others are for those who work on Weighbridge. Frames are those of pandas, not of both."""
 HIDING = """
 import sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"sqlalchemy", "shtab", "pyinstrument"}:
+        if name.split(".")[0] in {"shtab", "pyinstrument"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
 from bench_master.cli import run_command_line
@@ -46,8 +46,6 @@ def names(requirements):
 @pytest.mark.parametrize(
     ("words", "package", "extra"),
     [
-        (["archive", "list"], "SQLAlchemy", "archive"),
-        (["run-scenario", "-f", "noop", "--noop", "--archive", "there"], "SQLAlchemy", "archive"),
         (["run-scenario", "-f", "noop", "--noop", "--profile"], "pyinstrument", "profile"),
         (["completion", "bash"], "shtab", "completion"),
     ],

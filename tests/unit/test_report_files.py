@@ -122,7 +122,7 @@ def test_a_dash_is_standard_output(path, tmp_path, capsys, monkeypatch):
 
 def test_a_report_that_fails_after_a_run_hides_nothing_else(path, tmp_path, capsys):
     """A chart that the run lacks, printed and in a file: the others are written, stderr says where the run is."""
-    words = ["-f", "noop", "--chart", "heat", "--format", "svg", "--format", f"svg={tmp_path / 'x.svg'}"]
+    words = ["-f", "noop", "--chart", "scaling", "--format", "svg", "--format", f"svg={tmp_path / 'x.svg'}"]
     (tmp_path / "x.svg").write_text("of an earlier run")
     arguments = build_parser(["run-scenario"]).parse_args(
         ["run-scenario", *words, "--format", f"junit={tmp_path / 'run.xml'}"]
@@ -132,11 +132,11 @@ def test_a_report_that_fails_after_a_run_hides_nothing_else(path, tmp_path, caps
     assert f"stats file: {path}\n" in said
     assert f"junit report: {tmp_path / 'run.xml'}\n" in said
     assert "svg report" not in said
-    assert said.count("no chart heat") == 2
+    assert said.count("no chart scaling") == 2
     assert (tmp_path / "run.xml").read_text().startswith("<?xml")
     interrupted = RunResult("interrupted", stats=path)
     assert run_scenario.finish_run(interrupted, read_options(RunOptions, arguments)) == 130
-    assert capsys.readouterr().err.count("no chart heat") == 2
+    assert capsys.readouterr().err.count("no chart scaling") == 2
 
 
 @pytest.mark.parametrize(

@@ -216,16 +216,15 @@ def by_resume(path, folder):
     return ExitCode.OK
 
 
-def by_rebuild(path, folder):
+def by_new_index(path, folder):
     """Put the bytes where an archive has those of its runs, and say in which state the new index has them."""
-    place = str(folder / "rebuilt")
+    place = str(folder / "indexed")
     with Archive.open(place, create=True) as archive:
-        archive.objects.put(path)
-    assert run_command_line(["archive", "rebuild", "--archive", place]) in (ExitCode.OK, ExitCode.INFRASTRUCTURE)
+        archive.folder.put(path)
     with Archive.open(place) as archive:
         runs = archive.runs()
         states = {run.state for run in runs}
-        tell("; ".join(archive.run(run.id).row.problem for run in runs))
+        tell("; ".join(run.problem for run in runs))
     return ExitCode.INFRASTRUCTURE if states <= {"damaged", "incomplete"} else ExitCode.OK
 
 
@@ -241,7 +240,7 @@ READERS = {
     "archive add": lambda path, folder: run_command_line(
         ["archive", "add", str(path), "--archive", str(folder / "archive")]
     ),
-    "archive rebuild": by_rebuild,
+    "index of an archive": by_new_index,
 }
 OTHER_REASONS = ("carry no timestamps", "holds no outputs", "no output of job 0; ", "is not a stats file", "imported")
 """Why a command has nothing to show of a file, damaged or not."""

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -16,9 +17,8 @@ from bench_common.errors import ExitCode, did_you_mean
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_features.archive.archive import EVERYTHING, Archive
-from bench_features.archive.contents import TreatmentContents
 from bench_features.archive.options import SubCommand, add_archive_option, add_filter_options
-from bench_features.archive.types import PRIMARY, RunDetails, RunFilter, RunRow
+from bench_features.archive.types import ArchivedRun, ArchivedTreatment, RunFilter
 from bench_master.formatting import (
     DEFAULT_WIDTH,
     MISSING,
@@ -45,33 +45,31 @@ def shown_time(seconds: float | None) -> str:
     return DASH if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def shown_state(run: RunRow) -> str:
+def shown_state(run: ArchivedRun) -> str:
     """Return what a run is in words."""
-    more = (("superseded", run.superseded), ("noop", run.noop), ("imported", run.imported), ("pruned", run.pruned))
+    more = (("superseded", run.superseded), ("noop", run.noop), ("imported", run.imported))
     return ",".join([run.state, *(word for word, is_so in more if is_so)])
 
 
-def shown_value(run: RunRow) -> str:
+def shown_value(run: ArchivedRun) -> str:
     """Return the value of a run's only treatment, by its primary measure; of several how many there are."""
-    if run.treatments > 1:
-        return plural(run.treatments, "treatment")
+    if run.treatment_count > 1:
+        return plural(run.treatment_count, "treatment")
     return DASH if run.value is None else format_value(run.value, run.unit)
 
 
-COLUMNS: Final[Mapping[str, Callable[[RunRow], str]]] = {
+COLUMNS: Final[Mapping[str, Callable[[ArchivedRun], str]]] = {
     "id": lambda run: run.id,
     "created": lambda run: shown_time(run.created),
     "scenario": lambda run: run.scenario or DASH,
     "value": shown_value,
     "measure": lambda run: run.measure or DASH,
-    "hosts": lambda run: ",".join(run.hosts) or DASH,
+    "hosts": lambda run: ",".join(host.label for host in run.hosts) or DASH,
     "state": shown_state,
     "done": lambda run: str(run.done),
     "failed": lambda run: str(run.failed),
     "duration": lambda run: format_span(run.duration_s),
-    "name": lambda run: run.name or DASH,
-    "tags": lambda run: ",".join(run.tags) or DASH,
-    "treatments": lambda run: str(run.treatments),
+    "treatments": lambda run: str(run.treatment_count),
     "size": lambda run: format_bytes(run.bytes),
     "version": lambda run: run.version or DASH,
     "run-id": lambda run: run.run_id or DASH,
@@ -79,11 +77,9 @@ COLUMNS: Final[Mapping[str, Callable[[RunRow], str]]] = {
     "sha256": lambda run: run.sha256,
 }
 """What a list can show, in order."""
-DEFAULT_COLUMNS: Final = ("id", "created", "state", "done", "failed", "value", "hosts", "name", "tags", "scenario")
-_SPARE: Final = frozenset({"failed", "value", "name", "tags"})
+DEFAULT_COLUMNS: Final = ("id", "created", "state", "done", "failed", "value", "hosts", "scenario")
+_SPARE: Final = frozenset({"failed", "value"})
 """Columns that a table leaves out unless they are asked for, where no run has anything in them."""
-_BLANK: Final = frozenset({"name", "tags"})
-"""Columns that few runs have something in; in others a table says that something is missing."""
 _LEAST_CHARS: Final = 8
 """Of the last column, which is wrapped: the others may need the rest of a page."""
 _RIGHT: Final = ("done", "failed", "value", "duration", "treatments", "size")
@@ -106,8 +102,6 @@ class ListOptions(Struct, frozen=True):
     """Only runs on this host."""
     since: float | None = None
     """Only runs begun since (Unix, seconds)."""
-    tag: str | None = None
-    """Only runs with this tag."""
     limit: int | None = None
     """At most so many."""
     columns: tuple[str, ...] = DEFAULT_COLUMNS
@@ -135,10 +129,10 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_list(options: ListOptions) -> int:
-    wanted = RunFilter(options.scenario, options.host, options.since, None, options.tag, options.limit)
+    wanted = RunFilter(options.scenario, options.host, options.since, options.limit)
     with Archive.open(options.archive) as archive:
         runs = archive.runs(wanted)
-        shown = archive.address.shown
+        shown = archive.folder.shown
     rows = [[COLUMNS[name](run) for name in options.columns] for run in runs]
     if choose_format(options.format) == "tsv":
         lines = tab_separated([options.columns, *rows])
@@ -147,7 +141,7 @@ def _run_list(options: ListOptions) -> int:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     if not options.quiet and not runs:
         tell(f"{'no run meets the filter' if wanted != EVERYTHING else 'no runs'}: {shown}")
-    return int(ExitCode.OK)
+    return int(ExitCode.INFRASTRUCTURE if archive.unreadable else ExitCode.OK)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -161,7 +155,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
             continue
         if name == "created":
             found = [cell.rpartition(":")[0] or cell for cell in found]
-        found = [("" if name in _BLANK else MISSING) if cell == DASH else cell for cell in found]
+        found = [MISSING if cell == DASH else cell for cell in found]
         width = max(map(len, [name, *found]))
         cells[name] = [cell.rjust(width) if name in _RIGHT else cell for cell in found]
     shown = [name.rjust(len(cells[name][0])) if name in _RIGHT and rows else name for name in cells]
@@ -172,7 +166,7 @@ class ShowOptions(Struct, frozen=True):
     """The command line of `archive show`."""
 
     run: str
-    """The run's id or name."""
+    """The beginning of the run's id."""
     archive: str | None = None
     """Where the archive is; None for the default."""
     verbose: bool = False
@@ -182,63 +176,47 @@ class ShowOptions(Struct, frozen=True):
 
 
 def _configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", help="a unique beginning of the run's id (4 characters or more), or its name"
-    )
+    parser.add_argument("run", metavar="RUN", help="a unique beginning of the run's id (4 characters or more)")
     add_archive_option(parser)
 
 
 def _run_show(options: ShowOptions) -> int:
     with Archive.open(options.archive) as archive:
-        details = archive.run(options.run)
+        run = archive.find(options.run)
+        file = archive.file(run)
     with text_output(options.terminal, paged=True) as out:
-        out.write("".join(f"{line}\n" for line in shown_run(details, verbose=options.verbose)))
+        out.write("".join(f"{line}\n" for line in shown_run(run, file, verbose=options.verbose)))
     return int(ExitCode.OK)
 
 
-def shown_run(details: RunDetails, *, verbose: bool = False) -> Iterator[str]:
+def shown_run(run: ArchivedRun, file: Path, *, verbose: bool = False) -> Iterator[str]:
     """Yield what is known of a run as lines."""
-    row = details.row
-    title = f"{row.scenario or 'unknown scenario'}  {row.id}" + (f"  {row.name}" if row.name else "")
-    yield one_line(title)
-    yield from _field("run", f"{row.run_id or DASH}, begun {shown_time(row.created)}, {format_span(row.duration_s)}")
-    yield from _field("state", f"{shown_state(row)}{f': {row.problem}' if row.problem else ''}")
-    yield from _field("jobs", f"{row.done:,} done, {row.failed:,} failed or lost")
-    yield from _field("command", " ".join(details.argv) or DASH)
-    yield from _field(
-        "versions", ", ".join(f"{name} {version}" for name, version in details.versions.items()) or DASH
-    )
-    yield from _field("file", str(details.file) if details.file else _why_no_file(row))
-    yield from _field("sha256", f"{row.sha256} ({format_bytes(row.bytes)})")
-    if row.tags:
-        yield from _field("tags", ", ".join(row.tags))
-    for one in details.annotations:
-        if one.key in ("note", "baseline", "acknowledge"):
-            yield from _field(one.key, f"{one.value} ({one.by}, {one.at})")
-    for host in details.hosts:
+    yield one_line(f"{run.scenario or 'unknown scenario'}  {run.id}")
+    yield from _field("run", f"{run.run_id or DASH}, begun {shown_time(run.created)}, {format_span(run.duration_s)}")
+    yield from _field("state", f"{shown_state(run)}{f': {run.problem}' if run.problem else ''}")
+    yield from _field("jobs", f"{run.done:,} done, {run.failed:,} failed or lost")
+    yield from _field("command", " ".join(run.argv) or DASH)
+    yield from _field("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()) or DASH)
+    yield from _field("file", str(file))
+    yield from _field("sha256", f"{run.sha256} ({format_bytes(run.bytes)})")
+    for host in run.hosts:
         engines = ", ".join(f"{name} {version}" for name, version in host.engines.items() if version)
-        yield from _field("host", f"{host.host} ({host.environment or DASH}): {engines or 'no engines'}")
+        yield from _field("host", f"{host.label} ({host.environment or DASH}): {engines or 'no engines'}")
         facts = {**host.facts, **(host.noise if verbose else {})}
         yield from _field("", "; ".join(f"{name} {value}" for name, value in facts.items()))
     yield ""
-    yield from _treatment_table(details.treatments)
+    yield from _treatment_table(run.treatments)
 
 
 def _field(name: str, text: str) -> list[str]:
-    """Return a line of the head; texts of runs and of people steer no terminal."""
+    """Return a line of the head; texts of runs steer no terminal."""
     return field(name, one_line(text))
 
 
-def _why_no_file(row: RunRow) -> str:
-    if row.pruned:
-        return "pruned: reports and comparisons of single jobs are gone; summaries and the values of trials are here"
-    return "missing: bench-master archive verify says what else is; add the file again to repair it"
-
-
-def _treatment_table(treatments: Sequence[TreatmentContents]) -> Iterator[str]:
+def _treatment_table(treatments: Sequence[ArchivedTreatment]) -> Iterator[str]:
     rows = []
     for one in treatments:
-        primary = next((value for value in one.values if value.kind == PRIMARY), None)
+        primary = one.primary
         values = [] if primary is None else [v for v in primary.trials.get("value", ()) if v is not None]
         unit = primary.unit if primary is not None else ""
         rows.append(

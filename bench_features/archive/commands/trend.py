@@ -14,10 +14,8 @@ from bench_common.argument_types import InvalidValue, file_name
 from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
-from bench_features.archive.archive import Archive
-from bench_features.archive.baseline import ACKNOWLEDGE, acknowledged_runs
+from bench_features.archive.archive import MIN_PREFIX, Archive
 from bench_features.archive.options import SubCommand, add_archive_option, add_filter_options
-from bench_features.archive.queries import MIN_PREFIX
 from bench_features.archive.trend_report import lines, list_lines, write_csv, write_json
 from bench_features.archive.trend_types import TrendReport
 from bench_features.archive.trends import build_trend, measure_of
@@ -50,8 +48,6 @@ class TrendOptions(Struct, frozen=True):
     """Only runs in which this host took part."""
     since: float | None = None
     """Only runs begun since (Unix, seconds)."""
-    tag: str | None = None
-    """Only runs that have this tag."""
     archive: str | None = None
     """Where the archive is; None for the default."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
@@ -90,11 +86,11 @@ def _configure_trend(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_trend(options: TrendOptions) -> int:
-    wanted = RunFilter(options.scenario, options.host, options.since, None, options.tag)
+    wanted = RunFilter(options.scenario, options.host, options.since)
     with Archive.open(options.archive) as archive:
         known = archive.series(wanted)
         chosen = known if options.series is None else [find_series(options.series, known)]
-        trends = [_trend(archive, one, wanted, options) for one in chosen]
+        trends = [trend_of(archive, one, wanted, margin=options.margin, of=options.of) for one in chosen]
     if options.chart is not None:
         _draw(trends, options)
     if options.format == "json":
@@ -107,16 +103,18 @@ def _run_trend(options: TrendOptions) -> int:
             out.writelines(f"{line}\n" for line in shown)
     if not trends:
         tell("no series: no whole run meets the filter")
-    return int(ExitCode.OK)
+    return int(ExitCode.INFRASTRUCTURE if archive.unreadable else ExitCode.OK)
 
 
-def _trend(archive: Archive, series: Series, wanted: RunFilter, options: TrendOptions) -> TrendReport:
-    points = archive.points(series.key, options.of, wanted=wanted)
-    newest = archive.run(points[-1].run_id).treatments if points and options.of is not None else ()
+def trend_of(
+    archive: Archive, series: Series, wanted: RunFilter, *, margin: float = DEFAULT_MARGIN, of: str | None = None
+) -> TrendReport:
+    """Return the trend of a series, by its primary measure or another one."""
+    points = archive.points(series.key, of, wanted)
+    newest = archive.find(points[-1].run_id).treatments if points and of is not None else ()
     values = [value for one in newest if one.series == series.key for value in one.values]
-    measure = measure_of(series, values, options.of)
-    known = acknowledged_runs(archive, series.key)
-    return build_trend(series, points, margin=options.margin, acknowledged=known, measure=measure)
+    measure, known = measure_of(series, values, of), archive.acknowledged(series.key)
+    return build_trend(series, points, margin=margin, acknowledged=known, measure=measure)
 
 
 def find_series(word: str, known: Sequence[Series]) -> Series:
@@ -176,14 +174,12 @@ def _configure_acknowledge(parser: argparse.ArgumentParser) -> None:
 def _run_acknowledge(options: AcknowledgeOptions) -> int:
     with Archive.open(options.archive) as archive:
         series = find_series(options.series, archive.series())
-        sha256 = archive.find(options.run)
-        points = archive.points(series.key)
-        if not any(sha256.startswith(point.run_id) for point in points):
-            raise UsageError(f"run {sha256[:12]}: is not in series {series.key} ({one_line(series.title)})")
-        archive.annotate([(sha256, ACKNOWLEDGE, series.key)])
+        run = archive.find(options.run)
+        if not any(point.run_id == run.id for point in archive.points(series.key)):
+            raise UsageError(f"run {run.id}: is not in series {series.key} ({one_line(series.title)})")
+        archive.folder.acknowledge(series.key, run.sha256)
     if not options.quiet:
-        text = f"{one_line(series.title)}: runs from {sha256[:12]} on are judged by the level since then"
-        tell(text)
+        tell(f"{one_line(series.title)}: runs from {run.id} on are judged by the level since then")
     return int(ExitCode.OK)
 
 

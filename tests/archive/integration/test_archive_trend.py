@@ -1,4 +1,4 @@
-"""Trends over SQLite and over PostgreSQL: since when, and a gate that fails after the second run that is slower."""
+"""Trends: since when, and a gate that fails after the second run that is slower."""
 
 import csv
 import io
@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from archive_runs import a_run
-from postgresql import either_database
 
 from bench_features.archive.archive import Archive
 from bench_master.cli import run_command_line
@@ -26,15 +25,15 @@ def one(path, number, level=1.0, **more):
 
 
 @pytest.fixture
-def archive(archive_url, monkeypatch):
+def archive(archive_folder, monkeypatch):
     """Return the address of an archive, which is the default one."""
-    monkeypatch.setenv("WEIGHBRIDGE_ARCHIVE", archive_url)
-    return archive_url
+    monkeypatch.setenv("WEIGHBRIDGE_ARCHIVE", archive_folder)
+    return archive_folder
 
 
 def keep(url, *paths):
     with Archive.open(url, create=True) as opened:
-        return [opened.add(path).id for path in paths]
+        return [opened.add(path).run.id for path in paths]
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def test_a_gate_passes_on_noise_and_fails_on_the_second_slow_run(archive, tmp_pa
     assert "Confirmed by 3 runs since 2026-01-22" in text
 
 
-def test_what_is_missing_is_said(archive, archive_url, tmp_path, command, judge):
+def test_what_is_missing_is_said(archive, archive_folder, tmp_path, command, judge):
     """No archive, no run of this kind, too few, another machine: which fact."""
     run = one(tmp_path, 30)
     code, _, err = command("report-scenario", "-s", run, "--baseline", "trend")
@@ -165,9 +164,6 @@ def test_since_when(archive, tmp_path, command):
     assert (len(since["runs"]), since["changes"]) == (18, [])
     other = json.loads(command("archive", "trend", trend["series"], "--of", "start.p50", "--format", "json")[1])
     assert (other["measure"], other["unit"], len(other["changes"])) == ("start.p50", "s", 1)
-    assert command("archive", "tag", ids[3], "nightly")[0] == command("archive", "tag", ids[20], "nightly")[0] == 0
-    tagged = json.loads(command("archive", "trend", trend["series"], "--tag", "nightly", "--format", "json")[1])
-    assert [run["run"] for run in tagged["runs"]] == [ids[3], ids[20]]
     for words, said in (
         (("nothing",), "nothing: no series of the archive"),
         ((trend["series"], "--of", "strat.p50"), "did you mean 'start.p50'"),
@@ -177,8 +173,7 @@ def test_since_when(archive, tmp_path, command):
         assert (code, said in err, "Traceback" in err) == (2, True, False), err
 
 
-@either_database
-def test_an_acknowledged_change(archive, archive_url, tmp_path, command, judge):
+def test_an_acknowledged_change(archive, archive_folder, tmp_path, command, judge):
     """Gates pass again when the new level has five runs, not before; a run of another series is refused."""
     levels = [1.0] * 12 + [1.1] * 2
     ids = keep(archive, *(one(tmp_path, number, level) for number, level in enumerate(levels)))

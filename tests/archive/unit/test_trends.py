@@ -7,10 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bench_features.archive.contents import ValueContents
 from bench_features.archive.trend_chart import DateScale, RunScale, draw_trend
 from bench_features.archive.trends import build_trend, measure_of
-from bench_features.archive.types import Series, TrendPoint
+from bench_features.archive.types import ArchivedValue, Series, TrendPoint
 from bench_features.charts import NARROW, WIDE
 from bench_features.charts.layout import NoChartError
 from bench_master.verdicts import signed_rank
@@ -23,7 +22,7 @@ KERNEL = {"machine_id": "m1", "kernel": "6.1.0", "cpu_governor": "performance"}
 def series(title="docker life", **more):
     about = {
         "key": "00c0ffee", "scenario": "nightly", "title": title, "labels": {"engine": "docker"},
-        "measure": "job.p50", "unit": "s", "direction": "lower", "hosts": "blade-1", "runs": 0, "newest": None,
+        "measure": "job.p50", "unit": "s", "direction": "lower", "hosts": "blade-1", "runs": 0,
     }  # fmt: skip
     return Series(**{**about, **more})
 
@@ -35,7 +34,7 @@ def points(levels, *, seed=4, sd=0.01, machine=KERNEL, since=0, trials=8, versio
     for place, level in enumerate(levels, since):
         value = 0.3 * math.exp(level + sd * generator.normal())
         own = tuple(value * math.exp(x) for x in np.linspace(-0.02, 0.02, trials))
-        found.append(TrendPoint(f"{place:012x}", 1.79e9 + DAY_S * place, version, value, own, machine, complete=True))
+        found.append(TrendPoint(f"{place:012x}", 1.79e9 + DAY_S * place, version, value, own, machine))
     return found
 
 
@@ -69,7 +68,7 @@ def test_a_measure_of_which_more_is_better():
 def test_a_measure_that_declares_no_direction_is_judged_like_the_primary_one():
     """The primary measure by its name is the primary one; of others more per second is better, of the rest less."""
     of_rates = series(measure="events_per_second", unit="events/s", direction="higher")
-    rows = [ValueContents(kind="metric", name=name, unit=unit) for name, unit in
+    rows = [ArchivedValue(kind="metric", name=name, unit=unit) for name, unit in
             (("events_per_second", "events/s"), ("rows", "rows/s"), ("lag", "ms"))]  # fmt: skip
     fallen = points([0] * 20 + [-0.1] * 10)
     words = {
@@ -105,7 +104,7 @@ def test_the_newest_runs():
 
 def test_runs_without_a_level():
     """They are left out; a series of nothing is no error, and has no chart."""
-    zero = TrendPoint("0" * 12, 1.79e9, "27", 0.0, (0.0,), KERNEL, complete=True)
+    zero = TrendPoint("0" * 12, 1.79e9, "27", 0.0, (0.0,), KERNEL)
     trend = build_trend(series(), [zero])
     assert (trend.runs, trend.state, trend.answer) == ([], "few", "no change of docker life in 0 runs")
     with pytest.raises(NoChartError, match="no run of the series has a value"):
@@ -116,7 +115,7 @@ def many_kinds():
     """Return series of all shapes."""
     step = [*points([0] * 30 + [0.08] * 20), *points([0.5] * 20 + [0.7, 0.7], since=50, machine={"kernel": "6.8"})]
     hostile = [
-        TrendPoint(text, 1.79e9 + place * DAY_S, text, 0.3, (0.3,), {text: text, "kernel": str(place)}, complete=True)
+        TrendPoint(text, 1.79e9 + place * DAY_S, text, 0.3, (0.3,), {text: text, "kernel": str(place)})
         for place, text in enumerate(HOSTILE)
     ]
     many = points([0.01 * (place % 7) for place in range(900)])
@@ -176,18 +175,10 @@ def test_intervals_of_many_runs_are_those_of_each():
     """Runs of some numbers of trials, judged together; few trials, or one that is 0, have none."""
     generator = np.random.default_rng(8)
     made = [
-        TrendPoint(
-            f"{place:012x}",
-            1.79e9 + place,
-            "1",
-            0.1,
-            tuple(np.exp(generator.normal(size=size))),
-            KERNEL,
-            complete=True,
-        )
+        TrendPoint(f"{place:012x}", 1.79e9 + place, "1", 0.1, tuple(np.exp(generator.normal(size=size))), KERNEL)
         for place, size in enumerate([5, 6, 10, 6, 31, 10])
     ]
-    made.append(TrendPoint("f" * 12, 1.8e9, "1", 0.1, (0.0,) * 10, KERNEL, complete=True))
+    made.append(TrendPoint("f" * 12, 1.8e9, "1", 0.1, (0.0,) * 10, KERNEL))
     for run, point in zip(build_trend(series(), made).runs, made, strict=True):
         if len(point.trials) < 6 or not min(point.trials):
             assert (run.low, run.high) == (None, None)

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
 from bench_common.secret import Secret, secret_arguments
-from bench_features.archive.address import password_of
 from bench_features.objects.common.access import Access, bucket_name, find_access
 from bench_features.objects.common.store_names import STORES_GROUP, store_names
 from bench_features.objects.master.store_options import StoreFlags, add_store_options
@@ -414,30 +413,6 @@ def test_secrets_leave_the_list_of_processes_before_modules_are_loaded():
     command = [sys.executable, "-c", text, "run-scenario", "-K", "hunter2"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=END_S)
     assert done.stdout.strip() == "[b'run-scenario', b'-K', b'*******', b'']"
-
-
-def test_the_password_of_an_archive_leaves_the_list_of_processes():
-    """As soon as the command line is read, in whichever form the option has."""
-    text = (
-        "import sys, argparse; from pathlib import Path\n"
-        "from bench_features.archive.options import add_archive_option\n"
-        "parser = argparse.ArgumentParser(); add_archive_option(parser); found = parser.parse_args().archive\n"
-        "password = 's3' + 'cret'\n"
-        "shown = Path('/proc/self/cmdline').read_text()\n"
-        "print(password in shown, password in str(sys.argv), password in found)"
-    )
-    url = "postgresql://me:s3cret@h/d?objects=/x"
-    for words in (["--archive", url], [f"--archive={url}"]):
-        done = subprocess.run(
-            [sys.executable, "-c", text, *words], capture_output=True, text=True, check=True, timeout=END_S
-        )
-        assert done.stdout.strip() == "False False True"
-        assert "set WEIGHBRIDGE_ARCHIVE or PGPASSWORD" in done.stderr
-    assert [password_of(each) for each in ("/folder", "postgresql://h/d", "postgresql://u@h/d?x=a:b@c")] == [
-        "",
-        "",
-        "",
-    ]
 
 
 def test_the_servers_of_a_store_are_part_of_what_is_measured():

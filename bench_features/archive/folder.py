@@ -1,0 +1,241 @@
+"""The folder of an archive: stats files under the hash of their content, and which changes are acknowledged.
+
+::
+
+    objects/ab/abcdef....stats.gz   a stats file under the SHA-256 of its content
+    objects/tmp                     files that are being written
+    acknowledged.json               the changes that somebody knows of
+    index.db                        made again from the files where it is missing, older than they are or unreadable
+
+A file appears under its name only when it is whole and on the disk: it is written beside its place and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from bench_common.errors import InfrastructureError, UsageError
+from bench_common.files import lock_within, open_regular
+from bench_common.safe_text import one_line
+
+VARIABLE: Final = "WEIGHBRIDGE_ARCHIVE"
+"""Names the archive where no option does."""
+SUFFIX: Final = ".stats.gz"
+INDEX: Final = "index.db"
+ACKNOWLEDGED: Final = "acknowledged.json"
+LOCK_TIMEOUT_S: Final = 30.0
+"""How long to wait for another command that acknowledges a change, in seconds."""
+_PIECE: Final = 1 << 20
+_STALE_S: Final = 86_400.0
+
+
+def find_folder(given: str | None) -> Path:
+    """Return the folder that an option, the environment or the default names; raise `UsageError` for a wrong one."""
+    text = given if given is not None else os.environ.get(VARIABLE) or None
+    where = "--archive" if given is not None else VARIABLE
+    if text is None:
+        return _default_folder()
+    if not text.strip():
+        raise UsageError(f"{where}: empty; expected a folder")
+    if "://" in text:
+        # It can have a password in it, so it is not shown.
+        raise UsageError(f"{where}: is a URL; expected a folder, which several hosts may mount")
+    try:
+        folder = Path(text).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{where} {one_line(text)}: is no folder; expected the folder of an archive")
+    except RuntimeError as error:
+        raise UsageError(f"{where} {one_line(text)}: the home folder is not known; name the whole path") from error
+    except OSError as error:
+        raise UsageError(f"{where} {one_line(text)}: {error.strerror}; expected the folder of an archive") from error
+    return folder.absolute()
+
+
+def _default_folder() -> Path:
+    data = os.environ.get("XDG_DATA_HOME") or ""
+    if data.startswith("/"):
+        return Path(data) / "weighbridge"
+    try:
+        return Path.home() / ".local" / "share" / "weighbridge"
+    except RuntimeError as error:
+        raise UsageError(
+            f"no archive is named, and this user has no home folder for one; name it with --archive or {VARIABLE}"
+        ) from error
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """A change that somebody knows of."""
+
+    series: str
+    """The key of the series."""
+    run: str
+    """The hash of the run that begins the new level."""
+    at: str
+    by: str
+
+
+class ArchiveFolder:
+    """The files of one archive."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.objects = path / "objects"
+
+    @property
+    def shown(self) -> str:
+        """How messages name the archive."""
+        return one_line(str(self.path))
+
+    def make(self) -> None:
+        """Make the folder; raise `InfrastructureError` where that is not possible."""
+        with _refusing(self.objects, "cannot be made"):
+            self.objects.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.objects, os.W_OK | os.X_OK):
+            raise InfrastructureError(f"{self.objects}: cannot be written to; name another archive with --archive")
+
+    def place(self, sha256: str) -> Path:
+        """Return where the file with this content is, or would be."""
+        return self.objects / sha256[:2] / f"{sha256}{SUFFIX}"
+
+    def files(self) -> Iterator[Path]:
+        """Yield every stats file, in order; raise `InfrastructureError` where a folder cannot be read."""
+        with _refusing(self.objects, "cannot be read"):
+            folders = sorted(entry.path for entry in os.scandir(self.objects) if len(entry.name) == 2)  # noqa: PLR2004
+        for folder in folders:
+            with _refusing(Path(folder), "cannot be read"):
+                paths = sorted(Path(folder).iterdir())
+            yield from (path for path in paths if path.name.endswith(SUFFIX))
+
+    def put(self, source: Path) -> str:
+        """Keep the content of a file; return its hash. One that is here and was damaged is replaced.
+
+        Raises `UsageError` for a file that cannot be read, `InfrastructureError` where there is no room.
+        """
+        try:
+            file = open_regular(source)
+        except OSError as error:
+            raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
+        part = self._temporary()
+        with file, _refusing(part, "cannot be written"):
+            try:
+                sha256 = _copy(file, part)
+                place = self.place(sha256)
+                if not (place.is_file() and hash_of(place) == sha256):
+                    place.parent.mkdir(exist_ok=True)
+                    part.replace(place)
+                    _sync_folder(place.parent)
+                    _sync_folder(self.objects)
+            finally:
+                part.unlink(missing_ok=True)
+        return sha256
+
+    def _temporary(self) -> Path:
+        """Return a name that nothing has; remove what a killed process left there a day ago."""
+        folder, limit = self.objects / "tmp", time.time() - _STALE_S
+        with _refusing(folder, "cannot be made"):
+            folder.mkdir(parents=True, exist_ok=True)
+            left = list(folder.iterdir())
+        for old in left:
+            with contextlib.suppress(OSError):
+                if old.lstat().st_mtime < limit:
+                    old.unlink()
+        return folder / f"{os.getpid()}-{secrets.token_hex(8)}"
+
+    # -- acknowledged changes ---------------------------------------------------------------------------------------
+
+    def acknowledged(self) -> list[Acknowledged]:
+        """Return the changes that somebody knows of; raise `InfrastructureError` where they cannot be read."""
+        path = self.path / ACKNOWLEDGED
+        try:
+            with open_regular(path) as file:
+                return msgspec.json.decode(file.read(), type=list[Acknowledged])
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InfrastructureError(f"{path}: cannot be read: {error.strerror}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InfrastructureError(
+                f"{path}: {error}; expected a list of changes, each with series, run, at and by: mend or remove it"
+            ) from error
+
+    def acknowledge(self, series: str, run: str) -> None:
+        """Note that the change of a series which a run begins is known."""
+        path, part = self.path / ACKNOWLEDGED, self._temporary()
+        with _refusing(path, "cannot be written"):
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+            try:
+                if not lock_within(descriptor, LOCK_TIMEOUT_S):
+                    raise InfrastructureError(
+                        f"{path}: another command has written it for {LOCK_TIMEOUT_S:g} s; nothing is noted"
+                    )
+                at = datetime.now(UTC).isoformat(timespec="seconds")
+                known = [*self.acknowledged(), Acknowledged(series, run, at, _user())]
+                with part.open("xb") as file:
+                    file.write(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(path)
+            finally:
+                os.close(descriptor)
+                part.unlink(missing_ok=True)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+@contextlib.contextmanager
+def _refusing(path: Path, what: str) -> Iterator[None]:
+    """Raise `InfrastructureError` for an `OSError`; one that names no file, such as of a full disk, is of `path`."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "; make room, then do it again" if full else ""
+        where = one_line(str(error.filename or path))
+        raise InfrastructureError(f"{where}: {what}: {error.strerror or error}{advice}") from error
+
+
+def _copy(file: BinaryIO, to: Path) -> str:
+    """Copy a file and return the hash of what was copied; it is on the disk then."""
+    digest = hashlib.sha256()
+    with to.open("xb") as copy:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+            copy.write(piece)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return digest.hexdigest()
+
+
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content; raise `OSError` where it is no regular file."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
