@@ -33,7 +33,6 @@ KERNEL_COMMANDS: Final = {
     "init": "write a commented scenario to start from, by three questions or three options",
     "keygen": "make keys for the master and its workers, list and revoke them",
     "list": "list engines, ready-made scenarios or workloads: what there is, and what can be used here",
-    "man-page": "print the manual page in the format of man(7)",
     "report-scenario": "print the report of a stats file",
     "run-scenario": "run a scenario on local or remote workers, save the stats file and print the report",
     "show-output": "print what the tool of a job printed, as it is kept in the stats file",

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from bench_common.engine_traits import engine_names
-from bench_master.commands.man_page import all_sub_commands
 from bench_master.scenario.yaml_tree import builtin_scenarios
 from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from bench_common.cli import CommandParser
 
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -66,7 +67,7 @@ def completion_script(shell: str) -> str:
 
     parser = build_parser()
     scenarios = _files_and_names("_bench_master_scenarios", tuple(builtin_scenarios()))
-    for name, command in all_sub_commands(parser).items():
+    for name, command in _all_sub_commands(parser).items():
         for action in command.arguments:
             if (name, action.metavar) in _WORKLOADS:
                 action.choices = tuple(workload_classes())
@@ -104,3 +105,12 @@ def _files_and_names(function: str, names: Sequence[str]) -> dict[str, Any]:
             ),
         },
     }
+
+
+def _all_sub_commands(parser: CommandParser, words: str = "") -> dict[str, CommandParser]:
+    """Return the parsers of the sub-commands by name; members of a group follow it, after its name."""
+    found: dict[str, CommandParser] = {}
+    for name, sub in parser.sub_commands().items():
+        found[f"{words}{name}"] = sub
+        found |= _all_sub_commands(sub, f"{words}{name} ")
+    return found

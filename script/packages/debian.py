@@ -29,7 +29,6 @@ COMPLETIONS: Final = {
 UNIT: Final = """\
 [Unit]
 Description=Weighbridge's agent on this host
-Documentation=man:weighbridge(1)
 Wants=network-online.target
 After=network-online.target docker.service containerd.service
 
@@ -84,22 +83,20 @@ License: Apache-2.0
 
 
 def write_zipped(path: Path, text: str) -> None:
-    """Write a compressed file, as Debian has changelogs and manual pages, without a time in it."""
+    """Write a compressed file, as Debian has changelogs, without a time in it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def describe(root: Path, installed: Path, source: Path) -> None:
-    """Write what belongs to the programs: links, completions, manual page, unit, licence and changelog."""
+    """Write what belongs to the programs: links, completions, unit, licence and changelog."""
     (root / "usr/bin").mkdir(parents=True)
-    page = run(installed / "bin" / "weighbridge", "man-page")
     for program in PROGRAMS:
         (root / "usr/bin" / program).symlink_to(f"/{HOME}/bin/{program}")
         if program == "bench-worker":
-            continue  # completions and manual page are those of the master's program
+            continue  # completions are those of the master's program
         for shell, place in COMPLETIONS.items():
             write(root / place.format(program), run(installed / "bin" / program, "completion", shell))
-        write_zipped(root / f"usr/share/man/man1/{program}.1.gz", page)
     write(root / "usr/lib/systemd/system/bench-worker.service", UNIT)
     write(root / "etc/default/bench-worker", DEFAULTS)
     documents = root / "usr/share/doc/weighbridge"

@@ -31,7 +31,6 @@ IN_PROCESS = frozenset(
         "import-results",
         "keygen",
         "list",
-        "man-page",
         "parse-output",
         "report-scenario",
         "show-output",

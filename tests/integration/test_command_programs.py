@@ -24,7 +24,6 @@ COMMANDS = {
     ),
     "keygen": ("keygen", "--key-dir", "keys", "--list"),
     "list": ("list", "scenarios"),
-    "man-page": ("man-page",),
     "parse-output": ("parse-output", "sysbench-cpu", OUTPUT),
     "report-scenario": ("report-scenario", "-s", "runs/0.stats.gz"),
     "run-scenario": ("run-scenario", "-f", "nap.yaml", "--dry-run"),

@@ -59,7 +59,7 @@ def test_a_missing_extra_is_told_with_the_command_that_adds_it(words, package, e
     assert list(tmp_path.rglob("*.gz")) == []
 
 
-@pytest.mark.parametrize("words", [["--help"], ["man-page"], ["list", "scenarios"], ["list", "workloads"]])
+@pytest.mark.parametrize("words", [["--help"], ["list", "scenarios"], ["list", "workloads"]])
 def test_what_needs_no_extra_does_without(words, tmp_path):
     """The help lists every sub-command all the same."""
     done = run_without_extras(tmp_path, *words)
