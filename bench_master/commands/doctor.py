@@ -28,7 +28,6 @@ from bench_master.command_extension import (
 from bench_master.formatting import format_number, format_percent, page_width, plural
 from bench_master.plan import needed_disk_bytes
 from bench_master.progress_message import progress_message
-from bench_master.run.endpoints import Ports
 from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
@@ -165,10 +164,7 @@ def run(options: Options) -> int:
     code = done_instead(options, COMMAND)
     if code is not None:
         return code
-    ports = Ports()
     flags = ["--doctor"]
-    for port in (ports.control, ports.results, ports.work):
-        flags += ["--doctor-port", str(port)]
     for directory in options.directory:
         flags += ["--doctor-directory", directory]
     needs = scenario_needs(options.file)

@@ -6,7 +6,6 @@ A host is sampled for a moment and then held still, so that checks are pure func
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,18 +41,12 @@ class HostSnapshot(Struct, frozen=True):
     """The processes that are no neighbours; None: the one that asks and its ancestors."""
     directories: Sequence[str] = ()
     """Where runs will write."""
-    ports: Sequence[int] = ()
-    """What a master will bind."""
     requirements: int = 0
     """How many things containers of a scenario need of their engines."""
     missing: Callable[[Sequence[str]], Sequence[str]] = lambda _usable: ()
     """Returns which of them these usable engines lack, one reason each."""
     needed_bytes: int = 0
     """About how much disk the jobs of a scenario take at once; 0: unknown."""
-    listening: Callable[[], AbstractSet[int]] = frozenset
-    """The TCP ports with a listener."""
-    python_version: str = platform.python_version()
-    """The interpreter's version."""
     engines: Callable[[], Sequence[EngineStatus]] = tuple
     """Probes the engines."""
     tools: Callable[[], Mapping[str, Sequence[str]]] = dict
@@ -64,8 +57,6 @@ class HostSnapshot(Struct, frozen=True):
     """Maps programs to the packages of Debian that have them, where these are not named like the program."""
     which: Callable[[str], str | None] = shutil.which
     """Finds a program on PATH."""
-    priority_allowed: Callable[[], bool] = lambda: True
-    """Whether threads that take stamps get real-time priority."""
     writable: Callable[[str], bool] = lambda directory: os.access(directory, os.W_OK | os.X_OK)
     """Whether a directory can be written to."""
 
@@ -75,9 +66,7 @@ class HostSnapshot(Struct, frozen=True):
         return max(1, self.after.cpus if self.after else 1)
 
 
-def capture(
-    files: HostFiles, wait: Callable[[float], object], *, directories: Sequence[str] = (), ports: Sequence[int] = ()
-) -> HostSnapshot:
+def capture(files: HostFiles, wait: Callable[[float], object], *, directories: Sequence[str] = ()) -> HostSnapshot:
     """Sample this host for `SAMPLE_S` seconds, which `wait` lets pass, and return its snapshot.
 
     Engines are probed only when a check asks, after the sample: probing makes load of its own.
@@ -92,22 +81,11 @@ def capture(
         processes_before,
         processes_after,
         directories=tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is needed
-        ports=ports,
-        listening=listening_ports,
         engines=cache(_probe_engines),
         tools=_tools,
         advice=_advice,
         packages=_packages,
-        priority_allowed=_priority_allowed,
     )
-
-
-def listening_ports() -> set[int]:
-    """Return the TCP ports of this host with a listener, on any address."""
-    import psutil
-
-    connections = psutil.net_connections("tcp")
-    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN and one.laddr}
 
 
 def _stat(files: HostFiles) -> ProcStat | None:
@@ -119,12 +97,6 @@ def _probe_engines() -> Sequence[EngineStatus]:
     from bench_worker.engines.registry import probe_all
 
     return probe_all()
-
-
-def _priority_allowed() -> bool:
-    from bench_worker.timing.ready_waiter import priority_allowed
-
-    return priority_allowed()
 
 
 def _advice() -> Mapping[str, str]:

@@ -18,22 +18,12 @@ from bench_worker.doctor.base import Finding, HostSnapshot, check, note, ok, pro
 from bench_worker.host.contention import describe_process
 from bench_worker.host.facts import (
     CLOCK,
-    NO_HYPERVISOR,
-    PAGES,
-    UNKNOWN_HYPERVISOR,
     affinity,
-    cgroup_layout,
-    container,
     governor,
-    hypervisor,
     memory,
-    open_files_limit,
-    selected_option,
     turbo,
-    whole_number,
 )
 from bench_worker.host.fingerprint import format_fact
-from bench_worker.host.pressure import why_no_pressure
 from bench_worker.host.procfs import ProcessStat, parse_loadavg
 from bench_worker.host.sampler import cpu_row
 
@@ -52,14 +42,10 @@ LOW_MEMORY_SHARE: Final = 0.2
 FAST_CLOCK_SOURCES: Final = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "timebase", "tod")
 """Read without entering the kernel, in tens of nanoseconds."""
 COARSE_CLOCK_SOURCES: Final = ("jiffies", "refined-jiffies", "pit")
-DEFAULT_SLACK_NS: Final = 50_000
 CRITICAL_SPACE_BYTES: Final = 200 * 1024**2
 LOW_SPACE_BYTES: Final = 2 * 1024**3
 CRITICAL_INODES: Final = 1_000
 LOW_INODES_SHARE: Final = 0.1
-CRITICAL_OPEN_FILES: Final = 256
-LOW_OPEN_FILES: Final = 4096
-OLDEST_PYTHON: Final = (3, 11)
 
 
 @check("load")
@@ -310,20 +296,6 @@ def check_swap(host: HostSnapshot) -> Iterator[Finding]:
         yield ok(f"{format_fact('swap', found.swap_total)}, none in use", 0)
 
 
-@check("huge pages")
-def check_huge_pages(host: HostSnapshot) -> Iterator[Finding]:
-    """Report transparent huge pages: memory results depend on how fragmented memory is."""
-    found = selected_option(host.files.text(f"{PAGES}/enabled"))
-    if found == "always":
-        yield note(
-            "transparent huge pages: always",
-            f"compare with hosts of the same setting, or echo madvise > {PAGES}/enabled",
-            found,
-        )
-    else:
-        yield ok(f"transparent huge pages: {found or 'not in this kernel'}", found)
-
-
 @check("clock source")
 def check_clock_source(host: HostSnapshot) -> Iterator[Finding]:
     """Stamps are only as good, and as cheap, as the kernel's clock source."""
@@ -343,33 +315,6 @@ def check_clock_source(host: HostSnapshot) -> Iterator[Finding]:
         yield warning(f"{found}: each stamp costs a microsecond or more", advice, found)
     else:
         yield ok(found, found)
-
-
-@check("timer slack")
-def check_timer_slack(host: HostSnapshot) -> Iterator[Finding]:
-    """Report a long timer slack: the kernel may delay every short sleep by it."""
-    slack_ns = whole_number(host.files.text("/proc/self/timerslack_ns"))
-    if slack_ns is not None and slack_ns > DEFAULT_SLACK_NS:
-        yield warning(
-            f"{slack_ns / 1000:g} us: timers may fire that much late",
-            "start from a shell with the default of 50 us (power-saving tools raise it)",
-            slack_ns,
-        )
-    else:
-        yield ok("the kernel's default" if slack_ns is None else f"{slack_ns / 1000:g} us", slack_ns)
-
-
-@check("stamps")
-def check_stamps(host: HostSnapshot) -> Iterator[Finding]:
-    """Report that threads which stamp ends queue for a CPU behind the load: their bounds grow with it."""
-    if host.priority_allowed():
-        yield ok("taken with real-time priority", "real-time")
-    else:
-        yield note(
-            "the kernel refuses real-time priority: the busier the CPUs, the larger the timing error",
-            "run the worker as root or with CAP_SYS_NICE (in a container: --cap-add SYS_NICE)",
-            "normal",
-        )
 
 
 @check("disk space")
@@ -412,113 +357,3 @@ def _disk_space_finding(host: HostSnapshot, directory: str, *, must_write: bool,
     if space.free_bytes < LOW_SPACE_BYTES:
         return warning(words, "make room: building an image takes about 1 GiB", space.free_bytes)
     return ok(words, space.free_bytes)
-
-
-@check("open files")
-def check_open_files(host: HostSnapshot) -> Iterator[Finding]:
-    """Report a low limit of open files: each job in flight holds a few files and sockets."""
-    limit = open_files_limit(host.files)
-    advice = f"ulimit -n {LOW_OPEN_FILES} in the shell that you start from"
-    if limit is None:
-        yield ok("no visible limit")
-    elif limit < CRITICAL_OPEN_FILES:
-        yield problem(f"at most {limit}: not enough for a handful of jobs", advice, limit)
-    elif limit < LOW_OPEN_FILES:
-        yield note(f"at most {limit}: enough for about {limit // 8} jobs in flight", advice, limit)
-    else:
-        yield ok(f"at most {limit}", limit)
-
-
-@check("Python")
-def check_python(host: HostSnapshot) -> Iterator[Finding]:
-    """Report a Python that Weighbridge is not tested with."""
-    version = host.python_version
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYTHON:
-        needed = ".".join(map(str, OLDEST_PYTHON))
-        yield problem(version, f"install Python {needed} or newer and set up Weighbridge with it", version)
-    else:
-        yield ok(version, version)
-
-
-@check("hypervisor")
-def check_hypervisor(host: HostSnapshot) -> Iterator[Finding]:
-    """Report a hypervisor: the numbers of a virtual machine depend on it."""
-    found = hypervisor(host.files)
-    if found == NO_HYPERVISOR:
-        yield ok("none: bare metal", found)
-    elif found is None:
-        yield note("unknown", "name the environment with --environment", found)
-    else:
-        name = "unknown name" if found == UNKNOWN_HYPERVISOR else found
-        yield note(
-            f"this host is a virtual machine ({name})",
-            "name it with --environment hypervisor or control, and check steal in the report",
-            found,
-        )
-
-
-@check("container")
-def check_container(host: HostSnapshot) -> Iterator[Finding]:
-    """Report a worker in a container: it measures containers within its own limits."""
-    found = container(host.files)
-    if found in (None, "none"):
-        yield ok("the worker runs on the host", found)
-    else:
-        yield warning(
-            f"the worker itself runs in a container ({found})",
-            "start it on the host: inside, the container's limits and files apply, also to native jobs",
-            found,
-        )
-
-
-@check("cgroups")
-def check_cgroups(host: HostSnapshot) -> Iterator[Finding]:
-    """Report the layout of cgroups: engines enforce limits with them, and the two versions account differently."""
-    found = cgroup_layout(host.files)
-    if found is None:
-        yield problem(
-            "none mounted: engines cannot limit or account",
-            "mount -t cgroup2 none /sys/fs/cgroup (systemd and cgroupfs-mount do it at boot)",
-        )
-    elif found == "hybrid":
-        yield note(
-            "v1 controllers beside a v2 tree (hybrid)",
-            "some runtimes refuse this layout; compare with hosts of the same layout, or boot with "
-            "systemd.unified_cgroup_hierarchy=1",
-            found,
-        )
-    elif found == "v1":
-        yield note("v1", "compare only with v1 hosts: v2 accounts differently", found)
-    else:
-        yield ok(found, found)
-
-
-@check("pressure")
-def check_pressure(host: HostSnapshot) -> Iterator[Finding]:
-    """Report why waits for CPU, disk and memory are not known: trials that others held up look like any other."""
-    reason = why_no_pressure(host.files)
-    if reason is None:
-        yield ok("the kernel counts waits for CPU, input and output, and memory (PSI)")
-    else:
-        yield note(
-            f"{reason}: trials that waited longer than usual are not marked",
-            "boot with psi=1 if the kernel was built with it",
-        )
-
-
-@check("ports")
-def check_ports(host: HostSnapshot) -> Iterator[Finding]:
-    """Report ports that another process listens on: a master cannot bind them."""
-    if not host.ports:
-        yield ok("none requested")
-        return
-    taken = sorted(set(host.ports) & host.listening())
-    words = ", ".join(map(str, taken))
-    if taken:
-        yield warning(
-            f"{words} already in use",
-            "stop what listens there (ss -ltnp), or choose others with --zmq-*-port; local workers need no port",
-            words,
-        )
-    else:
-        yield ok(", ".join(map(str, sorted(host.ports))) + " free")

@@ -40,8 +40,6 @@ CPUs by how busy they are. `load_wait_ns` is how long the main thread of this wo
 NaN where it is unknown. `cpu_ticks` is all time of all CPUs, with `steal_ticks` (taken by the hypervisor) and
 `softirq_ticks` in it. What the host does not show has no column.
 """
-NO_PRESSURE: Final = "the kernel has no PSI: it was built without, or booted with psi=0"
-UNREADABLE: Final = "/proc/pressure cannot be read"
 _SOFTIRQ: Final = 6
 _STEAL: Final = 7
 """Places in the first line of /proc/stat; the first eight columns are all time."""
@@ -74,14 +72,6 @@ def parse_run_delay(text: str | None) -> int | None:
     """Return how long a thread has waited for a CPU, by its schedstat, in ns; None where it does not say."""
     words = (text or "").split()
     return int(words[1]) if len(words) > 1 and words[1].isdecimal() else None
-
-
-def why_no_pressure(files: HostFiles) -> str | None:
-    """Return why a host gives no pressure; None if it does."""
-    if any(parse_pressure(files.text(f"/proc/pressure/{name}")) is not None for name in RESOURCES):
-        return None
-    # Booted with psi=0 an older kernel has the files, and they cannot be read.
-    return UNREADABLE if files.names("/proc/pressure") else NO_PRESSURE
 
 
 class PressureSampler:

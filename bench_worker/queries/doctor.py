@@ -28,8 +28,6 @@ class Options(Struct, frozen=True):
 
     doctor_directory: tuple[str, ...]
     """Directories that runs write to."""
-    doctor_port: tuple[int, ...]
-    """TCP ports that a master on this host will bind."""
     doctor_jobs: tuple[str, ...] = ()
     """Jobs of kinds from packages to check the needs of, each a `KindNeed` in JSON."""
     doctor_needs: str | None = None
@@ -46,14 +44,6 @@ def configure(group: argparse._ArgumentGroup) -> None:
         help="with --doctor: directory that runs write to (default: the working and the temporary directory)",
     )
     group.add_argument(
-        "--doctor-port",
-        action="append",
-        default=[],
-        type=int,
-        metavar="PORT",
-        help="with --doctor: TCP port that a master on this host will bind",
-    )
-    group.add_argument(
         "--doctor-jobs",
         action="append",
         default=[],
@@ -68,7 +58,7 @@ def run(options: Options) -> Iterable[dict[str, Any]]:
     from bench_worker.doctor import capture, run_checks
     from bench_worker.host.procfs import LiveHostFiles
 
-    host = capture(LiveHostFiles(), time.sleep, directories=options.doctor_directory, ports=options.doctor_port)
+    host = capture(LiveHostFiles(), time.sleep, directories=options.doctor_directory)
     if options.doctor_needs is not None:
         needs = msgspec.json.decode(options.doctor_needs, type=DoctorNeeds)
         host = replace(

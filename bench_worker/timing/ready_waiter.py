@@ -52,8 +52,6 @@ _TIMEOUT_NS: Final = _TIMEOUT_S * 1_000_000_000
 _SIGNAL_SET_BYTES: Final = 8
 _MAX_EVENTS: Final = 256
 _LOWEST_PRIORITY: Final = 1
-_ANSWER_S: Final = 5.0
-"""How long `priority_allowed` waits for its thread, in seconds."""
 
 
 class _Timespec(ctypes.Structure):
@@ -213,19 +211,3 @@ def prioritize_thread() -> bool:
         os.sched_setscheduler(0, policy, os.sched_param(_LOWEST_PRIORITY))
         return True
     return False
-
-
-def priority_allowed() -> bool:
-    """Say whether threads that stamp get their priority here. For the doctor."""
-    answers: list[bool] = []
-    answered = _native_lock()
-    answered.acquire()
-
-    def ask() -> None:
-        try:
-            answers.append(prioritize_thread())
-        finally:
-            answered.release()
-
-    _native_thread(ask, ())
-    return bool(answered.acquire(timeout=_ANSWER_S) and answers and answers[0])

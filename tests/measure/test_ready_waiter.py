@@ -15,7 +15,7 @@ from attention import undisturbed
 from gevent.monkey import get_original
 
 from bench_worker.timing import ready_waiter
-from bench_worker.timing.ready_waiter import EDGE, IN, ReadyWaiter, prioritize_thread, priority_allowed
+from bench_worker.timing.ready_waiter import EDGE, IN, ReadyWaiter, prioritize_thread
 
 native_sleep = get_original("time", "sleep")
 native_thread = get_original("_thread", "start_new_thread")
@@ -126,11 +126,10 @@ def test_a_priority_is_for_the_calling_thread_alone():
 
 
 def test_a_refused_priority_is_said(monkeypatch):
-    """Without the capability the thread goes on as it is, and the doctor hears of it."""
+    """Without the capability the thread goes on as it is."""
 
     def refuse(*_):
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     assert not prioritize_thread()
-    assert not priority_allowed()

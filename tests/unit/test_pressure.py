@@ -17,14 +17,11 @@ from bench_master.run_data import pressure as judged
 from bench_master.run_data.pressure import MEASURES, MIN_TRIALS, outlier_factor, stands_out
 from bench_worker.host import pressure
 from bench_worker.host.pressure import (
-    NO_PRESSURE,
     UNITS,
-    UNREADABLE,
     PressureSampler,
     parse_pressure,
     parse_run_delay,
     parse_shares,
-    why_no_pressure,
 )
 
 S = 10**9
@@ -119,13 +116,6 @@ def test_another_load_process_is_no_growth():
     assert math.isnan(changed["load_wait_ns"])
     assert math.isnan(changed["io_some_ns"])
     assert kept["load_wait_ns"] == 0
-
-
-def test_why_a_host_gives_no_pressure():
-    """A kernel without PSI has no files; one that was booted with psi=0 may have files that cannot be read."""
-    assert why_no_pressure(RecordedHostFiles(HOST)) is None
-    assert why_no_pressure(RecordedHostFiles({"/proc/stat": STAT})) == NO_PRESSURE
-    assert why_no_pressure(RecordedHostFiles({"/proc/pressure/cpu": ""})) == UNREADABLE
 
 
 def test_both_sides_name_the_same_columns():
