@@ -22,20 +22,12 @@ if TYPE_CHECKING:
     from _thread import LockType
 
 MIB: Final = 1 << 20
-LOAD_TASKS: Final = 4
-"""Threads beside the main one that any command may start."""
-LOAD_BYTES: Final = 192 * MIB
-"""Address space that a program takes by the time it has loaded (bytes)."""
-LOAD_FILES: Final = 64
+TASKS: Final = 14
+"""Threads and processes that a master, or a worker of two processes, has beside its main thread."""
+ADDRESS_BYTES: Final = 384 * MIB
+"""Address space that a program takes (bytes)."""
+FILES: Final = 64
 """Open files of any command."""
-RUN_TASKS: Final = 8
-"""Threads of a master beside the main one: those of zmq, the journal, the pool of the event loop."""
-WORKER_TASKS: Final = 14
-"""Threads and processes of a worker, which is two processes, without those of its jobs."""
-RUN_BYTES: Final = 192 * MIB
-"""Address space that a run, or a worker, takes beyond `LOAD_BYTES` (bytes)."""
-RUN_FILE_BYTES: Final = 2048
-"""What the beginning of any stats file takes (bytes); how large the whole is depends on the run."""
 _PROBE_STACK: Final = 64 << 10
 _END_S: Final = 5.0
 
@@ -48,56 +40,41 @@ ADVICE: Final = {
 """What to do about errors of the system that come from such limits."""
 
 
-def missing(*, tasks: int = 0, address_bytes: int = 0, files: int = 0, file_bytes: int = 0) -> str | None:
-    """Return which of these this process cannot have, and what to do; None if it can have them all.
-
-    `tasks` are threads or processes at the same time, `address_bytes` address space, `files` open files (the soft
-    limit is raised if it has to be), `file_bytes` the size of one file.
-    """
-    soft, hard = _limits(resource.RLIMIT_NOFILE)
-    if soft < files <= hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    elif soft < files:
-        return f"this process may have {hard:g} open files and needs {files}: raise the limit (ulimit -n)"
-    if _limits(resource.RLIMIT_FSIZE)[0] < file_bytes:
-        return (
-            f"files may have {_limits(resource.RLIMIT_FSIZE)[0]:g} bytes, and a stats file is larger: raise the "
-            "limit (ulimit -f)"
-        )
-    try:
-        if address_bytes:
-            mmap.mmap(-1, address_bytes).close()
-    except OSError:
-        return (
-            f"this process needs {address_bytes // MIB} MiB more of address space and cannot have them: raise the "
-            "limit (ulimit -v, or LimitAS of the service)"
-        )
-    started = _count_threads(tasks)
-    if started < tasks:
-        return (
-            f"this process can start {started} threads and needs {tasks}: raise the limit of processes (ulimit -u, "
-            "which counts the threads of all processes of this user, or pids.max of the cgroup)"
-        )
-    return None
-
-
 def require_to_load(program: str) -> None:
-    """End the process with exit code 3 and one line where a program could not even load.
+    """End the process with exit code 3 and one line where it lacks threads, address space or open files.
 
     OpenBLAS, which NumPy loads and which nothing here uses, would start a thread and take 40 MiB of address space for
     each CPU.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    reason = missing(tasks=LOAD_TASKS, address_bytes=LOAD_BYTES, files=LOAD_FILES)
+    reason = _missing()
     if reason is not None:
         with suppress(OSError, AttributeError):
             sys.stderr.write(f"{program}: {reason}\n")
         sys.exit(3)
 
 
-def _limits(kind: int) -> tuple[float, float]:
-    soft, hard = (float("inf") if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(kind))
-    return soft, hard
+def _missing() -> str | None:
+    """Return what this process cannot have, and what to do; the soft limit of files is raised if it has to be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < FILES:
+        return f"this process may have {hard} open files and needs {FILES}: raise the limit (ulimit -n)"
+    if soft != resource.RLIM_INFINITY and soft < FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
+    try:
+        mmap.mmap(-1, ADDRESS_BYTES).close()
+    except OSError:
+        return (
+            f"this process needs {ADDRESS_BYTES // MIB} MiB of address space and cannot have them: raise the limit "
+            "(ulimit -v, or LimitAS of the service)"
+        )
+    started = _count_threads(TASKS)
+    if started < TASKS:
+        return (
+            f"this process can start {started} threads and needs {TASKS}: raise the limit of processes (ulimit -u, "
+            "which counts the threads of all processes of this user, or pids.max of the cgroup)"
+        )
+    return None
 
 
 def _count_threads(wanted: int) -> int:

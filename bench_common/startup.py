@@ -1,4 +1,4 @@
-"""What a program does first: one heap for all threads, Ctrl-C that ends it while it loads, no search for plug-ins.
+"""What a program does first: one heap for all threads, and Ctrl-C that ends it while it loads.
 
 glibc gives each native thread a heap of its own, which keeps what it once had: a few MB for a thread that packs
 results. The threads here mostly wait for the interpreter or the kernel, so a single heap does not slow them down.
@@ -13,12 +13,8 @@ import ctypes
 import gc
 import os
 import signal
-import sys
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NoReturn
 
 M_ARENA_MAX: Final = -8
 """The parameter of mallopt(3) for the largest number of heaps, in all versions of glibc."""
@@ -36,24 +32,6 @@ def limit_malloc_arenas() -> None:
     """Let threads started from here on share the main thread's heap. Only glibc needs this."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
-@contextmanager
-def standard_library_only() -> Iterator[None]:
-    """Let only the standard library be on `sys.path` for a while, for gevent to patch it.
-
-    At each of 25 steps gevent asks all packages on that path whether they have a plug-in for it, which takes four
-    times as long as the patch. What gevent itself needs of other packages is loaded before.
-    """
-    import gevent.events  # noqa: F401  takes what it needs of zope along
-
-    library = os.path.dirname(os.__file__)  # noqa: PTH120  pathlib is not loaded yet
-    whole = sys.path[:]
-    sys.path[:] = [library, f"{library}/lib-dynload"]
-    try:
-        yield
-    finally:
-        sys.path[:] = whole
 
 
 def _exit_on_sigint(number: int, frame: object) -> NoReturn:

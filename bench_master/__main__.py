@@ -4,12 +4,7 @@ import sys
 
 from bench_common.limits import require_to_load
 from bench_common.secret import hide_arguments
-from bench_common.startup import (
-    end_on_interrupt,
-    hold_collector,
-    limit_malloc_arenas,
-    standard_library_only,
-)
+from bench_common.startup import end_on_interrupt, hold_collector, limit_malloc_arenas
 
 hide_arguments(sys.argv[1:])
 
@@ -22,10 +17,9 @@ limit_malloc_arenas()
 require_to_load("bench-master")
 
 if NAMES_A_COMMAND:
-    with standard_library_only():
-        from gevent import monkey  # it takes a while to load
+    from gevent import monkey  # it takes a while to load
 
-        monkey.patch_all()
+    monkey.patch_all()
 
 
 def main() -> None:

@@ -1,24 +1,18 @@
 """Entry point of `bench-worker`: patches first, then everything else."""
 
+import sys
+
 from bench_common.limits import require_to_load
-from bench_common.startup import (
-    end_on_interrupt,
-    hold_collector,
-    limit_malloc_arenas,
-    standard_library_only,
-)
+from bench_common.startup import end_on_interrupt, hold_collector, limit_malloc_arenas
 
 end_on_interrupt()
 hold_collector()
 limit_malloc_arenas()
 require_to_load("bench-worker")
 
-with standard_library_only():
-    from gevent import monkey  # it takes a while to load
+from gevent import monkey  # noqa: E402  what is above must come first
 
-    monkey.patch_all()
-
-import sys  # noqa: E402  the patch must come before any other import
+monkey.patch_all()
 
 
 def main() -> None:

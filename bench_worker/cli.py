@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import gevent
 from msgspec import Struct, field
 
-from bench_common import __version__, limits, load_entry, registered
+from bench_common import __version__, load_entry, registered
 from bench_common.argument_types import (
     CONTROL_PORT,
     MAX_SLOTS,
@@ -45,7 +45,7 @@ from bench_common.cli import (
 from bench_common.clock import clock_id
 from bench_common.curve import INSECURE_WORKER_WARNING, curve_required
 from bench_common.engine_traits import EngineLabel, use_engine_labels
-from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.errors import ExitCode, UsageError
 from bench_common.guard import honors_sighup, run_guarded
 from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
@@ -333,9 +333,6 @@ LOCAL_MASTER_TIMEOUT_S = 60.0
 def serve(command_line: ServeOptions) -> int:
     """Serve the master that the command line names; return the exit code."""
     options = _agent_options(command_line)
-    reason = limits.missing(tasks=limits.WORKER_TASKS, address_bytes=limits.RUN_BYTES)
-    if reason is not None:
-        raise InfrastructureError(reason)
     stage = StageFile(command_line.stage_file)
     stage.enter(STAGE_LOADING)
     # Loaded before the copy is made, and the copy is made before there is a thread or an event loop.

@@ -57,7 +57,7 @@ from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
-from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit, require_for_run
+from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit
 from bench_master.run.started_workers import StartedWorkers
 from bench_master.run_extension import run_extensions
 from bench_master.scenario import Scenario
@@ -121,7 +121,6 @@ class PlanRunner:
         The one place where the parts of a run are put together, each with all that it needs.
         """
         raise_fd_limit(self._policy.expected)
-        require_for_run(self._options.local_workers)
         if self._options.local_workers and self._resumed_run is None and not self._options.load.noop:
             check_programs(self._plan.treatments, self._environment())
         options, plan, past = self._options, self._plan, self._resumed_run

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import zmq
 
-from bench_common import limits
 from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.curve import ZapHandler, insecure_warning, plain_server, secure_server
 from bench_common.errors import InfrastructureError, UsageError
@@ -308,14 +307,3 @@ def raise_fd_limit(workers: int) -> None:
             "(ulimit -Hn, limits.conf, or LimitNOFILE of the service)"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def require_for_run(local_workers: int) -> None:
-    """Raise `InfrastructureError` where a master and its local workers would lack threads, memory or file size."""
-    reason = limits.missing(
-        tasks=limits.RUN_TASKS + limits.WORKER_TASKS * local_workers,
-        address_bytes=limits.RUN_BYTES,
-        file_bytes=limits.RUN_FILE_BYTES,
-    )
-    if reason is not None:
-        raise InfrastructureError(reason)
