@@ -1,7 +1,7 @@
 """The wheels that a host needs to run a worker, made from this installation: so every host runs the same version.
 
-Wheels are repacked from the installed files that pip lists in RECORD, which needs no network. Only if a host's Python
-is not binary-compatible with this one does pip download the wheels with compiled code for it.
+Wheels are repacked from the installed files that pip lists in RECORD, which needs no network. For a host whose Python
+is not binary-compatible with this one, those with compiled code come from a directory of wheels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -60,8 +59,8 @@ ENTRY_POINT_GROUPS: Final = (
 """Entry points through which other packages extend this one; a worker may need those packages, too."""
 OF_WORKERS: Final = ("pyinstrument",)
 """Packages of extras that a worker uses, too: they go to the hosts if they are installed here."""
-DOWNLOAD_TIMEOUT_S: Final = 300.0
-"""Time limit for pip to download wheels for another platform (s)."""
+CHOICE_TIMEOUT_S: Final = 60.0
+"""Time limit for pip to choose the wheels for another platform (s)."""
 PURE_TAG: Final = "any"
 """The platform tag of wheels without compiled code."""
 
@@ -141,7 +140,7 @@ class WheelBundle(Struct, frozen=True):
 
 
 class Wheelhouse:
-    """Builds each bundle once. `find_links` is a directory of wheels that pip uses instead of an index."""
+    """Builds each bundle once. `find_links` is a directory of wheels for hosts that cannot use ours."""
 
     def __init__(self, cache: Path, find_links: Path | None = None) -> None:
         self._cache = cache
@@ -193,14 +192,14 @@ class Wheelhouse:
         # Packing takes seconds of CPU time, in which connections to other hosts must not look dead.
         wheels, missing = gevent.get_hub().threadpool.apply(self._pack, (target,))
         if missing:
-            wheels += self._fetch(missing, target)
+            wheels += self._choose(missing, target)
         if not any(wheel.name.startswith("pip-") for wheel in wheels):
             wheels.append(_bundled_pip())
         content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
         return WheelBundle(_identity(target, content), tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
     def _pack(self, target: PythonPlatform) -> tuple[list[Wheel], list[Distribution]]:
-        """Return wheels of the installed packages that work there, and the packages that have to be downloaded."""
+        """Return wheels of the installed packages that work there, and the packages whose wheels do not."""
         wheels: list[Wheel] = []
         missing: list[Distribution] = []
         for dist in required_distributions():
@@ -249,45 +248,40 @@ class Wheelhouse:
             temporary.unlink(missing_ok=True)
         return _wheel(place)
 
-    def _fetch(self, missing: list[Distribution], target: PythonPlatform) -> list[Wheel]:
+    def _choose(self, missing: list[Distribution], target: PythonPlatform) -> list[Wheel]:
+        """Return the wheels of the directory that pip finds fit for that platform."""
+        if self._find_links is None:
+            raise _incompatible(target, "it needs others of packages with compiled code")
         pins = [f"{dist.name}=={dist.version}" for dist in missing]
-        key = hashlib.sha256("\n".join([*sorted(pins), target.soabi, target.libc]).encode()).hexdigest()[:16]
-        folder = self._cache / f"fetched-{key}"
-        paths = sorted(folder.glob("*.whl"))
-        kept = [wheel for wheel in map(_kept, paths) if wheel is not None]
-        if len(kept) == len(paths) and (folder / ".complete").exists():
-            return kept
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        self._download(pins, target, folder)
-        wheels = [_wheel(path) for path in sorted(folder.glob("*.whl"))]
-        for wheel in wheels:
-            _digest_path(wheel.path).write_text(wheel.sha256, encoding="ascii")
-        (folder / ".complete").touch()
-        return wheels
-
-    def _download(self, pins: list[str], target: PythonPlatform, folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        command += ["--implementation", "cp", "--python-version", target.version, "--dest", str(folder)]
+        command += ["--no-index", "--find-links", str(self._find_links)]
+        command += ["--implementation", "cp", "--python-version", target.version]
         for platform in target.platforms:
             command += ["--platform", platform]
-        if self._find_links is not None:
-            command += ["--no-index", "--find-links", str(self._find_links)]
-        try:
-            done = subprocess.run(  # noqa: S603  our own interpreter
-                [*command, *pins], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
-            )
-            stderr, failed = done.stderr.strip(), done.returncode != 0
-        except subprocess.TimeoutExpired:
-            stderr, failed = f"pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s", True
-        if failed:
-            here = PythonPlatform.current()
-            raise InfrastructureError(
-                f"its Python {target.version} ({target.machine}, {target.libc or 'musl'}) is not binary-compatible "
-                f"with this one ({here.version}, {here.machine}, {here.libc}), and its wheels cannot be downloaded: "
-                f"{shorten(' '.join(stderr.splitlines()[-1:]), 600)}; set 'python:' to a Python {here.version}, "
-                "or give a directory of wheels with --wheelhouse"
-            )
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                done = subprocess.run(  # noqa: S603  our own interpreter
+                    [*command, "--dest", folder, *pins],
+                    capture_output=True,
+                    text=True,
+                    timeout=CHOICE_TIMEOUT_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise _incompatible(target, f"pip did not finish within {CHOICE_TIMEOUT_S:g} s") from None
+            if done.returncode != 0:
+                last = " ".join(done.stderr.strip().splitlines()[-1:])
+                raise _incompatible(target, f"{self._find_links} lacks some: {shorten(last, 600)}")
+            return [_wheel(self._find_links / path.name) for path in sorted(Path(folder).iterdir())]
+
+
+def _incompatible(target: PythonPlatform, reason: str) -> InfrastructureError:
+    here = PythonPlatform.current()
+    return InfrastructureError(
+        f"its Python {target.version} ({target.machine}, {target.libc or 'musl'}) is not binary-compatible with this "
+        f"one ({here.version}, {here.machine}, {here.libc}): {reason}; set 'python:' to a Python {here.version}, or "
+        "give a directory of wheels with --wheelhouse"
+    )
 
 
 def wheel_cache() -> Path:

@@ -156,23 +156,25 @@ def test_a_wheel_of_the_cache_that_was_altered_is_made_again(small, tmp_path, ha
     assert hashlib.sha256(victim.read_bytes()).hexdigest() in {wheel.sha256 for wheel in before.wheels}
 
 
-def test_a_downloaded_wheel_that_was_altered_is_downloaded_again(tmp_path, monkeypatch):
-    """The whole folder is fetched anew; one that is as it was fetched is used."""
-    fetched = []
-
-    def download(_self, _pins, _target, folder):
-        fetched.append(folder)
-        (folder / "a-1-py3-none-any.whl").write_bytes(b"true")
-
-    monkeypatch.setattr(Wheelhouse, "_download", download)
-    target, missing = PythonPlatform.current(), [distribution(SMALL)]
-    first = Wheelhouse(tmp_path)._fetch(missing, target)
-    assert Wheelhouse(tmp_path)._fetch(missing, target) == first
-    assert len(fetched) == 1
-    first[0].path.write_bytes(b"false")
-    assert Wheelhouse(tmp_path)._fetch(missing, target) == first
-    assert len(fetched) == 2
-    assert first[0].path.read_bytes() == b"true"
+def test_another_python_gets_its_wheels_from_a_directory(tmp_path):
+    """pip chooses those that fit; without a directory, or one that lacks them, the error says what to do."""
+    target = PythonPlatform("cpython-312-x86_64-linux-gnu", "3.12", "x86_64", "glibc 2.36")
+    missing = [distribution(SMALL)]
+    with pytest.raises(InfrastructureError, match=r"Python 3\.12 .* not binary-compatible .* --wheelhouse"):
+        Wheelhouse(tmp_path / "cache")._choose(missing, target)
+    house = tmp_path / "house"
+    house.mkdir()
+    with pytest.raises(InfrastructureError, match=r"house lacks some: .*zope.* --wheelhouse"):
+        Wheelhouse(tmp_path / "cache", house)._choose(missing, target)
+    metadata = f"Metadata-Version: 2.1\nName: {SMALL}\nVersion: {missing[0].version}\n"
+    for tag in ("cp311-cp311-manylinux_2_17_x86_64", "cp312-cp312-manylinux_2_17_x86_64"):
+        stem = f"zope_event-{missing[0].version}"
+        with zipfile.ZipFile(house / f"{stem}-{tag}.whl", "w") as archive:
+            archive.writestr(f"{stem}.dist-info/METADATA", metadata)
+            archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
+            archive.writestr(f"{stem}.dist-info/RECORD", "")
+    (chosen,) = Wheelhouse(tmp_path / "cache", house)._choose(missing, target)
+    assert chosen.path == house / f"{stem}-{tag}.whl"
 
 
 def test_a_host_with_an_index_gets_this_project_alone(tmp_path, monkeypatch):
