@@ -173,7 +173,8 @@ FEATURES = {
     "native": (
         "the native engine and processes: their ends, exit codes, directories",
         """
-        unit/test_delete_directory.py unit/test_native_labels.py integration/test_engine_native.py
+        unit/test_delete_directory.py unit/test_long_output.py unit/test_native_labels.py
+        integration/test_engine_native.py
         integration/test_run_cost.py integration/test_run_packing.py unit/test_job_cost.py
         unit/test_layout.py integration/test_drawn_layout.py
         integration/test_engine_processes.py integration/test_orphans.py integration/test_run_own_command.py
