@@ -513,7 +513,13 @@ class DockerEngine(Engine):
         with timed.stream("GET", "containers", identity, "logs", **streams) as answer:
             kept = capture(answer, limit_bytes, drain=False)
         if any(one.truncated for one in kept):
-            with timed.stream("GET", "containers", identity, "logs", tail=TAIL_LINES, **streams) as answer:
+            for each in kept:
+                each.skip_to_end()
+            # Podman refuses a log whose last line is only half written; its beginning is there all the same.
+            with (
+                suppress(docker_http.DockerApiError),
+                timed.stream("GET", "containers", identity, "logs", tail=TAIL_LINES, **streams) as answer,
+            ):
                 capture_end(answer, kept)
         return kept
 
