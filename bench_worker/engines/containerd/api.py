@@ -50,6 +50,7 @@ class ContainerdApi:
     """One namespace of the containerd at the socket `path`."""
 
     def __init__(self, path: str, namespace: str = NAMESPACE) -> None:
+        self.socket, self.namespace = path, namespace
         self._channel = GrpcChannel(path, _PACKAGE, {"containerd-namespace": namespace})
 
     def calls(self, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()) -> CallSequence:

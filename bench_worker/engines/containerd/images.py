@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import platform
 import re
 import secrets
 import tarfile
@@ -20,7 +21,7 @@ from bench_common.treatment import CONTAINER_PATH
 from bench_worker.engines.base import ImageUnavailable
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.api import SNAPSHOTTER
-from bench_worker.engines.containerd.pull import is_for_this_machine, pull_image
+from bench_worker.engines.containerd.pull import pull_image
 from bench_worker.engines.containerd.storage import IMAGES, LAYER, ImageWriter, chain_id, read_content, view
 from bench_worker.engines.docker.archive import bounded_archive
 from bench_worker.engines.grpc import NotFound
@@ -46,6 +47,8 @@ _CALL_S: Final = 30.0
 _REGISTRY: Final = re.compile(r"[.:]|^localhost$")
 """What distinguishes a registry's name from the first part of an image's."""
 _HAS_TAG: Final = re.compile(r"[:@]")
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+"""The OCI's names of the machines that call themselves otherwise."""
 _DOCKER_LAYERS: Final = {
     "application/vnd.docker.image.rootfs.diff.tar": LAYER,
     "application/vnd.docker.image.rootfs.diff.tar.gzip": f"{LAYER}+gzip",
@@ -144,7 +147,8 @@ class ContainerdImages:
         """Pull an image from its registry; return the operation, and the image's name in containerd.
 
         With `fresh` the present one is removed before, untimed, once a pull shows that the registry can bring it
-        back. Raises `ImageUnavailable` where a container is made from it, and `OperationFailed`.
+        back. That the image is there is checked afterwards. Raises `ImageUnavailable` where a container is made from
+        it, and `OperationFailed`.
         """
         name = qualified_name(image)
         if fresh:
@@ -167,7 +171,9 @@ class ContainerdImages:
                 if name in list_images(calls):
                     text = f"image {name} is still there after its removal, so a pull would not fetch it"
                     raise ImageUnavailable("conflict", text)
-        return pull_image(self._api, name, timeout_s), name
+        done = pull_image(self._api, name, timeout_s)
+        self.resolve(name)  # its manifest for this machine and its configuration have come
+        return done, name
 
     def _import(self, image: str) -> str:
         facts = image_facts(image)
@@ -313,6 +319,14 @@ def _read_image(calls: CallSequence, name: str, digest: str) -> ContainerdImage:
             config = read_content(calls, document["config"]["digest"])
             return ContainerdImage(name, document["layers"], json.loads(config))
     raise calls.failure("image-missing", f"image {name} has no manifest for this machine in containerd")
+
+
+def is_for_this_machine(manifest: Mapping[str, Any]) -> bool:
+    """Say whether an entry of an index is the image for this machine, or may be."""
+    machine = platform.machine()
+    wanted = _ARCHITECTURES.get(machine, machine)
+    platform_of = manifest.get("platform") or {}
+    return bool(platform_of.get("architecture", wanted) == wanted and platform_of.get("os", "linux") == "linux")
 
 
 def _read_below(mounts: Sequence[messages.Mount], path: str) -> str:

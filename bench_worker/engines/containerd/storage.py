@@ -32,9 +32,7 @@ LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 
 CONFIG_LABEL: Final = "containerd.io/gc.ref.content.config"
 LAYER_LABEL: Final = "containerd.io/gc.ref.content.l."
-MANIFEST_LABEL: Final = "containerd.io/gc.ref.content.m."
-"""The labels by which containerd's garbage collector knows what a configuration, a manifest and an index refer to; a
-number follows those that there may be several of."""
+"""The labels by which containerd's garbage collector knows what a manifest refers to; a layer has a number."""
 
 _SNAPSHOTS: Final = "snapshots.v1.Snapshots/"
 _CONTENT: Final = "content.v1.Content/"
@@ -135,21 +133,6 @@ class ImageWriter:
         """Store content; what is stored already stays."""
         self._write(digest, len(content), iter([content]), labels)
 
-    def write_blob(self, blob: messages.Descriptor, pieces: Iterator[bytes]) -> None:
-        """Store what comes in pieces; none is asked for if it is stored already, be it by another namespace."""
-        request = messages.WriteContentRequest(ref=_new_reference(), total=blob.size, expected=blob.digest)
-        try:
-            replies = self._calls.stream(f"{_CONTENT}Write", [request], messages.WriteContentResponse)
-        except OperationFailed as failure:
-            if failure.kind != "conflict":
-                raise
-            return
-        # What another namespace has is complete from the beginning, and this one has to say that it has it, too.
-        start = replies[-1].offset if replies else 0
-        if start == blob.size:
-            pieces = iter([b""])
-        self._write(blob.digest, blob.size, pieces, {}, start=start, reference=request.ref)
-
     def _write_document(self, media_type: str, content: bytes, labels: Mapping[str, str]) -> messages.Descriptor:
         digest = sha256_digest(content)
         self.write_content(digest, content, labels)
@@ -161,15 +144,12 @@ class ImageWriter:
         size: int,
         pieces: Iterator[bytes],
         labels: Mapping[str, str],
-        *,
-        start: int = 0,
-        reference: str = "",
     ) -> None:
-        """Store content from `start` on; what is stored already stays."""
-        reference = reference or _new_reference()
+        """Store content; what is stored already stays."""
+        reference = f"weighbridge-{secrets.token_hex(8)}"
 
         def requests() -> Iterator[messages.WriteContentRequest]:
-            offset = start
+            offset = 0
             for data in pieces:
                 is_last = offset + len(data) == size
                 yield messages.WriteContentRequest(
@@ -188,10 +168,6 @@ class ImageWriter:
         except OperationFailed as failure:
             if failure.kind != "conflict":
                 raise
-
-
-def _new_reference() -> str:
-    return f"weighbridge-{secrets.token_hex(8)}"
 
 
 class ContentFile(io.RawIOBase):
