@@ -93,8 +93,8 @@ def test_every_command_of_readme_runs(clone, environment):
     require_images("weighbridge/base").close()
     install, *scripts = (block.astext() for block in blocks(README, "sh"))
     printed = shell(install, clone, environment)
-    assert "native (" in printed
-    assert "Side by side" in printed
+    assert "Engines against native" in printed
+    assert "stats file: " in printed
     where = shell("python -c 'import bench_master; print(bench_master.__file__)'", clone.parent, environment)
     assert str(clone.parent / "venv") in where
     assert scripts == ["script/demo", "script/test"]
