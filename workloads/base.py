@@ -126,20 +126,11 @@ class Workload(abc.ABC):
     Treatments are compared by the first of them that has a direction, unless a scenario says otherwise.
     """
     tool_option_names: ClassVar[Mapping[str, str]] = {}
-    """By the tool's own name of an option, now or in old versions: the parameter. Scenarios may use these names."""
+    """By the tool's own name of an option, now or in old versions: the parameter, which a message names."""
     services: ClassVar[tuple[Service, ...]] = ()
     """The servers that a job needs."""
     programs: ClassVar[Mapping[str, str]] = {}
     """By command name: the file below ``dockerfiles`` that Weighbridge brings, for native runs."""
-    tool_test_name: ClassVar[str | None] = None
-    """What the tool's own ``--test`` calls the workload. Scenarios may use this name."""
-    obsolete_options: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """By option without meaning today: the one value with which it may be left out, and why."""
-    legacy_option_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """By option of old versions: each value's meaning for the parameter ``test``, or nothing.
-
-    Later entries win over earlier ones; the entry ``test`` gives the meaning without any of them.
-    """
     run_start_pattern: ClassVar[str | None] = None
     """Regular expression for a run's first line, to find runs in a log of many; without it a text is one run."""
     run_line_pattern: ClassVar[str | None] = None

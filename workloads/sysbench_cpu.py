@@ -65,7 +65,6 @@ class SysbenchCpu(Workload):
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
         *SUMMARY_METRICS,
     )
-    tool_test_name: ClassVar[str | None] = "cpu"
     run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
     tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",

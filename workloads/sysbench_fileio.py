@@ -162,10 +162,6 @@ class SysbenchFileio(Workload):
         Metric("mib_per_second", "MiB/s", "higher", "data read and written a second, together"),
         *SUMMARY_METRICS,
     )
-    obsolete_options: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "init-rng": ("on", "sysbench since 1.0 always draws its seed from the time")
-    }
-    tool_test_name: ClassVar[str | None] = "fileio"
     run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
     tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",

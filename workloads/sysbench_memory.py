@@ -87,7 +87,6 @@ class SysbenchMemory(Workload):
         Metric("transferred_mib", "MiB", "higher", "data transferred; meaningful if `time` ends the run"),
         *SUMMARY_METRICS,
     )
-    tool_test_name: ClassVar[str | None] = "memory"
     run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
     tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",

@@ -153,12 +153,6 @@ class SysbenchOltp(Workload):
         "rand-type": "distribution",
         "oltp-dist-type": "distribution",
     }
-    tool_test_name: ClassVar[str | None] = "oltp"
-    legacy_option_values: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "test": {"oltp": "read_write"},
-        "oltp-test-mode": {"complex": "read_write", "simple": "point_select"},
-        "oltp-read-only": {"on": "read_only", "off": ""},
-    }
     run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
     services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
     programs: ClassVar[Mapping[str, str]] = mariadb.PROGRAMS

@@ -24,7 +24,6 @@ from bench_common.thresholds import (
     parse_condition,
 )
 from bench_common.treatment import Treatment
-from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.claims import find_claims
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
 from bench_master.scenario.format import scenario_format
@@ -205,7 +204,6 @@ def parse_scenario(
     if dialect is not None:
         root = dialect(root, findings)
     scale = apply_all(root, overrides, extra or {}, findings)
-    apply_aliases(root, findings)
     shapes = scenario_format()
     read: Mapping[str, Located[Any]] = shapes.scenario.read(root, findings)
     resolved = Resolver(shapes, findings).resolve(read, root.place)
