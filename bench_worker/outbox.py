@@ -252,8 +252,8 @@ def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[lis
     for step, stdout, stderr, code, truncated in outputs:
         # What failed is named on stderr: half of the room is kept for it.
         out, cut_out = keep_ends(stdout, max(room - len(stderr), room // 2))
-        err, cut_err = keep_ends(stderr, max(0, room - len(out)))
-        room = max(0, room - len(out) - len(err))
+        err, cut_err = keep_ends(stderr, room - len(out))
+        room -= len(out) + len(err)
         kept.append((step, out, err, code, truncated or cut_out or cut_err))
     return kept, limit - room
 

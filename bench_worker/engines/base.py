@@ -637,9 +637,9 @@ class LowLevelEngine(Engine):
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Fetch the root file system of a container; return why it is unavailable, if it is.
 
-        Settings without an image ask about the rest: the job fetches its image itself, or has a `rootfs`.
+        Settings with neither image nor `rootfs` ask about the rest: the job fetches its image itself.
         """
-        if settings.image is None:
+        if settings.image is None and settings.rootfs is None:
             return []
         try:
             self._fetch_image(settings)

@@ -56,7 +56,7 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
     answers = [json.loads(line) for line in run.text.splitlines()]
     assert [answer[:4] for answer in answers] == [
         [1_024_000, "done\n", False, 3],
-        [len(OUTPUT_GAP) + 1, "done\n", True, 0],
+        [OUTPUT_LIMIT_BYTES + len(OUTPUT_GAP) + 2, "done\n", True, 0],
         [len("started\n"), "", False, 0],
     ]
 
