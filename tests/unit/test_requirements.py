@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from bench_common.requirements import ignored_settings, requirements_for_worker, unsupported_features
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation, Treatment
 from bench_worker.engines.base import LowLevelEngine
+from bench_worker.engines.oci.spec import UnsupportedSetting
 
 STATUS = {
     "name": "native",
@@ -102,3 +103,13 @@ def test_an_image_that_jobs_fetch_is_not_asked_for_and_the_rest_is():
 
     engine = SimpleNamespace(_fetch_image=fetch, setup_errors=())
     assert LowLevelEngine.missing(engine, need.settings) == []
+
+
+def test_a_root_file_system_is_looked_at_before_its_job():
+    """It is no image, and may be missing as one may be."""
+
+    def fetch(settings):
+        raise UnsupportedSetting(f"{settings.rootfs} is not there")
+
+    engine = SimpleNamespace(_fetch_image=fetch, setup_errors=(UnsupportedSetting,))
+    assert LowLevelEngine.missing(engine, ContainerSettings(rootfs="/srv")) == ["/srv is not there"]
