@@ -162,31 +162,6 @@ def test_tables_of_the_decision_have_all_runs_in_their_answers():
 
 
 @pytest.mark.slow
-def test_watching_for_ever_is_compared_method_by_method():
-    """Each kind of noise and each change has a row for each method: the product's two and two e-detectors."""
-    result = run("watch.py", "--series", "1", "--fast-series", "4", "--promise", "5000")
-    assert result.returncode == 0, result.stderr
-    first, _, second = result.stdout.partition("\nchanged: ")
-    methods = ("alarm", "confirmed", "ranks 5,000", "Student 5,000")
-    for noise in ("white", "5 % outliers", "a week's wave"):
-        for method in methods:
-            assert re.search(rf"^  {noise} +{method} +(none|[\d,]+) \[", first, re.MULTILINE), (noise, method)
-            assert re.search(rf"^  \+6 %, {noise} +{method} .* %$", second, re.MULTILINE), (noise, method)
-
-
-@pytest.mark.slow
-def test_an_adjustment_is_tried_on_made_up_and_on_real_runs():
-    """Widths of both; a real run has a row for each kind of reading."""
-    result = run("probe_adjustment.py", "--simulated", "50", "--runs", "1", "--rounds", "6", "--jobs", "1")
-    assert result.returncode == 0, result.stderr
-    made_up, _, real = result.stdout.partition("\nreading")
-    rows = [line.split() for line in made_up.splitlines() if re.match(r"(white|AR|drift|outliers)", line)]
-    assert len(rows) == 90
-    assert all(float(row[-1]) > 0.0 for row in rows)
-    assert [line[:14].rstrip() for line in real.splitlines()[1:]] == ["before", "before, after", "beside"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["native", pytest.param("docker", marks=pytest.mark.docker)])
 def test_a_treatment_against_itself(engine):
     """Each method's share of false differences, with its interval; one run alone proves nothing against the level."""
