@@ -60,7 +60,6 @@ class ZapReply(Struct, frozen=True):
     frames: tuple[bytes, ...]
     """The reply in ZAP frames."""
     verdict: ZapVerdict
-    """The decision."""
     reason: str = ""
     """Why the key was not admitted, in one line."""
 

@@ -43,9 +43,7 @@ class LoopPoll(Struct, frozen=True):
     """One wait of the loop in the kernel; instants are CLOCK_MONOTONIC."""
 
     entered_ns: int
-    """When the wait began."""
     ended_ns: int
-    """When the wait ended."""
     previous_ended_ns: int
     """When the previous wait ended."""
 

@@ -66,7 +66,6 @@ class Histogram:
 
     def __init__(self) -> None:
         self.n = 0
-        """The number of values."""
         self.total = 0
         """Sum of all values, exact (a Python integer)."""
         self.min: int | None = None

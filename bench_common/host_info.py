@@ -49,13 +49,11 @@ class EngineInfo(TypedDict, total=False):
     """The status of an engine on a host, see `bench_worker.engines.base.EngineStatus`."""
 
     name: ShortText
-    """Its registered name."""
     usable: bool
     """Whether it can be used."""
     kind: ShortText
     """The engine that it is, where its name is a label."""
     version: ShortText
-    """Its version."""
     endpoint: HostText
     """The socket, program or directory that it works with."""
     reason: HostText
@@ -91,15 +89,12 @@ class HostInfo(TypedDict, total=False):
     """What a hello says about the worker's host."""
 
     host: ShortText
-    """The host's name."""
     boot_id: ShortText
     """The id of its boot; two workers with the same id share a clock."""
     version: ShortText
     """The version of Weighbridge there."""
     engines: Engines
-    """Its engines."""
     fingerprint: Fingerprint
-    """Its properties."""
     load: Annotated[float, Meta(ge=0, le=1e9)]
     """Its load average over the last minute."""
     clock: ClockInfo

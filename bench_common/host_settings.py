@@ -19,7 +19,6 @@ ALIASES: Final = {
     "swappiness": "proc/sys/vm/swappiness",
     "rcu_expedited": "sys/kernel/rcu_expedited",
 }
-"""Short names of files."""
 PATTERNS: Final = {GOVERNOR: "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"}
 """Where settings of several files are, as globs; all of them have one value."""
 MAX_VALUE_CHARS: Final = 200

@@ -72,7 +72,6 @@ class JobKind:
     name: str
     """The tag of its jobs."""
     job: str
-    """Its `Job`."""
     rules: str
     """Its `job_rules.JobRules`: what a job does, as master and worker derive it from the treatment."""
     master: str = ""

@@ -66,9 +66,7 @@ class WorkerKey(Struct, frozen=True):
     """The content of a worker's key file."""
 
     name: str
-    """The worker's name."""
     keys: KeyPair
-    """The worker's key pair."""
     master_public: bytes
     """Public key of its master, in Z85."""
 
@@ -358,7 +356,6 @@ class ProvisionedWorker(Struct, frozen=True):
 
     name: str
     path: Path
-    """Its key file."""
     made: bool
     """Whether key and line were made just now."""
 

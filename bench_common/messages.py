@@ -162,7 +162,6 @@ class PackingReport(_Reported):
     containers: Count
     """How many containers are held."""
     reason: Reason
-    """Why no more."""
     full: bool
     """Whether the host is full; False where as many run as were asked for."""
     returned: Annotated[list[Count], Meta(max_length=MAX_RETURNED)]
@@ -248,7 +247,6 @@ class HostFinding(_Reported):
     check: Name
     """The name of the check."""
     finding: Reason
-    """What it found."""
     advice: Reason
     """What to do about it."""
 
@@ -259,9 +257,7 @@ class SpeedMeasured(_WorkerControl):
     trial: Count
     """The trial of the question."""
     time_ns: Instant
-    """When the work ended."""
     wall_ns: Count
-    """How long it took."""
     cpu_ns: Count
     """How much CPU time it took."""
 
@@ -368,9 +364,7 @@ class Welcome(_MasterControl):
     token: Token
     """A secret of this admission: it opens lane and results without keys, and proves later heartbeats."""
     noop: bool
-    """Whether jobs execute nothing."""
     heartbeat_s: Seconds
-    """The interval of heartbeats."""
     lease_s: Seconds
     """How long the worker keeps the run while the master is silent."""
     sampling_s: Seconds
@@ -541,7 +535,6 @@ class ResultsPart(Message):
     part: Annotated[int, Meta(ge=0, lt=MAX_PARTS)]
     """The number of this part; parts arrive in order."""
     parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]
-    """How many there are."""
     content: Annotated[bytes, Meta(min_length=1, max_length=PART_CONTENT_BYTES)]
 
     @property

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 INTERVAL_S: Final = 0.002
-"""Time between two samples."""
 MAX_UNPACKED_BYTES: Final = 16 << 20
 """The most bytes that a packed profile may unpack to."""
 MAX_PACKED_BYTES: Final = (1 << 20) - (1 << 12)

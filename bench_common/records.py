@@ -195,9 +195,7 @@ class OutputRecord(_JobRecord, frozen=True):
     step: RecordText
     """The name of the step that ran the tool."""
     stdout: bytes
-    """The standard output."""
     stderr: bytes = b""
-    """The standard error output."""
     exit_code: Int32 = 0
     """The exit code of the tool."""
     truncated: bool = False
@@ -246,7 +244,6 @@ class JobReport(Struct, gc=False):
 
     # Without annotations, or they would be fields.
     outcome = _RareAttribute[int](Outcome.DONE)
-    """How the job ended."""
     span = _RareAttribute[tuple[int, int] | None](None)
     """When the job began and ended (ns); None if its script derives them from the stamps, see `job.Script`."""
     failed_at = _RareAttribute[int](-1)

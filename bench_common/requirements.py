@@ -425,11 +425,9 @@ class SettingProblem(Struct, frozen=True, forbid_unknown_fields=True):
     """Why a host's setting cannot have a value."""
 
     name: Annotated[str, Meta(max_length=1024)]
-    """The setting."""
     value: Annotated[str, Meta(max_length=MAX_VALUE_CHARS)]
     """The value; empty where it can have none."""
     reason: Annotated[str, Meta(max_length=4096)]
-    """Why."""
 
 
 def settings_for_worker(treatments: Iterable[Treatment], environment: str) -> list[SettingNeed]:

@@ -251,7 +251,6 @@ class VerdictCondition(Struct, frozen=True):
     """A parsed condition on verdicts, such as ``engine=podman not slower by 5%``."""
 
     text: str
-    """As it was written."""
     word: VerdictWord
     """What it says of a treatment, compared with the baseline."""
     negated: bool = False
@@ -443,7 +442,6 @@ class Primary(Struct, frozen=True):
     unit: str
     """Its unit; ``s`` for durations."""
     direction: Literal["higher", "lower"]
-    """Which direction is better."""
     series: str | None = None
     """The operation whose durations it is of, ``job`` or ``response``; None for other measures."""
     q: float | None = None

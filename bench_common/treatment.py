@@ -393,7 +393,6 @@ class OwnCommand(_Declared, frozen=True):
     """What the workload ``command`` runs: the user's own commands, and the metrics that they print."""
 
     command: tuple[str, ...]
-    """The measured command."""
     setup: tuple[str, ...] = ()
     """Runs before the first job."""
     prepare: tuple[str, ...] = ()
@@ -401,7 +400,6 @@ class OwnCommand(_Declared, frozen=True):
     cleanup: tuple[str, ...] = ()
     """Runs after `command` in each job, untimed."""
     metrics: tuple[MetricSource, ...] = ()
-    """What `command` prints."""
     services: tuple[OwnService, ...] = ()
     """The servers that `command` needs."""
     start_cost: tuple[str, ...] = ()

@@ -75,7 +75,6 @@ class MemberEntry(NamedTuple):
     help: str
     """What it does, for ``--help``."""
     load: Callable[[], Command]
-    """Returns it."""
 
 
 def load_command(name: str) -> Command:

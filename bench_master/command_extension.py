@@ -54,7 +54,6 @@ class CommandExtension:
     """What one feature adds to one sub-command; it keeps nothing between the calls."""
 
     command: ClassVar[str]
-    """The sub-command."""
     Options: ClassVar[type[Struct]]
     """Its options; each field has the name of an argument, and a default."""
 

@@ -115,7 +115,6 @@ class Plan(Struct, frozen=True):
     order: Order
     """How they were ordered: ``interleaved``, ``as-written`` or ``blocked``."""
     seed: int
-    """Decides every random choice."""
     setting_places: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Where the scenario gives a host setting a value: ``FILE:LINE:COLUMN`` by name and value."""
     command_places: Mapping[str, str] = field(default_factory=dict)

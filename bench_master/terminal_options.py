@@ -13,7 +13,6 @@ class TerminalOptions(Struct, frozen=True):
     color: str = "auto"
     """One of `bench_master.terminal.COLOR_MODES`."""
     no_pager: bool = False
-    """Never start a pager."""
 
 
 DEFAULT_TERMINAL: Final = TerminalOptions()

@@ -53,11 +53,9 @@ class CleanupFailure(Struct, frozen=True):
     """A leftover that could not be removed, or an engine that could not list its own."""
 
     engine: str
-    """The engine."""
     leftover: Leftover | None
     """The leftover; None: the engine could not list them."""
     reason: str
-    """Why."""
 
     def __str__(self) -> str:
         what = f"{self.leftover.what} {self.leftover.name}: " if self.leftover else ""
@@ -68,7 +66,6 @@ class CleanupResult(Struct):
     """What a clean-up did."""
 
     removed: list[Leftover] = field(default_factory=list)
-    """Removed."""
     listed: list[Leftover] = field(default_factory=list)
     """Found in a dry run, which removes nothing."""
     kept: list[Leftover] = field(default_factory=list)

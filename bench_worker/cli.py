@@ -244,7 +244,6 @@ class ServeOptions(Struct, frozen=True):
     zmq_control_port: int
     """Its port for control messages."""
     key: Path | None
-    """This worker's key file."""
     insecure: bool
     """Connect to a TCP port without a key."""
     control: str | None
@@ -256,7 +255,6 @@ class ServeOptions(Struct, frozen=True):
     once: bool
     """Exit after the first run."""
     worker_id: str | None
-    """This worker's name."""
     concurrency: int
     """The most jobs at the same time."""
     environment: str | None
@@ -291,7 +289,6 @@ class AgentOptions(Struct, frozen=True):
     control: str
     """The endpoint of the master's control socket."""
     worker_id: str
-    """This worker's name."""
     environment: str
     """The kind of place this is, such as ``bare-metal``."""
     slots: int

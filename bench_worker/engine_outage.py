@@ -214,7 +214,6 @@ class Outages:
         """The tickets of jobs whose first operation their engine did not begin, as it was away."""
         self._treatment: Treatment | None = None
         self.trial = -1
-        """The present trial."""
         self.present: EngineOutage | None = None
         """The outage of the present treatment's engine, until one of its jobs is done."""
 

@@ -162,7 +162,6 @@ class EngineUse(Struct, frozen=True):
     """A record that a run has used an engine on this host."""
 
     run_id: str
-    """The run."""
     engine: str
     """The name of the engine."""
     process: str

@@ -42,7 +42,6 @@ class RunContext(Struct, frozen=True, forbid_unknown_fields=True):
     slots: int
     """How many jobs it may run at once."""
     noop: bool
-    """Whether jobs execute nothing."""
     keep: bool
     """Whether containers stay when the run ends."""
     allow_host_mounts: bool
@@ -65,11 +64,8 @@ class CurveKeys(Struct, frozen=True, forbid_unknown_fields=True):
     """The CURVE keys of a load process's connections."""
 
     public: bytes
-    """The worker's public key."""
     secret: bytes
-    """The worker's secret key."""
     master_public: bytes
-    """The master's public key."""
 
 
 class _PipeMessage(Struct, forbid_unknown_fields=True, tag=True):
@@ -86,7 +82,6 @@ class StartRun(_PipeMessage):
     lane_endpoint: str
     """Where the load process receives jobs."""
     results_endpoint: str
-    """Where it sends results."""
     profile: bool
     """Whether to profile the load process."""
     keys: CurveKeys | None

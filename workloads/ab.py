@@ -261,9 +261,7 @@ class AbResult:
     """The numbers of one run, as ab prints them."""
 
     requests: int
-    """Complete requests."""
     concurrency: int
-    """Connections in parallel."""
     time_s: float
     """Time of all requests together."""
     requests_per_second: float
@@ -277,7 +275,6 @@ class AbResult:
     percentiles_ms: dict[int, float]
     """Times by rank; empty for a run of one request."""
     longest_ms: float
-    """The slowest request."""
 
 
 def read_run(text: str) -> AbResult:

@@ -35,9 +35,7 @@ class Parameter(Struct, frozen=True):
     unit: str = ""
     """Unit of the value, for reports."""
     minimum: float | None = None
-    """Smallest allowed value."""
     maximum: float | None = None
-    """Largest allowed value."""
     choices: tuple[str, ...] = ()
     """Allowed values of a ``choice``."""
 
@@ -119,7 +117,6 @@ class Workload(abc.ABC):
     parameters: ClassVar[tuple[Parameter, ...]]
     """What a scenario may set."""
     metrics: ClassVar[tuple[Metric, ...]]
-    """What `parse` may return."""
     primary_metrics: ClassVar[tuple[str, ...]] = ()
     """The metrics that a report's first page shows; empty: the first one.
 

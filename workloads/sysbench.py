@@ -122,13 +122,9 @@ class SysbenchLatencies(Struct, frozen=True, kw_only=True):
     version: str
     """Major and minor version, such as ``1.0``."""
     threads: int
-    """Threads that ran events."""
     latency_min_ms: float
-    """The fastest event."""
     latency_avg_ms: float
-    """The mean event."""
     latency_max_ms: float
-    """The slowest event."""
     latency_sum_ms: float
     """Time of all events of all threads."""
     percentile: tuple[int, float] | None
@@ -139,7 +135,6 @@ class SysbenchSummary(SysbenchLatencies, frozen=True, kw_only=True):
     """The totals and the fairness at the end of a run."""
 
     total_time_s: float
-    """Run time."""
     total_events: int
     """Events completed by all threads."""
     events_avg: float

@@ -81,7 +81,6 @@ class Options(Struct, frozen=True):
     new: str | None
     """That of the new build."""
     pairs: int | None
-    """How many pairs."""
     until: str | None
     """``verdict``: until each comparison is settled."""
     max_pairs: int | None
@@ -91,13 +90,11 @@ class Options(Struct, frozen=True):
     seed: int | None
     """Draws the first of each pair; None: at random."""
     margin: float | None
-    """Smaller differences are *same*."""
     setup_timeout: str
     """How long a build may take to be put in place."""
     accept: tuple[str, ...]
     """Properties whose difference refuses no word."""
     format: str
-    """Format of the comparison."""
     fail_on: tuple[str, ...]
     """Conditions on verdicts that fail where they are shown."""
     require: tuple[str, ...]

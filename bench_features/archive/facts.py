@@ -25,7 +25,6 @@ IDENTITY: Final = frozenset(
         "memory",
     }
 )
-"""What the machine is."""
 SETTINGS: Final = REFUSED_FACTS - IDENTITY
 """How it is set up, such as its kernel; an upgrade or an administrator changes it."""
 

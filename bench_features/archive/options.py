@@ -18,13 +18,11 @@ class SubCommand(Struct, frozen=True):
     """One sub-command of ``archive``, in the form that modules of `bench_master.commands` have."""
 
     name: str
-    """Its name."""
     help: str
     """What it does, for ``--help``."""
     Options: type[Any]
     """The Struct that holds its command line."""
     configure: Callable[[argparse.ArgumentParser], None]
-    """Adds its arguments."""
     run: Callable[[Any], int]
     """Runs with these options; returns the exit code."""
 

@@ -44,9 +44,7 @@ class TrendChange(Struct, frozen=True):
     run: str
     """The id of that run."""
     created: str
-    """When it began."""
     version: str
-    """Its version."""
     kind: ChangeKind
     """``step``: of the history; else the newest runs stand out: ``confirmed`` by a second run, or not yet."""
     word: Word
@@ -80,11 +78,8 @@ class TrendBreak(Struct, frozen=True):
     first: int
     """Place of the first run on the changed machine."""
     run: str
-    """Its id."""
     created: str
-    """When it began."""
     facts: Sequence[FactChange]
-    """What changed."""
 
     @property
     def text(self) -> str:
@@ -104,23 +99,17 @@ class TrendReport(Struct, frozen=True):
     format: str
     """``weighbridge-trend``."""
     version: int
-    """Version of the format."""
     series: str
     """The key of the series."""
     scenario: str
-    """The scenario's name."""
     treatment: str
-    """The treatment's title."""
     labels: Mapping[str, Any]
-    """Its labels."""
     hosts: str
-    """Names of the hosts."""
     measure: str
     """The measure that the runs are compared by."""
     unit: str
     """Its unit; ``s`` for times."""
     direction: Literal["higher", "lower"]
-    """Which direction is better."""
     margin: float
     """Smaller changes count as none, as a share."""
     answer: str
@@ -132,7 +121,6 @@ class TrendReport(Struct, frozen=True):
     next_high: float | None
     """Upper end."""
     runs: Sequence[TrendRun]
-    """The oldest first."""
     changes: Sequence[TrendChange]
     """In the order of time."""
     breaks: Sequence[TrendBreak]

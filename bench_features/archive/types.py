@@ -129,7 +129,6 @@ class RunFilter(Struct, frozen=True):
     """Which runs are wanted: those that meet all that is given."""
 
     scenario: str | None = None
-    """Name of the scenario."""
     host: str | None = None
     """Name of a host that took part."""
     since_s: float | None = None
@@ -158,18 +157,15 @@ class Series(Struct, frozen=True):
     """The runs of one treatment with the same parameters on hosts of the same names."""
 
     key: str
-    """What `points` takes."""
     scenario: str
     title: str
     """The treatment's title in its newest run."""
     labels: Mapping[str, Any]
     measure: str
-    """The primary measure."""
     unit: str
     direction: str | None
     """``lower`` or ``higher`` is better."""
     hosts: str
-    """Names of the hosts."""
     runs: int
     """How many points it has."""
 

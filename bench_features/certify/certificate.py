@@ -56,11 +56,9 @@ class RunComparison(Struct, frozen=True):
     """One comparison of a treatment with itself."""
 
     treatment: HostText
-    """Its labels."""
     measure: ShortText
     """Its primary measure, such as ``job.p50``."""
     word: Word
-    """What the verdict said."""
     ratio: float | None
     """The estimate; 1 is the truth."""
     low: float | None
@@ -171,7 +169,6 @@ class ProbeFinding(Struct, frozen=True):
     chance: Share
     """What it is where the probe explains nothing."""
     correlation: Bounded
-    """The runs' correlations."""
     explains: bool
     """Whether their interval excludes 0."""
 
@@ -194,11 +191,8 @@ class Certificate(Struct, frozen=True, kw_only=True):
     plan: ShortText
     """The digest of what was run: other runs are not added to these."""
     jobs: HostText
-    """What ran, in words."""
     rounds: Count
-    """Rounds of each run."""
     margin: Share
-    """Smaller differences were *same*."""
     occasions: Count
     """On how many occasions runs were made: those of a boot or of an hour are one."""
     false_words: FalseWords

@@ -79,7 +79,6 @@ class Options(Struct, frozen=True):
     engine: str | None
     """The engine to certify; None for plain processes, or the scenario's only one."""
     rounds: int
-    """Rounds of each run."""
     between: bool
     """Add the runs to those of the certificate that is kept."""
     valid: int
@@ -95,7 +94,6 @@ class Options(Struct, frozen=True):
     quiet: bool
     """Say nothing of each run."""
     verbose: bool
-    """Name every run."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show it on a terminal."""
 
@@ -202,7 +200,6 @@ class Series:
         self._before = before
         self._last: Evidence | None = None
         self.runs: list[CertifiedRun] = []
-        """Those of today."""
 
     def until(self, deadline_s: float, folder: Path) -> None:
         """Make runs until the next one would end after the deadline, on the monotonic clock; one at least."""

@@ -49,7 +49,6 @@ class Twins(Struct, frozen=True):
     a: int
     b: int
     title: str
-    """The labels of both."""
 
 
 class Evidence(Struct, frozen=True):

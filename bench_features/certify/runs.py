@@ -43,7 +43,6 @@ class RunPlan(Struct, frozen=True):
     reference: str | None
     """The scenario's file or name; None for the program of ours."""
     scenario: str
-    """The scenario's name."""
     jobs: str
     """What its jobs are, in words."""
     overrides: tuple[str, ...]

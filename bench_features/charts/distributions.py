@@ -30,7 +30,6 @@ from bench_master.reports.palette import Theme
 LEAST_ECDF: Final = 20
 JOB_NAMES: Final = frozenset({"job", "response"})
 _ECDF: Final = 120.0
-"""Height of a panel."""
 _BESIDE: Final = 3
 """Medians that are written beside their marks."""
 _MEDIANS: Final = 140.0

@@ -23,7 +23,6 @@ class EndLabel(NamedTuple):
     """A name that belongs to the end of a line."""
 
     y: float
-    """Where the line ends."""
     text: str
     hue: str
 

@@ -23,7 +23,6 @@ from bench_features.charts.scales import Scale, log_if_wide
 from bench_master.formatting import format_value
 
 MOST_ROWS: Final = 40
-"""Of a panel."""
 _WIDE: Final = 4.0
 """Values that are further apart are on a logarithmic axis, and panels on axes of their own."""
 _BESIDE: Final = 13.0

@@ -43,7 +43,6 @@ _WIDTHS: Final = {
 }  # fmt: skip
 """Hundredths of the font's size, rounded up to few classes."""
 _UNSEEN: Final = 0.7
-"""Pixels."""
 _OTHER: Final = 100
 _WIDE: Final = 105
 

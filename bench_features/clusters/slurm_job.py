@@ -20,11 +20,9 @@ class WorkerFiles(Struct, frozen=True):
     """A worker's files on the file system that its node shares with this machine."""
 
     directory: Path
-    """Where they are."""
     key: Path
     """Its key, which its job removes when it ends."""
     log: Path
-    """What it prints."""
     run_file: Path
     """Whom it serves, while it serves a run."""
 

@@ -59,13 +59,11 @@ class Job(Struct, frozen=True):
     """A batch job, as ``squeue`` lists it."""
 
     id: str
-    """Its number."""
     state: str
     """Its state, such as ``PENDING``."""
     reason: str = "None"
     """Why it waits, or why it ended."""
     user: str = ""
-    """Whose it is."""
     time_limit: str = ""
     """How long it may run."""
     end: str = ""
@@ -104,7 +102,6 @@ class Node(Struct, frozen=True):
     """A node, as ``sinfo`` lists it, with the jobs on it."""
 
     name: str
-    """Its name."""
     state: str = "unknown"
     """Its state, such as ``drained``; a ``*`` behind it says that it does not respond."""
     reason: str = ""

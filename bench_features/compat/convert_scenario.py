@@ -20,13 +20,10 @@ class Options(Struct, frozen=True):
     """The command line of `convert-scenario`."""
 
     file: str
-    """The other tool's file."""
     output: Path | None
     """Where to write the scenario; None: standard output."""
     definition: DefinitionFlags
-    """How to read it."""
     quiet: bool
-    """Print no notes."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -55,7 +55,6 @@ class Options(Struct, frozen=True):
     interval: str | None
     """The time between the samples of a monitor log, as a duration."""
     quiet: bool
-    """Print no summary."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,6 @@ class RunGroup:
     """Runs whose outputs state the same parameters."""
 
     stated_params: Stated
-    """These parameters."""
     labels: dict[str, Scalar] = field(default_factory=dict)
     """The user's labels, and what the outputs state."""
     members: list[int] = field(default_factory=list)
@@ -115,9 +114,7 @@ class ImportSpec:
     workload: Workload
     """The workload that printed the outputs."""
     environment: str
-    """The environment's label."""
     engine: str
-    """The engine's label."""
     run_id: str
     """The id of the imported run."""
     argv: Sequence[str]

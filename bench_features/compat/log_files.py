@@ -110,7 +110,6 @@ class ImportedRun(Struct, frozen=True):
     line: int
     """The line of the text where it begins, from 1."""
     text: str
-    """Its output."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Values by metric; empty if the run is incomplete."""
     error: str = ""

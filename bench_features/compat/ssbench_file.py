@@ -105,7 +105,6 @@ class StatFile:
         self.size_bytes = self._file.tell()
         """The size of the file."""
         self.sha256 = digest.hexdigest()
-        """Its checksum."""
         self._stream = _CountingReader(_plain_stream(cast("io.BufferedIOBase", self._file)))
         self._unpacker = msgpack.Unpacker(
             self._stream,

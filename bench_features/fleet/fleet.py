@@ -132,7 +132,6 @@ class FleetHostReport(Struct, frozen=True):
     host: str
     """Its name in the inventory."""
     environment: str
-    """Its environment."""
     facts: Mapping[str, Any]
     """Facts by name, as numbers or texts."""
     formatted: Mapping[str, str] = field(default_factory=dict)
@@ -142,7 +141,6 @@ class FleetHostReport(Struct, frozen=True):
     engines: Mapping[str, str] = field(default_factory=dict)
     """Versions of the usable engines."""
     findings: Sequence[Mapping[str, Any]] = ()
-    """The doctor's findings."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """Why the other engines cannot be used."""
 
@@ -151,9 +149,7 @@ class Difference(Struct, frozen=True):
     """A property that is not the same on all hosts."""
 
     name: str
-    """The property."""
     values: Mapping[str, tuple[str, ...]]
-    """The hosts by value."""
     within: tuple[str, ...] = ()
     """Environments whose own hosts differ in it."""
     partial: bool = False

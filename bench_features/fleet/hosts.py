@@ -104,7 +104,6 @@ class FleetHost(Struct, frozen=True):
     groups: tuple[str, ...] = ()
     """Groups that it belongs to, in increasing precedence."""
     workers: int = 1
-    """Number of workers."""
     concurrency: int = DEFAULT_CONCURRENCY
     """Maximum number of concurrent jobs of each worker."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -122,7 +121,6 @@ class FleetHost(Struct, frozen=True):
     index: bool = True
     """Whether the host's own pip may install packages from its own index."""
     python: str | None = None
-    """Python to use there."""
     directory: str = DEFAULT_DIRECTORY
     """Where Weighbridge is installed there."""
     master: str | None = None
@@ -132,7 +130,6 @@ class FleetHost(Struct, frozen=True):
     launcher: str = "ssh"
     """Launcher that starts its workers."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the launcher."""
     services_address: str | None = None
     """IP address at which other hosts reach services that run on it."""
 
@@ -153,9 +150,7 @@ class Inventory(Struct, frozen=True):
     """The hosts of a file, in its order."""
 
     path: str
-    """Path of the file."""
     hosts: tuple[FleetHost, ...]
-    """Its hosts."""
 
     @property
     def worker_names(self) -> tuple[str, ...]:

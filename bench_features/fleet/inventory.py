@@ -51,7 +51,6 @@ from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, Sourc
 HOST_PATTERN: Final = r"^[A-Za-z0-9\[][A-Za-z0-9._,\[\]-]{0,127}$"
 """Names of hosts before their ranges are expanded."""
 GROUP_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""Names of groups."""
 MERGED: Final = ("labels", "env", "settings")
 """Mappings that are merged from the defaults, the groups and the host."""
 

@@ -30,7 +30,6 @@ class InventoryOptions(Struct, frozen=True):
     """The hosts of a fleet, and how SSH reaches them."""
 
     inventory: Path | None = None
-    """The inventory file."""
     only: tuple[str, ...] = ()
     """Hosts, ranges of hosts or groups to use; empty: all."""
     known_hosts: Path | None = None
@@ -177,7 +176,6 @@ class DiscoveryOptions(Struct, frozen=True):
     wait: float = 5.0
     """How long to listen, in seconds."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
-    """Where to listen."""
 
 
 def add_discovery_options(parser: argparse.ArgumentParser) -> None:

@@ -40,11 +40,9 @@ class HostActivity(Struct):
     """What is being done on a host."""
 
     doing: str
-    """In words."""
     since: float
     """When that began, in seconds of a monotonic clock."""
     sent_bytes: int = 0
-    """How much was sent."""
     total_bytes: int = 0
     """How much is sent in all; 0 where nothing is."""
 

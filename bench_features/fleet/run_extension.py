@@ -34,7 +34,6 @@ class FleetOptions(Struct, frozen=True):
     hosts: InventoryOptions = InventoryOptions()
     """The hosts of an inventory."""
     start: StartOptions = StartOptions()
-    """How workers start there."""
 
 
 class FleetExtension(RunExtension):

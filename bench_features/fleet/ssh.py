@@ -126,11 +126,8 @@ class CommandResult(Struct, frozen=True):
     """How a command on a host ended."""
 
     status: int
-    """Exit status."""
     stdout: bytes
-    """Everything that it printed."""
     stderr: bytes
-    """Its error messages."""
 
 
 class Connections:

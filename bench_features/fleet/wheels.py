@@ -116,11 +116,9 @@ class Wheel(Struct, frozen=True):
     """A wheel on this disk."""
 
     path: Path
-    """Where it is."""
     sha256: str
     """Digest of its content, in hexadecimal."""
     size_bytes: int
-    """Its size."""
 
     @property
     def name(self) -> str:
@@ -134,7 +132,6 @@ class WheelBundle(Struct, frozen=True):
     identity: str
     """Names this set of wheels; changes with any of them."""
     wheels: tuple[Wheel, ...]
-    """Sorted by name."""
     pins: tuple[str, ...] = ()
     """The requirements that pip gets from the host's own index, as ``NAME==VERSION``; none where all is sent."""
 

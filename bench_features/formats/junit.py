@@ -45,7 +45,6 @@ class _Case:
     kind: str = ""
     """What a machine may group cases by: ``incomplete``, ``threshold``, ``inconclusive`` ..."""
     text: str = ""
-    """The outcome in words."""
 
 
 class JunitReport:

@@ -28,7 +28,6 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     control: bool
     """Whether readers may stop the run."""
     version: str
-    """The version of Weighbridge."""
     light: str
     """The page's colours on a light ground, as declarations of CSS."""
     dark: str
@@ -70,7 +69,6 @@ class Ask(msgspec.Struct, frozen=True, tag=True):
     """Somebody looks: send a snapshot."""
 
     plan: bool = False
-    """Send the plan first."""
 
 
 class ViewerCount(msgspec.Struct, frozen=True, tag=True):

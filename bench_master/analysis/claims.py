@@ -40,7 +40,6 @@ class RegisteredClaim(Struct, frozen=True):
     measure: str
     """The measure, as reports call it."""
     says: str
-    """What is claimed."""
     rounds: int
     """It is judged by the first so many rounds."""
 
@@ -56,7 +55,6 @@ class Registration(Struct, frozen=True):
     """The claims of a header."""
 
     sha256: str
-    """Their digest."""
     margin: float | None
     """Smaller differences are *same*, as a share; None for the default."""
     intact: bool

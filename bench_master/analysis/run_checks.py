@@ -60,7 +60,6 @@ class Spread(Struct, frozen=True):
     values: Sequence[float]
     """Two values of it that say how far it spreads."""
     unit: str
-    """Their unit."""
 
 
 class RunChecks:

@@ -23,7 +23,6 @@ class PastSeries(Struct, frozen=True):
 
     levels: RunLevels
     runs: Sequence[RunFileReport]
-    """One for each level."""
     since: Reason | None = None
     """Why earlier ones do not count: ``since the machine changed (kernel 6.1 -> 6.8)``; None if all do."""
 

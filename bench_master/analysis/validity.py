@@ -416,7 +416,6 @@ class Disturbances:
         self._trials = 0
         self.pressure = TrialPressure()
         self._excesses: dict[tuple[str, str], list[Excess]] = {}
-        """By measure and host."""
         self.found: dict[int, list[DisturbanceReport]] = {}
         """What disturbed the trials of each treatment, in order."""
 

@@ -32,13 +32,10 @@ class Compared:
     """What is compared with what."""
 
     a: str
-    """Title of the baseline."""
     b: str
-    """Title of the treatment."""
     name: str
     """What tells the treatment from its baseline."""
     labels: Mapping[str, Any]
-    """Labels of the treatment."""
     measure: Primary
     """The measure that both are compared by."""
     group: str = ""
@@ -122,7 +119,6 @@ class Parts:
     """What else is said of comparisons."""
 
     question: str
-    """What was compared."""
     family: FamilyReport
     design: DesignReport
     checks: RunChecksReport = NO_CHECKS
@@ -130,7 +126,6 @@ class Parts:
     differences: Sequence[PropertyReport] = ()
     """In what the sides' environments differ."""
     archive: ArchiveReport | None = None
-    """Earlier runs."""
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The labels of the run's treatments by title."""
     claims: ClaimsReport | None = None

@@ -27,11 +27,9 @@ class Options(Struct, frozen=True):
     build_arg: tuple[str, ...]
     """Arguments of the Dockerfile, as ``NAME=VALUE``."""
     force: bool
-    """Build even up-to-date images."""
     dry_run: bool
     """Print what would be built."""
     quiet: bool
-    """Print nothing but errors."""
     verbose: bool
     """Print the output of the build steps."""
 

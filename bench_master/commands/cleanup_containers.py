@@ -37,7 +37,6 @@ class Options(Struct, frozen=True):
     format: str
     """``text`` or ``json``."""
     extensions: CommandOptions = NO_OPTIONS
-    """The options of features."""
 
 
 def _run_id(text: str) -> str:

@@ -60,13 +60,11 @@ class Options(Struct, frozen=True):
     anchor: Mapping[str, str]
     """Labels of a treatment that is the same in all runs."""
     margin: float | None
-    """Smaller differences are *same*."""
     accept: tuple[str, ...]
     """Properties whose difference refuses no word."""
     failures: Literal["worst", "at-random"]
     """What failed jobs count as."""
     format: str
-    """Format of the output."""
     fail_on: tuple[str, ...]
     """Conditions on verdicts that fail where they are shown."""
     require: tuple[str, ...]

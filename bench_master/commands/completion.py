@@ -44,7 +44,6 @@ class Options(Struct, frozen=True):
     """The command line of `completion`."""
 
     shell: str
-    """The shell."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

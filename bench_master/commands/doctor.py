@@ -40,7 +40,6 @@ class ScenarioNeeds(Struct, frozen=True):
     """What the treatments of a scenario need on the hosts that run them."""
 
     name: str
-    """The scenario."""
     engines: frozenset[str]
     """The engines of its treatments."""
     programs: frozenset[str]
@@ -123,7 +122,6 @@ class Options(Struct, frozen=True):
     ceiling: bool = False
     """Measure what the harness itself can do, too."""
     extensions: CommandOptions = NO_OPTIONS
-    """The options of features."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show the findings on a terminal."""
 

@@ -41,7 +41,6 @@ class Options(Struct, frozen=True):
     worker: tuple[str, ...]
     """Workers to make keys for."""
     list: bool
-    """List the admitted workers."""
     revoke: str | None
     """The worker whose key to revoke."""
 

@@ -56,11 +56,9 @@ class Options(Struct, frozen=True):
     """The command line of `report-scenario`."""
 
     stats_file: Path
-    """The stats file."""
     report_file: Path | None
     """Where to write the report; None: standard output."""
     report: ReportOptions
-    """How to show it."""
     verdicts: VerdictOptions
     """What to compare with what."""
     rps_histogram: Path | None

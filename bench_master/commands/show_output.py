@@ -32,11 +32,9 @@ class Options(Struct, frozen=True):
     job: int
     """The number of the job."""
     stats_file: Path
-    """The stats file."""
     step: str | None
     """The step to show; None: all."""
     quiet: bool
-    """Print the outputs alone."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

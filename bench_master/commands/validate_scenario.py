@@ -28,9 +28,7 @@ class Options(Struct, frozen=True):
     set: tuple[str, ...]
     """Keys to override, as ``KEY=VALUE``."""
     schema: bool
-    """Print the JSON Schema."""
     quiet: bool
-    """Print no notes."""
     engine: tuple[EngineLabel, ...] = ()
     """Labels of engines that the scenarios may name."""
 

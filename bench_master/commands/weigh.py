@@ -181,7 +181,6 @@ class Options(Struct, frozen=True):
     env: tuple[str, ...]
     """Variables of the commands' environment, each ``NAME=VALUE``."""
     warmup: int
-    """Rounds to warm up."""
     concurrency: int
     """Jobs in flight at the same time."""
     repeats: int | None

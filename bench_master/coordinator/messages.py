@@ -154,7 +154,6 @@ class LookTaken(Struct, frozen=True):
     """The comparisons were judged after a round; `settled` treatments need no more trials."""
 
     rounds: int
-    """Measured rounds so far."""
     settled: frozenset[int] = frozenset()
     """Indices of the treatments of which every comparison has its word."""
 
@@ -267,7 +266,6 @@ class TakeLook(Struct, frozen=True):
     """Judge the comparisons by the trials so far, and report a `LookTaken`; no trial begins before it."""
 
     rounds: int
-    """Measured rounds so far."""
     last: int
     """The round of the last look, fixed before the first one."""
 

@@ -66,7 +66,6 @@ class Member(Struct):
     missing_since: float = 0.0
     """When it was last marked missing."""
     missing_reason: str = ""
-    """Why."""
     known_treatments: set[int] = field(default_factory=set)
     """The treatments that it was sent."""
     sequences: SequenceLog = field(default_factory=SequenceLog)

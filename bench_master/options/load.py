@@ -33,13 +33,11 @@ class LoadOptions(Struct, frozen=True):
     user_count: int | None = None
     """Jobs in flight over all workers together."""
     operation_count: int | None = None
-    """Jobs in each trial."""
     run_seconds: str | None = None
     """The length of each trial, as a duration."""
     rate: str | None = None
     """Jobs that arrive each second over all workers, such as ``200/s``."""
     arrivals: ArrivalProcess | None = None
-    """How arrivals are spaced."""
     overhead: bool = False
     """Sample the memory and CPU time of the engines' own processes."""
     explain: bool = False

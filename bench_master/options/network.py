@@ -19,7 +19,6 @@ class NetworkOptions(Struct, frozen=True):
     control_port: int = CONTROL_PORT
     """The port for control messages."""
     results_port: int = RESULTS_PORT
-    """The port for results."""
     work_port: int = WORK_PORT
     """The first of the ports for work, one for each worker."""
     key_dir: Path | None = None

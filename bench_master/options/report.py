@@ -62,11 +62,8 @@ class ReportOptions(Struct, frozen=True):
     pctile: float = DEFAULT_PERCENTILE
     """The percentile to show beside the median."""
     quiet: bool = False
-    """Show the answer alone."""
     verbose: bool = False
-    """Show all there is."""
     chart_options: ChartOptions = NO_CHART_OPTIONS
-    """What to draw."""
 
     @property
     def format(self) -> str:

@@ -72,9 +72,7 @@ class TimeoutOptions(Struct, frozen=True):
     """The timeouts between master and workers, as durations; a resumed run keeps them."""
 
     heartbeat_timeout: str | None = None
-    """See `WorkerTimeouts.heartbeat_timeout_s`."""
     reconnect_timeout: str | None = None
-    """See `WorkerTimeouts.reconnect_timeout_s`."""
     lease: str | None = None
     """See `WorkerTimeouts.lease_s`; None: the default, or the heartbeat timeout if that is longer."""
 
@@ -206,7 +204,6 @@ class OutputOptions(Struct, frozen=True):
     stats_file: Path | None = None
     """Where to save the run; None: a new file in `DEFAULT_DIRECTORY`."""
     no_report: bool = False
-    """Print no report."""
     progress: str = "auto"
     """How to show progress, one of `MODES`."""
     profile: bool = False
@@ -321,13 +318,11 @@ class RunOptions(Struct, frozen=True):
     dry_run: bool
     """Print the plan and do nothing."""
     load: LoadOptions
-    """What every trial does."""
     timeouts: TimeoutOptions
     """How long master and workers wait for each other."""
     workers: WorkerOptions
     """The workers of this host, and those started by hand."""
     network: NetworkOptions
-    """Where the master listens."""
     output: OutputOptions
     """What the run shows and saves."""
     report: ReportOptions
@@ -345,7 +340,6 @@ class RunOptions(Struct, frozen=True):
     only: tuple[str, ...] = ()
     """What ``--only`` names that is no label: hosts, where a feature knows any."""
     extensions: ExtensionOptions = NO_EXTENSIONS
-    """The options of features."""
 
     @property
     def local_workers(self) -> int:

@@ -155,7 +155,6 @@ class LatencyRow(Struct, frozen=True):
     n: int
     """How many succeeded; only these have a latency."""
     errors: int
-    """How many failed."""
     p50_s: float | None = None
     """The median in seconds; None while `n` is 0."""
     p95_s: float | None = None
@@ -209,15 +208,12 @@ class Snapshot(Struct, frozen=True):
     """A run at one instant."""
 
     scenario: str
-    """The scenario's name."""
     elapsed_s: float = 0.0
     """How long the run has lasted, in seconds."""
     planned: int | None = None
     """The number of jobs; None where trials run by time."""
     done: int = 0
-    """How many jobs succeeded."""
     failed: int = 0
-    """How many jobs failed."""
     left_out: int = 0
     """How many jobs of optional treatments are left out, as their image or tool is missing."""
     lost: int = 0
@@ -242,7 +238,6 @@ class Snapshot(Struct, frozen=True):
     hosts: tuple[HostRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
     noop: bool = False
-    """Whether nothing is executed."""
     operation_names: tuple[tuple[str, ...], ...] = ()
     """The names of each treatment's operations, by its index."""
     alternatives: frozenset[int] = frozenset()

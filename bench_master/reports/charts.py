@@ -52,9 +52,7 @@ class Image(NamedTuple):
 
     svg: str
     width: int
-    """In pixels."""
     words: str
-    """What it shows."""
 
 
 class ChartOptions(Struct, frozen=True):

@@ -74,7 +74,6 @@ class Table:
     folded: bool = False
     """Whether a reader must open it."""
     notes: Sequence[str] = ()
-    """What stands below it."""
     leads: bool = False
     """Whether it belongs to the answer, above the charts."""
     sortable: bool = True

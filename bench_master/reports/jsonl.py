@@ -47,7 +47,6 @@ class JobDetails:
     operations: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Index of the operation, ok, start_ns and duration_ns of each."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Values by metric."""
     error: dict[str, str] | None = None
     """Its error, if it failed."""
     transfer: dict[str, int] | None = None

@@ -22,9 +22,7 @@ class Shades:
     """A colour on each ground."""
 
     light: str
-    """On a light ground."""
     dark: str
-    """On a dark ground."""
 
 
 GROUND: Final = Shades("#ffffff", "#14181d")

@@ -83,11 +83,9 @@ class Setup(Struct, frozen=True, forbid_unknown_fields=True):
     kind: _Text
     """What the jobs do: ``no-op``, or what answers them at once."""
     workers: Annotated[int, Meta(ge=1)]
-    """Local workers."""
     concurrency: Annotated[int, Meta(ge=1)]
     """Jobs in flight on each."""
     operations: Annotated[int, Meta(ge=1)]
-    """Operations of a job."""
     look_ahead: bool
     """Whether jobs wait at a worker."""
     batch_size: int | None = None
@@ -110,7 +108,6 @@ class Ceiling(Struct, frozen=True, forbid_unknown_fields=True):
     """A ceiling that was measured."""
 
     setup: Setup
-    """What it holds for."""
     rate_per_s: Annotated[float, Meta(gt=0, le=1e12)]
     """Jobs per second."""
     measured: datetime
@@ -118,7 +115,6 @@ class Ceiling(Struct, frozen=True, forbid_unknown_fields=True):
     neighbours: Neighbours
     """What else the machine did meanwhile."""
     machine: Machine
-    """On which machine."""
 
 
 class Measured(Struct, frozen=True):

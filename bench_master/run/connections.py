@@ -117,9 +117,7 @@ class _Connection(Struct):
     """One accepted TCP connection."""
 
     fd: int
-    """Its number in libzmq."""
     handle: _socket.socket
-    """Our duplicate."""
     address: str
     began_s: float
     base: int
@@ -167,7 +165,6 @@ class ConnectionGuard:
         self._asked = False
         """Whether the loop is to show that it runs, and to look for messages."""
         self._pulses = 0
-        """How often it did."""
         self._closing = False
         self._hurry = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Wakes the thread before its time."""

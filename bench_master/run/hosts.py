@@ -73,7 +73,6 @@ class WorkerHost(Struct):
 
     worker_id: str
     name: str
-    """The host's name."""
     environment: str
     slots: int
     """How many jobs the worker can run at once."""

@@ -343,7 +343,6 @@ class _OptionalTreatment(Struct):
     done: int = 0
     """How many were done; with one the treatment counts like any other."""
     failed: int = 0
-    """How many failed."""
     missing: bool = True
     """Whether every failure so far was for want of an image or a tool."""
 

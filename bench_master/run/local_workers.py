@@ -89,11 +89,9 @@ class WorkerDeath(Struct, frozen=True):
 
     worker_id: str
     reason: str
-    """How it ended."""
     log_tail: str = field(default="")
     """The last lines of its log."""
     restarted: bool = True
-    """Whether it was restarted."""
 
 
 class WorkerStart(Struct, frozen=True):
@@ -101,7 +99,6 @@ class WorkerStart(Struct, frozen=True):
 
     worker_id: str
     pid: int
-    """Of its latest process."""
     state: str
     """The state of that process, a letter of proc(5); empty where it has ended."""
     age_s: float
@@ -109,7 +106,6 @@ class WorkerStart(Struct, frozen=True):
     cpu_s: float = 0.0
     """What it got of the CPUs, in seconds."""
     stage: str = STAGE_INTERPRETER
-    """What it is at."""
     ended: str = ""
     """How its process ended; empty while it lives."""
     log_tail: str = ""

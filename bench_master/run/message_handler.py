@@ -62,11 +62,8 @@ class RunParts(Struct, frozen=True):
     """The parts of one run, which its session and message handler share; `run_plan` puts them together."""
 
     plan: Plan
-    """All treatments and trials."""
     noop: bool
-    """Whether workers execute nothing."""
     coordinator: Coordinator
-    """Makes the decisions; pure."""
     sockets: Sockets
     """Receive messages from admitted keys."""
     hosts: WorkerHosts
@@ -74,7 +71,6 @@ class RunParts(Struct, frozen=True):
     preflight: PreflightCheck
     """Asks workers whether their hosts have what the plan needs."""
     dispatcher: Dispatcher
-    """Sends messages to workers."""
     services: ServiceBroker
     """Services of jobs that run on another worker's host; pure."""
     recorder: Recorder

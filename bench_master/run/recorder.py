@@ -109,7 +109,6 @@ class Recorder:
         self._take_arrival_times = take_arrival_times
         self._events_before_journal: list[tuple[str, int, Mapping[str, Any]]] = []
         self._buffered_batches: dict[tuple[int, int], list[MemberBatch]] = {}
-        """By treatment and trial."""
         self._buffered_jobs = 0
         self._loops: dict[tuple[int, int, int], list[bytes]] = {}
         self._loops_written_ns = 0

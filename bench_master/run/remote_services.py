@@ -46,7 +46,6 @@ class LaneMessage(Struct, frozen=True):
     """A message to send on a member's lane."""
 
     number: int
-    """The member's roster number."""
     message: MasterWorkMessage
 
 

@@ -171,7 +171,6 @@ class SingleRows(Struct, frozen=True):
     """The rows of jobs that do one operation."""
 
     jobs: Rows
-    """`JOB_ROW` of each job."""
     operations: Rows
     """`OPERATION_ROW` of each job that tried one."""
     firsts: Rows

@@ -68,7 +68,6 @@ class RunResult(Struct):
     stats: Path | None = None
     """The stats file; None if the run did not begin."""
     profiles: list[Path] = field(default_factory=list)
-    """The profiles as text."""
 
 
 class OpenJournal(Protocol):

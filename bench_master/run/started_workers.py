@@ -12,7 +12,6 @@ class StartedWorkers(Struct, frozen=True):
     """Workers that were started for one run, apart from local ones."""
 
     names: frozenset[str] = frozenset()
-    """Their names."""
     explain_end: Callable[[str], str | None] | None = None
     """Returns what is known of the end of a worker, by its name; may raise `InfrastructureError`."""
     advice: str = ""

@@ -22,7 +22,6 @@ class WatchedRun(Struct, frozen=True):
     """What an observer may do with a run."""
 
     scenario: str
-    """The scenario's name."""
     plan: Plan
     snapshot: Callable[[], Snapshot]
     """Returns the run at this instant."""
@@ -33,7 +32,6 @@ class WatchedRun(Struct, frozen=True):
     remark: Callable[[str], None]
     """Adds a remark to the run's report."""
     notify: Callable[[str], None]
-    """Shows a notification."""
     shares_host: Callable[[], bool]
     """Returns whether a worker runs on the master's host."""
     interrupt: Callable[[], None]

@@ -92,7 +92,6 @@ class SpeedReading(Struct, frozen=True):
     """How fast a host was before a trial."""
 
     trial: int
-    """Index of the trial."""
     wall_ns: int
     """How long the fixed amount of work took."""
     cpu_ns: int

@@ -20,7 +20,6 @@ class StoredCeiling(Struct, frozen=True):
     """The ceiling of one treatment, as its event has it."""
 
     treatment: Annotated[int, Meta(ge=0)]
-    """Its index."""
     ceiling: _Text
     """What the jobs did that were measured: ``no-op``."""
     rate_per_s: Annotated[float, Meta(gt=0, le=1e12)]
@@ -44,7 +43,6 @@ class NearCeiling(Struct, frozen=True):
     """How near a treatment's rate was to the harness's own."""
 
     treatment: str
-    """Its title."""
     rate_per_s: float
     """Jobs per second, or the rate at which as many jobs in flight with such times would end."""
     ceiling: StoredCeiling
@@ -59,7 +57,6 @@ class HarnessCpu(Struct, frozen=True):
     """What the harness took of its host in a treatment's trials."""
 
     treatment: str
-    """Its title."""
     share: float
     """Of the host's CPU time."""
     idle: float

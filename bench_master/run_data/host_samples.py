@@ -61,7 +61,6 @@ class TrialSpan(Struct, frozen=True):
     end_ns: int
     workers: frozenset[int]
     trial: int = -1
-    """Its index."""
 
 
 class TrialSpans:

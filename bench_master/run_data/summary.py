@@ -28,7 +28,6 @@ class TreatmentSummary(Struct, frozen=True):
     definition: StoredTreatment
     """It as the stats file's header has it."""
     measure: Primary
-    """Its primary measure."""
     trials: TrialValues
     """The value of each trial."""
     imported: bool = False
@@ -77,7 +76,6 @@ class HostSummary(Struct, frozen=True):
     """What a host is."""
 
     fingerprint: Mapping[str, Any]
-    """Its properties."""
     engines: Mapping[str, str]
     """The versions of its engines."""
     programs: Mapping[str, Mapping[str, str]]
@@ -97,15 +95,11 @@ class RunSummary(Struct, frozen=True):
     began_s: float
     """The same as seconds since 1970; NaN if unknown."""
     scenario: str | None
-    """The scenario's name."""
     hosts: Mapping[str, HostSummary]
-    """Its hosts by name."""
     harness: str
-    """The version of Weighbridge."""
     margin: float | None
     """The scenario's margin; None if it has none."""
     treatments: Mapping[str, TreatmentSummary]
-    """Its treatments by title."""
     imported: bool = False
     """Whether it was measured elsewhere."""
     problem: Reason | None = None

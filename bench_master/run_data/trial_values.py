@@ -60,7 +60,6 @@ class TrialValue(Struct, frozen=True):
     band: BandKind | None = None
     """Why these differ: the larger reason."""
     jobs: int = 0
-    """Jobs behind it."""
     failed: int = 0
     """Jobs that failed or were lost, or that gave no measure."""
     shift: tuple[Band, ...] = ()
@@ -420,7 +419,6 @@ class Sides(Struct, frozen=True):
     a: TrialValues
     """The baseline's values in these rounds."""
     b: TrialValues
-    """The treatment's values."""
     least_margin: float
     """What a margin must not be below, as a share: five steps of the measure, or how late ends may be stamped."""
 

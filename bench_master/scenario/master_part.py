@@ -58,7 +58,6 @@ class MasterPart(abc.ABC):
     """
 
     name: ClassVar[str]
-    """The kind's name."""
     summary: ClassVar[str]
     """What the key is for, in the scenario's reference."""
     one: ClassVar[str]

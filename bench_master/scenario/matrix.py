@@ -40,7 +40,6 @@ _NAME: Final = r"[^=\s]+"
 _ONE_NAME: Final = r"[^=.\s]+"
 
 Settings = dict[str, Located[Any]]
-"""Values by dotted key."""
 
 
 class MatrixEntry(Struct, frozen=True):

@@ -81,7 +81,6 @@ class Scenario(Struct, frozen=True):
     settle_s: float = 0.0
     """The pause after each trial, before the next begins."""
     notes: tuple[str, ...] = ()
-    """Notes for the user."""
     primary: tuple[str, ...] = ()
     """The primary measure of each treatment, by its index."""
     baseline: Mapping[str, str] = field(default_factory=dict)

@@ -76,7 +76,6 @@ class ResolvedScenario(Struct, frozen=True):
 
     treatments: tuple[Treatment, ...]
     repeats: tuple[int | UntilVerdict, ...]
-    """Trials of each treatment."""
     warmup: tuple[int, ...]
     """Warm-up trials of each treatment."""
     primary: tuple[str, ...]

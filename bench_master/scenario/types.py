@@ -80,7 +80,6 @@ class Text(Shape):
     """Text, exactly as written."""
 
     what: str = "text"
-    """The description in messages."""
     pattern: str | None = None
     """Anchored, with the same meaning in Python and ECMA-262."""
     allow_empty: bool = False

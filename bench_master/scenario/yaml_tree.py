@@ -112,9 +112,7 @@ class _NodeSize(NamedTuple):
     """The size of a node, aliases expanded."""
 
     weight: int = 1
-    """Nodes in all."""
     height: int = 1
-    """Levels."""
 
 
 class TreeComposer:

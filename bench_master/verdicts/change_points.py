@@ -186,7 +186,6 @@ class _Watch:
         self._start = start
         self._since = since
         self._known = [start, *known]
-        """Where changes are known."""
         self._left_out: set[int] = set()
         """Runs of a confirmed change that went away again."""
         self._first: int | None = None

@@ -126,7 +126,6 @@ class Part(Struct, frozen=True):
     first: int
     """Its first round, of those with a value on both sides, from 1."""
     last: int
-    """Its last round."""
     ratio: float
     low: float
     high: float

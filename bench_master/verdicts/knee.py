@@ -52,11 +52,9 @@ class Knee(NamedTuple):
     low: float
     """The least load where the bend may be (95 %)."""
     high: float
-    """The largest one."""
     before: float
     """By how much the measure grows with each unit of load before the knee."""
     after: float
-    """The same after it."""
 
 
 class Curve(NamedTuple):

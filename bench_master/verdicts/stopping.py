@@ -30,9 +30,7 @@ class Look(Struct, frozen=True):
     """What the comparisons say after a round."""
 
     rounds: int
-    """Measured rounds."""
     last: int
-    """The last look."""
     nominal: float
     """The level of this look's intervals; 0 where it concludes nothing."""
     settled: frozenset[int]

@@ -40,7 +40,6 @@ class HostSnapshot(Struct, frozen=True):
     ours: AbstractSet[int] | None = None
     """The processes that are no neighbours; None: the one that asks and its ancestors."""
     directories: Sequence[str] = ()
-    """Where runs will write."""
     requirements: int = 0
     """How many things containers of a scenario need of their engines."""
     missing: Callable[[Sequence[str]], Sequence[str]] = lambda _usable: ()
@@ -48,7 +47,6 @@ class HostSnapshot(Struct, frozen=True):
     needed_bytes: int = 0
     """About how much disk the jobs of a scenario take at once; 0: unknown."""
     engines: Callable[[], Sequence[EngineStatus]] = tuple
-    """Probes the engines."""
     tools: Callable[[], Mapping[str, Sequence[str]]] = dict
     """Maps each program that native jobs need to the workloads that need it."""
     advice: Callable[[], Mapping[str, str]] = dict
@@ -128,7 +126,6 @@ class Level(StrEnum):
     """How grave a finding is."""
 
     OK = "ok"
-    """As it should be."""
     NOTE = "note"
     """Worth knowing when the numbers are read; nothing to repair."""
     WARNING = "warning"
@@ -143,9 +140,7 @@ class Finding(Struct, frozen=True):
     check: str
     """The name of the check."""
     level: Level
-    """How grave it is."""
     finding: str
-    """What the check found."""
     advice: str = ""
     """What to do about it."""
     value: str | int | float | None = None

@@ -31,7 +31,6 @@ MIN_USABLE_ENGINES: Final = 2
 STEAL_PERCENT: Final = 1.0
 LOAD_PER_CPU: Final = 0.3
 BUSY_PERCENT: Final = 5.0
-"""Of one CPU."""
 NAMED_PERCENT: Final = 20.0
 """Of one CPU: a process that takes less is counted, and not named."""
 MAX_SHOWN: Final = 3

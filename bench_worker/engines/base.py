@@ -56,11 +56,9 @@ class EngineStatus(Struct, frozen=True):
     """Whether an engine can be used on this host, and what it can do."""
 
     name: str
-    """Its registered name."""
     usable: bool
     """Whether it can be used."""
     version: str = ""
-    """Its version."""
     endpoint: str = ""
     """The socket, program or directory that it works with."""
     reason: str = ""
@@ -128,7 +126,6 @@ class Container:
     """
 
     handle: object = None
-    """The engine's own."""
     pulled_image: str | None = None
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
     killed: bool = False
@@ -181,7 +178,6 @@ class OperationResult(Struct, gc=False):
     """An operation that succeeded; times are nanoseconds of CLOCK_MONOTONIC."""
 
     start_ns: int
-    """When it began."""
     end_ns: int
     """The latest instant at which it can have ended."""
     exit_code: int | None = None
@@ -248,7 +244,6 @@ class Leftover(Struct, frozen=True):
     identity: str
     """How the engine identifies it."""
     name: str
-    """Its name, for users."""
     run_id: str
     """The run that left it."""
     age_s: float | None = None

@@ -90,7 +90,6 @@ class CommandLine(Struct, frozen=True):
     env: Mapping[str, str] | None = None
     """The program's whole environment; None: that of this process at each call."""
     cwd: str = "/"
-    """Its working directory."""
     spawner: Callable[..., Process] = spawn
     """Starts it, in another namespace for instance, as `processes.spawn` would."""
 
@@ -111,15 +110,12 @@ class CommandSequence:
     """
 
     cli: CommandLine
-    """The program."""
     timeout_s: float
     """When the operation has to end, in seconds after `begun_ns`."""
     begun_ns: int = field(default_factory=time.monotonic_ns)
     """When the sequence was made."""
     first: ProgramResult | None = None
-    """The first timed command."""
     last: ProgramResult | None = None
-    """The last timed command."""
     cpu_s: float = 0.0
     """CPU time of all commands, in seconds."""
 

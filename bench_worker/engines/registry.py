@@ -48,7 +48,6 @@ class BrokenEngine(Struct, frozen=True):
     """An engine that is registered and cannot be loaded."""
 
     name: str
-    """Its registered name."""
     reason: str
     """Why it cannot be loaded."""
 

@@ -114,7 +114,6 @@ def _timeline(recording: Recording) -> list[Segment]:
     """Return the cause of each look."""
     owners, old, stretches = dict(recording.owners), frozenset(recording.first), _stretches(recording)
     now: dict[int, _Stretch] = {}
-    """What each thread does."""
     sizes: Counter[int] = Counter()
     """How many threads each process has."""
     found: list[Segment] = []

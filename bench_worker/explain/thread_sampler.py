@@ -83,7 +83,6 @@ class Watch:
     runtimes: list[str]
     """How the names begin that runtimes have within the PID namespace of a container."""
     interval_s: float
-    """How often to look."""
 
 
 @dataclass

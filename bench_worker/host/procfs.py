@@ -41,9 +41,7 @@ class CpuTicks(Struct, frozen=True):
     iowait: int
     """Idle while an I/O operation was outstanding."""
     steal: int
-    """Taken by the hypervisor."""
     idle: int
-    """Idle."""
 
 
 class ProcStat(Struct, frozen=True):
@@ -52,7 +50,6 @@ class ProcStat(Struct, frozen=True):
     cpu: CpuTicks
     """CPU time since boot."""
     cpus: int
-    """CPUs that are online."""
     running: int
     """Processes that run at this moment."""
 
@@ -65,9 +62,7 @@ class MemoryUse(Struct, frozen=True):
     available: int
     """Free memory with the caches that the kernel can drop."""
     swap_total: int
-    """All swap."""
     swap_used: int
-    """Used swap."""
 
     @property
     def used(self) -> int:
@@ -79,11 +74,9 @@ class DiskCounters(Struct, frozen=True):
     """Counters of a block device since boot."""
 
     read_operations: int
-    """Completed reads."""
     read_bytes: int
     """Bytes read."""
     write_operations: int
-    """Completed writes."""
     written_bytes: int
     """Bytes written."""
 
@@ -101,7 +94,6 @@ class ProcessStat(Struct, frozen=True):
     """One process; times are USER_HZ ticks."""
 
     pid: int
-    """Its id."""
     name: str
     """The name of its command, at most 15 characters."""
     parent: int
@@ -113,7 +105,6 @@ class ProcessStat(Struct, frozen=True):
     waited_ticks: int
     """CPU time of the children that it has waited for."""
     rss_pages: int
-    """Resident memory."""
 
 
 def parse_process_stat(text: str) -> ProcessStat:
@@ -248,13 +239,11 @@ class DiskSpace(Struct, frozen=True):
     """Room of a file system for an ordinary user."""
 
     total_bytes: int
-    """Its size."""
     free_bytes: int
     """Free bytes."""
     inodes: int
     """All inodes; 0 where the file system has no fixed number."""
     free_inodes: int
-    """Free inodes."""
 
 
 class HostFiles(Protocol):

@@ -410,7 +410,6 @@ class SpeedReading(Struct, frozen=True):
     """How long the fixed work took."""
 
     time_ns: int
-    """When it ended, CLOCK_MONOTONIC."""
     wall_ns: int
     """How long it took; a CPU that was shared with others makes it longer."""
     cpu_ns: int

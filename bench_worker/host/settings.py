@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 RECORDS: Final = "host-settings"
 """The name of the directory with records (`bench_common.directories.state_directory`)."""
 ROOTS: Final = ("/sys/", "/proc/sys/")
-"""Where settings are."""
 _LOCK: Final = ".lock"
 _SUFFIX: Final = ".setting"
 
@@ -180,11 +179,9 @@ class _Record(Struct, frozen=True):
     boot: str
     """The id of the kernel's boot."""
     run: str
-    """The run."""
     setting: str
     """The setting, by the name of records."""
     before: dict[str, str]
-    """Its value by file."""
 
 
 def _taken(record: _Record | None) -> str:
@@ -217,7 +214,6 @@ class AbandonedSetting(Struct, frozen=True):
     """A setting whose users have all ended, and that none of them has put back."""
 
     name: str
-    """Its name in records."""
     run_id: str
     """The run that had changed it."""
     problem: str = ""

@@ -44,7 +44,6 @@ class Recipe(Struct, frozen=True):
     name: str
     """The folder's name, and the image's without ``weighbridge/``."""
     folder: Path
-    """Where its files are."""
     parent: str | None
     """The name of the recipe whose image it is built on, if any."""
     on_request: str = ""
@@ -186,7 +185,6 @@ class BuildResult(Struct, frozen=True):
     """The result for one image."""
 
     image: str
-    """Its name."""
     action: str
     """``built``, ``cached`` or, with a dry run, ``would build``."""
     source: str

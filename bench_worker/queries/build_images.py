@@ -25,11 +25,9 @@ class Options(Struct, frozen=True):
     image_contexts: tuple[str, ...]
     """Folders to build images from in place of their own, as ``NAME=FOLDER``."""
     image_force: bool
-    """Build even up-to-date images."""
     image_dry_run: bool
     """Build nothing; report what would be built."""
     image_quiet: bool
-    """Print no progress."""
     verbose: bool
     """Print the output of the build steps."""
 

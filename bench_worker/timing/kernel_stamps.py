@@ -149,4 +149,3 @@ class ReceiveClock:
 
 
 RECEIVE_CLOCK: Final = ReceiveClock()
-"""The process's own."""

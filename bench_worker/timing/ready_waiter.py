@@ -42,7 +42,6 @@ _native_epoll = get_original("select", "epoll")
 IN: Final = 0x001
 """EPOLLIN, by value: gevent takes the names out of the select module together with the class."""
 EDGE: Final = 1 << 31
-"""EPOLLET."""
 
 _PPOLL_NUMBERS: Final = {"x86_64": 271, "aarch64": 73, "riscv64": 73, "loongarch64": 73, "ppc64le": 281, "s390x": 302}
 """The number of ppoll: libc's own function hides from its caller what the kernel writes into the timeout."""

@@ -48,4 +48,3 @@ class WakeUps:
 
 
 WAKE_UPS: Final = WakeUps()
-"""The process's own."""

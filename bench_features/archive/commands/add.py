@@ -21,9 +21,7 @@ class AddOptions(Struct, frozen=True):
     """The command line of `archive add`."""
 
     files: tuple[Path, ...]
-    """The stats files."""
     quiet: bool
-    """Print errors only."""
     archive: str | None = None
     """Where the archive is; None for the default."""
 

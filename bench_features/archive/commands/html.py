@@ -39,7 +39,6 @@ class HtmlOptions(Struct, frozen=True):
     archive: str | None = None
     """Where the archive is; None for the default."""
     quiet: bool = False
-    """Print errors only."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

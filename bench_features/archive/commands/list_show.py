@@ -109,7 +109,6 @@ class ListOptions(Struct, frozen=True):
     format: str | None = None
     """``table`` or ``tsv``; None: by the output."""
     quiet: bool = False
-    """Print the runs only."""
     archive: str | None = None
     """Where the archive is; None for the default."""
 

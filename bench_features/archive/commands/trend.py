@@ -41,7 +41,6 @@ class TrendOptions(Struct, frozen=True):
     across: Literal["date", "version"]
     """What the chart's x axis is."""
     format: str
-    """Format of the output."""
     scenario: str | None = None
     """Only runs of this scenario."""
     host: str | None = None
@@ -156,13 +155,11 @@ class AcknowledgeOptions(Struct, frozen=True):
     """The command line of `archive acknowledge`."""
 
     series: str
-    """The series."""
     run: str
     """The run that begins the change."""
     archive: str | None = None
     """Where the archive is; None for the default."""
     quiet: bool = False
-    """Print errors only."""
 
 
 def _configure_acknowledge(parser: argparse.ArgumentParser) -> None:

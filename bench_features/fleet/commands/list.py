@@ -36,11 +36,8 @@ class WorkerRow(Struct, frozen=True):
     """One row of the table; for a worker that did not connect it holds what the inventory says."""
 
     worker: str
-    """The worker's name."""
     host: str
-    """Its host."""
     environment: str
-    """Its environment."""
     present: DiscoveredWorker | None = None
     """What the worker sent; None if it did not connect."""
     clock_offset_ns: tuple[int, int] | None = None
@@ -83,7 +80,6 @@ class Options(Struct, frozen=True):
     fleet: InventoryOptions
     """The hosts whose workers should connect; may name none."""
     discovery: DiscoveryOptions
-    """How to listen."""
     format: str
     """``text`` or ``json``."""
 

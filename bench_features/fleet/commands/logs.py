@@ -22,11 +22,9 @@ class Options(Struct, frozen=True):
     """The command line of `fleet logs`."""
 
     fleet: InventoryOptions
-    """The hosts."""
     directory: Path
     """Where to write the logs."""
     quiet: bool
-    """Print no progress."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -39,9 +39,7 @@ class Options(Struct, frozen=True):
     """The command line of `fleet start`."""
 
     fleet: InventoryOptions
-    """The hosts."""
     start: StartOptions
-    """How workers start."""
     network: NetworkOptions
     """The master's ports and keys."""
     dry_run: bool

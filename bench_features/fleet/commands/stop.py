@@ -43,7 +43,6 @@ class Options(Struct, frozen=True):
     discovery: DiscoveryOptions
     """How to look for waiting workers."""
     quiet: bool
-    """Print no progress."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -61,7 +61,6 @@ class WorkerOutcome(Struct, frozen=True):
     host: str
     """Its host's name in the inventory."""
     worker: str
-    """Its name."""
     state: str
     """`STARTED`, `RUNNING`, `IN_USE` or `FAILED`, or how it ended."""
     detail: str = ""
@@ -77,13 +76,11 @@ class LaunchSpec(Struct, frozen=True):
     """How workers are started: where their master is, with which keys, from which wheels."""
 
     provisioner: KeyProvisioner
-    """Makes the workers' keys."""
     wheelhouse: Wheelhouse
     """Builds what is installed on hosts."""
     known_hosts: KnownHosts
     """The host keys that are trusted."""
     ports: Ports = field(default_factory=lambda: Ports(CONTROL_PORT, RESULTS_PORT, WORK_PORT))
-    """The master's ports."""
     lane_count: int = 1
     """Number of work lanes, one per worker."""
     master: str | None = None
@@ -97,7 +94,6 @@ class LaunchSpec(Struct, frozen=True):
     once: bool = False
     """Whether workers serve a single run: they end with it or with its master."""
     verbose: bool = False
-    """Whether workers log more."""
     stops_others: bool = False
     """Whether stopping means every worker there, and not only those that were started with these settings."""
     owner_id: str = field(default_factory=lambda: secrets.token_hex(8))

@@ -42,7 +42,6 @@ class Sizes(Struct, frozen=True, forbid_unknown_fields=True):
     kind: SizeKind
     """`fixed`; `uniform` and `log` (uniform in the logarithm) between `minimum` and `maximum`; `histogram`."""
     minimum: Bytes = 0
-    """The smallest."""
     maximum: Bytes = 0
     """The largest; the same as `minimum` where `fixed`."""
     buckets: tuple[tuple[Bytes, Weight], ...] = ()

@@ -29,7 +29,6 @@ TOTAL: Final = "TOTAL"
 ALL: Final = None
 
 Cell: TypeAlias = tuple[str, str | None]
-"""Operation and class."""
 
 _NAME: Final = re.compile(r"(?P<operation>[a-z]+)\[(?P<size_class>.*)\](?P<first>\.first)?", re.DOTALL)
 
@@ -47,9 +46,7 @@ class CellMeasures:
     """One operation on one class, or several of either."""
 
     count: int = 0
-    """Successes."""
     errors: int = 0
-    """Failures."""
     retries: int = 0
     """Tries that failed, of successes and failures."""
     transferred_bytes: int = 0

@@ -67,7 +67,6 @@ class StoreEntry(Struct, frozen=True):
     """One object, or one container, of a listing."""
 
     name: str
-    """Its name."""
     length: int = 0
     """Bytes of the object; of a container, the sum of its objects, where the store tells."""
     etag: str = ""
@@ -114,7 +113,6 @@ class StoreAnswer(Struct):
     requests: int = 1
     """How many HTTP requests it took: parts of an upload, pages of a listing, retries."""
     entries: tuple[StoreEntry, ...] = ()
-    """What a listing found."""
 
     @property
     def ok(self) -> bool:

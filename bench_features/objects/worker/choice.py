@@ -59,7 +59,6 @@ class Cell:
     size_class: int
     """The place of the class in `Objects.classes`."""
     alternative: int
-    """Its place in `Objects.alternatives()`."""
     weight: float
     """Its share of all jobs."""
 

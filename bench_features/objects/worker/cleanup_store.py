@@ -21,7 +21,6 @@ class Options(Struct, frozen=True):
     """The arguments of this query."""
 
     cleanup_dry_run: bool
-    """Delete nothing."""
     cleanup_run_id: str | None
     """The run to clean up, even if it is active; None: every run that is not active on this machine."""
     cleanup_store: str | None

@@ -85,7 +85,6 @@ class Phase:
     """Of a filling: where they are."""
     began_s: float = field(default_factory=monotonic)
     success_s: float = field(default_factory=monotonic)
-    """When something last succeeded."""
 
     @property
     def seconds(self) -> float:

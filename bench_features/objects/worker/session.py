@@ -50,7 +50,6 @@ class Token:
     """What a login grants."""
 
     secret: Secret
-    """The token."""
     url: str
     """The storage URL; empty where the login names none."""
     life_s: float | None = None

@@ -92,7 +92,6 @@ class Answer:
     """What came back. Instants are nanoseconds of CLOCK_MONOTONIC."""
 
     status: int
-    """The HTTP status."""
     head: bytes
     """The head as it came, with CRLF after each line."""
     body: bytes

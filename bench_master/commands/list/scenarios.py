@@ -55,7 +55,6 @@ class Row(Struct, frozen=True):
     """What a scenario is and takes; None where it cannot be known."""
 
     scenario: str
-    """Its name."""
     treatments: int | None
     """How many treatments it has."""
     seconds: float | None

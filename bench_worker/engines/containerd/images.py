@@ -60,11 +60,9 @@ class ContainerdImage:
     """An image with all that a container is made from."""
 
     name: str
-    """Its name in containerd."""
     layers: Sequence[Mapping[str, Any]]
     """The descriptors of its layers, the lowest first."""
     document: Mapping[str, Any]
-    """Its configuration."""
 
     @cached_property
     def chain(self) -> str:

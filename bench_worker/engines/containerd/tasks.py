@@ -53,13 +53,10 @@ class Task:
     """What the engine knows of a container, and its process once there is one."""
 
     name: str
-    """The container's name."""
     directory: Path
-    """Its directory of ours."""
     image: str
     """The name in containerd of what it was made from."""
     stop_signal: str = "SIGTERM"
-    """The image's."""
     snapshotter: str = SNAPSHOTTER
     """What keeps its file system."""
     process: dict[str, Any] = field(default_factory=dict)

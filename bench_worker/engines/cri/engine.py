@@ -171,7 +171,6 @@ class Pod:
     """A pod of ours and its only container."""
 
     directory: Path
-    """Its directory of ours."""
     config: messages.PodSandboxConfig = field(default_factory=messages.PodSandboxConfig)
     """What it is made from."""
     sandbox: str = ""

@@ -75,9 +75,7 @@ class DockerImageInfo:
     identity: str
     """Its id, ``sha256:...``."""
     labels: Mapping[str, str]
-    """Its labels."""
     size_bytes: int
-    """Its size."""
 
 
 class DockerImages:

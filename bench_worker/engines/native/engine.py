@@ -78,7 +78,6 @@ class NativeContainer:
     """The container of the native engine: a private directory, and the processes started in it."""
 
     directory: Path
-    """Its private directory."""
     extra_chars: int = 0
     """Characters that the name of the working directory is longer by: see `bench_common.layout`."""
     main: Process | None = None

@@ -123,11 +123,9 @@ class Runtime(Struct, frozen=True):
     """A runtime's program, and how to call it."""
 
     program: str
-    """Its path."""
     root: Path
     """Its private ``--root``."""
     mount_namespace: MountNamespace
-    """Where its commands run."""
     env: FixedEnvironment
     """The environment of its commands."""
     log_option: str = "{}"
