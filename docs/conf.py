@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS / "_ext"))
+sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent / "script")]
 os.environ["COLUMNS"] = "100"  # the width at which argparse wraps the usage of a command
 
 from bench_common import __version__  # noqa: E402  the path comes first

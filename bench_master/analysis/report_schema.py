@@ -37,7 +37,7 @@ def verdicts_schema() -> dict[str, Any]:
 def _schema(kind: type[Any], title: str) -> dict[str, Any]:
     (root,), found = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     for module in _MODULES:
-        descriptions = _field_descriptions(module)
+        descriptions = field_descriptions(module)
         for name, shape in found.items():
             declared = getattr(module, name, None)
             if isinstance(declared, type) and issubclass(declared, Struct) and declared.__module__ == module.__name__:
@@ -91,7 +91,7 @@ def _or_null(shape: dict[str, Any]) -> dict[str, Any]:
     return {**shape, **inner}
 
 
-def _field_descriptions(module: ModuleType) -> dict[str, dict[str, str]]:
+def field_descriptions(module: ModuleType) -> dict[str, dict[str, str]]:
     """Return, by class and field, the text below each field; Python itself does not keep it."""
     found: dict[str, dict[str, str]] = {}
     for kind in ast.parse(inspect.getsource(module)).body:

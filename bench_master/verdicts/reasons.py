@@ -193,6 +193,8 @@ class Sentence(Struct, frozen=True):
     """Data of the kind that it takes."""
     names_place: bool = True
     """Whether it says where it was found: the host, treatment or comparison."""
+    advice: str = ""
+    """What it means and what to do, where the sentence does not say it; docs/reference/reasons.rst has it."""
 
 
 _TREATMENTS: Final = frozenset({"treatment", "other", "treatments"})
@@ -496,54 +498,154 @@ _DRIFT: Final = {"findings": [{"kind": "drift", "ratio": 1.2}]}
 _SPREAD: Final = {**_DRIFT, "values": [1.0, 1.2], "unit": "s"}
 
 SENTENCES: Final[Mapping[Code, Sentence]] = {
-    Code.BELOW_MARGIN: Sentence("real, but below the margin"),
-    Code.CLEAR_GAP: Sentence("by a clear gap; {rounds} rounds are too few for an interval", {"rounds": 3}),
+    Code.BELOW_MARGIN: Sentence(
+        "real, but below the margin",
+        advice="The verdict is same: there is a difference, and it is smaller than the margin.",
+    ),
+    Code.CLEAR_GAP: Sentence(
+        "by a clear gap; {rounds} rounds are too few for an interval",
+        {"rounds": 3},
+        advice="Every trial of one side lies far beyond all of the other. The range that is shown is no 95 % "
+        "interval.",
+    ),
     Code.DEPENDS_ON_CARRY_OVER: Sentence(
         lambda half: f"depends on what one treatment leaves to the next, which may be {format_change(half)}",
         {"half": 1.04},
+        advice="Trials come out differently after one side than after the other, and the verdict changes within the "
+        "half of that which the interval allows for. Let the host settle between trials (`settle`).",
     ),
-    Code.DEPENDS_ON_CLOCK: Sentence("depends on how exactly the clock was read"),
-    Code.DEPENDS_ON_FAILURES: Sentence("depends on how failed jobs are counted"),
+    Code.DEPENDS_ON_CLOCK: Sentence(
+        "depends on how exactly the clock was read",
+        advice="Ends are stamped late by a known bound, and the verdict changes within it. More rounds do not help: "
+        "take longer jobs, or a less busy host.",
+    ),
+    Code.DEPENDS_ON_FAILURES: Sentence(
+        "depends on how failed jobs are counted",
+        advice="Failed jobs and missing rounds could have had any value, and with some of them the verdict changes. "
+        "Find out why they failed; `--failures at-random` leaves them out, and says so. Under a gate the exit"
+        " code is 3 if rounds are missing.",
+    ),
     Code.DEPENDS_ON_POSITION: Sentence(
-        lambda effect: f"depends on the place in a round, which may make {format_change(effect)}", {"effect": 1.04}
+        lambda effect: f"depends on the place in a round, which may make {format_change(effect)}",
+        {"effect": 1.04},
+        advice="The order of the trials was not drawn. A treatment that ran twice in each round (`aa`) differs from "
+        "itself by up to so much, and the verdict changes within it. Take `order: interleaved`.",
     ),
-    Code.DEPENDS_ON_ROUNDING: Sentence("depends on how the tool rounds the measure"),
-    Code.EFFECT_CHANGED: Sentence(_effect_changed, {"first": 1.02, "last": 1.09}),
-    Code.MAYBE_BELOW_MARGIN: Sentence("may be less than the margin"),
-    Code.NOT_ENOUGH_EVIDENCE: Sentence("not enough evidence for a difference, nor for equality"),
-    Code.NOT_ENOUGH_TOGETHER: Sentence("not enough for {comparisons} comparisons together", {"comparisons": 12}),
-    Code.NO_COMMON_ROUND: Sentence("no round has a value on both sides"),
-    Code.TOO_FEW_ROUNDS: Sentence(_too_few_rounds, {"rounds": 2}),
+    Code.DEPENDS_ON_ROUNDING: Sentence(
+        "depends on how the tool rounds the measure",
+        advice="More rounds do not help: take a measure with more digits, or longer jobs.",
+    ),
+    Code.EFFECT_CHANGED: Sentence(
+        _effect_changed,
+        {"first": 1.02, "last": 1.09},
+        advice="The rounds' ratio drifted or had a step, so there is no one ratio. A direction is given only if both"
+        " halves of the run agree; `-v` shows the interval of each, and gates are judged by these. Find what "
+        "changed (a cache that fills, a leak) and measure each state by itself.",
+    ),
+    Code.MAYBE_BELOW_MARGIN: Sentence(
+        "may be less than the margin", advice="A difference is shown; that it is larger than the margin is not."
+    ),
+    Code.NOT_ENOUGH_EVIDENCE: Sentence(
+        "not enough evidence for a difference, nor for equality",
+        advice='The interval contains "no difference" and is wider than the margin. Run more rounds (`repeats`, '
+        "`--until verdict`), quieten the machine, or accept a wider margin.",
+    ),
+    Code.NOT_ENOUGH_TOGETHER: Sentence(
+        "not enough for {comparisons} comparisons together",
+        {"comparisons": 12},
+        advice="Alone this comparison would have a verdict; together one in twenty would be wrong by chance. Run "
+        "more rounds, or ask fewer questions.",
+    ),
+    Code.NO_COMMON_ROUND: Sentence(
+        "no round has a value on both sides", advice="All rounds are lost: see the errors of the run."
+    ),
+    Code.TOO_FEW_ROUNDS: Sentence(
+        _too_few_rounds,
+        {"rounds": 2},
+        advice="Fewer than three rounds never have a verdict; three to five only for a gap that leaves no doubt. Run"
+        " six or more; ten is good advice.",
+    ),
     Code.BASELINE_SKIPPED: Sentence(
         "the baseline {baseline} is optional and was skipped: {why}; provide what it lacks and run again, or name "
         "another one with --baseline",
         {"baseline": "storage=tmpfs", "why": "..."},
+        advice="What the others are compared with did not run on this host.",
     ),
-    Code.NO_SHARED_JOB: Sentence("no two treatments share a job; name what to compare, such as --baseline job=NAME"),
+    Code.NO_SHARED_JOB: Sentence(
+        "no two treatments share a job; name what to compare, such as --baseline job=NAME",
+        advice="The treatments do different work, so a ratio of them needs your word that it means something.",
+    ),
     Code.ONE_TREATMENT: Sentence(
         "only one treatment ran: add an engine or a value, or compare runs with 'bench-master compare'"
     ),
-    Code.TREATMENTS_SKIPPED: Sentence(_treatments_skipped, {"ran": 1, "title": "storage=tmpfs", "why": "..."}),
-    Code.DIFFERENT_HOSTS: Sentence(_different_hosts, {"baseline": 1, "treatment_hosts": 1, "needed": 4}),
-    Code.MEASURED_ELSEWHERE: Sentence("the results were measured elsewhere, one treatment after the other"),
-    Code.NOOP: Sentence("a no-op run measures the harness"),
-    Code.NOT_INTERLEAVED: Sentence("not interleaved (order: {order})", {"order": "blocked"}),
-    Code.ORDER_NOT_DRAWN: Sentence("the order of the trials was not drawn (order: {order})", {"order": "as-written"}),
+    Code.TREATMENTS_SKIPPED: Sentence(
+        _treatments_skipped,
+        {"ran": 1, "title": "storage=tmpfs", "why": "..."},
+        advice="Provide what the treatment lacks, and run again.",
+    ),
+    Code.DIFFERENT_HOSTS: Sentence(
+        _different_hosts,
+        {"baseline": 1, "treatment_hosts": 1, "needed": 4},
+        advice="With one host on each side, a host cannot be told from a treatment. Run both treatments on the same "
+        "hosts, or on four on each side.",
+    ),
+    Code.MEASURED_ELSEWHERE: Sentence(
+        "the results were measured elsewhere, one treatment after the other",
+        advice="When and how imported results were measured is not known. Read the ratio as a hint, and measure both"
+        " sides in one scenario.",
+    ),
+    Code.NOOP: Sentence("a no-op run measures the harness", advice="`--noop` runs nothing. Run without it."),
+    Code.NOT_INTERLEAVED: Sentence(
+        "not interleaved (order: {order})",
+        {"order": "blocked"},
+        advice="All trials of one treatment ran before the next one's: heat, a neighbour or a cache that fills looks"
+        " the same as a difference. Leave `order` out, and run again.",
+    ),
+    Code.ORDER_NOT_DRAWN: Sentence(
+        "the order of the trials was not drawn (order: {order})",
+        {"order": "as-written"},
+        advice="The same treatment always came first. A treatment that ran twice in each round (`aa`) shows how much"
+        " its place may make, and the intervals allow for that much. If the machine drifts, words are "
+        "refused.",
+    ),
     Code.POSITION_UNKNOWN: Sentence(
         "the order of the trials was not drawn (order: {order}), and no treatment ran twice in each round (aa): the "
         "place in a round may make any difference",
         {"order": "as-written"},
+        advice="Leave `order` out, or say `aa: true`: what differs from itself by its place then bounds what the "
+        "place does.",
     ),
-    Code.SPLIT_ROUNDS: Sentence(_split_rounds, {"rounds": 2}),
-    Code.SOME_HOSTS_SHARED: Sentence("the sides share some of their hosts and not others"),
-    Code.TOO_FEW_HOSTS: Sentence("too few hosts have a measure of their own"),
-    Code.UNKNOWN_ORDER: Sentence("nobody knows the order of the trials"),
-    Code.WORDS_ABOUT_HOSTS: Sentence("the sides ran on different hosts: the words are about hosts"),
+    Code.SPLIT_ROUNDS: Sentence(
+        _split_rounds, {"rounds": 2}, advice="A resumed run: the halves of these rounds do not belong together."
+    ),
+    Code.SOME_HOSTS_SHARED: Sentence(
+        "the sides share some of their hosts and not others",
+        advice="Part of the difference is between hosts. Give both treatments the same `environments`.",
+    ),
+    Code.TOO_FEW_HOSTS: Sentence(
+        "too few hosts have a measure of their own",
+        advice="The words are about hosts, of which each counts once, and fewer than four have a measure: jobs "
+        "failed, or were too few for the quantile.",
+    ),
+    Code.UNKNOWN_ORDER: Sentence(
+        "nobody knows the order of the trials", advice="The stats file does not say how the trials were ordered."
+    ),
+    Code.WORDS_ABOUT_HOSTS: Sentence(
+        "the sides ran on different hosts: the words are about hosts",
+        advice="The sides ran on four hosts or more each, so a host counts once.",
+    ),
     Code.HOST_SERIES: Sentence(
-        lambda place, findings: f"{place}: the run has {describe_findings(findings)}", {"place": "blade-1", **_DRIFT}
+        lambda place, findings: f"{place}: the run has {describe_findings(findings)}",
+        {"place": "blade-1", **_DRIFT},
+        advice="The series changed while the treatments ran. Drawn rounds on one host cancel that; this run was not "
+        "designed so. Use `order: interleaved`, and find the cause: another program, heat, a shared machine.",
     ),
     Code.HARNESS_CPU: Sentence(
-        _harness_cpu, {"treatment": "command=old", "share": 0.24, "idle": 0.03, "difference": 0.1}
+        _harness_cpu,
+        {"treatment": "command=old", "share": 0.24, "idle": 0.03, "difference": 0.1},
+        advice="Master and workers took CPU time that the jobs lacked, and more of it than the two sides differ by "
+        "(or than the margin). Keep fewer jobs in flight, use a host with more CPUs, or workers on other "
+        "hosts than the master's.",
     ),
     Code.LIMITED_BY_HARNESS: Sentence(
         _limited_by_harness,
@@ -554,24 +656,40 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
             "ceiling": "no-op",
             "others": None,
         },
+        advice="The rate is at least 80 % of what Weighbridge can do on this host with jobs that do nothing. Use "
+        "jobs that do more each, fewer of them a second (`--rate`), or more workers (`--workers`). If others "
+        "had CPUs meanwhile, run again without them, or `bench-master doctor --ceiling` first.",
     ),
     Code.MARGIN_TOO_NARROW: Sentence(
-        _margin_too_narrow, {"margin": 0.03, "measure": "job.p50", "least": 0.125}, names_place=False
+        _margin_too_narrow,
+        {"margin": 0.03, "measure": "job.p50", "least": 0.125},
+        names_place=False,
+        advice="The measure comes in steps, or its clock is not that exact. Set a wider `margin`, or take longer "
+        "jobs.",
     ),
     Code.POPULATIONS_DIFFER: Sentence(
         "the populations differ: {treatment} lacks {missing} of its objects, and {other} {other_missing}",
         {"treatment": "storage=tmpfs", "missing": 20, "other": "storage=volume", "other_missing": 0},
+        advice="Fewer objects are read more often, and more of those reads find them in a cache. Find out why they "
+        "could not be made, and run again.",
     ),
     Code.PROPERTIES_DIFFER: Sentence(
-        _properties_differ, {"properties": [{"name": "cpu_model", "values": ["Xeon", "EPYC"]}]}
+        _properties_differ,
+        {"properties": [{"name": "cpu_model", "values": ["Xeon", "EPYC"]}]},
+        advice="The difference may be due to these properties. Make them alike, or name the one that does not "
+        "matter: `--accept NAME`.",
     ),
     Code.RATIOS_SERIES: Sentence(
         lambda findings: f"the rounds' ratios have {describe_findings(findings)}",
         {"findings": [{"kind": "step", "ratio": 1.06, "at": 12}]},
+        advice="The series changed while the treatments ran. Use `order: interleaved`, and find the cause.",
     ),
     Code.TOO_FEW_JOBS: Sentence(
         "{measure} needs {needed} jobs in each trial; the smallest has {fewest}",
         {"measure": "p99", "needed": 100, "fewest": 60},
+        advice="A quantile beyond what the trial's jobs reach is the largest of them. Where one side's trials have "
+        "at least a quarter more jobs than the other's, five jobs must lie beyond the quantile. Run more jobs"
+        " in a trial (`iterations`, `run_seconds`), or compare a lower quantile.",
     ),
     Code.TREATMENT_SERIES: Sentence(
         _treatment_series,
@@ -581,54 +699,114 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
             "values": [1.0, 1.21],
             "unit": "s",
         },
+        advice="The series changed while the treatments ran. Use `order: interleaved`, and find the cause.",
     ),
     Code.UNLIKE_MEASURES: Sentence(
-        _unlike_measures, {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"}
+        _unlike_measures,
+        {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"},
+        advice="Set `primary` for both jobs.",
     ),
     Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the run"),
     Code.AGAINST_TREND: Sentence(
         "against the trend of earlier runs: the unit is the run, and a second one confirms a change"
     ),
-    Code.FEW_RUNS: Sentence(_FEW_RUNS),
+    Code.FEW_RUNS: Sentence(_FEW_RUNS, advice="Collect more runs."),
     Code.GROUPS_OF_OCCASIONS: Sentence("two groups of runs, one after the other: the unit is the occasion"),
     Code.GROUPS_OF_RUNS: Sentence("two groups of runs in turns: the unit is the run"),
-    Code.ONE_RUN_EACH: Sentence(_one_run_each, {"properties": []}),
-    Code.RUNS_IN_BLOCKS: Sentence(_runs_in_blocks, {"earlier": 1, "new": 1, "needed": 4}),
+    Code.ONE_RUN_EACH: Sentence(
+        _one_run_each,
+        {"properties": []},
+        advice="The interval within a run knows nothing of what is constant in it: memory layout, boot, day, "
+        "neighbours. Make both builds treatments of one scenario, or use `run-scenario --rerun-baseline`.",
+    ),
+    Code.RUNS_IN_BLOCKS: Sentence(
+        _runs_in_blocks,
+        {"earlier": 1, "new": 1, "needed": 4},
+        advice="Two groups of runs, one after the other, are a blocked order.",
+    ),
     Code.RUNS_IN_TURNS: Sentence("runs in turns: the unit is the pair of runs"),
     Code.SERIES_OF_RUNS: Sentence("a series of runs: the unit is the run"),
     Code.EARLIER_RUNS_ALIKE: Sentence(
-        "the earlier runs do not differ at all, so they cannot say how much runs differ"
+        "the earlier runs do not differ at all, so they cannot say how much runs differ",
+        advice="Runs that agree to the last digit are copies, or the measure is too coarse to vary.",
     ),
-    Code.LEVEL_CHANGED: Sentence(_level_changed, {"runs": 2, "needed": 5}),
-    Code.NO_VALUE: Sentence("no value"),
-    Code.NO_VALUE_OR_0: Sentence("no value, or 0"),
-    Code.NO_VALUE_ON_ONE_SIDE: Sentence("no value on one side"),
-    Code.OCCASIONS: Sentence(_occasions, {"earlier_runs": 10, "earlier": 5, "new_runs": 3, "new": 1}),
-    Code.ONE_SIDE_STATES: Sentence(_one_side_states, {"names": ["params.version"]}),
+    Code.LEVEL_CHANGED: Sentence(
+        _level_changed,
+        {"runs": 2, "needed": 5},
+        advice="What came before a change says nothing of what comes after it. Collect more runs.",
+    ),
+    Code.NO_VALUE: Sentence("no value", advice="The run measured something else, or nothing, and is left out."),
+    Code.NO_VALUE_OR_0: Sentence(
+        "no value, or 0", advice="The run measured something else, or nothing, and is left out."
+    ),
+    Code.NO_VALUE_ON_ONE_SIDE: Sentence(
+        "no value on one side", advice="The run measured something else, or nothing, and is left out."
+    ),
+    Code.OCCASIONS: Sentence(
+        _occasions,
+        {"earlier_runs": 10, "earlier": 5, "new_runs": 3, "new": 1},
+        advice="Runs made shortly after one another do not show how much occasions differ. Make runs on other days.",
+    ),
+    Code.ONE_SIDE_STATES: Sentence(
+        _one_side_states,
+        {"names": ["params.version"]},
+        advice="One side was measured elsewhere, and the other says nothing of these parameters. Look them up before"
+        " you read anything into the two figures.",
+    ),
     Code.OTHER_MEASURE: Sentence(
-        "another measure ({measure} instead of {wanted})", {"measure": "job.p95", "wanted": "job.p50"}
+        "another measure ({measure} instead of {wanted})",
+        {"measure": "job.p95", "wanted": "job.p50"},
+        advice="The earlier run measured something else, and is left out.",
     ),
     Code.OTHER_PARAMETERS: Sentence(
-        _other_parameters, {"changes": [{"name": "params.concurrency", "values": ["100", "4"]}]}
+        _other_parameters,
+        {"changes": [{"name": "params.concurrency", "values": ["100", "4"]}]},
+        advice="The earlier run measured something else, and is left out.",
     ),
-    Code.PAIR_WITHOUT_VALUE: Sentence("a run of a pair has no value"),
-    Code.RELATIVE_TO: Sentence("relative to {treatment}", {"treatment": "storage=tmpfs"}),
-    Code.RUNS_DIFFER: Sentence(_runs_differ, {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]}),
-    Code.TOO_FEW_EARLIER_RUNS: Sentence(_too_few_earlier_runs, {"earlier": 3, "needed": 5, "others": None}),
-    Code.TOO_FEW_HERE: Sentence(f"{_FEW_RUNS}; here {{new}} against {{earlier}}", {"new": 2, "earlier": 3}),
+    Code.PAIR_WITHOUT_VALUE: Sentence("a run of a pair has no value", advice="Collect more runs."),
+    Code.RELATIVE_TO: Sentence(
+        "relative to {treatment}",
+        {"treatment": "storage=tmpfs"},
+        advice="With `--anchor` the ratio is of figures that were divided by those of a treatment that is the same "
+        "in all runs.",
+    ),
+    Code.RUNS_DIFFER: Sentence(
+        _runs_differ,
+        {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]},
+        advice="The runs are of different machines, kernels or versions.",
+    ),
+    Code.TOO_FEW_EARLIER_RUNS: Sentence(
+        _too_few_earlier_runs, {"earlier": 3, "needed": 5, "others": None}, advice="Collect more runs."
+    ),
+    Code.TOO_FEW_HERE: Sentence(
+        f"{_FEW_RUNS}; here {{new}} against {{earlier}}", {"new": 2, "earlier": 3}, advice="Collect more runs."
+    ),
     Code.TOO_FEW_OCCASIONS: Sentence(
-        "too few occasions: earlier runs of {needed} can carry a word; here {earlier}", {"earlier": 1, "needed": 5}
+        "too few occasions: earlier runs of {needed} can carry a word; here {earlier}",
+        {"earlier": 1, "needed": 5},
+        advice="The earlier runs were made shortly after one another. Make runs on other days, or both builds "
+        "treatments of one scenario.",
     ),
-    Code.TOO_FEW_RUNS: Sentence("too few runs"),
+    Code.TOO_FEW_RUNS: Sentence("too few runs", advice="Collect more runs."),
     Code.TOO_FEW_VALUES: Sentence(
-        "only {new} against {earlier} runs have a value; 4 against 4 are needed", {"new": 3, "earlier": 4}
+        "only {new} against {earlier} runs have a value; 4 against 4 are needed",
+        {"new": 3, "earlier": 4},
+        advice="Collect more runs.",
     ),
-    Code.TREATMENT_MISSING: Sentence("the treatment is missing"),
+    Code.TREATMENT_MISSING: Sentence(
+        "the treatment is missing", advice="The earlier run measured something else, and is left out."
+    ),
     Code.UNSTABLE_PAIRS: Sentence(
-        lambda findings: f"differences of the pairs are unstable ({describe_findings(findings, 'pair')})", _DRIFT
+        lambda findings: f"differences of the pairs are unstable ({describe_findings(findings, 'pair')})",
+        _DRIFT,
+        advice="Runs have no drawn order that would cancel a drift or a step. Find what changed: `bench-master "
+        "compare FOLDER` shows since when.",
     ),
     Code.UNSTABLE_RUNS: Sentence(
-        lambda findings: f"earlier runs are unstable ({describe_findings(findings, 'run')})", _DRIFT
+        lambda findings: f"earlier runs are unstable ({describe_findings(findings, 'run')})",
+        _DRIFT,
+        advice="Runs have no drawn order that would cancel a drift or a step. Find what changed: `bench-master "
+        "compare FOLDER` shows since when, and later runs can be judged by those since then.",
     ),
     Code.UNSTABLE_SIDES: Sentence(
         lambda findings: (
@@ -636,6 +814,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
             "later: run them in turns"
         ),
         _DRIFT,
+        advice="A drift within both sides goes on between them, and would be taken for a difference.",
     ),
     Code.UNSTABLE_TURNS: Sentence(
         lambda findings: (
@@ -644,23 +823,57 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         ),
         _DRIFT,
     ),
-    Code.DAMAGED_RUN: Sentence("damaged: {damage}", {"damage": "..."}),
-    Code.ENDED_EARLY: Sentence("the run was {status}", {"status": "interrupted"}),
-    Code.IMPORTED_RUN: Sentence("imported results: nobody knows when and how they were measured"),
+    Code.DAMAGED_RUN: Sentence("damaged: {damage}", {"damage": "..."}, advice="The file is listed as left out."),
+    Code.ENDED_EARLY: Sentence(
+        "the run was {status}", {"status": "interrupted"}, advice="The file is listed as left out."
+    ),
+    Code.IMPORTED_RUN: Sentence(
+        "imported results: nobody knows when and how they were measured", advice="The file is listed as left out."
+    ),
     Code.LEFT_OUT_DIFFERS: Sentence(
         lambda properties: f"differs in {_against(properties)}",
         {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]},
+        advice="The file is listed as left out; `--accept NAME` takes it in.",
     ),
-    Code.NOOP_RUN: Sentence("a no-op run measures the harness alone"),
-    Code.NO_FOOTER: Sentence("incomplete: the run was killed or is still running"),
-    Code.OTHER_SCENARIO: Sentence("another scenario: no treatment in common with {file}", {"file": "new.stats.gz"}),
-    Code.SAME_RUN: Sentence("the same run as another file, or as the new one"),
-    Code.UNREADABLE: Sentence("{why}", {"why": "not a regular file"}),
-    Code.CONFIRMED: Sentence(_confirmed, {"runs": 2, "since": "2026-01-21", "run": "1e6b67310c2f"}),
-    Code.NO_EARLIER_RUN: Sentence(_no_earlier_run, {"since": Reason(Code.NOT_ARCHIVED), "needed": 5}),
-    Code.STANDS_OUT_WITHIN_MARGIN: Sentence("it stands out by less than the margin"),
-    Code.TOO_FEW_IN_TREND: Sentence(_too_few_in_trend, {"earlier": 3, "since": None, "needed": 5}),
-    Code.UNCONFIRMED: Sentence(_unconfirmed, {"ratio": 1.097, "low": 1.061, "high": 1.134}),
+    Code.NOOP_RUN: Sentence("a no-op run measures the harness alone", advice="The file is listed as left out."),
+    Code.NO_FOOTER: Sentence(
+        "incomplete: the run was killed or is still running", advice="The file is listed as left out."
+    ),
+    Code.OTHER_SCENARIO: Sentence(
+        "another scenario: no treatment in common with {file}",
+        {"file": "new.stats.gz"},
+        advice="The file is listed as left out.",
+    ),
+    Code.SAME_RUN: Sentence(
+        "the same run as another file, or as the new one", advice="The file is listed as left out."
+    ),
+    Code.UNREADABLE: Sentence("{why}", {"why": "not a regular file"}, advice="The file is listed as left out."),
+    Code.CONFIRMED: Sentence(
+        _confirmed,
+        {"runs": 2, "since": "2026-01-21", "run": "1e6b67310c2f"},
+        advice="The second run that stands out from the trend, and those after it: the change is real.",
+    ),
+    Code.NO_EARLIER_RUN: Sentence(
+        _no_earlier_run,
+        {"since": Reason(Code.NOT_ARCHIVED), "needed": 5},
+        advice="A series is one treatment with all its parameters on hosts of the same names. Archive five runs "
+        "first; the run itself is archived in any case.",
+    ),
+    Code.STANDS_OUT_WITHIN_MARGIN: Sentence(
+        "it stands out by less than the margin",
+        advice="The machine is quiet enough to show a change that is too small to matter.",
+    ),
+    Code.TOO_FEW_IN_TREND: Sentence(
+        _too_few_in_trend,
+        {"earlier": 3, "since": None, "needed": 5},
+        advice="Archive five runs first; the run itself is archived in any case.",
+    ),
+    Code.UNCONFIRMED: Sentence(
+        _unconfirmed,
+        {"ratio": 1.097, "low": 1.061, "high": 1.134},
+        advice="One run in a thousand stands out from the trend by chance, so a gate waits for the second one. Run "
+        "it again with `--archive`.",
+    ),
     Code.ARCHIVED_ELSEWHERE: Sentence(_archived_elsewhere, {"hosts": "blade-2", "known": ["blade-1"]}),
     Code.ARCHIVED_IN_OTHER_SCENARIOS: Sentence(
         "of scenario {scenario} (the archive has the treatment in others)", {"scenario": "nightly"}
@@ -669,12 +882,21 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "with these parameters (the archive has runs of this treatment with others)"
     ),
     Code.NOT_ARCHIVED: Sentence("of this treatment in the archive"),
-    Code.SINCE_ACKNOWLEDGED: Sentence("since the change that was acknowledged (run {run})", {"run": "1e6b67310c2f"}),
+    Code.SINCE_ACKNOWLEDGED: Sentence(
+        "since the change that was acknowledged (run {run})",
+        {"run": "1e6b67310c2f"},
+        advice="Five runs since the change are a new level.",
+    ),
     Code.SINCE_MACHINE_CHANGED: Sentence(
-        _since_machine_changed, {"changes": "kernel 6.1.0 -> 6.8.0", "run": "1e6b67310c2f", "includes": False}
+        _since_machine_changed,
+        {"changes": "kernel 6.1.0 -> 6.8.0", "run": "1e6b67310c2f", "includes": False},
+        advice="The earlier runs were made on another machine, or on this one as it was. Five runs on the machine as"
+        " it is now are a new level.",
     ),
     Code.CARRY_OVER: Sentence(
-        _carry_over, {"treatment": "storage=image", "other": "storage=volume", "ratio": 1.08, "half": 1.04}
+        _carry_over,
+        {"treatment": "storage=image", "other": "storage=volume", "ratio": 1.08, "half": 1.04},
+        advice="The interval allows for it.",
     ),
     Code.DIFFERS_FROM_ITSELF: Sentence(
         "{name} differs from itself: what this run calls a difference may be none",
@@ -684,6 +906,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.EFFECT_CHANGED_BETWEEN: Sentence(
         _effect_changed_between,
         {"treatment": "storage=volume", "other": "storage=image", "first": 1.02, "last": 1.09},
+        advice="Find what changed, and measure each state by itself.",
     ),
     Code.EXTENDED: Sentence(_extended, {"trials": 20, "level": 0.025, "together": 0.075}),
     Code.FAILS_MORE_OFTEN: Sentence(
@@ -696,13 +919,21 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
             "rounds": 10,
             "p": 0.002,
         },
+        advice="One side fails more often than chance explains: that is a result of its own.",
     ),
     Code.HOSTS_DISAGREE: Sentence(
         _hosts_disagree,
         {"hosts": [{"host": "blade-1", "ratio": 1.02}, {"host": "blade-2", "ratio": 1.2}]},
         names_place=False,
+        advice="Report the hosts apart.",
     ),
-    Code.HOST_SERIES_FLAG: Sentence(_host_series_flag, {"place": "blade-1", **_DRIFT, "cancelled": True}),
+    Code.HOST_SERIES_FLAG: Sentence(
+        _host_series_flag,
+        {"place": "blade-1", **_DRIFT, "cancelled": True},
+        advice="The level rises or falls over the run (drift), jumped once (step: look at what else began then), has"
+        " two values (regimes: frequency, placement, a neighbour), or trials resemble the one before "
+        "(neighbours: the machine has slow noise).",
+    ),
     Code.JOBS_ALIKE: Sentence(
         "{treatment}: the jobs of a trial are alike (intraclass correlation {correlation:.2f}): longer trials will "
         "not help, more rounds will",
@@ -718,19 +949,37 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.NO_MEASUREMENT: Sentence(
         lambda file, problem: f"{file}: {problem.sentence()}",
         {"file": "run.stats.gz", "problem": Reason(Code.NO_FOOTER)},
+        advice="Read the ratio with that in mind.",
     ),
-    Code.NO_SINGLE_NUMBER: Sentence(_no_single_number, {"treatment": "storage=volume", **_SPREAD}),
+    Code.NO_SINGLE_NUMBER: Sentence(
+        _no_single_number,
+        {"treatment": "storage=volume", **_SPREAD},
+        advice="Rounds cancel it; the median of this treatment alone means nothing.",
+    ),
     Code.ONE_AFTER_THE_OTHER: Sentence(
         "all runs of one group came before all of the other: whatever changed on the host between them looks the "
         "same as a difference; run them in turns"
     ),
-    Code.OUTLIERS: Sentence(_outliers, {"treatment": "storage=volume", "trials": 1, "of": 20, "rounds": [5]}),
+    Code.OUTLIERS: Sentence(
+        _outliers,
+        {"treatment": "storage=volume", "trials": 1, "of": 20, "rounds": [5]},
+        advice="Nothing is ever removed.",
+    ),
     Code.RUNS_RESEMBLE: Sentence(
         _runs_resemble,
         {"treatment": "storage=volume", "findings": [{"kind": "neighbours", "ratio": 1.1, "correlation": 0.8}]},
     ),
-    Code.SPEED_CHANGED: Sentence(_speed_changed, {"host": "blade-1", **_DRIFT, "by_others": True, "cancelled": True}),
-    Code.START_COST: Sentence(_start_cost, {"treatment": "command=old", "cost_s": 0.0012, "time_s": 0.012}),
+    Code.SPEED_CHANGED: Sentence(
+        _speed_changed,
+        {"host": "blade-1", **_DRIFT, "by_others": True, "cancelled": True},
+        advice="A fixed piece of work, timed before each trial, took longer or shorter: the machine changed, not the"
+        " engine.",
+    ),
+    Code.START_COST: Sentence(
+        _start_cost,
+        {"treatment": "command=old", "cost_s": 0.0012, "time_s": 0.012},
+        advice="The cost is in the times of both sides, and is not subtracted.",
+    ),
     Code.STOPPED_EARLY: Sentence(
         "the run stopped after round {round} of at most {last}: effects that stop a run early are a little too high "
         "on average",
@@ -739,6 +988,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.SURVIVORS: Sentence(
         "{treatment}: {lost} of {of} trials have no value: what is left are survivors",
         {"treatment": "storage=volume", "lost": 2, "of": 20},
+        advice="See the errors of the run.",
     ),
     Code.WARM_UP_TOO_SHORT: Sentence(
         "the first measured round was the slowest of {slowest} of {treatments} treatments: the warm-up was too "

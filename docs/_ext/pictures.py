@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import terminal_recording
 from docutils import nodes
 from docutils.parsers.rst import Directive
-from rst_text import code, heading, plain
+from reference_pages.rst import code, heading, plain
 from sphinx.errors import ExtensionError
 
 from bench_common.stats.reader import StatsFile

@@ -5,8 +5,7 @@
 - the navigation, from the lists of links in docs/index.rst;
 - links to files of the repository, as links to their pages (`repository_links`);
 - pictures and reports of recorded runs, where a document has ``.. picture RUN CHART`` or ``.. report RUN``
-  (`pictures`);
-- the reference of commands (`command_pages`) and of scenario keys (`scenario_keys`), written to docs/generated.
+  (`pictures`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import accessibility
-import command_pages
 import pictures
 import repository_links
-import scenario_keys
 from docutils.parsers.rst import Directive
 
 if TYPE_CHECKING:
@@ -43,23 +40,9 @@ class NoContents(Directive):
         return []
 
 
-def write_pages(folder: Path, pages: dict[str, str]) -> None:
-    """Write pages under `folder`; remove those of earlier builds; touch none that has not changed."""
-    wanted = {folder / name: text for name, text in pages.items()}
-    for old in [*folder.rglob("*.rst"), *folder.rglob("*.txt")]:
-        if old not in wanted:
-            old.unlink()
-    for path, text in wanted.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text("utf-8") != text:
-            path.write_text(text, "utf-8")
-
-
 def generate(app: Sphinx) -> None:
     """Write everything that the program is the source of."""
-    generated = Path(app.srcdir) / "generated"
-    write_pages(generated, {**command_pages.pages(), **scenario_keys.pages()})
-    pictures.draw_all(Path(app.srcdir) / "data", generated)
+    pictures.draw_all(Path(app.srcdir) / "data", Path(app.srcdir) / "generated")
 
 
 def prepare_source(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -91,7 +74,6 @@ def literal_names(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register all parts."""
     app.add_directive("contents", NoContents, override=True)
-    app.add_object_type("scenario-key", "scenario-key", indextemplate="%s (scenario key)", objname="scenario key")
     app.connect("config-inited", lambda app, _config: generate(app))
     app.connect("source-read", prepare_source)
     app.connect("autodoc-process-docstring", literal_names)
