@@ -200,7 +200,7 @@ def _lines(
     yield f"#   bench-master run-scenario -f {file} --set scale=small    a first look, without a verdict"
     yield f"#   bench-master run-scenario -f {file}                      run it on this machine"
     yield "#"
-    yield "# Every key is explained in docs/scenario-reference.rst; `list scenarios` has more examples."
+    yield "# Every key is explained in docs/reference/scenario-keys.rst; `list scenarios` has more examples."
     yield ""
     yield f"name: {json.dumps(what, ensure_ascii=False) if isinstance(job, tuple) else what}"
     yield ""

@@ -750,7 +750,7 @@ def _until_key(until: UntilVerdict) -> dict[str, Any]:
 def scenario_text(document: Mapping[str, Any]) -> str:
     """Return a scenario's document as the text of a scenario."""
     text = yaml.safe_dump(dict(document), sort_keys=False, default_flow_style=None, width=_WIDTH, allow_unicode=True)
-    return f"# Written by bench-master weigh; docs/scenario-reference.rst explains every key.\n\n{text}"
+    return f"# Written by bench-master weigh; docs/reference/scenario-keys.rst explains every key.\n\n{text}"
 
 
 def _save(text: str, path: Path) -> None:

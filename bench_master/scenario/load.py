@@ -155,7 +155,7 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
     untold = [one for one in treatments if one.cost and not engine_traits(one.engine).cost]
     names = ", ".join(dict.fromkeys(one.engine for one in untold))
     yield from _about(
-        untold, f"'cost': nobody tells the cost of a job of {names}; docs/scenario-reference.rst says who tells what"
+        untold, f"'cost': nobody tells the cost of a job of {names}; docs/scenarios.rst says who tells what"
     )
     yield from _about(
         (one for one in treatments if one.cost and engine_traits(one.engine).cost == PROCESSES),

@@ -357,7 +357,7 @@ def untold_reason(name: str, treatments: Sequence[Treatment]) -> str:
     if not any(one.cost for one in treatments):
         return f"the jobs do not tell {name}; add 'cost: true'"
     engines = ", ".join(sorted({one.engine for one in treatments if one.cost}))
-    return f"nobody tells {name} of a job of {engines}; see 'cost' in docs/scenario-reference.rst for who tells what"
+    return f"nobody tells {name} of a job of {engines}; see 'cost' in docs/scenarios.rst for who tells what"
 
 
 DEFAULT_MAX_CONTAINERS: Final = 1000

@@ -136,7 +136,7 @@ def _shape(part: Mapping[str, Any]) -> str:
         name = part["$ref"].rpartition("/")[2]
         return "a `code <reasons.rst>`__" if name == "Code" else f"`{name} <part-{name.lower()}_>`__"
     if "const" in part:
-        return f"``{part['const']}``"
+        return f"``{_written(part['const'])}``"
     if "enum" in part:
         return "one of " + ", ".join(f"``{_written(one)}``" for one in part["enum"])
     if "anyOf" in part or "oneOf" in part:
