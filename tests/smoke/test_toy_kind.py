@@ -1,6 +1,6 @@
 """A kind of job from a package of its own: installed beside the program, it runs in a scenario and is in the report.
 
-The package is tests/toy_kind, the worked example of docs/extending.rst.
+The package is tests/toy_kind, the worked example of docs/architecture.rst.
 """
 
 import json

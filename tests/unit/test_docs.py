@@ -8,17 +8,13 @@ from functools import cache
 
 import msgspec
 import pytest
-import zmq
 from documents import DOCUMENTS, ROOT, literals, rows, tree
 from docutils import nodes
 from sources import imports, syntax
 
 from bench_common.argument_types import CONTROL_PORT, RESULTS_PORT, WORK_PORT
-from bench_common.channel import configure_socket
 from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode
-from bench_common.fields import KIB, Numbered
-from bench_common.messages import TYPES
 from bench_common.treatment import OPERATIONS
 from bench_master.cli import build_parser
 from bench_master.scenario.format import scenario_format
@@ -26,7 +22,7 @@ from bench_worker.cli import build_parser as build_worker_parser
 
 README = ROOT / "README.rst"
 OVERVIEW = ROOT / "docs" / "overview.rst"
-PROTOCOL = ROOT / "docs" / "protocol.rst"
+ARCHITECTURE = ROOT / "docs" / "architecture.rst"
 GUIDE = ROOT / "docs" / "user-guide.rst"
 PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "bench_workloads")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -229,29 +225,6 @@ def test_every_example_of_a_scenario_uses_known_keys(document):
 # -- protocol -----------------------------------------------------------------------------------------------------
 
 
-def fields_of(kind):
-    """Return the names of a message's own fields: all but ``epoch``, which each has; ``number`` comes last."""
-    inherited = [name for name in ("treatment", "service", "ticket", "number") if issubclass(kind, Numbered)]
-    fields = [name for name in kind.__struct_fields__ if name != "epoch"]
-    if "action" not in fields:
-        inherited = inherited[-1:]
-    first = [name for name in inherited if name != "number"]
-    return [*first, *(name for name in fields if name not in inherited), *inherited[len(first) :]]
-
-
-def test_the_table_of_messages_is_the_code():
-    """docs/protocol.rst has each message with its sender, socket, limit and own fields, and no other."""
-    documented = {
-        name: (sender, lane, limit, fields if fields != "none" else "")
-        for name, sender, lane, limit, fields in rows(PROTOCOL, "message", "from", "socket", "at most", "fields")
-    }
-    coded = {
-        name: (kind.sender, kind.lane, f"{kind.max_bytes // KIB} KiB", ", ".join(fields_of(kind)))
-        for name, kind in TYPES.items()
-    }
-    assert documented == coded
-
-
 def value_of(place):
     """Return the constant, or the default of the field, at ``module:NAME`` or ``module:Class.field``."""
     module, name = place.split(":")
@@ -264,7 +237,7 @@ def value_of(place):
 
 def test_the_deadlines_are_the_codes():
     """Each default in the table of deadlines is that of the code."""
-    table = rows(PROTOCOL, "deadline", "default")
+    table = rows(ARCHITECTURE, "deadline", "default")
     assert len(table) > 15
     wrong = {
         place: value_of(place) for place, default, _ in table if float(default.removesuffix(" s")) != value_of(place)
@@ -272,23 +245,10 @@ def test_the_deadlines_are_the_codes():
     assert wrong == {}
 
 
-def test_the_socket_options_are_those_that_are_set():
-    """Each option in the table has that value on a socket that was tuned."""
-    table = rows(PROTOCOL, "option", "value")
-    context = zmq.Context()
-    try:
-        with context.socket(zmq.DEALER) as socket:
-            configure_socket(socket)
-            found = {name: socket.getsockopt(getattr(zmq, name)) for name, _, _ in table}
-    finally:
-        context.term()
-    assert found == {name: int(value) for name, value, _ in table}
-
-
 @pytest.mark.parametrize("port", [CONTROL_PORT, RESULTS_PORT, WORK_PORT])
-@pytest.mark.parametrize("document", [OVERVIEW, PROTOCOL, GUIDE], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [OVERVIEW, ARCHITECTURE, GUIDE], ids=lambda path: path.name)
 def test_the_ports_are_those_of_the_code(document, port):
-    """Overview, guide and protocol name the ports that have to be open."""
+    """Overview, guide and architecture name the ports that have to be open."""
     assert str(port) in tree(document).astext()
 
 
@@ -323,7 +283,7 @@ def test_nothing_is_imported_by_a_name_that_the_wheel_does_not_have(package):
 
 def test_the_table_of_imports_is_the_one_that_is_enforced():
     """docs/architecture.rst says what the test above checks."""
-    table = rows(ROOT / "docs" / "architecture.rst", "package", "may import")
+    table = rows(ARCHITECTURE, "package", "may import")
     documented = {name: set(what.replace("itself", name).split(", ")) for name, what in table}
     assert documented == ALLOWED
 
