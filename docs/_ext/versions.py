@@ -3,8 +3,7 @@
     python docs/_ext/versions.py build/docs
 
     build/docs/index.html      leads to the newest release, or to dev as long as there is none
-    build/docs/versions.json   the versions, each with its pages
-    build/docs/versions.js     the same for the pages: a browser lets no page of a file system read JSON
+    build/docs/versions.html   lists all versions
     build/docs/.nojekyll       without it GitHub Pages leaves out folders such as _static
     build/docs/dev/            the documents of the working tree
     build/docs/0.1.0/          those of the tag v0.1.0, made by the program of that tag
@@ -16,7 +15,6 @@ address.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -24,17 +22,16 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 DEV: Final = "dev"
 """The folder of the working tree."""
 SPHINX: Final = ("-m", "sphinx", "-W", "--keep-going", "-n", "-q")
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RELEASE: Final = re.compile(r"\d+(\.\d+)*")
-_TEXTS_OF_RUNS: Final = "examples"
-"""The folder of reports, which are no pages of a version."""
+START: Final = "docs/index.html"
+"""The first page of a version."""
 
 
 class SiteError(Exception):
@@ -57,7 +54,18 @@ def build_site(repository: Path, site: Path) -> None:
 
 def build(tree: Path, folder: Path, version: str, doctrees: Path, environment: dict[str, str]) -> None:
     """Build the documents of one version; ``docs/_templates`` shows its name."""
-    argv = [sys.executable, *SPHINX, "-A", f"site_version={version}", "-d", str(doctrees), "docs", str(folder)]
+    argv = [
+        sys.executable,
+        *SPHINX,
+        "-A",
+        f"site_version={version}",
+        "-d",
+        str(doctrees),
+        "-c",
+        "docs",
+        ".",
+        str(folder),
+    ]
     if subprocess.run(argv, cwd=tree, env=environment, check=False).returncode:  # noqa: S603
         raise SiteError(f"the documents of {version} have errors; they are above")
 
@@ -108,57 +116,23 @@ def write_metadata(tree: Path, version: str) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines), "utf-8")
 
 
-def versions(site: Path) -> list[dict[str, Any]]:
-    """Return the versions whose folders are there, each with its pages: the newest release first, dev last."""
-    folders = [path.parent for path in site.glob("*/index.html") if _RELEASE.fullmatch(path.parent.name)]
-    folders.sort(key=lambda path: [int(part) for part in path.name.split(".")], reverse=True)
-    if (site / DEV / "index.html").exists():
-        folders.append(site / DEV)
-    return [{"version": folder.name, "pages": _pages(folder)} for folder in folders]
-
-
-def _pages(folder: Path) -> list[str]:
-    pages = (path.relative_to(folder) for path in folder.rglob("*.html"))
-    return sorted(page.as_posix() for page in pages if page.parts[0] != _TEXTS_OF_RUNS)
+def versions(site: Path) -> list[str]:
+    """Return the versions whose folders are there: the newest release first, dev last."""
+    names = {path.parents[1].name for path in site.glob(f"*/{START}")}
+    found = sorted(filter(_RELEASE.fullmatch, names), key=lambda name: [int(part) for part in name.split(".")])
+    return [*reversed(found), *({DEV} & names)]
 
 
 def write_start(site: Path) -> None:
     """Write what stands beside the folders of the versions that are there."""
-    found = versions(site)
-    text = json.dumps(found, separators=(",", ":"))
-    (site / "versions.json").write_text(f"{text}\n", "utf-8")
-    (site / "versions.js").write_text(f"window.weighbridgeVersions = {text};\n", "utf-8")
+    names = versions(site)
+    links = "\n".join(f'<li><a href="{name}/{START}">{name}</a></li>' for name in names)
+    listed = f"<title>Weighbridge</title>\n<h1>Weighbridge: documents of each version</h1>\n<ul>\n{links}\n</ul>\n"
+    head = '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+    (site / "versions.html").write_text(head + listed, "utf-8")
+    leads = f'<meta http-equiv="refresh" content="0; url={names[0]}/{START}">\n'
+    (site / "index.html").write_text(head + leads + listed, "utf-8")
     (site / ".nojekyll").touch()
-    names = [one["version"] for one in found]
-    (site / "index.html").write_text(_start_page(names), "utf-8")
-
-
-def _start_page(names: list[str]) -> str:
-    """Return the page that leads on by itself, and without that has a link to each version."""
-    first = escape(names[0])
-    links = "\n".join(f'<li><a href="{escape(name)}/index.html">{escape(name)}</a></li>' for name in names)
-    return f"""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<meta http-equiv="refresh" content="0; url={first}/index.html">
-<title>Weighbridge</title>
-</head>
-<body>
-<main>
-<h1>Weighbridge</h1>
-<p>The documents of each version:</p>
-<ul>
-{links}
-</ul>
-</main>
-</body>
-</html>
-"""
 
 
 def main() -> int:

