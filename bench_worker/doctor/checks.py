@@ -1,6 +1,6 @@
 """The checks of the doctor, in the order of its report: a decorated function for each.
 
-To add one, write a function here: `check` registers it under the name that the report shows. ``docs/doctor.rst``
+To add one, write a function here: `check` registers it under the name that the report shows. ``docs/user-guide.rst``
 lists every check, and a test compares.
 """
 

@@ -92,7 +92,7 @@ def test_every_way_to_schedule_a_run_archives_and_judges_it(bench, from_cron):
     assert str(done.returncode) == unit["SuccessExitStatus"], done.stderr
     assert len(archived(bench)) == 2
 
-    workflow = yaml.safe_load(next(text for text in blocks() if "runs-on:" in text))
+    workflow = yaml.safe_load(next(text for text in blocks() if "schedule:" in text))
     job = workflow["jobs"]["benchmark"]
     variables = {name: value.replace("/srv/bench", str(bench)) for name, value in job["env"].items()}
     summary = bench / "github.md"

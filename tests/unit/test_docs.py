@@ -21,7 +21,6 @@ from bench_master.scenario.format import scenario_format
 from bench_worker.cli import build_parser as build_worker_parser
 
 README = ROOT / "README.rst"
-OVERVIEW = ROOT / "docs" / "overview.rst"
 ARCHITECTURE = ROOT / "docs" / "architecture.rst"
 GUIDE = ROOT / "docs" / "user-guide.rst"
 PACKAGES = ("bench_common", "bench_features", "bench_master", "bench_worker", "weighbridge", "bench_workloads")
@@ -191,8 +190,8 @@ def test_the_messages_to_look_up_are_the_programs_own():
 
 
 def test_the_exit_codes_are_the_programs_own():
-    """The table of the overview has each exit code, and no other."""
-    table = next(table for table in tree(OVERVIEW).findall(nodes.table) if table.astext().lstrip().startswith("0"))
+    """The table of the user guide has each exit code, and no other."""
+    table = next(table for table in tree(GUIDE).findall(nodes.table) if table.astext().lstrip().startswith("0"))
     assert {int(row[0].astext()) for row in table.findall(nodes.row)} == set(map(int, ExitCode))
 
 
@@ -246,9 +245,9 @@ def test_the_deadlines_are_the_codes():
 
 
 @pytest.mark.parametrize("port", [CONTROL_PORT, RESULTS_PORT, WORK_PORT])
-@pytest.mark.parametrize("document", [OVERVIEW, ARCHITECTURE, GUIDE], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [ARCHITECTURE, GUIDE], ids=lambda path: path.name)
 def test_the_ports_are_those_of_the_code(document, port):
-    """Overview, guide and architecture name the ports that have to be open."""
+    """Guide and architecture name the ports that have to be open."""
     assert str(port) in tree(document).astext()
 
 

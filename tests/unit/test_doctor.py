@@ -374,9 +374,9 @@ def test_json_is_the_findings(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == FINDINGS
 
 
-def test_page_knows_every_check_and_column():
-    """docs/doctor.rst says of every check when it is grave, and of every column of a sample what it means."""
-    page = (ROOT / "docs" / "doctor.rst").read_text()
+def test_the_guide_knows_every_check_and_column():
+    """docs/user-guide.rst names every check, and every column of a sample."""
+    page = (ROOT / "docs" / "user-guide.rst").read_text()
     assert [name for name in (*(check.name for check in CHECKS), *COLUMNS) if f"``{name}``" not in page] == []
 
 

@@ -1,4 +1,4 @@
-"""docs/archive.rst names the classes of facts that there are; filters are bounded."""
+"""docs/user-guide.rst names the classes of facts that there are; filters are bounded."""
 
 import re
 
@@ -12,7 +12,7 @@ from bench_features.archive.facts import IDENTITY, SETTINGS, class_of, split_fac
 from bench_master.cli import run_command_line
 from bench_worker.host.fingerprint import FACTS
 
-DOCUMENT = ROOT / "docs" / "archive.rst"
+DOCUMENT = ROOT / "docs" / "user-guide.rst"
 
 
 def first_column(*heads):

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +14,7 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.certify import certify
 from bench_features.certify.certificate import (
-    Bounded,
-    Certificate,
-    CertifiedMeasure,
     CertifiedRun,
-    FalseWords,
-    ProbeFinding,
     RunComparison,
     RunMeasure,
     RunSeries,
@@ -447,15 +441,3 @@ def test_false_words_beyond_chance_fail(capsys, machine, monkeypatch):
     assert binomial_interval(3, 3)[0] > 0.05
     assert run_command_line(["certify", "--between", "--budget", "0.001s"]) == 1
     assert "more often than promised" in capsys.readouterr().err
-
-
-# -- the document ---------------------------------------------------------------------------------------------------
-
-
-def test_the_document_has_each_key_of_the_file():
-    """The table of docs/certify.rst names every key of a certificate, and those of what is in it."""
-    text = (Path(__file__).parents[3] / "docs" / "certify.rst").read_text("utf-8")
-    table = text[text.index("The file\n") : text.index("What it does not say")]
-    kinds = (Certificate, CertifiedRun, CertifiedMeasure, FalseWords, Bounded, ProbeFinding)
-    names = {name for kind in kinds for name in kind.__struct_fields__}
-    assert {name for name in names if f"``{name}``" not in table} == set()
