@@ -1,6 +1,5 @@
 """The documentation as trees: what tests of README and docs/ look at."""
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -29,13 +28,9 @@ def rows(path, *heads):
 
 @cache
 def study_charts():
-    """Return the rows of ``docs/studies.rst``: their chart, scenario, option of the run, figure, what was hidden."""
-    text = (ROOT / "docs" / "studies.rst").read_text("utf-8")
-    row = r"^   \* - (.+)\n     - ``(\S+)``(?: with ``(\S+)``)?\n     - ``(.+)``\n     - (.+)$"
-    found = re.findall(row, text, re.MULTILINE)
-    listed = len(re.findall(r"^   \* - (?!theirs)", text, re.MULTILINE))
-    assert len(found) == listed, "a row of docs/studies.rst has another form"
-    return found
+    """Return the rows of the published charts in ``docs/workloads.rst``: name, scenario, option of the run, chart."""
+    table = rows(ROOT / "docs" / "workloads.rst", "published chart", "run", "draw")
+    return [(theirs, *run.partition(" ")[::2], chart) for theirs, run, chart in table]
 
 
 def blocks(path, *classes):

@@ -1,6 +1,6 @@
 """Names the functions of the Linux kernel that a thread can wait in: the plain cause, and how much that explains.
 
-The names are those of ``/proc/PID/stack`` and ``wchan`` of Linux 5.10 to 6.18. docs/explain.rst has the tables; a
+The names are those of ``/proc/PID/stack`` and ``wchan`` of Linux 5.10 to 6.18. docs/engines.rst lists the causes; a
 test compares them.
 """
 

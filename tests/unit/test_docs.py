@@ -173,7 +173,7 @@ def test_a_flag_that_stands_alone_exists(document):
     folders = [ROOT / "script", *([ROOT / "benchmarks"] if document.parent.name == "benchmarks" else [])]
     scripts = "".join(path.read_text() for folder in folders for path in folder.iterdir() if path.is_file())
     known |= set(re.findall(r"--[a-z-]+", scripts)) | {"--report-checkpoints"}  # the last one is sysbench's
-    if document.name == "from-warp.rst":
+    if document.name == "moving.rst":
         first = " ".join(line.split("  ")[0] for line in document.read_text().splitlines())
         known |= set(re.findall(r"``(--[a-z0-9.-]+)``", first))
     alone = [shlex.split(text)[0].split("=")[0] for text in literals(document) if re.match(r"--[a-z]", text)]
