@@ -1,7 +1,7 @@
 """The blocks of a stats file as declared types: what the reader checks, and what every reader of a file gets.
 
 Keys that older files and imports do not have are not required. A block may have more keys than its type; the reader
-keeps them. docs/stats-file.rst explains the keys.
+keeps them. docs/stats-file.rst explains what their names do not say.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Figures follow four rules. Warm-up trials are counted and excluded. Failed operations and failed jobs are counted
 and excluded from every latency. Percentiles are nearest-rank, and exact unless `percentiles_exact` says otherwise.
-A metric's n counts trials: a trial of several jobs gives their mean. `docs/reports.rst` explains each field.
+A metric's n counts trials: a trial of several jobs gives their mean. docs/reference/report-fields.rst has all fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reasons of verdicts, refusals and flags as data, and the one table that turns them into sentences.
 
 A `Reason` is a code with its data, so programs and tests compare what it is, never how it reads. `SENTENCES` has the
-sentence of each code for every format. docs/when-we-refuse.rst explains each of them: a test goes through the table.
+sentence of each code for every format, and docs/reference/reasons.rst lists them.
 """
 
 from __future__ import annotations
