@@ -1,6 +1,5 @@
 """A tool's output that lacks something or holds something else: what a parser has to read in full, or refuse."""
 
-import pytest
 from hypothesis import strategies as st
 
 from bench_common.errors import ParseError
@@ -40,10 +39,3 @@ def assert_whole_or_refused(parse, text, pieces):
         except ParseError:
             refused += 1
     return refused
-
-
-def assert_refused(parse, pieces):
-    """Hold a parser to refusing each piece."""
-    for piece in pieces:
-        with pytest.raises(ParseError):
-            parse(piece)

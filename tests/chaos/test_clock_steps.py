@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from deadlines import ANSWER_S, END_S, START_S, wait_until
-from live_run import LIFE, NATIVE, LiveRun
-from stub_stores import start_stub
+from live_run import NATIVE, LiveRun
 from workspace import skip_or_fail
 
 SHIM = r"""
@@ -142,46 +141,3 @@ def test_a_resumed_run_waits_for_the_workers_of_a_killed_master_whatever_the_cal
             assert "until then workers of the earlier run may still be active" in resumed.err, resumed.err
         finally:
             resumed.process.kill()
-
-
-def test_a_clock_that_is_set_changes_no_time_of_an_operation_on_an_object(tmp_path, calendar):
-    """The kernel's stamps are of the calendar: where that is set, or is not the kernel's own, they are not used."""
-    job = {"objects": {"sizes": 4096, "population": 20, "mix": {"read": 1}}}
-    reads = {"engines": ["swift"], "repeats": 1, "concurrency": 4, "operation_count": 4000, "job": job}
-    began = time.monotonic()
-    with start_stub() as stub:
-        login = {"ST_AUTH": stub.auth_url, "ST_USER": "user", "ST_KEY": "key"}
-        with LiveRun(tmp_path / "live", reads, **login, **calendar.environ) as live:
-            for count, days in ((200, 3), (1000, -7)):
-                wait_until(lambda: stub.counts()["GET"] >= count, START_S, "reads")  # noqa: B023
-                calendar.step(days * DAY_S)
-            assert live.end() == 0, live.err
-            lasted_s = time.monotonic() - began
-            run = live.run
-            live.assert_clean()
-        assert stub.counts()["GET"] >= 4000
-    assert run.outcomes() == {"done": 4000}
-    assert all(0 < job["duration_s"] < lasted_s for job in run.jobs)
-    assert sorted(job["duration_s"] for job in run.jobs)[3000] < 1
-
-
-@pytest.mark.slow
-def test_a_clock_that_is_set_ends_no_adaptive_run_and_uses_up_no_budget(tmp_path, calendar):
-    """`--budget` is time that passed: with the clock a day ahead, then a week back, no round is left out."""
-    job = {"operations": LIFE, "container": {"command": ["sleep", "0.05"]}}
-    scenario = {"engines": ["native"], "matrix": {"container.env.NAME": ["one", "two"]}, "job": job, "iterations": 4}
-    flags = ("--until", "verdict", "--max-rounds", "6", "--budget", "2h")
-    with LiveRun(tmp_path / "live", scenario, *flags, **calendar.environ) as live:
-        live.wait_for_jobs(4)
-        calendar.step(DAY_S)
-        live.wait_for_jobs(16)
-        calendar.step(-7 * DAY_S)
-        assert live.end() == 0, live.err
-        run = live.run
-        live.assert_clean()
-    stopping = run.document["verdicts"]["design"]["stopping"]
-    assert stopping["why"] in {"settled", "at-most"}, stopping
-    looks = [event["rounds"] for event in run.blocks("event") if event["kind"] == "look"]
-    assert looks == list(range(looks[0], looks[-1] + 1))
-    assert run.outcomes() == {"done": 8 * looks[-1]}
-    assert not any(job["attempt"] for job in run.jobs)

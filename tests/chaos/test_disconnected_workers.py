@@ -2,13 +2,11 @@
 
 import re
 import signal
-from itertools import count
 
 import pytest
 from deadlines import ANSWER_S, START_S, wait_until
 from live_run import JOBS, LIFE, NATIVE, OverTcp, children, cmdline, processes_of
 from relay import ADDRESS, Relay
-from small_disk import fill, mounted_disk
 
 LEASE_S = 15
 SHORT = {**NATIVE, "concurrency": 4, "iterations": 12}
@@ -31,12 +29,6 @@ class Remote(OverTcp):
         """Start a worker on the far side of the relay."""
         ports = ("--zmq-host", ADDRESS, "--zmq-control-port", self.ports[0], "--insecure")
         return self.started("bench-worker", *ports, "--allow-native", *words)
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    with mounted_disk(tmp_path / "tiny") as folder:
-        yield folder
 
 
 def suspend_during_a_job(live, root, frozen):
@@ -129,23 +121,6 @@ def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
         assert_ended_cleanly(live)
 
 
-@pytest.mark.slow
-def test_a_worker_that_is_suspended_as_a_whole_is_awaited(tmp_path):
-    """Agent and load process stop together for longer than the heartbeat timeout: missed, then back, nothing lost."""
-    with OverTcp(tmp_path / "live", SHORT) as live:
-        worker = live.join("-c", 4, "solo")
-        live.wait_for_jobs()
-        frozen = [*live.load_processes(), live._roots[1]]
-        live.signal(frozen, signal.SIGSTOP)
-        wait_until(lambda: "silent for" in live.err, START_S, "the loss")
-        live.signal(frozen, signal.SIGCONT)
-        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
-        assert live.end() == 0
-        assert live.run.outcomes() == {"done": 96}
-        assert worker.process.poll() is None
-        assert_ended_cleanly(live)
-
-
 def test_a_worker_that_is_suspended_for_too_long_has_lost_its_jobs_and_its_late_results(tmp_path):
     """Given up while it stands still; then its results are dropped, it joins again and does the next trial.
 
@@ -173,26 +148,3 @@ def test_a_worker_that_is_suspended_for_too_long_has_lost_its_jobs_and_its_late_
         assert live.run.outcomes()["lost"] == 4, "what it held"
         assert live.run.blocks("footer")[0]["refused_results"] > 0, "jobs that ended while it stood still"
         assert_ended_cleanly(live)
-
-
-def test_a_worker_whose_disk_is_full_fails_its_jobs(tmp_path, tiny_disk):
-    """What needs space fails, each job once and with a reason; the run ends, and the worker is not lost."""
-    write = ["sh", "-c", "head -c 1000 /dev/zero > zeros && sleep 0.2"]
-    job = {"operations": LIFE, "container": {"command": write}}
-    scenario = {**SHORT, "job": job, "allow_failures": True}
-    with OverTcp(tmp_path / "live", scenario) as live:
-        live.workspace.environ["TMPDIR"] = str(tiny_disk)
-        live.join("-c", 4, "solo")
-        live.wait_for_jobs()
-        names = (tiny_disk / f"ballast-{number}" for number in count())
-        # What a job that ends leaves free is taken too, until one has failed.
-        wait_until(
-            lambda: fill(next(names)) or re.search(r"^  [.oO*]*X", live.err, re.MULTILINE), ANSWER_S, "a failed job"
-        )
-        assert live.end() == 0
-        outcomes = live.run.outcomes()
-        assert set(outcomes) == {"done", "failed"}
-        assert sum(outcomes.values()) == 96
-        failed = [job for job in live.run.jobs if job["outcome"] == "failed"]
-        assert all(job["error"]["message"] for job in failed)
-        assert "was lost" not in live.err

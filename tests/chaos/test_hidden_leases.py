@@ -11,17 +11,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import psutil
 import pytest
 from busybox_image import require_podman, skip_or_fail
-from deadlines import ANSWER_S, LONG_END_S, LONG_TEST_S, START_S, wait_until
+from deadlines import ANSWER_S, LONG_TEST_S, START_S, wait_until
 from hidden_places import Place, as_user, forget_users, give, remove_container, require_namespaces
 from live_run import IMAGE
-from places import ROOT
 from workspace import Run, Workspace, has_started, require_images
 
 from bench_worker.engines.base import EngineOptions
@@ -295,22 +293,3 @@ def test_a_clean_up_from_within_leaves_the_hosts_runs_alone(engine, place, tmp_p
         assert {row["verdict"] for row in visitor.clean_up(victim.run_id)} <= {"removed"}
         assert victim.left() == []
         wait_until(lambda: not victim.jobs(), ANSWER_S, "the end of the jobs")
-
-
-@pytest.mark.slow
-def test_a_soak_says_what_was_touched_and_what_is_left():
-    """Both are nothing, after a few seconds as after hours."""
-    require_namespaces()
-    command = [
-        sys.executable,
-        ROOT / "benchmarks" / "soak.py",
-        "--minutes",
-        "0.1",
-        "--runs",
-        "2",
-        "--engines",
-        "native",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_END_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "jobs touched: 0, leftovers: 0"

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
-from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
+from deadlines import END_S, LONG_END_S, START_S, wait_until
 from history import faults_of
 from live_run import LIFE, processes_of
 from remote_run import Blades, RemoteRun
 from small_disk import fill
 from test_resumed_runs import ended_trials
 from workspace import Workspace, free_ports
-
-from bench_common.stats.reader import StatsFile
 
 FAR = {
     "engines": ["native"],
@@ -197,38 +195,6 @@ def test_a_run_survives(tmp_path, blades, trouble):
         wait_until(lambda: not processes_of(run.run.run_id), START_S, "the clean-up of the blades")
         run.dismiss_workers()
         run.assert_clean()
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_when_its_master_was_killed(tmp_path, blades):
-    """Resumed in its file, with the workers that had outlived it; no trial counts twice, and no job."""
-    with RemoteRun(tmp_path / "live", {**FAR, "repeats": 3}, *SHORT, blades=blades) as run:
-        run.start_worker(1)
-        run.start_worker(2)
-        wait_until(lambda: len(ended_trials(run.stats)) >= 2, START_S, "two whole trials")
-        run.signal([run.master], signal.SIGKILL)
-        run.program.process.wait(ANSWER_S)
-        assert not run.faults(), run.faults()
-        wait_until(
-            lambda: not processes_of(run.run.run_id), START_S, "the clean-up of the workers, after their lease"
-        )
-        words = (
-            "run-scenario",
-            "--resume",
-            run.stats,
-            "--expect",
-            2,
-            "--worker-timeout",
-            f"{START_S:g}s",
-            *run.reach,
-        )
-        ended = run.started("bench-master", *words).wait_for_exit(END_S)
-        assert ended.status == 0, ended.err
-        assert not faults_of(run.stats)
-        assert sorted(ended_trials(run.stats)) == list(range(6))
-        assert sum(len(rows) for rows in StatsFile(run.stats).iter_jobs()) == 60
-        run.dismiss_workers()
-        assert not processes_of(run.run.run_id)
 
 
 @pytest.mark.slow

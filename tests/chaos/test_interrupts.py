@@ -6,7 +6,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import threading
 import time
@@ -205,30 +204,6 @@ def _catches(pid, number):
     """Whether a process has a handler of its own for a signal."""
     (caught,) = re.findall(r"SigCgt:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
     return bool(int(caught, 16) >> (number - 1) & 1)
-
-
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_report_that_is_not_read_to_its_end_can_be_interrupted(tmp_path, sign):
-    """Once the run is saved a signal ends the command at once, though its report waits for a pager."""
-    with Workspace(tmp_path) as workspace:
-        scenario = workspace.scenario(iterations=4000)
-        stats = tmp_path / "run.stats.gz"
-        words = ["run-scenario", "-f", scenario, "-s", stats, "--workers", "1", "--noop", "--format", "jsonl"]
-        command = [*PROGRAMS["bench-master"], *map(str, words)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=workspace.environ, text=True
-        ) as master:
-            wait_until(lambda: _full(master), START_S, "a report that fills the pipe")
-            master.send_signal(sign)
-            assert master.wait(ANSWER_S) in (130, -signal.SIGTERM)
-            assert "Traceback" not in master.stderr.read()
-        assert workspace.master("report-scenario", "-s", stats).status == 0
-
-
-def _full(program):
-    """Whether a program has to wait for the reader of its standard output, which is a pipe."""
-    with Path(f"/proc/{program.pid}/fd/1").open("wb", buffering=0) as pipe:
-        return not select.select([], [pipe], [], 0)[1]
 
 
 @pytest.mark.parametrize("when", ["at the start", "while gathering"])

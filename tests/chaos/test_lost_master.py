@@ -65,16 +65,3 @@ def test_a_machine_that_is_suspended_beyond_every_limit_loses_nothing(tmp_path):
         assert "was lost" not in live.err
         assert "the master did not run for" in live.run.details
         live.assert_clean()
-
-
-@pytest.mark.slow
-def test_a_master_that_is_held_up_for_a_moment_loses_nothing(tmp_path):
-    """A stop of three seconds costs neither a worker nor a job."""
-    with LiveRun(tmp_path / "live", {**NATIVE, "repeats": 1}) as live:
-        live.wait_for_jobs()
-        live.signal([live.master], signal.SIGSTOP)
-        time.sleep(3)
-        live.signal([live.master], signal.SIGCONT)
-        assert live.end() == 0
-        assert live.run.outcomes() == {"done": 24}
-        live.assert_clean()

@@ -98,20 +98,6 @@ def test_a_worker_that_is_not_restarted_counts_as_lost(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_load_process_that_is_held_up_for_a_moment_loses_nothing(live):
-    """A stop of three seconds delays the jobs and costs no attempt."""
-    loads = live.load_processes()
-    live.signal(loads, signal.SIGSTOP)
-    time.sleep(3)
-    live.signal(loads, signal.SIGCONT)
-    assert live.end() == 0
-    assert live.run.outcomes() == {"done": JOBS}
-    assert not any(job["attempt"] for job in live.run.jobs)
-    assert "was lost" not in live.err
-    live.assert_clean()
-
-
-@pytest.mark.slow
 def test_a_load_process_that_is_stopped_for_good_is_replaced(live):
     """A load process that stays silent for ten seconds counts as dead; its jobs are retried."""
     live.signal(live.load_processes(), signal.SIGSTOP)
@@ -133,21 +119,6 @@ def test_an_agent_that_stands_still_while_results_come_is_not_missed(live):
     assert live.end() == 0
     assert not any(job["attempt"] for job in live.run.jobs)
     live.assert_clean()
-
-
-@pytest.mark.slow
-def test_an_agent_that_was_silent_comes_back_and_no_result_counts_twice(tmp_path):
-    """An agent is missed after five seconds of silence; when it goes on it joins again, and the run is complete."""
-    with LiveRun(tmp_path / "live", LONG) as live:
-        wait_until(live.job_processes, ANSWER_S, "the first jobs")
-        agents = live.agents()
-        live.signal(agents, signal.SIGSTOP)
-        wait_until(lambda: "silent for" in live.err, START_S, "the loss")
-        live.signal(agents, signal.SIGCONT)
-        wait_until(lambda: "is back" in live.err, START_S, "the worker's return")
-        assert live.end() == 0
-        assert [(job["attempt"], job["outcome"]) for job in live.run.jobs] == [(1, "done")] * 2
-        live.assert_clean()
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import shutil
 
 import psutil
 import pytest
-from busybox_image import require_docker
 from deadlines import ANSWER_S, LONG_END_S, wait_until
 from test_engine_oci import ENGINES, require
 
@@ -133,29 +132,6 @@ def test_a_container_that_ends_when_it_is_to_be_stopped_is_awaited(workspace, im
     )
     assert run.outcomes() == {"done": 10}
     assert sum(job["operations"]["kill"]["duration_s"] >= 1 for job in run.jobs) >= len(said)
-
-
-def test_what_a_runtime_prints_in_exec_is_the_commands(workspace, image):
-    """So is an exit code of 137 without a word in the runtime's log; one entry of 100 MB there is the runtime's."""
-    require(ENGINES["crun"])
-    names = ("hang", "stdout", "entry", "code", "killed")
-    program = odd_program(workspace.folder / "odd", shutil.which("crun"), "exec", names)
-    run, peak = odd_run(workspace, image, "--engine", f"odd=crun:{program}", engines=["odd"])
-    assert run.outcomes() == {"done": 5, "failed": 5}
-    kinds = [job["error"]["kind"] for job in run.jobs if job["outcome"] == "failed"]
-    assert sorted(kinds) == ["engine", *["exit-code"] * 3, "timeout"]
-    assert not any(job["attempt"] for job in run.jobs), "a worker was lost"
-    assert peak < PEAK_BYTES, f"{peak >> 20} MiB"
-
-
-def test_a_docker_client_that_hangs_floods_or_dies_costs_the_job_and_no_other(workspace, image):
-    """The engine docker-cli uses what is called docker on PATH: each mischief of it fails one job."""
-    require_docker()
-    names = ("hang", "stdout", "stderr", "code", "killed")
-    program = odd_program(workspace.folder / "odd", shutil.which("docker"), "kill", names)
-    workspace.environ["PATH"] = f"{program.parent}:{workspace.environ['PATH']}"
-    run, peak = odd_run(workspace, image, engines=["docker-cli"])
-    assert_each_ended_once(run, peak, names, "kill")
 
 
 def test_a_program_that_does_not_say_its_version_is_no_engine(workspace):

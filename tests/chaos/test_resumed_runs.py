@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from deadlines import ANSWER_S, END_S, START_S, wait_until
-from live_run import LIFE, SHORT_LEASE, LiveRun, OverTcp, processes_of
+from live_run import LIFE, SHORT_LEASE, LiveRun, processes_of
 from workspace import PROGRAMS, Workspace
 
 from bench_common.stats.frame import FrameReader
@@ -104,44 +104,6 @@ def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario,
                 again = third.workspace.master("run-scenario", "--resume", stats)
                 assert (again.status, again.out) == (0, "")
                 assert "nothing to resume" in again.err
-
-
-class ResumedOverTcp(Resumed):
-    """The same, for workers that were started by hand."""
-
-    def __init__(self, folder, scenario, *, ports, stats):
-        names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
-        super().__init__(
-            folder, scenario, *(word for pair in zip(names, ports, strict=True) for word in pair), stats=stats
-        )
-
-
-@pytest.mark.slow
-def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path):
-    """A worker that was started by hand gives the dead master up, asks again, and has the number that it had."""
-    with OverTcp(tmp_path / "live", NATIVE) as live:
-        worker = live.join("-c", 2, "solo")
-        kill_after(live, 2)
-        with ResumedOverTcp(tmp_path / "next", NATIVE, ports=live.ports, stats=live.stats) as following:
-            assert following.end() == 0, following.err
-            assert worker.process.poll() is None
-            document = following.run.document
-            assert [(host["worker"], host["worker_id"]) for host in document["hosts"]] == [(0, "solo")]
-            assert (document["totals"]["done"], document["totals"]["missing"]) == (32, 0)
-            assert not processes_of(following.run.run_id)
-
-
-def test_an_interrupted_run_goes_on(tmp_path):
-    """After Ctrl-C a run goes on without a wait; the trial that was cut short is run again, and counts once."""
-    with LiveRun(tmp_path / "live", SHORTER) as live:
-        live.wait_for_jobs(5)
-        live.signal([live.master], signal.SIGINT)
-        assert live.end() == 130
-        with Resumed(tmp_path / "next", SHORTER, stats=live.stats) as following:
-            assert following.end() == 0, following.err
-            assert "until then workers of the earlier run" not in following.err
-            assert [entry["jobs"]["done"] for entry in following.run.document["treatments"]] == [24]
-            assert following.run.document["run"]["resumes"][0]["ended"] == "interrupted"
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path):

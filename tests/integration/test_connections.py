@@ -1,7 +1,6 @@
 """The guard of a master's connections, at real sockets: what an honest worker sends is never too much."""
 
 import contextlib
-import itertools
 import socket
 import struct
 import threading
@@ -11,11 +10,10 @@ from types import SimpleNamespace
 import gevent
 import pytest
 import zmq
-from attention import undisturbed
 from deadlines import ANSWER_S, wait_until
 from workspace import free_ports
 
-from bench_common.messages import WORK, Acknowledge, Results, encode
+from bench_common.messages import Results, encode
 from bench_common.records import LOOP_BYTES
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.sockets import Sockets
@@ -76,49 +74,6 @@ def test_all_that_a_worker_may_have_under_way_is_taken(served):
     wait(lambda: received == [0, 1, 2])
     assert not sockets.cut_off
     assert not sockets.dropped
-
-
-def test_answers_to_many_results_at_once_go_out_in_order(served, monkeypatch):
-    """A hundred batches that wait in the socket are answered together; each answer arrives once, in its place."""
-    sockets, push, received = served
-    push.send(*frames(0, 800))
-    wait(lambda: received == [0])
-    context = zmq.Context()
-    pull = context.socket(zmq.PULL)
-    pull.plain_username, pull.plain_password = str(EPOCH).encode(), TOKEN.encode()
-    pull.connect(f"tcp://127.0.0.1:{sockets._endpoints.ports.work}")
-    drained = []
-    handle = sockets._incoming.on_result_frames
-    monkeypatch.setattr(
-        sockets._incoming, "on_result_frames", lambda batch: (drained.append(len(batch)), handle(batch))
-    )
-    monkeypatch.setattr(
-        sockets._incoming._receiver,
-        "on_results",
-        lambda _, message: sockets.send_on_lane(0, Acknowledge(epoch=EPOCH, sequences=[message.sequence])),
-    )
-    sequences = itertools.count(1)
-
-    def answer_together():
-        drained.clear()
-        sent = list(itertools.islice(sequences, 100))
-        for sequence in sent:
-            push.send(*frames(sequence, 800))
-        time.sleep(0.2)  # without a pass of the loop: threads of libzmq and of the guard do the rest
-        answers = []
-
-        def answered():
-            with contextlib.suppress(zmq.Again):
-                while True:
-                    answers.append(WORK.decode(pull.recv(zmq.NOBLOCK)).sequences[0])
-            return len(answers) == 100
-
-        wait(answered)
-        assert answers == sent
-        assert max(drained) > 4, "some were received together"
-
-    undisturbed(answer_together)
-    context.destroy(0)
 
 
 def send_without_end(port):

@@ -5,7 +5,6 @@ from busybox_image import DockerBench
 from deadlines import ANSWER_S, START_S, wait_until
 from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by
 from test_engine_oci import container_names, require
-from workspace import Workspace
 
 from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd import messages_pb2 as messages
@@ -112,20 +111,3 @@ def test_an_image_that_has_changed_is_reported(bench):
     assert life.images == []
     assert bench.engine.committed_bytes(life, timeout_s=ANSWER_S) is None
     assert life.name in container_names(bench.engine._api.calls(10))
-
-
-def test_a_run_says_how_much_was_saved(image, tmp_path):
-    """The metric is the same as under any engine, and nothing is left."""
-    require(ContainerdEngine)
-    script = ["sh", "-c", "dd if=/dev/zero of=/written bs=1024 count=300"]
-    job = {
-        "operations": ["run", {"exec": script}, "commit", "kill", "remove"],
-        "container": {"image": image, "command": FOREVER},
-    }
-    with Workspace(tmp_path) as workspace:
-        run = workspace.run(workspace.scenario(engines=["containerd"], job=job, concurrency=2, iterations=2))
-        assert run.outcomes() == {"done": 4}
-        size = run.document["treatments"][0]["metrics"]["commit_bytes"]
-        assert 300 * KIB <= size["min"] <= size["max"] < 310 * KIB
-        listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
-        assert run.run_id not in listed.out

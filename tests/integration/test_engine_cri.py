@@ -12,11 +12,10 @@ from pathlib import Path
 
 import docker
 import pytest
-from busybox_image import layer, remove_image, run_patched, skip_or_fail
+from busybox_image import layer, remove_image, skip_or_fail
 from deadlines import ANSWER_S, LONG_END_S, wait_until
 from private_registry import private_registry
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by
-from test_engine_capabilities import assert_empowered
 from workspace import Workspace, require_images
 
 from bench_common.treatment import Mount
@@ -122,30 +121,6 @@ def test_a_pod_tells_its_cost_and_its_control_group_goes_with_it(bench):
     assert not [one for made in (made, other) for one in Path(ROOT).glob(f"*/{PARENT}/{made.name}")]
 
 
-def test_files_and_a_root_that_is_read_only(bench):
-    """The files are there before the command starts; what is not mounted cannot be written."""
-    script = "cat /deep/down/here; touch /x; touch /data/y && echo fine"
-    storage = (Mount("volume", "/data"),)
-    made = bench.running("sh", "-c", script, files={"/deep/down/here": "text\n"}, read_only=True, storage=storage)
-    assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0
-    printed = bench.engine.logs(made, limit_bytes=999, timeout_s=ANSWER_S)
-    assert printed.stdout == b"text\nfine\n"
-    assert b"/x: Read-only file system" in printed.stderr
-    assert bench.engine.address(made, timeout_s=ANSWER_S) == "127.0.0.1"
-
-
-def test_capabilities_are_given_and_taken(bench):
-    """As a program finds out that needs one; so with new privileges."""
-    assert_empowered(bench)
-    look = "while read name value; do case $name in NoNewPrivs:) echo $value;; esac; done < /proc/self/status"
-    for options, expected in (
-        (("no-new-privileges",), b"1\n"),
-        (("seccomp=unconfined", "apparmor=unconfined"), b"0\n"),
-    ):
-        made = bench.running(*FOREVER, security_options=options)
-        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=ANSWER_S).stdout == expected
-
-
 def test_a_whole_life(bench):
     """Each verb does what it says, and what it made is gone at the end."""
     engine = bench.engine
@@ -170,17 +145,6 @@ def test_a_whole_life(bench):
     bench.assert_stamped(done)
     assert engine.leftovers(bench.run_id) == []
     assert kind_of(engine.remove, life) == "not-found"
-
-
-def test_exit_codes_are_the_commands_own(bench):
-    """Of commands that end before anybody looks, and of those beside."""
-    for code in (0, 1, 127, 255):
-        made = bench.running("sh", "-c", f"exit {code}")
-        assert bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == code
-        bench.engine.remove(made, timeout_s=ANSWER_S)
-    made = bench.running(*FOREVER)
-    for code in (0, 1, 127, 255):
-        assert bench.engine.exec(made, ("sh", "-c", f"exit {code}"), timeout_s=ANSWER_S).exit_code == code
 
 
 def test_each_failure_has_its_kind(bench):
@@ -217,15 +181,6 @@ def test_a_runtime_that_is_not_there_is_unusable(bench, monkeypatch, tmp_path):
     bench.engine._channel.path, path = f"{tmp_path}/nobody.sock", bench.engine._channel.path
     assert kind_of(bench.engine.run, bench.container("true")) == "unreachable"
     bench.engine._channel.path = path
-
-
-def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
-    """The CRI counts it in whole seconds."""
-    deaf = bench.running("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
-    wait_until(lambda: printed_by(bench.engine, deaf))
-    stopped = bench.engine.stop(deaf, grace_s=1, timeout_s=ANSWER_S)
-    assert 1e9 <= stopped.end_ns - stopped.start_ns < 15e9
-    assert bench.engine.wait(deaf, timeout_s=ANSWER_S).exit_code == 137
 
 
 def test_a_wait_is_told_of_the_end_by_the_kernel(bench, monkeypatch):
@@ -298,12 +253,6 @@ def test_only_what_is_labelled_is_ours(bench):
             calls.do(f"RuntimeService/{method}", messages.PodSandboxRequest(pod_sandbox_id=identity))
 
 
-def test_twenty_lives_at_once(bench):
-    """No exit code is lost or mixed up, each call on a connection of its own."""
-    assert bench.twenty_life_cycles() == list(range(20))
-    assert bench.engine.leftovers(bench.run_id) == []
-
-
 def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     """Its pod goes on without it, and goes when its label is swept."""
     name, _ = bench.killed_worker()
@@ -345,11 +294,3 @@ def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
         assert run.outcomes() == {"done": 1}
         listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
         assert run.run_id not in listed.out
-
-
-@pytest.mark.slow
-@pytest.mark.unpatched
-def test_all_of_this_holds_in_a_patched_process(tmp_path):
-    """The worker patches the standard library: the same tests pass there."""
-    done = run_patched(__file__, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr

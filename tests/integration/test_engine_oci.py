@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 import tarfile
 import uuid
 from contextlib import contextmanager, suppress
@@ -347,23 +345,6 @@ def test_where_no_overlay_can_be_mounted_there_is_a_copy(bench):
     unpacked = bench.engine._images.get(bench.image, {}).rootfs
     assert not (unpacked / "new").exists()
     bench.engine.remove(made, timeout_s=ANSWER_S)
-
-
-def test_no_job_waits_for_docker_py_where_the_image_is_there(image):
-    """What a load process asks about an image, it asks without the client, which takes longer to load than a life."""
-    code = (
-        "import sys; from bench_worker.engines.oci.images import image_facts, ImageUnavailable\n"
-        "print(image_facts(sys.argv[1])['Id'])\n"
-        "try: image_facts('weighbridge-test/none:1')\n"
-        "except ImageUnavailable as error: print(error.kind, error)\n"
-        "print('docker' in sys.modules)"
-    )
-    argv = [sys.executable, "-c", code, image]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=START_S)
-    found, missing, loaded = done.stdout.splitlines()
-    assert found.startswith("sha256:")
-    assert missing.startswith("image-missing image weighbridge-test/none:1 is not in the Docker Engine")
-    assert loaded == "False"
 
 
 def test_a_full_disk_is_reported_and_leaves_nothing(image, tmp_path, monkeypatch):

@@ -162,22 +162,6 @@ def test_containers_outlive_the_service_that_made_them(image):
         bench.close()
 
 
-def test_a_whole_run(engine, image, tmp_path):
-    """A run under Podman and Docker: the image is copied before it begins, all jobs are done, nothing is left."""
-    if os.geteuid() != 0:
-        skip_or_fail("containers of root are looked at")
-    with Workspace(tmp_path) as workspace:
-        scenario = workspace.scenario(
-            engines=["docker", "podman"],
-            job={"operations": ["run", {"exec": ["true"]}, "remove"]},
-            container={"image": image, "network": "none", "command": ["sleep", "100"]},
-        )
-        run = workspace.run(scenario)
-    assert run.outcomes() == {"done": 2}
-    assert engine.leftovers(run.run_id) == []
-    engine._client.remove_image(image, force=True)
-
-
 def test_a_killed_agent_takes_the_service_along_and_nothing_is_left(engine, image, tmp_path):
     """Its load process goes on to remove what it made, by a service of its own; the jobs are retried."""
     with Workspace(tmp_path) as workspace:

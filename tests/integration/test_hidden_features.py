@@ -75,17 +75,6 @@ def test_a_run_its_reports_and_comparisons_need_no_feature(without, tmp_path, fe
     assert "a.stats.gz: a no-op run measures the harness alone" in judged.stdout
 
 
-def test_help_names_nothing_of_the_archive_without_it(without):
-    """Neither a sub-command, nor an option, nor a word for ``--baseline``."""
-    commands = ((), ("run-scenario",), ("report-scenario",))
-    for words in [(*command, flag) for command in commands for flag in ("--help", "--help-all")]:
-        ended = without("archive", *words)
-        assert ended.returncode == 0, ended.stderr
-        assert "compare" in ended.stdout
-        assert "archive" not in ended.stdout
-        assert "trend" not in ended.stdout
-
-
 @pytest.mark.parametrize(
     ("feature", "words", "message"),
     [

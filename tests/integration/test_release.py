@@ -10,11 +10,10 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
-from deadlines import BUILD_S, END_S, LONG_END_S, LONG_TEST_S, SLOW_BUILD_S, SLOW_TEST_S
+from deadlines import BUILD_S, LONG_END_S, LONG_TEST_S, SLOW_BUILD_S, SLOW_TEST_S
 from places import ROOT
 from private_engine import private_engine
 
@@ -187,39 +186,6 @@ def test_the_debian_package_installs_weighs_and_purges_without_a_network(release
     assert printed.endswith("purged\n")
 
 
-SYSTEM_UNITS = Path("/usr/lib/systemd/system")
-
-
-def objections(root, unit):
-    """Return what systemd has against a unit of a root; a key that it ignores makes no exit code."""
-    verify = ["systemd-analyze", "verify", "--man=no", f"--root={root}", unit]
-    done = subprocess.run(verify, capture_output=True, text=True, timeout=END_S, check=False)
-    return [done.returncode, *(done.stdout + done.stderr).splitlines()]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_S)
-def test_systemd_has_no_objection_to_the_unit_of_the_debian_package(release, tmp_path):
-    """Beside Debian's own units: each key and value is known, and the program that it starts is in the package."""
-    if shutil.which("systemd-analyze") is None or not SYSTEM_UNITS.is_dir():
-        skip_or_fail("systemd-analyze is missing: apt-get install systemd")
-    shell("dpkg-deb", "--extract", only(release, "weighbridge_*.deb"), tmp_path, deadline_s=BUILD_S)
-    here = tmp_path / "usr" / "lib" / "systemd" / "system"
-    units = sorted(path.name for path in here.iterdir())
-    assert units == ["bench-worker.service"]
-    shutil.copytree(SYSTEM_UNITS, here, symlinks=True, dirs_exist_ok=True)
-    assert objections(tmp_path, units[0]) == [0]
-    text = (here / units[0]).read_text()
-    wrong = {
-        "Unknown key": text.replace("RestartPreventExitStatus", "RestartPreventsExitStatus"),
-        "Failed to parse kill mode": text.replace("KillMode=mixed", "KillMode=mixt"),
-        "not executable": text.replace("/usr/bin/bench-worker", "/usr/bin/bench-wrker"),
-    }
-    for objection, unit in wrong.items():
-        (here / "wrong.service").write_text(unit)
-        assert objection in " ".join(map(str, objections(tmp_path, "wrong.service"))), objection
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(SLOW_TEST_S)
 def test_the_image_has_what_its_manifest_says(release):
@@ -266,37 +232,6 @@ def test_the_image_weighs_containers_of_the_engine_whose_socket_it_has(release, 
         worker = ("--entrypoint", "bench-worker", "weighbridge/weighbridge", "--version")
         assert __version__ in shell("docker", *ours, *worker)
         assert shell("docker", "ps", "--all", "--quiet") == ""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_S)
-def test_each_way_to_install_is_timed(release, monkeypatch):
-    """Each weighs in the end; the table has its seconds and what it takes on disk, and nothing of it stays."""
-    only(release, "weighbridge_*.deb")
-    only(release, "weighbridge-*-image-*.tar")
-    script = ROOT / "script" / "packages" / "install_paths.py"
-    with private_engine(monkeypatch):
-        printed = shell(sys.executable, script, ROOT, release, deadline_s=SLOW_BUILD_S, PYTHONPATH=str(ROOT))
-        assert "weighbridge/weighbridge" not in shell("docker", "image", "ls")
-    rows = dict(re.findall(r"^(\w+) +\d+\.\d s +(\d+) MB$", printed, re.MULTILINE))
-    assert list(rows) == ["pip", "pipx", "uvx", "deb", "image"], printed
-    assert min(map(int, rows.values())) > 10
-
-
-def test_a_way_that_cannot_be_gone_is_named(tmp_path):
-    """With the reason, and exit code 1: a table that lacks a row in silence would look whole."""
-    script = ROOT / "script" / "packages" / "install_paths.py"
-    done = subprocess.run(
-        [sys.executable, script, ROOT, tmp_path, "--only", "pip", "image"],
-        capture_output=True,
-        text=True,
-        timeout=LONG_END_S,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"^pip +- +- +expected one weighbridge-\*\.whl in ", done.stdout, re.MULTILINE)
-    assert re.search(r"^image +- +- +expected one weighbridge-\*-image-\*\.tar in ", done.stdout, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -352,15 +287,6 @@ def test_pipx_installs_the_wheel_and_its_programs_weigh(packages, installers, tm
     assert "3 done, 0 failed" in printed
     as_user(user, tmp_path, "pipx", "uninstall", "weighbridge")
     assert [*programs.iterdir()] == []
-
-
-@pytest.mark.slow
-def test_uvx_runs_a_weigh_from_the_wheel(packages, installers, tmp_path):
-    """In one command, without an installation that stays."""
-    user = clean_home(tmp_path, installers)
-    words = ("--from", packages[".whl"], "weighbridge", "weigh", "-r", "3", "native", "--", "true")
-    assert "3 done, 0 failed" in as_user(user, tmp_path, "uvx", *words)
-    assert not (tmp_path / "home" / ".local" / "bin").exists()
 
 
 def test_a_version_that_another_commit_released_is_refused(tmp_path):

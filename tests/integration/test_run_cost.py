@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from runtime_bench import RuntimeBench
 from test_engine_native import FOREVER, container, engine, running  # noqa: F401  a fixture
 from test_engine_oci import ENGINES, require
 
-import weighbridge
 from bench_common.cost import COST_UNITS, cost_metrics
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
@@ -91,31 +89,6 @@ def test_a_job_of_plain_processes_tells_its_cost(workspace):
     assert "ctx_involuntary" in run.report("csv")
 
 
-def test_the_cost_of_jobs_is_wherever_metrics_are(workspace):
-    """Thresholds, tables, exports, charts, frames for notebooks, and the archive: as the documents list it."""
-    job = {"operations": ["create", "start", "wait", "remove"], "container": {"command": ["true"]}}
-    thresholds = ["metrics.task_clock.min > 0s", "metrics.block_written.max >= 0MiB"]
-    given = {"engines": ["native"], "cost": True, "repeats": 2, "iterations": 3, "thresholds": thresholds, "job": job}
-    run = workspace.run(workspace.scenario(**given))
-    assert [one["passed"] for one in run.document["thresholds"]] == [True, True]
-    for form in ("text", "csv", "jsonl", "openmetrics"):
-        printed = workspace.master("report-scenario", "-s", run.stats, "--format", form, "-v").out
-        assert "cpu_total" in printed, form
-        assert "task_clock" in printed, form
-    for words in (("--chart", "metrics"), ("--chart", "trials")):
-        drawn = workspace.master(
-            "report-scenario", "-s", run.stats, "--format", "svg", *words, "--metric", "task_clock"
-        )
-        assert "task_clock" in drawn.out, drawn.err
-    rows = weighbridge.load(run.stats, "numpy").metrics()
-    assert [str(name) for name in rows["name"]].count("task_clock") == 6
-    folder = workspace.folder / "archive"
-    assert workspace.master("archive", "add", run.stats, "--archive", folder).status == 0
-    trend = workspace.master("archive", "trend", "--of", "cpu_total", "--archive", folder)
-    assert trend.status == 0, trend.err
-    assert "cpu_total" in trend.out
-
-
 def test_instructions_are_a_primary_measure_where_they_can_be_counted(workspace):
     """Where they cannot, the run is refused with the reason before any job: no round would have a value."""
     job = {"operations": ["create", "start", "wait", "remove"], "container": {"command": ["true"]}}
@@ -177,31 +150,6 @@ def test_all_processes_of_a_container_count_and_each_once(engine):  # noqa: F811
     found = cost_of(engine, alone)
     assert found["cpu_total"] >= sum(used) > 0
     assert found["ctx_voluntary"] > 0
-
-
-def test_bytes_that_a_program_writes_to_a_disk_count(engine, tmp_path):  # noqa: F811
-    """They count when pages become dirty, in bytes; a small program has no peak of its own that could be told."""
-    made = running(engine, "sh", "-c", f"head -c {4 * MIB} /dev/zero > {tmp_path}/file")
-    engine.wait(made, timeout_s=ANSWER_S)
-    found = cost_of(engine, made)
-    if found["block_written"] == 0:
-        mounts = [line.split() for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
-        below = [one for one in mounts if str(tmp_path).startswith(one[1].rstrip("/") + "/")]
-        assert max(below, key=lambda one: len(one[1]))[2] == "tmpfs", "only memory has no blocks"
-    else:
-        assert found["block_written"] >= 4 * MIB
-    assert "max_rss" not in found
-
-
-def test_what_is_not_over_is_not_told(engine):  # noqa: F811
-    """A container whose only process still runs has no cost yet, nor has one that was never started."""
-    made = running(engine, *FOREVER)
-    assert engine.cost_meter(made)() == {}
-    fresh = container("true")
-    assert engine.cost_meter(fresh)() == {}
-    before = time.monotonic_ns()
-    engine.remove(made, timeout_s=ANSWER_S)
-    assert time.monotonic_ns() > before
 
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
@@ -296,31 +244,3 @@ def test_a_job_of_docker_that_fails_leaves_no_control_group(workspace, image):
     assert [row["jobs"]["failed"] for row in rows] == [0, 3, 3]
     assert rows[0]["metrics"]["cpu_total"]["min"] > 0
     assert not list(Path(ROOT).glob(f"*/{PARENT}/wb-{run.run_id}-*"))
-
-
-def test_containers_and_processes_are_compared_by_what_they_cost(workspace, image):
-    """One measure for both, with a verdict; each has the memory that its own source tells."""
-    require(ENGINES["runc"])
-    run = workspace.run(
-        workspace.scenario(
-            engines=["runc", "native"],
-            cost=True,
-            primary="cpu_total",
-            repeats=2,
-            job={
-                "operations": ["create", "start", "wait", "remove"],
-                "container": {
-                    "image": image,
-                    "command": ["sh", "-c", "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done"],
-                },
-            },
-        )
-    )
-    rows = {row["treatment"]["engine"]: row["metrics"] for row in run.document["treatments"]}
-    assert {name: metrics["cpu_total"]["n"] for name, metrics in rows.items()} == {"runc": 2, "native": 2}
-    assert rows["runc"]["memory_peak"]["min"] > 0
-    assert "ctx_voluntary" in rows["native"]
-    assert rows["runc"].keys() == {"cpu_total", "cpu_user", "cpu_system", "memory_peak", "io_read", "io_written"}
-    assert [row["primary"] for row in run.header["treatments"]] == ["cpu_total"] * 2
-    (comparison,) = run.document["verdicts"]["comparisons"]
-    assert comparison["verdict"] != "refused", comparison

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import resource
 import socket
 import subprocess
@@ -56,16 +55,6 @@ def test_a_good_run_ends_with_0_and_says_where_the_file_is(good):
     assert good.out.partition("\n")[0].endswith(f", on host {socket.gethostname()}")
     assert f"stats file: {good.stats}\n" in good.err
     assert good.errors == []
-
-
-def test_a_busy_host_is_told_before_the_first_trial(good):
-    """On the screen, and in the report: whoever did not ask the doctor learns of a neighbour all the same."""
-    (host,) = good.document["hosts"]
-    assert "processes" in {one["check"] for one in host["findings"]}
-    assert any(" was busy when the run began: " in text for text in good.document["warnings"])
-    name = re.escape(socket.gethostname())
-    told = re.search(rf"warning: host is not quiet: {name} \(.*\bprocesses\b.*\); the report says more", good.err)
-    assert told.start() < good.err.index(" done, 0 failed")
 
 
 def test_a_noop_run_without_a_name_gets_one_and_is_not_compared_with_thresholds(workspace):
@@ -151,16 +140,6 @@ def test_an_address_of_another_host_ends_with_2(workspace):
     assert ended.err.startswith("--insecure: 203.0.113.7 accepts everybody who can reach it")
     (message,) = ended.errors
     assert message.startswith("--zmq-bind-ip 203.0.113.7: not an address of this host")
-
-
-def test_a_stats_file_is_never_overwritten(workspace):
-    """A run refuses to write where a file is, and leaves it as it was."""
-    there = workspace.folder / "x.stats.gz"
-    there.write_text("precious")
-    message = complaint(workspace.refused(*run_words(workspace, workspace.scenario(), "--workers", 1)), 2)
-    assert str(there) in message
-    assert "never overwritten" in message
-    assert there.read_text() == "precious"
 
 
 def footer_offset(stats):
@@ -317,16 +296,6 @@ def test_without_a_report_the_verdict_has_its_reason(workspace):
     (message,) = run.errors
     assert message.startswith("no job succeeded in 1 of 1 treatment; exec: ")
     assert "no-such-command-here" in message
-
-
-def test_debug_shows_the_traceback(workspace):
-    """With --debug the same message comes with the traceback of where it was raised."""
-    ended = workspace.refused("--debug", *run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
-    assert ended.err.startswith("Traceback (most recent call last):\n")
-    (message,) = ended.errors
-    assert "nowhere.yaml" in message
-    plain = workspace.refused(*run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
-    assert complaint(plain, 2) == message
 
 
 def test_a_dry_run_touches_nothing(workspace):

@@ -3,23 +3,19 @@
 import hashlib
 import json
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import docker
 import pytest
-from busybox_image import skip_or_fail
 from deadlines import ANSWER_S, LONG_END_S
 from private_engine import PrivateEngine
 from rootless_podman import rootless_podman
 from test_engine_oci import require
 from workspace import Workspace
 
-from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine, RunscEngine
+from bench_worker.engines.oci.runtimes import CrunEngine
 
-GVISOR_PLATFORMS = Path(__file__).parents[2] / "scenarios" / "gvisor-platforms.yaml"
-SCRIPT = Path(__file__).parents[2] / "script" / "runtimes"
 LIFE = {"operations": ["run", {"exec": ["/bin/true"]}, "kill", "remove"]}
 
 
@@ -34,30 +30,6 @@ def other_crun(tmp_path):
         file.write(b"\n")
     place.chmod(0o755)
     return place
-
-
-@pytest.fixture
-def own_runc():
-    """Another version of runc, built from its source."""
-    require(RuncEngine)
-    place = built("runc")
-    if not place.exists():
-        skip_or_fail("there is one build of runc only: script/runtimes build runc (half a minute of CPU time, once)")
-    return place
-
-
-@pytest.fixture
-def own_runsc():
-    """A gVisor that has the platform systrap."""
-    require(RunscEngine)
-    subprocess.run([SCRIPT, "build", "runsc"], check=True, timeout=LONG_END_S)
-    return built("runsc")
-
-
-def built(runtime):
-    """Return where a runtime is that the script builds."""
-    told = subprocess.run([SCRIPT, "path", runtime], capture_output=True, text=True, check=True, timeout=ANSWER_S)
-    return Path(told.stdout.strip())
 
 
 def docker_image_id(image):
@@ -98,42 +70,6 @@ def test_two_programs_of_one_runtime_are_compared(image, other_crun, tmp_path):
         again = workspace.master("run-scenario", "-f", scenario, "--engine", "mine=crun", "--seed", "1")
         assert again.status == 2
         assert "engine 'mine' has no place for the workers of this host: --engine mine=crun:PLACE" in again.err
-
-
-def test_a_build_from_source_is_weighed_against_the_distributions(image, own_runc, tmp_path):
-    """Both versions are in the list, in the stats file and in the verdict; every job of both is done."""
-    label = f"from-source=runc:{own_runc}"
-    with Workspace(tmp_path) as workspace:
-        scenario = workspace.scenario(engines=["runc", "from-source"], job=life_of(image), repeats=6, seed=1)
-        run = workspace.run(scenario, "--engine", label, seconds=LONG_END_S)
-        listed = workspace.master("list", "engines", "--engine", label, "--format", "json")
-    assert run.outcomes() == {"done": 12}
-    [host] = run.document["hosts"]
-    version = own_runc.parent.name.removeprefix("v")
-    assert host["engines"]["from-source"] == version
-    assert host["engines"]["runc"] not in {"", version}
-    assert host["programs"]["from-source"]["sha256"] == hashlib.sha256(own_runc.read_bytes()).hexdigest()
-    [row] = run.document["verdicts"]["comparisons"]
-    assert (row["a"], row["b"], row["rounds"]) == ("engine=runc", "engine=from-source", 6)
-    found = {one["name"]: one for one in json.loads(listed.out)}
-    assert (found["from-source"]["version"], found["runc"]["version"]) == (version, host["engines"]["runc"])
-
-
-@pytest.mark.slow
-def test_two_platforms_of_one_gvisor_in_one_run(image, own_runsc, tmp_path):
-    """As the scenario has it: every job of both is done, and the list names the platform that is the default."""
-    label = f"gvisor=runsc:{own_runsc}"
-    with Workspace(tmp_path) as workspace:
-        # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
-        workspace.environ.pop("TMPDIR", None)
-        small = ("--set", f"container.image={image}", "--set", "engines=[gvisor]", "--set", "scale=small")
-        run = workspace.run(GVISOR_PLATFORMS, "--engine", label, *small, seconds=LONG_END_S)
-        listed = workspace.master("list", "engines", "--engine", label, "--format", "json")
-    assert run.outcomes() == {"done": 24}
-    [row] = run.document["verdicts"]["comparisons"]
-    assert (row["a"], row["b"]) == ("engine=gvisor gvisor_platform=systrap", "engine=gvisor gvisor_platform=ptrace")
-    [found] = [one for one in json.loads(listed.out) if one["name"] == "gvisor"]
-    assert found["details"]["platform"] == "systrap"
 
 
 def test_what_a_run_left_under_a_label_is_found_without_the_option(image, other_crun, tmp_path):

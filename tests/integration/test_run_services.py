@@ -2,17 +2,14 @@
 
 import importlib.util
 import os
-import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from attention import undisturbed
 from busybox_image import skip_or_fail
 from deadlines import LONG_END_S, START_S, wait_until
-from workspace import PROGRAMS, Workspace, containers_of, require_images
+from workspace import Workspace, containers_of, require_images
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -25,14 +22,6 @@ OLTP = {
     "params": {"test": "read_write", "tables": 2, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"},
 }
 SETTINGS = "/etc/weighbridge/my.cnf"
-_PROGRAM = """
-from bench_master.__main__ import main
-from bench_master.progress import line_views
-line_views.INTERVAL_S = 1
-main()
-"""
-TALKATIVE = (sys.executable, "-c", _PROGRAM)
-"""A master that shows a line of status every second, not every five."""
 
 
 def require_tools(*tools):
@@ -167,13 +156,6 @@ def test_a_server_without_its_image_is_refused_before_anything_runs(workspace):
     assert not stats.exists()
 
 
-def test_a_server_over_its_memory_limit_is_named(failing):
-    """Killed by its limit while it comes up: the reason says so, not that nobody answered."""
-    job = failed_jobs(failing, "memory")["docker"]
-    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "oom-killed"), job["error"]
-    assert "mariadb was killed by the OOM killer (memory limit)" in job["error"]["message"]
-
-
 def test_a_preparation_that_the_tool_refuses_is_a_failed_job(failing):
     """In the tool's words."""
     job = failed_jobs(failing, "read-only")["docker"]
@@ -199,19 +181,6 @@ def test_requests_in_containers_and_natively(workspace, client, open_folder):
         assert b"Document Length:        12 bytes" in outputs[job["id"], "run"].stdout
     assert left_behind(client, workspace, run) == []
     assert [*(open_folder / f"weighbridge-native-{os.geteuid()}").iterdir()] == []
-
-
-def test_a_page_that_nobody_may_read_is_a_failed_service(workspace, client):
-    """Natively Apache gives up root's rights, and says which directory it cannot get into."""
-    require_tools("ab", "apache2", "php")
-    if os.geteuid() != 0:
-        skip_or_fail("only root's Apache gives up its rights")
-    workspace.folder.chmod(0o700)
-    run = workspace.run(workspace.scenario(engines=["native"], job={"workload": "ab"}), status=3)
-    (job,) = run.jobs
-    assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
-    assert "set TMPDIR to a directory that everybody may enter" in job["error"]["message"]
-    assert left_behind(client, workspace, run) == []
 
 
 def test_insertions_in_containers_and_natively(workspace, client):
@@ -262,35 +231,6 @@ def test_a_server_is_reached_by_its_socket(workspace, client, engines):
     for job in run.jobs:
         rate = "transactions_per_second" if job["treatment"]["job"] == "oltp" else "inserts_per_second"
         assert job["metrics"][rate] > 1
-    assert left_behind(client, workspace, run) == []
-
-
-def test_what_a_benchmark_reports_is_shown_while_it_runs(workspace, client, monkeypatch):
-    """Of commands executed in a container, and of a process, in a line of status."""
-    monkeypatch.setitem(PROGRAMS, "bench-master", TALKATIVE)
-    params = {**OLTP["params"], "warmup": "3s", "report_interval": "1s"}
-    scenario = workspace.scenario(
-        order="as-written",
-        jobs={
-            "executed": {
-                **OLTP,
-                "params": params,
-                "services": {"mariadb": {"network": "host"}},
-                "engines": ["docker"],
-            },
-            "waited": {"workload": "sysbench-cpu", "params": {"time": "3s", "report_interval": "1s"}},
-        },
-    )
-
-    def shown():
-        # A line a second, of what was reported in that second.
-        run = workspace.run(scenario, "--progress", "lines")
-        assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
-        assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
-        return run
-
-    run = undisturbed(shown)
-    assert run.outcomes() == {"done": 2}
     assert left_behind(client, workspace, run) == []
 
 

@@ -218,13 +218,6 @@ def test_no_request_follows_a_body_that_did_not_go_out_wholly(connect):
     assert seen[-1].startswith(b"GET /y HTTP/1.1\r\n")
 
 
-def test_a_connection_may_be_closed_twice(connect):
-    """By its slot, and by its store."""
-    connection = connect("http://127.0.0.1:9")
-    connection.close()
-    connection.close()
-
-
 def test_the_deadline_ends_a_send_that_nobody_reads(connect):
     """Sending counts as well."""
     listener = socket.create_server(("127.0.0.1", 0))
@@ -482,12 +475,3 @@ def test_a_first_byte_whose_segment_was_merged_is_not_said_to_be_sure(connect):
     assert answer.received == 100 * len(pieces)
     assert answer.first_ns < answer.last_ns
     assert answer.first_ns - answer.first_uncertainty_ns <= first_ns
-
-
-def test_many_connections_are_swept_at_their_own_deadlines(stub, connect):
-    """One sweeper for all: whose time has come ends, the others go on."""
-    url = stub.url
-    lasting = gevent.spawn(ask, connect(url), "/fixed/5?first_us=600000")
-    ended = [gevent.spawn(failure, connect(url), "/fixed/5?fault=stall", seconds=0.2) for _ in range(10)]
-    assert {each.get(timeout=ANSWER_S).kind for each in ended} == {"timeout"}
-    assert lasting.get(timeout=ANSWER_S).received == 5

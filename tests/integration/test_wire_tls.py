@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -143,30 +142,6 @@ def test_an_unknown_certificate_is_refused(certificate, port, connect, tmp_path)
     (tmp_path / "no.pem").write_text("no certificate")
     with pytest.raises(UsageError, match=r"no\.pem"):
         connect("https://127.0.0.1", ca_file=str(tmp_path / "no.pem"))
-
-
-def farewell_of(connection):
-    """Say whether something has come that nobody asked for."""
-    with contextlib.suppress(BlockingIOError):
-        return connection._tcp._sock.recv(1, socket.MSG_PEEK)
-
-
-def test_faults_over_tls(certificate, stub, port, connect):
-    """Each has the kind that it has without; a server without TLS is one of the kind `tls`."""
-    connection = connect(f"https://127.0.0.1:{port}", ca_file=certificate[0])
-    assert failure(connection, "/fixed/20000?fault=half").kind == "truncated"
-    assert failure(connection, "/fixed/20000?fault=close").kind == "closed"
-    ask(connection, "/fixed/10")
-    assert failure(connection, "/fixed/20000?fault=close").kind == "closed", "of one that was in use"
-    assert failure(connection, "/fixed/20000?fault=stall", seconds=0.3).kind == "timeout"
-    ask(connection, "/fixed/10?fault=idle")
-    wait_until(lambda: farewell_of(connection), ANSWER_S, "the server closes the connection")
-    answer = ask(connection, "/fixed/10")
-    assert (answer.status, answer.retried_idle) == (200, True)
-    assert failure(connect(f"https://127.0.0.1:{stub.port}"), "/fixed/1", seconds=0.9).kind in {"tls", "timeout"}
-    with encrypted(certificate, stub, cut=10_000) as cut:
-        error = failure(connect(f"https://127.0.0.1:{cut}", ca_file=certificate[0]), "/fixed/20000")
-        assert error.kind == "truncated"
 
 
 def test_stamps_over_tls_are_the_kernels(certificate, port, connect):

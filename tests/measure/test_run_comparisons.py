@@ -64,18 +64,6 @@ def runs(workspace):
     return undisturbed(make, limit_s=0.005)
 
 
-def test_two_runs_of_one_scenario_are_refused(workspace, runs):
-    """However narrow the intervals within them are; the shift that would explain the difference is named."""
-    alike, slower = compare(workspace, *runs[:2]), compare(workspace, runs[0], runs[5])
-    # Its answer may be that of weak evidence, or of runs that differ in how they drifted: a verdict it is in no case.
-    assert {one["verdict"] for one in alike["comparisons"]} == {"refused"}
-    assert alike["answer"].startswith(("Weak evidence against the earlier run, no verdict: ", "Refused"))
-    assert slower["comparisons"][0]["verdict"] == "refused"
-    text = workspace.master("compare", runs[0], runs[5]).out
-    assert "A shift of" in text
-    assert "make both builds treatments of one scenario" in " ".join(text.split())
-
-
 def test_five_runs_of_one_occasion_refuse_a_word_on_the_sixth(workspace, runs):
     """Made shortly after one another they are one, in `compare` (see `runs`) and in the report of the run itself."""
     report = workspace.master("report-scenario", "-s", runs[5], "--baseline", runs[0].parent)

@@ -10,24 +10,6 @@ from workspace import NAP
 from bench_common.stats.reader import StatsFile
 
 
-def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(workspace):
-    """Two workers: evenly spaced arrivals, none begun before its own, response time from the arrival."""
-    run = workspace.run(workspace.scenario(rate="40/s", run_seconds="4s"), workers=2)
-    assert run.outcomes() == {"done": 160}
-    arrived = sorted(job["start_s"] - job["wait_s"] for job in run.jobs)
-    gaps = [after - before for before, after in pairwise(arrived)]
-    assert min(gaps) == pytest.approx(0.025, abs=1e-6)
-    assert max(gaps) == pytest.approx(0.025, abs=1e-6)
-    assert all(job["wait_s"] >= 0 for job in run.jobs)
-    entry = run.document["treatments"][0]
-    load = entry["open_load"]
-    assert (load["offered"], load["dropped"]) == (160, 0)
-    assert load["offered_per_s"] == pytest.approx(40, rel=1e-3)
-    assert entry["operations"]["response"]["min_s"] >= entry["operations"]["job"]["min_s"] >= 0.1
-    assert load["littles_law"]["in_system"] == pytest.approx(load["littles_law"]["expected"], rel=0.5)
-    assert "requested 40 jobs/s, constant arrivals; offered 160" in run.out
-
-
 def test_a_job_that_no_slot_takes_in_time_is_dropped_and_reported(workspace):
     """Ten times more than one slot can do: the queue's wait is in the response, the rest is dropped."""
     flooded = {"rate": "100/s", "run_seconds": "1s", "concurrency": 1, "queue_timeout": "300ms"}

@@ -7,6 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from builders import write_report
+from msgspec.structs import replace
+from places import DATA
 from rounds import A, B, Rounds
 from test_compare_runs import archive, compare
 from verdict_builders import answer_of, comparison
@@ -19,6 +21,8 @@ from bench_master.analysis.answer import make_answer
 from bench_master.analysis.document import build_document
 from bench_master.analysis.verdict_makers import words_of
 from bench_master.analysis.verdict_types import ArchiveReport
+from bench_master.reports import ReportSource, report_named
+from bench_master.reports.values_text import value_sentences
 from bench_master.verdicts.reasons import Code, because
 
 SENTENCE = (
@@ -125,3 +129,14 @@ def test_one_run_against_one_is_weak_evidence_unless_more_differs():
         "Weak evidence against docker, no verdict: crun (338 ms against 307 ms, +10.0 % [+5.0, +20.0]). "
         "Refused: runc (368 ms)."
     )
+
+
+def test_a_run_of_which_jobs_failed_begins_with_that():
+    """For GitHub and JUnit, too; a treatment that failed has no figure but its failure, also where it is alone."""
+    failed = ReportSource(StatsFile(DATA / "pages" / "failed.stats.gz"))
+    for name in ("github", "junit"):
+        out = io.StringIO()
+        report_named(name).write(failed, out)
+        assert "4 of 4 jobs" in out.getvalue(), name
+    bad = replace(failed.document, treatments=failed.document.treatments[1:], verdicts=None)
+    assert value_sentences(bad) == ["failed: 4 of 4 jobs: run: exit code 1 of 'false'."]

@@ -6,7 +6,6 @@ from collections import deque
 import gevent
 import pytest
 from deadlines import ANSWER_S
-from gevent.monkey import get_original
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines import native_thread
@@ -19,8 +18,6 @@ from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.images import UnpackedImage
 from bench_worker.engines.oci.recipe import make_recipe
 from bench_worker.engines.oci.spec import ImageConfig, UnsupportedSetting
-
-native_lock = get_original("_thread", "allocate_lock")
 
 LABELS = {"weighbridge.run": "run-1", "weighbridge.worker": "w1"}
 
@@ -135,21 +132,6 @@ def test_each_treatment_gets_bundles_of_its_own(bench):
     assert list(bench.home.iterdir()) == []
 
 
-def test_settings_that_are_used_once_get_nothing_ahead(bench):
-    """Services make settings of their own for each container."""
-    bench.make(bench.recipe(), "wb-1")
-    bench.namespace.program_runs()
-    assert bench.ahead() == []
-
-
-def test_the_oldest_recipe_is_forgotten_with_what_was_made_of_it(bench):
-    """So a run of many treatments keeps few bundles."""
-    for number in range(12):
-        bench.store.make_ahead(bench.recipe(command=("echo", str(number))))
-        bench.namespace.program_runs()
-    assert len(bench.ahead()) == stores._RECIPES
-
-
 def test_little_is_removed_later_and_much_at_once(bench):
     """A large tree would disturb the job that follows, and take the disk that it needs."""
     recipe = bench.recipe()
@@ -203,33 +185,6 @@ def test_labels_go_last_when_a_bundle_is_deleted(bench, monkeypatch):
     with pytest.raises(OSError, match="I/O"):
         stores._delete(str(made.handle.directory))
     assert [one.path for one in oci_images.labelled_containers("crun")] == [made.handle.directory]
-
-
-def test_a_native_thread_makes_calls_in_order_and_hands_back_results_and_errors():
-    """Of those that nobody waits for, too; it can be closed and used again."""
-    thread, seen = NativeThread(), []
-    thread.post(lambda: seen.append(1))
-    thread.post(lambda: 1 / 0)
-    assert thread.call(lambda: [*seen, 2]) == [1, 2]
-    with pytest.raises(ZeroDivisionError):
-        thread.call(lambda: 1 / 0)
-    thread.close()
-    thread.close()
-    assert thread.call(lambda: 3) == 3
-    thread.close()
-
-
-def test_who_waits_for_a_native_thread_that_is_closed_gets_the_result():
-    """Each of several calls: the one under way, and those behind it."""
-    thread, held = NativeThread(), native_lock()
-    held.acquire()
-    calls = [held.acquire, lambda: 2, lambda: 3]
-    waiting = [gevent.spawn(thread.call, do) for do in calls]
-    gevent.sleep(0)  # all of them have asked
-    thread.close()
-    held.release()
-    gevent.joinall(waiting, timeout=ANSWER_S)
-    assert [each.value for each in waiting] == [True, 2, 3]
 
 
 def test_a_native_thread_that_cannot_start_is_told_of_each_time(monkeypatch):

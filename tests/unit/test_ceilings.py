@@ -35,7 +35,7 @@ from bench_master.run.ceilings import (
     present,
     setup_of,
 )
-from bench_master.run.harness_watch import QUIET_SHARE, HarnessWatch, Neighbours, NeighbourWatch, cpu_clock
+from bench_master.run.harness_watch import QUIET_SHARE, HarnessWatch, Neighbours, NeighbourWatch
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -278,13 +278,6 @@ def test_the_setup_is_that_of_the_jobs(keys, expected):
     assert setup_of(plan.treatments[0], 2) == expected
 
 
-def test_a_setup_reads_well():
-    """As the JSON report and ``doctor`` have it."""
-    assert SETUP.text == "no-op, 1 worker, 4 in flight, 3 operations a job"
-    other = Setup(NOOP, 2, 1, 1, look_ahead=False)
-    assert other.text == ("no-op, 2 workers, 1 in flight on each, 1 operation a job, jobs handed out one by one")
-
-
 # -- what it takes ---------------------------------------------------------------------------------------------------
 
 
@@ -333,16 +326,3 @@ def test_neighbours_are_what_this_process_and_its_children_did_not_do(monkeypatc
     # The kernel's times end with whole ticks.
     assert used >= 0.5 * BURN_S
     assert before.others - watch.end().others >= 0.5 * BURN_S / 10
-
-
-def test_the_host_of_these_tests_has_neighbours():
-    """As far as its kernel says: a share, and no more CPUs idle than it has."""
-    found = NeighbourWatch().end()
-    assert 0 <= found.others <= 1
-    assert 0 <= found.idle_cpus <= os.cpu_count()
-
-
-def test_the_clock_of_another_process_is_that_of_its_cpu_time():
-    """Which the kernel names by the process."""
-    first = time.process_time_ns()
-    assert first <= time.clock_gettime_ns(cpu_clock(os.getpid())) <= time.process_time_ns()

@@ -12,7 +12,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +21,6 @@ from deadlines import END_S
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from bench_common import guard, version
-from bench_common.cli import check_choice
 from bench_common.errors import (
     EngineUnavailable,
     ExitCode,
@@ -153,15 +150,6 @@ def test_global_switches_work_on_either_side_of_the_command(call):
     ]
 
 
-@pytest.mark.parametrize("word", ["weigh-thing", "Weigh_Things", "wiegh-things"])
-def test_a_misspelt_command_names_the_nearest(call, capsys, word):
-    """An unknown sub-command exits with the usage code and the right spelling."""
-    with pytest.raises(SystemExit) as leaving:
-        call(word)
-    assert leaving.value.code == ExitCode.USAGE
-    assert "(did you mean 'weigh-things'?)" in capsys.readouterr().err
-
-
 def test_an_unknown_word_gets_no_suggestion(call, capsys):
     """Where no sub-command is near, the choices are listed and none is suggested."""
     with pytest.raises(SystemExit):
@@ -190,23 +178,6 @@ def test_version_goes_to_stdout(call, capsys):
     assert leaving.value.code == 0
     pattern = r"weighbridge \S+ \(commit [0-9a-f]{12}(-dirty)?, Python 3\.\d+\.\d+\S*, libzmq 4\.\d+\.\d+\)\n"
     assert re.fullmatch(pattern, capsys.readouterr().out)
-
-
-def test_the_commit_of_an_installation_from_a_repository_is_known(monkeypatch):
-    """pip writes it down (PEP 610); where neither that nor a working tree says, it is unknown."""
-
-    class Installed:
-        version = "0.1"
-
-        def read_text(self, name):
-            assert name == "direct_url.json"
-            return '{"vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}'
-
-    monkeypatch.setattr(metadata, "distribution", lambda _name: Installed())
-    assert "(commit 0123456789ab, " in version.version_line()
-    monkeypatch.setattr(Installed, "read_text", lambda *_: None)
-    monkeypatch.setattr(version, "__file__", "/usr/lib/bench_common/version.py")
-    assert "(commit unknown, " in version.version_line()
 
 
 def test_every_command_is_listed_and_can_be_configured():
@@ -264,90 +235,10 @@ def test_a_broken_registration_harms_no_other_command(registered_commands, capsy
     assert "sub-command 'gone' (there.is.no.such:thing) is left out: it cannot be loaded: " in err
 
 
-@pytest.mark.parametrize(
-    ("argv", "names"),
-    [
-        (["-q", "parse-output", "--help"], ["parse-output"]),
-        (["--color", "always", "compare", "doctor"], ["compare", "doctor"]),
-        (["-q", "list", "--format", "json"], ["list", "json"]),
-        (["list", "engines", "docker"], ["list", "engines"]),
-        (["parse_output"], []),
-        (["archiv", "compare"], []),
-        (["run-arguments"], []),
-        (["--version"], []),
-        ([], []),
-    ],
-)
-def test_only_the_given_command_is_loaded(argv, names):
-    """By its name and no other; help and complaints about the name need none."""
-    assert cli.named_commands(argv) == names
-
-
-def test_a_command_is_parsed_alike_whether_the_others_are_loaded_or_not():
-    """Every command is found by itself."""
-    whole = cli.build_parser()
-    for words in map(str.split, cli.single_commands()):
-        alone, among = cli.build_parser(words), whole
-        for word in words:
-            alone, among = alone.sub_commands()[word], among.sub_commands()[word]
-        assert alone.format_all() == among.format_all()
-        assert alone.format_help() == among.format_help()
-
-
-SCREEN = 50
-"""Lines that the help of a first look may have."""
-
-
-@pytest.mark.parametrize("words", [[], ["run-scenario"], ["weigh"], ["report-scenario"]])
-def test_help_begins_with_what_a_first_day_needs(words, capsys):
-    """The program and its commands of many options show the first ones in groups, and say how to see the rest."""
-    shown = {}
-    for flag in ("--help", "--help-all"):
-        with pytest.raises(SystemExit) as leaving:
-            cli.run_command_line([*words, flag])
-        assert leaving.value.code == 0
-        shown[flag] = capsys.readouterr().out
-    first, everything = shown["--help"], shown["--help-all"]
-    options = {flag: len(re.findall(r"^  (?:-\w .*)?--[a-z]", text, re.MULTILINE)) for flag, text in shown.items()}
-    assert len(first.splitlines()) <= SCREEN + 2 * options["--help"]
-    assert options["--help"] <= 20
-    assert f"{' '.join(['bench-master', *words])} --help-all" in first
-    assert "Exit codes" not in first
-    assert "Exit codes" in everything
-    parser = cli.build_parser(words)
-    for word in words:
-        parser = parser.sub_commands()[word]
-    for names in parser.first_help.parts.values():
-        assert all(re.search(rf"^  .*{re.escape(name)}\b", first, re.MULTILINE) for name in names if name)
-        assert all(re.search(rf"^  .*{re.escape(name)}\b", everything, re.MULTILINE) for name in names if name)
-
-
 def test_every_command_is_in_the_first_help():
     """With its meaning, or at least by name."""
     first = " ".join(cli.build_parser([]).format_help().split())
     assert not [name for name in all_commands() if not re.search(rf"(?<![\w-]){name}(?![\w-])", first)]
-
-
-@pytest.mark.parametrize("words", [["list"], ["fleet"], ["archive"], ["keygen"], ["list", "engines"]])
-def test_where_help_has_everything_help_all_is_the_same(words, capsys):
-    """Who has learned the word can use it everywhere."""
-    shown = []
-    for flag in ("--help", "--help-all"):
-        with pytest.raises(SystemExit) as leaving:
-            cli.run_command_line([*words, flag])
-        assert leaving.value.code == 0
-        shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1]
-
-
-def test_of_a_group_only_the_named_member_is_loaded():
-    """Listing engines does not load what reads scenarios."""
-    program = (
-        "import sys; from bench_master.cli import build_parser; build_parser(['list', 'engines'])\n"
-        "print(*[name for name in sys.modules if name.startswith('bench_master.commands.list.')])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S, check=True)
-    assert done.stdout.split() == ["bench_master.commands.list.engines"]
 
 
 HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "bench_workloads", "bench_worker"}
@@ -382,14 +273,6 @@ def test_a_closed_output_pipe_is_no_error(monkeypatch, capsys):
         monkeypatch.undo()
     assert status == 0
     assert capsys.readouterr().err == ""
-
-
-def test_a_choice_is_returned_or_refused_with_the_nearest():
-    """A known value passes; an unknown one names what it is, the nearest right spelling and all of them."""
-    assert check_choice("docker", ["native", "docker"], what="engine") == "docker"
-    with pytest.raises(UsageError) as refusal:
-        check_choice("dokcer", ["native", "docker"], what="engine")
-    assert str(refusal.value) == "unknown engine 'dokcer' (did you mean 'docker'?); one of: docker, native"
 
 
 def bench_master(redirection):
@@ -579,11 +462,3 @@ def test_an_interrupt_while_loading_ends_at_once(program):
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
-
-
-def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
-    """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
-    monkeypatch.setattr(guard, "restore_sigint", lambda: called.append("loaded"))
-    called = []
-    assert call("weigh-things", run=lambda options: called.append("run") or 0) == 0
-    assert called == ["loaded", "run"]

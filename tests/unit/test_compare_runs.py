@@ -1,8 +1,6 @@
 """`compare`: two runs, an archive, pairs, groups and the history of a folder, from stats files with known levels."""
 
-import csv
 import html
-import io
 import json
 import math
 import os
@@ -451,20 +449,6 @@ def test_an_anchor_takes_out_what_runs_share(tmp_path, capsys):
     assert "did you mean 'engine=native'?" in refused.err
 
 
-def test_the_other_formats(tmp_path, capsys):
-    """A row for each comparison, and a table that can be pasted."""
-    archive(tmp_path / "old", LEVELS, engines=("docker", "native"), spread=0.001)
-    new = a_run(tmp_path / "new.stats.gz", 110, number=30, engines=("docker", "native"), spread=0.001)
-    rows = list(csv.DictReader(io.StringIO(compare(capsys, tmp_path / "old", new, "--format", "csv").out)))
-    assert [(row["treatment"], row["verdict"], row["earlier_runs"]) for row in rows] == [
-        ("engine=docker", "slower", "6"),
-        ("engine=native", "slower", "6"),
-    ]
-    markdown = compare(capsys, tmp_path / "old", new, "--format", "markdown").out
-    assert "| engine=docker | SLOWER  |  100 ms | 110 ms | " in markdown
-    assert "- engine=native: runs of this differ by" in markdown
-
-
 def test_the_formats_of_reports_have_the_comparison_first(tmp_path, capsys):
     """The summary of a job, test cases and the page: the answer, each verdict, each gate, and the word of trust."""
     archive(tmp_path / "old", LEVELS, engines=("docker", "native"), spread=0.001)
@@ -515,17 +499,6 @@ def test_a_host_that_was_faster(tmp_path, capsys):
     (difference,) = report(capsys, *runs)["environment"]["differences"]
     assert (difference["name"], difference["values"]) == ("speed", {"earlier": "50.0 ms", "new": "65.0 ms"})
     assert "speed: 50.0 ms -> 65.0 ms (warning)" in compare(capsys, *runs).out
-
-
-def test_many_treatments_fit_a_screen(tmp_path, capsys):
-    """Their reasons are said once, and of shifts and noise floors the largest; -v has all."""
-    engines = tuple(f"engine-{number}" for number in range(8))
-    runs = [a_run(tmp_path / f"{n}.stats.gz", 0.001 * (1 + n / 10), number=n, engines=engines) for n in range(2)]
-    text = compare(capsys, *runs).out
-    assert text.count("One run each") == 1
-    assert "... and 3 more (-v)" in text
-    assert len(text.splitlines()) <= 40
-    assert "... and" not in compare(capsys, *runs, "-v").out
 
 
 def test_odd_runs_by_themselves(tmp_path, capsys):

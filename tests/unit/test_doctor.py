@@ -13,7 +13,7 @@ from bench_common.engine_traits import EngineLabel, use_engine_labels
 from bench_common.requirements import DoctorNeeds
 from bench_master.commands import doctor as command
 from bench_worker.doctor import CHECKS, Check, HostSnapshot, Level, capture, run_checks
-from bench_worker.doctor.base import _packages, _tools, ok
+from bench_worker.doctor.base import ok
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import DiskSpace, read_processes
 from bench_worker.host.sampler import COLUMNS
@@ -203,21 +203,6 @@ def test_missing_tool_names_the_workloads():
     (finding,) = found("tools", scene_of(which=lambda _: None))
     assert finding.level is Level.NOTE
     assert "sysbench-cpu" in finding.finding
-
-
-def test_the_advice_names_packages_that_exist():
-    """A program's package may have another name: there is no package ab, nor one mariadbd."""
-    tools, packages = _tools(), _packages()
-    missing = found("tools", scene_of(which=lambda _: None, tools=lambda: tools, packages=lambda: packages))
-    advice = {str(finding.value): finding.advice for finding in missing}
-    for program, package in {"ab": "apache2-utils", "mariadbd": "mariadb-server", "mbw": "mbw"}.items():
-        assert advice[program].startswith(f"apt-get install {package} ")
-
-
-def test_what_else_runs_on_the_host_comes_first():
-    """Findings of one level begin with load and neighbours: they are the first to look at."""
-    checks = list(dict.fromkeys(finding.check for finding in run_checks(scene_of())))
-    assert checks[:4] == ["load", "processes", "containers", "steal"]
 
 
 def test_a_tool_that_no_archive_has_comes_with_advice_of_its_own():

@@ -48,13 +48,6 @@ def stats(tmp_path):
     )
 
 
-def test_the_text_has_a_sentence_for_each_operation(stats):
-    """Total, on CPU, waiting, and the largest causes; of a treatment that was not traced the reason."""
-    page = " ".join(written(stats, "text").split())
-    assert "start, 12 ms: 3.0 on CPU, 9.0 waiting: 7.0 in RCU (network namespace), 2.0 in fsync" in page
-    assert "not traced: a job failed" in page
-
-
 def test_the_details_have_a_table_and_a_chart_in_letters(stats):
     """With -v: each cause with its process and its share, one job as letters, and how the threads were looked at."""
     lines = written(stats, "text", "full").splitlines()

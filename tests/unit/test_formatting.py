@@ -24,6 +24,7 @@ from bench_master.formatting import (
     format_significant,
     format_span,
     format_value,
+    markdown_table,
     plural,
 )
 
@@ -170,3 +171,12 @@ def test_a_column_that_says_nothing_is_left_out():
     rows[1][1] = "2"
     assert fit_table(columns, rows)[0].split() == ["name", "lost", "n"]
     assert fit_table(columns, [])[0].split() == ["name", "lost", "p", "n"]
+
+
+def test_a_dash_among_the_cells_of_a_table_is_a_missing_value():
+    """A column that is spare and has nothing else is left out; titles and longer cells stay."""
+    columns = [Column("run", left=True), Column("-"), Column("spare", optional=True)]
+    rows = [["a - b", "-", "-"], ["c", "1", "-"]]
+    assert fit_table(columns, rows) == ["  run      -", "  a - b  n/a", "  c        1"]
+    row = list(markdown_table(columns[:2], [row[:2] for row in rows]))[2]
+    assert row.split() == ["|", "a", "-", "b", "|", "n/a", "|"]

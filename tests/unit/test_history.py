@@ -73,15 +73,6 @@ def test_a_good_history_has_no_faults(history):
     assert history() == []
 
 
-def test_a_job_that_was_called_off_needs_no_reason(history):
-    """The one that there is was ours; a job that failed or was lost needs one."""
-    counts = {**COUNTS, "lost": 0, "aborted": 1}
-    jobs = {**GOOD, 1: [row(2, 1), row(3, 1, outcome=Outcome.ABORTED)]}
-    for errors in ((), ERRORS):
-        assert history(jobs=jobs, errors=errors, foot={"counts": counts}) == []
-    assert "job 3 is aborted, with 2 errors" in history(jobs=jobs, errors=ERRORS * 2, foot={"counts": counts})
-
-
 def test_a_job_that_vanished_is_found(history):
     """By the hole in the ids, in its trial, and in the counts."""
     found = history(jobs={**GOOD, 0: GOOD[0][:1]})
@@ -93,22 +84,10 @@ def test_a_job_that_vanished_is_found(history):
     ]
 
 
-def test_the_last_job_that_vanished_is_found(history):
-    """Where there is no hole, the trial and the counts tell."""
-    found = history(jobs={**GOOD, 1: GOOD[1][:1]}, errors=())
-    assert found[0] == "trial 1 has 1 jobs, 2 were planned"
-    assert "4 were planned, 3 are accounted for" in found
-
-
 def test_a_job_that_counts_twice_is_found(history):
     """Whichever attempt it was."""
     assert "job 1 counts twice, as done" in history(jobs={**GOOD, 0: [*GOOD[0], row(1, 0)]})
     assert "job 2 counts twice, as done" in history(jobs={**GOOD, 1: [*GOOD[1], row(2, 1, attempt=1)]})
-
-
-def test_a_job_that_contradicts_itself_is_found(history):
-    """Lost and done, or done and failed: it can have been one of them only."""
-    assert "job 3 is lost and done" in history(jobs={**GOOD, 1: [*GOOD[1], row(3, 1, attempt=1)]})
 
 
 @pytest.mark.parametrize(
@@ -146,11 +125,6 @@ def test_what_cannot_have_been_is_found(history, changes, fault):
     """Each in its own words."""
     found = history(**changes)
     assert any(text.startswith(fault) for text in found), found
-
-
-def test_a_run_that_was_killed_may_lack_an_end_and_nothing_else(history):
-    """What it has must be right all the same."""
-    assert history(killed=True) == []
 
 
 def test_a_killed_run_is_no_excuse_for_a_doubled_job(history):

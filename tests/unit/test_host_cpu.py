@@ -1,38 +1,14 @@
 """CPU use of the hosts in each treatment: readings inside measured trials, against figures computed by hand."""
 
-import csv
 import io
-import json
 
 import numpy as np
 import pytest
-from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
+from builders import S, write_report
 
 from bench_common.stats.rows import SampleColumns
 from bench_master.analysis.report_types import as_json
 from bench_master.run_data.host_samples import HostCpu, RateStats, TrialSpan, TrialSpans
-
-PAPER = {
-    "title": "A study",
-    "source": "its table 3",
-    "file": "p.csv",
-    "rows": [
-        {
-            "labels": {"concurrency": "4"},
-            "where": "control",
-            "metric": "host_cpu_iowait",
-            "unit": "USER_HZ/s",
-            "n": 1294,
-            "mean": 3.1,
-            "stddev": 19.2,
-            "min": -1.0,
-            "median": 0.0,
-            "max": 142.0,
-            "source": "c.csv",
-            "note": "samples=1295",
-        }
-    ],
-}
 
 
 def block(rows, worker=0, source="host"):
@@ -130,54 +106,8 @@ def test_many_readings_cost_no_more_memory_and_keep_their_spread():
     assert (rates.low, rates.high) == (values.min(), values.max())
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Write a run of a warm-up trial and a measured one, with a study's measure of it."""
-    treatment = treatment_wire(0, {"environment": "bare-metal", "concurrency": 4}, ["run"])
-    builder = StatsBuilder(
-        tmp_path / "a.stats.gz", header([treatment], [(0, 0, True), (0, 1, False)], published=PAPER)
-    )
-    builder.add("host", host())
-    for trial in range(2):
-        begin = (1000 + 10 * trial) * S
-        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial, "workers": [0]})
-        builder.add_jobs({"ticket": trial, "trial": trial, "start_ns": begin, "end_ns": begin + 9 * S})
-        builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": trial})
-    for samples in (block([(1005, 1, 500, 500, 500)]), FIRST, SECOND):
-        builder.writer.samples(0, "host", samples.columns, {})
-    return builder.close(footer(counts={"planned": 2, "done": 2, "failed": 0}))
-
-
 def report(path, name):
     """Return a report as text."""
     out = io.StringIO()
     write_report(path, out, name)
     return out.getvalue()
-
-
-def test_every_report_shows_measured_and_published_measures(run):
-    """Text, CSV and JSON have the host's iowait and the study's; warm-up is in none of them."""
-    document = json.loads(report(run, "json"))
-    (table,) = document["published"]["tables"]
-    assert document["treatments"][0]["host_cpu"]["host_cpu_iowait"]["n"] == 3
-    assert (table["metric"], table["direction"]) == ("host_cpu_iowait", "lower")
-    assert (table["ours"]["n"], table["ours"]["min"]) == (3, -1.0)
-    table_rows = csv.DictReader(io.StringIO(report(run, "csv")))
-    rows = {(row["kind"], row["name"]): row for row in table_rows if row["kind"] in ("host", "published")}
-    assert [name for kind, name in rows if kind == "host"] == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]
-    ours, theirs = rows["host", "host_cpu_iowait"], rows["published", "host_cpu_iowait"]
-    assert [ours[name] for name in ("unit", "n", "min", "p50", "max")] == ["USER_HZ/s", "3", "-1.0", "0.0", "4.5"]
-    assert [theirs[name] for name in ("environment", "n", "min", "note")] == [
-        "control",
-        "1294",
-        "-1.0",
-        "samples=1295",
-    ]
-    text = report(run, "text")
-    flat = " ".join(text.split())
-    assert "host_cpu_iowait (USER_HZ/s, lower is better)" in flat
-    (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("this run")]
-    # 0, -1 and 4.5 are 17.1667 from their mean, squared and summed: the root of half of that is 2.930.
-    assert line == ["this", "run", "3", "1.167", "2.93", "-1", "0", "4.5"]
-    assert "Measured by others, on other machines" in flat
-    assert "user includes nice, system includes interrupts" in flat

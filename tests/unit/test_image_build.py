@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_master.commands.build_images import format_result
 from bench_worker.images import base_image, build
 from bench_worker.images.base_image import BaseSource, build_lock, cache_folder, is_intact, tarball_path
 from bench_worker.images.build import IMAGE_LABEL, RECIPE_LABEL, Builder, all_recipes, in_build_order
@@ -191,15 +190,6 @@ def test_images_are_marked_as_ours_and_not_as_a_runs(bench):
         assert "weighbridge.run" not in image.labels
 
 
-def test_tools_are_quoted_only_when_asked_for(bench):
-    """Steps are told; every line of apt only to who wants to know."""
-    for verbose in (False, True):
-        builder, said = bench(Store(), verbose=verbose)
-        actions(builder)
-        assert any("Step 1/1" in line for line in said)
-        assert any("a thousand lines" in line for line in said) is verbose
-
-
 def test_the_cache_is_where_the_xdg_convention_says(tmp_path, monkeypatch):
     """XDG_CACHE_HOME counts when it is absolute; else ~/.cache."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -259,35 +249,9 @@ def test_a_script_that_fails_is_quoted(tmp_path):
     assert said == ["E: no space left"]
 
 
-def test_a_script_that_knows_why_it_fails_says_so_alone(tmp_path):
-    """Its last line is the message."""
-    recipe = recipe_with(tmp_path, "echo 'I: some phase'; echo no mirror answers >&2; exit 3")
-    with pytest.raises(InfrastructureError) as caught:
-        base_image.choose_source(recipe)
-    assert str(caught.value) == "no mirror answers"
-
-
 def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path, monkeypatch):
     """The limit ends the whole session, so that no orphan holds the pipe."""
     monkeypatch.setattr(base_image, "QUERY_TIMEOUT_S", 0.05)
     recipe = recipe_with(tmp_path, "sleep 60 & sleep 60")
     with pytest.raises(InfrastructureError, match=r"did not end within 0\.05 s"):
         base_image.host_arguments(recipe)
-
-
-def test_an_answer_becomes_one_line():
-    """Image, action, size, time and source, in that order."""
-    built = {
-        "image": "weighbridge/base",
-        "action": "built",
-        "source": "x",
-        "size_bytes": 126_400_000,
-        "seconds": 29.21,
-    }
-    assert format_result(built) == "weighbridge/base         built        126 MB, 29.2 s, x"
-    assert format_result({**built, "action": "would build", "size_bytes": 0}).split() == [
-        "weighbridge/base",
-        "would",
-        "build",
-        "x",
-    ]

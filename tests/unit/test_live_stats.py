@@ -172,22 +172,6 @@ def test_quantiles_are_those_of_the_values():
     assert row.max_s == 0.1
 
 
-def test_batches_are_counted_in_chunks(monkeypatch):
-    """Little is kept between two snapshots, whether it comes in many rows or in many batches."""
-    monkeypatch.setattr(live_stats_module, "CHUNK_ROWS", 10)
-    monkeypatch.setattr(live_stats_module, "CHUNK_BATCHES", 4)
-    stats = live_stats_of()
-    for _ in range(5):
-        stats.jobs(jobs(1, 2, 3))
-        assert stats._jobs._rows < 10
-    for _ in range(9):
-        stats.operations(operations(1))
-        assert len(stats._operations._batches) < 4
-    now = stats.snapshot(SECOND)
-    assert now.done == 15
-    assert row_of(now, 0, "create").n == 9
-
-
 def test_a_row_outside_the_plan_is_refused():
     """An operation that its treatment does not have is an error, not a latency of the next treatment."""
     stats = live_stats_of()
@@ -291,17 +275,6 @@ def test_hosts_are_as_last_heard_of():
     now = stats.snapshot(0)
     assert [(host.worker_id, host.state) for host in now.hosts] == [("w-1", "ready"), ("w-2", "ready")]
     assert now.in_flight == 5
-
-
-def test_rows_that_did_not_change_are_not_worked_out_again():
-    """A snapshot of a large matrix costs only what is new in it."""
-    stats = live_stats_of()
-    stats.operations(operations(1, treatment=0))
-    before = stats.snapshot(0)
-    stats.operations(operations(2, treatment=1))
-    after = stats.snapshot(0)
-    assert row_of(after, 0, "create") is row_of(before, 0, "create")
-    assert row_of(after, 1, "start").n == 1
 
 
 def test_rounds_until_the_verdicts_are_settled_are_named():

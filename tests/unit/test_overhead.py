@@ -25,7 +25,6 @@ from bench_common.stats.rows import SampleColumns
 from bench_common.treatment import EngineSampling, OverheadSampling
 from bench_features.objects.common.job import Objects
 from bench_master.analysis.report_types import as_json
-from bench_master.formatting import page_of
 from bench_master.run_data.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
@@ -234,21 +233,6 @@ def report(stats, form):
     return out.getvalue()
 
 
-def test_the_text_report_has_a_line_for_each_treatment(stats):
-    """Memory, CPU and their relation to the baseline, in a labelled table."""
-    text = report(stats, "text")
-    assert "Engine overhead" in text
-    rows = [line.split() for line in text.splitlines() if line.startswith("  concurrency=")]
-    measures = {row[0]: row[1:] for row in rows if row[-1] == "1.00"}
-    assert " ".join(measures["concurrency=1"]) == "10 100MiB 100MiB 100MiB n/a 10.0 10.0 10.0 +0.00 1.00"
-    assert measures["concurrency=2"][-2:] == ["+25.00", "1.00"]
-    assert "which counts shared pages once per process" in " ".join(text.split())
-    with page_of(120):
-        wide = " ".join(report(stats, "text").split())
-    assert "n/a 10.0 10.0 10.0 1.00s +0.00 1.00" in wide
-    assert all(len(line) <= 80 for line in text.splitlines())
-
-
 def test_json_and_csv_have_the_same_measures(stats):
     """Each measure has its unit and n; warm-up is in none of them."""
     first, second = json.loads(report(stats, "json"))["treatments"]
@@ -265,12 +249,3 @@ def test_json_and_csv_have_the_same_measures(stats):
     assert float(rows["2", "cpu_percent"]["mean"]) == pytest.approx(10.0)
     assert float(rows["2", "cpu_per_job_s"]["mean"]) == pytest.approx(second["overhead"]["cpu_s"])
     assert float(rows["2", "memory_percent"]["mean"]) == pytest.approx(25.0)
-
-
-def test_a_run_without_overhead_samples_has_no_overhead_table(tmp_path):
-    """Without samples there is no table and no row."""
-    treatment = treatment_wire(0, {"engine": "docker"}, ("run",))
-    path = StatsBuilder(tmp_path / "r.stats.gz", header([treatment], [(0, 0, False)])).close(footer())
-    assert "themselves" not in report(path, "text")
-    assert json.loads(report(path, "json"))["treatments"][0]["overhead"] is None
-    assert "overhead" not in report(path, "csv")

@@ -1,6 +1,5 @@
 """Packing: containers one after another, held together, until all are up or the host is full."""
 
-import csv
 import io
 import json
 import re
@@ -31,6 +30,7 @@ from bench_master.analysis.report_types import as_json
 from bench_master.analysis.treatment_types import HostCurveReport, PackingTrialReport, SampleReport, StartCurveReport
 from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
 from bench_master.reports.packing_text import fill_text, host_text, knee_text
+from bench_master.reports.text import lines
 from bench_master.reports.values_text import only_value
 from bench_master.run_data.packed_hosts import add_host_slopes, host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
@@ -479,17 +479,6 @@ def test_the_steady_state_is_of_the_hold_alone(stats):
     assert measured["memory_per_container_bytes"] == pytest.approx(550 / 11 * (1 << 20))
 
 
-def test_text_and_csv_say_how_many_and_why(stats):
-    """A line for each packing, the reason once, and in CSV the count as a measure of trials."""
-    text = report(stats, "text")
-    assert "  1 on w0 " in text
-    assert "  0 on w0 (warm-up) " in text
-    assert "stopped because: 6% of memory" in text
-    assert all(len(line) <= 80 for line in text.splitlines())
-    (row,) = [row for row in csv.DictReader(io.StringIO(report(stats, "csv"))) if row["kind"] == "packing"]
-    assert (row["name"], row["n"], row["min"], row["p50"]) == ("containers", "1", "11", "11")
-
-
 def test_a_trial_that_was_packed_again_counts_once():
     """A worker that was lost while it held packs again; what it held before is no packing of its own."""
     packings = PackingStats([(0, 0, False)], ["docker"])
@@ -499,15 +488,6 @@ def test_a_trial_that_was_packed_again_counts_once():
     packings.add_event(event | {"trial": 9, "containers": 7})
     run = SimpleNamespace(sums=SimpleNamespace(treatments=[], packings=packings), header={})
     assert as_json(packings.report(0, {}, PackedJobs(run)))["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
-
-
-def test_a_run_that_packed_nothing_says_nothing(tmp_path):
-    """Without packings there is neither a table nor a key with anything in it."""
-    path = StatsBuilder(
-        tmp_path / "r.stats.gz", header([treatment_wire(0, {"engine": "docker"})], [(0, 0, False)])
-    ).close(footer())
-    assert "packed" not in report(path, "text")
-    assert json.loads(report(path, "json"))["treatments"][0]["packing"] is None
 
 
 # -- containers one by one ----------------------------------------------------------------------------------------
@@ -617,12 +597,6 @@ def test_every_format_says_the_same_of_the_knee(tmp_path, form):
     assert sentence in text
 
 
-def test_no_knee_is_said_as_such(tmp_path):
-    """With how many containers there were."""
-    text = " ".join(report(packings_of(tmp_path, knee_starts(60)), "text").split())
-    assert "No knee up to 60 containers: start-up times do not begin to grow faster." in text
-
-
 def bent(at, before=1 << 20, after=4 << 20, seed=3):
     """Return the memory in use by containers that take `before` bytes each up to `at`, then `after`, with noise."""
     rng = np.random.default_rng(seed)
@@ -723,16 +697,6 @@ def test_memory_by_the_hosts_total_is_a_value_a_packing():
     assert host_slopes([], {}) == {}
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_every_format_says_the_same_of_the_hosts_totals(tmp_path, form):
-    """What a container costs by them stands below what it takes by its own control group."""
-    path = ROOT / "docs" / "data" / "packing.stats.gz"
-    (entry,) = build_document(StatsFile(path)).treatments
-    sentence = host_text(entry.packing)
-    assert sentence.startswith("By the host's totals: ")
-    assert sentence in unescape(" ".join(report(path, form).split())).replace("\\", "")
-
-
 def test_treatments_that_differ_in_the_number_alone_are_fitted_together():
     """Each of them has the figures of all; another engine has its own; warm-up counts nowhere."""
     path = ROOT / "docs" / "data" / "packing.stats.gz"
@@ -754,3 +718,14 @@ def test_treatments_that_differ_in_the_number_alone_are_fitted_together():
     assert first["cpu_percent"].n == first["memory_bytes"].n == 3
     assert first["cpu_percent"].middle == pytest.approx((6.0 - 4.1) / 4)
     assert other["cpu_percent"].reason
+
+
+def test_the_sentence_of_a_packing_has_the_knee_only_where_one_was_looked_for():
+    """Why none was looked for is below the table."""
+    document = build_document(StatsFile(ROOT / "docs" / "data" / "packing.stats.gz"))
+    (entry,) = document.treatments
+    starts = replace(entry.packing.starts, reason="it takes more containers")
+    changed = replace(document, treatments=[replace(entry, packing=replace(entry.packing, starts=starts))])
+    assert "No knee up to 10" in only_value(document)
+    assert "knee" not in only_value(changed)
+    assert "No knee was looked for: it takes more containers." in " ".join(" ".join(lines(changed)).split())

@@ -182,17 +182,6 @@ def test_estimate_of_a_guest_job_asks_its_workload():
     assert any("is unknown, assumed" in each for each in estimate(make_plan(endless, 1))[1])
 
 
-@pytest.mark.parametrize("name", ["quickstart", "lifecycle", "concurrency", "noop"])
-def test_the_quickstart_and_its_kin_fit_the_screen(name):
-    """The plan of each ready-made scenario is readable in 80 columns and says all that it should."""
-    scenario = load_scenario(name)
-    text = render_plan(scenario, make_plan(scenario, 5), [ExpectedWorker()] * 1)
-    assert max(map(len, text.splitlines())) <= 80
-    assert f"Scenario     {name}" in text
-    assert "Order        interleaved, seed 5" in text
-    assert "Time         about" in text
-
-
 def test_workers_are_divided_among_the_environments():
     """A treatment of one environment is done by the workers of that one: not every worker has a part of it."""
     text = "name: a\nenvironments: [x, y]\nconcurrency: 3\njob: {operations: [{sleep: 1s}]}\n"
@@ -247,24 +236,6 @@ def test_jobs_of_a_treatment_whose_service_is_lent_are_those_of_its_takers():
     assert (
         "3; jobs and time assume that 2 of them take part in each treatment: a worker that hosts a service" in shown
     )
-
-
-def test_the_quickstart_takes_about_a_minute():
-    """The first thing that somebody runs must not make them wait."""
-    scenario = load_scenario("quickstart")
-    assert 40 < estimate(make_plan(scenario, 1))[0] < 90
-
-
-def test_a_large_plan_is_cut_short():
-    """Hundreds of treatments and rounds are counted, not all printed; labels too wide for a table are wrapped."""
-    text = "name: a\nengines: [native]\nrepeats: 300\njob: {operations: [sleep: 1s]}\nmatrix:\n"
-    text += f"  concurrency: [{', '.join(map(str, range(1, 101)))}]\n  container.env.LONG: [{'x' * 70}]\n"
-    scenario = parse_scenario(Source("s.yaml", text))
-    lines = render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 2).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) < 200
-    assert "... and 60 more treatments" in lines
-    assert any("more rounds" in line for line in lines)
 
 
 def test_notes_thresholds_and_time_limits_are_shown():

@@ -40,22 +40,6 @@ def test_the_function_that_uses_the_cpu_is_seen():
         assert name in frames
 
 
-def test_a_profiler_can_be_used_once_more():
-    """After `stop` another one starts, and a stop without a start is an error of the program."""
-    for _ in range(2):
-        profiler = Profiler("test")
-        profiler.start()
-        busy_for(0.01)
-        profiler.stop()
-    with pytest.raises(RuntimeError, match="not started"):
-        profiler.stop()
-
-
-def test_a_profile_is_unpacked_as_it_was_packed():
-    """pack and unpack are each other's inverse."""
-    assert Profile.unpack(PROFILE.pack()) == PROFILE
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -120,11 +104,6 @@ def test_any_id_gives_a_file_of_its_own_in_the_folder(tmp_path):
     assert len(set(bases)) == len(bases)
     assert max(len(base.name.encode()) for base in bases) <= MAX_NAME_CHARS + len("run.worker-.profile")
     assert profiles.base("a b") == bases[2]
-
-
-def test_a_stats_file_of_any_name_has_profiles_beside_it(tmp_path):
-    """Without the usual suffix the whole name is kept."""
-    assert Profiles(tmp_path / "run.bin").base("w").name == "run.bin.worker-w.profile"
 
 
 def test_a_missing_profile_or_folder_is_a_warning(tmp_path, caplog):

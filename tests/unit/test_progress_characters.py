@@ -88,13 +88,6 @@ def test_a_job_on_objects_has_the_character_of_its_first_byte_or_else_of_its_las
     assert shown.text() == "  _|^@X.oO*.o"
 
 
-def test_the_legend_of_jobs_on_objects_stands_alone_where_there_are_no_others(shown):
-    shown.view.begin(Snapshot("s", operation_names=(("create[a]",),), alternatives=frozenset({0})))
-    text = shown.text()
-    assert FIRST_BYTE_LEGEND in text
-    assert LEGEND not in text
-
-
 def test_lines_are_wrapped_at_80_columns(shown):
     """Lines break by themselves at the same width, across batches."""
     for _ in range(17):
@@ -112,14 +105,6 @@ def test_what_must_be_seen_has_a_line_of_its_own(shown):
     shown.view.notify("again")
     shown.view.jobs(jobs(1))
     assert shown.text() == "  .\nworker w-1 was lost\\u001b\nagain\n  ."
-
-
-def test_the_end_sums_up(shown):
-    """The last line of characters is finished, then the outcomes are told once."""
-    shown.view.jobs(jobs(1))
-    shown.view.end(Snapshot("s", elapsed_s=82, done=800, failed=12, lost=1, rate_mean=9.8))
-    shown.view.close()
-    assert shown.text() == "  .\n813 jobs in 1:22 (9.80 jobs/s): 800 done, 12 failed, 1 lost\n"
 
 
 def test_no_two_seconds_are_silent(shown):

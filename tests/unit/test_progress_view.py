@@ -195,17 +195,6 @@ def test_the_live_view_has_colours_as_reports_have(color, environ, coloured, mon
     assert bool(re.search(r"\x1b\[[0-9;]*3[0-7]m", terminal.getvalue())) == coloured
 
 
-def test_the_last_line_of_the_live_view_fits_the_terminal(monkeypatch):
-    """On 60 columns the line that sums up is broken between words."""
-    monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    view = LiveView(stream)
-    view.end(Snapshot("s", done=123_456, failed=7_890, lost=123, aborted=45))
-    last = stream.getvalue().splitlines()[-2:]
-    assert max(map(len, last)) <= 60
-    assert " ".join(last).endswith("123,456 done, 7,890 failed, 123 lost, 45 aborted")
-
-
 def test_the_live_view_says_nothing_above_its_picture_that_the_picture_has():
     """Who joined stands among the hosts while a run goes on, and not above the report; a log has a line of it."""
     stream, log = Terminal(), io.StringIO()

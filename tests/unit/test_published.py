@@ -1,6 +1,5 @@
 """Published figures: read strictly, matched by labels only, printed beside ours and never compared."""
 
-import csv
 import io
 import json
 
@@ -140,46 +139,10 @@ def test_measured_and_published_measures_are_side_by_side(run):
     assert (latency["metric"], latency["ours"]) == ("latency_avg_ms", None)
 
 
-def test_no_report_compares_different_machines(run):
-    """There is a caution, no ratio and no verdict; a run at another scale is marked."""
-    text = report(run, "text")
-    section = text[text.index("Published figures") :]
-    flat = " ".join(section.split())
-    assert "Measured by others, on other machines and with other versions." in flat
-    assert "This run was at scale small, not with the parameters of the published ones." in flat
-    assert "A study: its table 3." in flat
-    assert "%" not in flat.split("Hosts")[0]
-
-
-def test_one_measurement_says_what_it_cannot_say(run):
-    """With n = 1 there is no spread to compare a difference with, whichever side it is on."""
-    caution = json.loads(report(run, "json"))["published"]["caution"]
-    assert "Where n is 1 (this run's and published figures), one measurement has no spread: it cannot say" in caution
-
-
 def test_several_measurements_need_no_such_caution(tmp_path):
     """Without a table, or with spreads on both sides, nothing is said of n."""
     published = load(tmp_path).published
     assert "n is 1" not in published_section({"published": published}, []).caution
-
-
-def test_the_csv_report_has_a_row_for_each_measure(run):
-    """Their place is in the column of our environment, and the kind names the source."""
-    rows = [row for row in csv.DictReader(io.StringIO(report(run, "csv"))) if row["kind"] == "published"]
-    assert [(row["environment"], row["name"], row["mean"], row["scenario"]) for row in rows] == [
-        ("bare-metal", "events_per_second", "100.5", "A study"),
-        ("control", "latency_avg_ms", "0.5", "A study"),
-    ]
-
-
-def test_a_run_without_published_measures_has_no_section(tmp_path):
-    """Only a scenario with published figures has the section."""
-    path = tmp_path / "b.stats.gz"
-    writer = StatsWriter(path)
-    writer.put("header", header([treatment_wire(0, {"engine": "native"}, ["run"])], [[0, 0, False]]))
-    writer.close({"status": "complete"})
-    assert json.loads(report(path, "json"))["published"] is None
-    assert "Published" not in report(path, "text")
 
 
 STUDIES = [name for name in builtin_scenarios() if "/" in name]

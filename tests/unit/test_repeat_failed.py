@@ -58,14 +58,6 @@ def flaky(folder):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else None
 
 
-def test_nothing_that_failed_is_a_pass(folder):
-    """Nothing is run."""
-    write(folder, PASSES)
-    assert run_once(folder) == 0
-    assert repeat_failed.main([]) == 0
-    assert flaky(folder) is None
-
-
 @pytest.mark.parametrize("words", [(), ("-n2", "--dist=loadfile")])
 def test_what_failed_by_chance_passes_and_is_told(folder, words, capfd):
     """With its first line, its name and the load of the machine, on the screen and in a file."""
@@ -89,13 +81,6 @@ def test_what_fails_once_more_is_red(folder, body):
     assert flaky(folder) is None
 
 
-def test_a_repeat_has_a_limit(folder):
-    """What hangs is red."""
-    write(folder, "import time\ndef test_hangs(): assert count() and time.sleep(60)\n")
-    assert run_once(folder) == 1
-    assert repeat_failed.main(["--seconds", "2"]) == 1
-
-
 @pytest.mark.parametrize(
     ("tests", "reason"),
     [
@@ -108,11 +93,3 @@ def test_a_repeat_has_a_limit(folder):
 def test_what_cannot_be_chance_is_not_repeated(tests, reason):
     """Unit tests and failures in many files."""
     assert repeat_failed.why_not_repeated(tests, 3) == reason
-
-
-def test_more_than_two_by_chance_are_red(folder):
-    """All are told."""
-    write(folder, *(CHANCE.replace("chance()", f"chance_{n}()") for n in range(3)))
-    assert run_once(folder) == 1
-    assert repeat_failed.main([]) == 1
-    assert len(flaky(folder)) == 3

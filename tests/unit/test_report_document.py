@@ -1,6 +1,5 @@
 """The report document: what counts, exact percentiles, and every reason why a run is incomplete."""
 
-import json
 import math
 
 import numpy as np
@@ -17,7 +16,7 @@ from bench_common.stats.rows import Columns
 from bench_master.analysis.document import build_document, percentile_name
 from bench_master.analysis.report_types import as_json
 from bench_master.reports.text_details import totals_text
-from bench_master.run_data.percentiles import ExactPercentiles, LatencySeries, group_positions, group_rows
+from bench_master.run_data.percentiles import ExactPercentiles, LatencySeries
 
 
 @pytest.fixture
@@ -524,39 +523,8 @@ def test_a_file_without_a_complete_header_cannot_be_reported(path):
         report_of(path)
 
 
-def test_the_document_is_plain_json(path):
-    """The whole report can be written as strict JSON: no NaN, no infinity, no numpy."""
-    json.dumps(report_of(lifecycle_run(path), 99.9), allow_nan=False)
-
-
 def test_a_header_alone_gives_a_report(path):
     """A run that was killed before its first job gives a report with zeros and reasons, not an error."""
     report = report_of(one_treatment(path).close())
     assert (report["totals"]["jobs"], report["totals"]["jobs_per_s"]) == (0, None)
     assert report["treatments"][0]["operations"]["start"]["p50_s"] is None
-
-
-@given(
-    st.lists(st.sampled_from([0, 1, 2, 300, 2**31]) | st.integers(0, 3), max_size=40),
-    st.sampled_from([np.uint32, np.int64]),
-)
-def test_groups_are_the_positions_of_each_key(keys, dtype):
-    """Each key occurs once, smallest first, with its positions in order, for any number of keys."""
-    array = np.array(keys, dtype=dtype)
-    places = np.arange(len(keys))
-    found = [(key, places[where].tolist()) for key, where in group_positions(array)]
-    assert found == [(key, [place for place, one in enumerate(keys) if one == key]) for key in sorted(set(keys))]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 3) | st.just(2**32 - 1), st.integers(0, 2) | st.just(2**16 - 1)), max_size=30)
-)
-def test_rows_are_grouped_by_treatment_and_column(pairs):
-    """Every row is in the group of its treatment and operation."""
-    rows = operation_rows(
-        *({"treatment": one, "operation": other, "ticket": k} for k, (one, other) in enumerate(pairs))
-    )
-    found = {(one, other): group["ticket"].tolist() for one, other, group in group_rows(rows, "operation")}
-    assert list(found) == sorted(set(pairs))
-    assert all(pairs[ticket] == key for key, tickets in found.items() for ticket in tickets)
-    assert sum(map(len, found.values())) == len(pairs)

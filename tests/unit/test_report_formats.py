@@ -27,7 +27,7 @@ from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
 from bench_master.analysis.report_types import ThresholdReport
 from bench_master.commands.report_scenario import write_rate_histogram
-from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.reports import ReportSource, report_named
 from bench_master.reports.jsonl import JobWindow, job_lines
 
 
@@ -46,22 +46,6 @@ def plain_header(**changes):
     return header([treatment_wire(0, {"engine": "native"}, ("start", "exec"))], [(0, 0, False)], **changes)
 
 
-def test_the_json_report_has_the_documented_keys(path):
-    """Every documented key is there, with its unit in its name."""
-    report = json.loads(printed(lifecycle_run(path), "json", 90))
-    assert (report["format"], report["version"]) == ("weighbridge-report", 2)
-    assert {"scenario", "hosts", "totals", "treatments"} <= report.keys()
-    assert {"jobs", "done", "failed", "lost", "aborted", "duration_s", "jobs_per_s"} <= report["totals"].keys()
-    entry = report["treatments"][0]
-    assert {"treatment", "jobs", "jobs_per_s", "operations", "metrics"} <= entry.keys()
-    assert {"timing_error_p99_s", "timing_error_max_s"} <= entry.keys()
-    statistics = {"n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p90_s", "p95_s", "p99_s", "max_s"}
-    assert statistics <= entry["operations"]["start"].keys()
-    assert {"unit", "direction", "n", "median", "mean", "stddev", "min", "max"} <= entry["metrics"][
-        "events_per_second"
-    ].keys()
-
-
 def test_json_has_no_nan_or_infinity(path):
     """NaN and infinities of a host's fingerprint become null, so that every parser reads the report."""
     builder = StatsBuilder(path, plain_header()).add(
@@ -73,47 +57,6 @@ def test_json_has_no_nan_or_infinity(path):
 
     report = json.loads(printed(builder.close(), "json"), parse_constant=refuse)
     assert report["hosts"][0]["fingerprint"] == {"load": None, "raw": "\ufffd"}
-
-
-def test_csv_is_one_tidy_row_for_each_operation_and_metric(path):
-    """Labels, then figures: as many rows as treatments times operations and metrics, all with the same columns."""
-    *rows, compared = csv.DictReader(io.StringIO(printed(lifecycle_run(path), "csv", 99.9)))
-    assert [(row["engine"], row["kind"], row["name"]) for row in rows] == [
-        (engine, kind, name)
-        for engine in ("docker", "native")
-        for kind, name in [
-            ("operation", "start"),
-            ("operation", "exec"),
-            ("operation", "remove"),
-            ("operation", "job"),
-            ("metric", "events_per_second"),
-        ]
-    ]
-    start, metric = rows[0], rows[4]
-    assert (start["unit"], start["n"], start["errors"], start["p50"], start["p99.9"]) == (
-        "s",
-        "3",
-        "0",
-        "0.052",
-        "0.053",
-    )
-    assert (metric["unit"], metric["direction"], metric["p50"], metric["errors"]) == (
-        "events/s",
-        "higher",
-        "503.0",
-        "",
-    )
-    assert (metric["jobs_done"], metric["jobs_failed"], metric["jobs_warmup"]) == ("2", "1", "1")
-    for row in (start, metric):
-        assert (row["timing_error_p99_s"], row["timing_error_max_s"]) == ("5e-05", "5e-05")
-    assert (compared["kind"], compared["engine"], compared["name"], compared["unit"]) == (
-        "comparison", "native", "job.p50", "s",
-    )  # fmt: skip
-    assert (compared["a"], compared["verdict"], compared["rounds"], compared["lost"], compared["p"]) == (
-        "environment=bare-metal engine=docker", "inconclusive", "2", "1", "",
-    )  # fmt: skip
-    assert (float(compared["ratio"]), compared["grade"]) == (pytest.approx(0.101, abs=1e-4), "A")
-    assert all(row["verdict"] == row["ratio"] == "" for row in rows)
 
 
 def test_a_label_named_like_a_column_keeps_both(path):
@@ -167,15 +110,6 @@ def test_details_before_and_after_their_job_are_joined(path):
     first, second = job_lines(ReportSource(StatsFile(builder.close())))
     assert (list(first["operations"]), first["error"]["kind"]) == (["start", "exec"], "timeout")
     assert list(second["operations"]) == ["start"]
-
-
-def test_a_block_leaves_the_window_in_slices(path, monkeypatch):
-    """However few jobs leave at a time, each has its own operations, metrics and error, and all lines are there."""
-    lifecycle_run(path)
-    whole = list(job_lines(ReportSource(StatsFile(path))))
-    monkeypatch.setattr("bench_master.reports.jsonl.SLICE_ROWS", 3)
-    assert list(job_lines(ReportSource(StatsFile(path)))) == whole
-    assert [len(line["operations"]) for line in whole] == [3] * 8
 
 
 def test_a_nan_metric_is_null_in_its_line_only(path):
@@ -256,16 +190,6 @@ def test_a_run_without_jobs_has_an_empty_rate_histogram(path):
         source = ReportSource(StatsFile(StatsBuilder(path, head).close(footer())))
         assert write_rate_histogram(source, out, delimiter=",") == 0
         assert out.getvalue() == f"second,done,failed,lost,aborted,run_state\n{lines}"
-
-
-def test_the_four_formats_are_registered_and_work(path):
-    """Every registered format writes something for a whole run and for one without a single job."""
-    empty = StatsBuilder(path.with_name("empty.stats.gz"), plain_header()).close(footer())
-    lifecycle_run(path)
-    assert {"text", "csv", "json", "jsonl"} <= report_formats().keys()
-    for name in ("text", "csv", "json", "jsonl"):
-        assert printed(path, name)
-        assert printed(empty, name)
 
 
 def test_an_unknown_format_names_the_nearest_spelling(path):

@@ -33,38 +33,6 @@ def markdown(document, detail="page"):
     return out.getvalue()
 
 
-TABLE = """\
-**Faster than docker (307 ms): native (3.86 ms, 79.6x as fast). Slower: podman (371 ms, +21.0 %). \
-Same within 3 %: crun (309 ms). Inconclusive: runsc (300 ms).**
-
-| engine | verdict      | job p50 |    difference | 95 % interval  | rounds |
-| :----- | :----------- | ------: | ------------: | :------------- | -----: |
-| native | FASTER       | 3.86 ms | 79.6x as fast | [76.1, 83.0]   |     20 |
-| runsc  | INCONCLUSIVE |  300 ms |        -2.3 % | [-5.9, +1.3]   |     20 |
-| docker | the baseline |  307 ms |               |                |        |
-| crun   | SAME         |  309 ms |        +0.5 % | [-0.9, +2.0]   |     20 |
-| podman | SLOWER       |  371 ms |       +21.0 % | [+18.2, +23.9] |     20 |
-
-- runsc: not enough evidence for a difference, nor for equality; \
-a difference of 1.4 % would have been missed in one run of five; about 14 more rounds would settle it
-"""
-
-
-def test_markdown_has_the_answer_and_an_aligned_table(document):
-    """The table is one of GitHub's that reads well as plain text, too; the treatments stand side by side."""
-    labels = {"environment": "local", "engine": "docker", "job": "lifecycle"}
-    base = replace(document.treatments[0], title="environment=local engine=docker job=lifecycle", treatment=labels)
-    named = replace(document, treatments=[base, *document.treatments[1:]])
-    text = markdown(replace(named, verdicts=engine_verdicts()))
-    assert TABLE in text
-    assert "- ! podman: 2 of 600 jobs failed; counted as the worst both ways, the verdict stands.\n" in text
-    assert "- ! 1 x exec: exit-code, such as: exit code 3: no such table\n" in text
-    assert markdown(replace(named, verdicts=engine_verdicts()), "answer") == f"{escape(engine_verdicts().answer)}\n"
-    plain = markdown(replace(document, verdicts=None))
-    assert "| docker |    2 |      1 |" in plain
-    assert "| start p50         |      52.0 ms |      5.25 ms |" in plain
-
-
 @pytest.mark.parametrize("incomplete", [["the run was interrupted"], []])
 def test_markdown_says_first_whether_the_run_is_whole(document, incomplete):
     """An incomplete run is a quotation above every measure, with -q too."""

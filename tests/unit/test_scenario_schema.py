@@ -9,13 +9,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_common.errors import ScenarioError
 from bench_master.scenario import builtin_scenarios, scenario_schema
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.format import scenario_format
-from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.resolve import Resolver
-from bench_master.scenario.yaml_tree import Source, TreeComposer
+from bench_master.scenario.yaml_tree import TreeComposer
 
 SCHEMA = scenario_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -221,130 +219,22 @@ def test_both_refuse_what_is_bad(document):
     assert loader_complaints(document)
 
 
-NEITHER = [
-    {"test": "cpu", "params": {"num-threads": 4, "max-time": 60}},
-    {"workload": "sysbench-cpu", "params": {"num-threads": 4}},
-    {"workload": "sysbench"},
-    {"test": "cpu", "operations": ["run"]},
-    {"test": "cpu", "params": {"num-threads": 0}},
-    {"test": "cpu", "params": {"num-thread": 1}},
-    {"test": "cpu", "params": {"memory-oper": "read"}},
-    {"test": "fileio", "params": {"init-rng": "off"}},
-    {"workload": "mbw", "params": {"num-threads": 2}},
-    {"params": {"num-threads": 2}},
-]
-
-
-def understood(job):
-    """Say whether the loader understands a job."""
-    try:
-        parse_scenario(Source("s.yaml", json.dumps({"name": "a", "job": job})))
-    except ScenarioError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("job", NEITHER, ids=json.dumps)
-def test_both_refuse_what_only_a_tool_calls_so(job):
-    """Options have one name here; the loader's message names it."""
-    assert not understood(job)
-    assert schema_complaints({"name": "a", "job": job})
-
-
 @pytest.mark.parametrize("name", sorted(builtin_scenarios()))
 def test_ready_made_scenarios_fit_as_an_editor_reads_them(name):
     """An editor that checks a shipped file against the schema has nothing to complain about."""
     assert schema_complaints(yaml.safe_load(builtin_scenarios()[name].read_text())) == []
 
 
-WORDS = st.sampled_from(
-    [
-        "a",
-        "x-1",
-        "1GiB",
-        "512mb",
-        "5s",
-        "12:30",
-        "1h30m",
-        "true",
-        "no",
-        "0",
-        "7",
-        "docker",
-        "native",
-        "none",
-        "/x",
-        "run",
-        "remove",
-        "exec",
-        "sleep",
-        "SIGTERM",
-        "",
-        " ",
-        "a b",
-        "A=B",
-        "blocked",
-        "99",
-        "sysbench-cpu",
-    ]
-)
+WORDS = st.sampled_from([
+    "a", "x-1", "1GiB", "512mb", "5s", "12:30", "1h30m", "true", "no", "0", "7", "docker", "native", "none", "/x",
+    "run", "remove", "exec", "sleep", "SIGTERM", "", " ", "a b", "A=B", "blocked", "99", "sysbench-cpu",
+])  # fmt: skip
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 9),
     st.sampled_from([10**6, 2**31, 2**60, 0.5, 1.5, 90.25, -0.5]),
     WORDS,
-)
-KEYS = st.sampled_from(
-    [
-        "name",
-        "job",
-        "jobs",
-        "operations",
-        "workload",
-        "params",
-        "container",
-        "matrix",
-        "include",
-        "exclude",
-        "engine",
-        "environment",
-        "iterations",
-        "run_seconds",
-        "memory",
-        "container.memory",
-        "params.time",
-        "env",
-        "A",
-        "target",
-        "volume",
-        "tmpfs",
-        "exec",
-        "sleep",
-        "stop",
-        "kill",
-        "command",
-        "threads",
-        "time",
-        "grace",
-        "engines",
-        "storage",
-        "cpuset",
-        "ulimits",
-        "nofile",
-        "security_options",
-        "network",
-        "image",
-        "host",
-        "thresholds",
-        "environments",
-        "log_options",
-    ]
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
-    max_leaves=6,
 )
 
 
@@ -354,6 +244,14 @@ def places(node, path=()):
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))
+
+
+KEYS = st.sampled_from(sorted({key for one in GOOD for path in places(one) for key in path if isinstance(key, str)}))
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=6,
+)
 
 
 @st.composite

@@ -1,10 +1,9 @@
 """Slots: as many jobs at once as allowed and no more, whoever waits; and none is woken for nothing time and again."""
 
 import gevent
-from deadlines import wait_until
 from gevent.event import Event
 
-from bench_worker.slots import PASSED_WITHIN_S, JobAborted, Slots
+from bench_worker.slots import JobAborted, Slots
 
 
 def settle():
@@ -60,43 +59,6 @@ def test_a_job_that_waits_holds_up_none_behind_it():
     slots.put([12, 13])
     settle()
     assert work.ended[-2:] == [12, 13]
-
-
-def test_jobs_that_never_wait_wake_one_slot_beside_their_own():
-    """A switch to a slot that finds nothing to do costs as much as a job: of a batch there is one, not one a job."""
-    executed_by = set()
-    slots = Slots(24, lambda _order: executed_by.add(gevent.getcurrent()))
-    for _ in range(3):
-        slots.put(range(100))
-        settle()
-    assert slots.waiting == 0
-    assert slots.made <= 2
-
-
-def test_what_follows_a_pass_waits_while_orders_do(monkeypatch):
-    """With orders enough, the results of many passes leave together; the last ones leave at once."""
-    monkeypatch.setattr("bench_worker.slots.PASSED_WITHIN_S", 60.0)
-    waiting = []
-
-    def execute(_order):
-        gevent.sleep(0)
-        slots.schedule_pass()
-
-    slots = Slots(1, execute, lambda: waiting.append(slots.waiting))
-    slots.put(range(50))
-    while slots.running or slots.waiting or slots.pass_scheduled:
-        gevent.sleep(0)
-    assert set(waiting) == {0}
-
-
-def test_what_follows_a_pass_waits_no_longer_than_that():
-    """Nothing is kept back while a job takes its time."""
-    passes = []
-    slots = Slots(1, Work(waits=[0]), lambda: passes.append(slots.waiting))
-    slots.put([0, 1])
-    wait_until(lambda: passes, sleep=gevent.sleep)
-    gevent.sleep(5 * PASSED_WITHIN_S)
-    assert passes == [1], "it is not done over and over"
 
 
 def test_a_limit_that_is_raised_takes_effect_with_the_next_orders():

@@ -15,7 +15,6 @@ from builders import (
     MS,
     S,
     StatsBuilder,
-    chained,
     footer,
     header,
     host,
@@ -31,12 +30,11 @@ from builders import (
 import weighbridge
 from bench_common.errors import ExitCode, StatsFileError, WeighbridgeError
 from bench_common.job_rows import TRANSFER_ROW
-from bench_common.records import ErrorRecord, Outcome, OutputRecord, TransactionRecord, ticket_of
+from bench_common.records import Outcome, TransactionRecord, ticket_of
 from bench_common.stats import frame
 from bench_common.stats.account import MAX_GAPS, Account, JobNumbers
-from bench_common.stats.frame import Chain, FrameReader, encode_frame
+from bench_common.stats.frame import FrameReader, encode_frame
 from bench_common.stats.reader import StatsFile, StatsWriter
-from bench_common.stats.rows import pack_jobs
 from bench_common.streams import tell
 from bench_features.archive.archive import Archive
 from bench_master.cli import run_command_line
@@ -319,18 +317,6 @@ def test_what_is_added_to_a_file_of_before_vouches_for_all_of_it(recorded, tmp_p
 # -- the account -------------------------------------------------------------------------------------------------
 
 
-def test_numbers_of_jobs_are_ranges_and_those_that_come_again_are_noted():
-    """In any order within and between blocks; many jobs in order take one range."""
-    numbers = JobNumbers()
-    for part in ([3, 1, 2], [0], [7, 9, 8], [5, 4], [100]):
-        numbers.add(np.array(part))
-    assert (numbers.gaps, numbers.repeated) == (2, [])
-    numbers.add(np.array([6]))
-    assert numbers.gaps == 1
-    numbers.add(np.array([9, 101, 101, 2]))
-    assert sorted(numbers.repeated) == [2, 9, 101]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_numbers_of_jobs_agree_with_a_set(seed):
     """Whatever comes in whatever blocks: a number is repeated if and only if a set has it already."""
@@ -414,23 +400,6 @@ def test_numbers_without_end_are_damage_and_no_memory():
         rows["ticket"] = (np.arange(step) + first) * 2
         account.add("jobs", rows)
     assert account.contradiction.startswith(f"the numbers of the jobs have more than {MAX_GAPS} gaps")
-
-
-def test_the_chain_of_a_file_is_that_of_one_writer(tmp_path):
-    """Blocks that are encoded one after the other are the writer's own bytes."""
-    payloads = [msgpack.packb(["header", HEAD]), msgpack.packb(["jobs", pack_jobs(job_rows({}))])]
-    chain = Chain()
-    assert chained(*payloads) == b"".join(encode_frame(payload, chain) for payload in payloads)
-    assert chain.number == len(payloads)
-
-
-def test_an_error_and_an_output_count_for_no_row():
-    """Records go by their own rules; only jobs have rows."""
-    records = (
-        ("errors", [ErrorRecord(0, 0, 0, "exec", "exit-code", "x")]),
-        ("outputs", [OutputRecord(0, 0, 0, "run", b"fast")]),
-    )
-    assert contradiction(*records, jobs(0, 1, 2), *records, end_of(0)) is None
 
 
 # -- files that unpack to much more ------------------------------------------------------------------------------

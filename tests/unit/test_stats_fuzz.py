@@ -1,9 +1,7 @@
 """Stats files changed as no writer would, through every reader: a report or an error, never a fault of the reader."""
 
 import io
-import os
 import random
-import signal
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
@@ -12,7 +10,6 @@ import places
 import pytest
 from archive_runs import a_run
 from builders import chained, lifecycle_run, text_formats
-from deadlines import END_S
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_stats_damage import imported_run, object_run
@@ -26,7 +23,6 @@ from bench_master.run.resume import ResumableRun
 FORMATS = text_formats()
 TABLES = ("trials", "jobs", "operations", "transfers", "metrics", "samples", "verdicts")
 FORMATS_AT_ONCE = 3
-MIB = 1 << 20
 
 
 def read_tables(path, folder, draw):
@@ -148,48 +144,3 @@ def test_what_a_block_lacks_makes_no_reader_fail_badly(originals, odd):
     stats = StatsFile(path)
     assert list(stats.blocks(everything=True))
     assert (WITHOUT_TIMES in str(stats.damage)) == (wanted == "samples")
-
-
-def test_a_link_that_loops_is_an_error_of_every_reader(originals):
-    """The system's reason, and no fault of ours."""
-    _, folder = originals
-    path = folder / "loop.stats.gz"
-    path.symlink_to(path)
-    for name in READERS:
-        check(name, path, folder, random.Random(1))
-
-
-CASES = 150
-
-
-@pytest.mark.slow
-def test_many_changes_through_every_reader_take_little_memory(originals, tmp_path):
-    """Each file in a process of its own, through all readers and formats: no fault, no hang, < 300 MiB more."""
-    files, folder = originals
-    progress = tmp_path / "progress"
-    usual = [0]
-    for case in range(CASES):
-        child = os.fork()
-        if not child:
-            try:
-                _run_case(case, files, folder, progress)
-            except BaseException as error:  # noqa: BLE001  whatever it is, it is told to the test
-                progress.write_text(f"{progress.read_text()}: {type(error).__name__}: {error}")
-                os._exit(1)
-            os._exit(0)
-        _, status, used = os.wait4(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0, f"case {progress.read_text()}"
-        # The first one is whole.
-        usual.append(used.ru_maxrss * 1024)
-        assert usual[-1] - usual[1] < 300 * MIB, f"case {case}: memory"
-
-
-def _run_case(case, files, folder, progress):
-    draw = random.Random(case)
-    path = folder / "changed.stats.gz"
-    path.write_bytes(changed_file(files, draw) if case else files[0][2])
-    for name in READERS:
-        progress.write_text(f"{case} {name}")
-        signal.alarm(int(END_S))
-        check(name, path, folder, draw, **({"formats": FORMATS} if name == "report" else {}))
-    signal.alarm(0)

@@ -11,7 +11,6 @@ from bench_common.stats.rows import (
     DELTA,
     OFFSET,
     ColumnError,
-    Columns,
     encode_column,
     pack_jobs,
     pack_operations,
@@ -43,19 +42,6 @@ def test_columns_equal_the_rows(drawn, data):
             assert np.array_equal(part.rows(rows.dtype), same)
     assert rows.dtype == OPERATION_ROW
     assert (unpack_by_column("jobs", body, {"jobs"})[0][1].rows(JOB_ROW) == jobs).all()
-
-
-def test_a_column_is_decoded_once_and_only_on_demand():
-    """Unused columns cost nothing, and used ones are decoded once."""
-    made = []
-
-    def maker(name):
-        return lambda _: made.append(name) or np.arange(4)
-
-    columns = Columns(4, {name: maker(name) for name in ("ticket", "trial")})
-    half = columns[columns["trial"] > 1]
-    assert (half["trial"].tolist(), half["trial"].tolist(), len(half)) == ([2, 3], [2, 3], 2)
-    assert made == ["trial"]
 
 
 @pytest.mark.parametrize("mode", [OFFSET, DELTA])

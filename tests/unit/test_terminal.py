@@ -91,13 +91,6 @@ def test_a_page_is_as_wide_as_the_terminal(screen):
     assert max(map(len, paragraph(text))) <= 80
 
 
-def test_a_terminal_without_size_or_with_a_tiny_one_has_a_readable_page():
-    """Zero columns mean that nobody knows; a page is never narrower than a table can be."""
-    for columns, width in ((0, 80), (7, 40)):
-        with closing(Screen(columns, 0)) as terminal:
-            assert screen_width(terminal.stream) == width
-
-
 def test_the_report_uses_the_terminals_columns_and_a_file_80(screen, stats, tmp_path):
     """The same command writes lines of over 80 columns to a wide terminal, and none to a file."""
     shown = screen.command("report-scenario", "-v", "-s", stats, "--color", "never")
@@ -183,18 +176,6 @@ def test_a_long_text_is_shown_in_the_pager(screen, tmp_path, monkeypatch):
     assert screen.text("short\n", plain, paged=True) == "short\n"
     assert screen.text(long, unpaged, paged=True) == long
     assert screen.text(long, plain) == long
-    assert not seen.exists()
-
-
-def test_report_scenario_has_a_pager(screen, stats, tmp_path, monkeypatch):
-    """The whole report goes to the pager; --no-pager prints it."""
-    seen = tmp_path / "seen"
-    monkeypatch.setenv("PAGER", f"cat > {seen}")
-    assert screen.command("report-scenario", "-v", "-s", stats) == ""
-    assert seen.read_text().startswith("Weighbridge report: quickstart\n")
-    seen.unlink()
-    shown = screen.command("report-scenario", "-v", "-s", stats, "--no-pager")
-    assert shown.startswith("Weighbridge report: quickstart\n")
     assert not seen.exists()
 
 

@@ -1,22 +1,14 @@
 """How far a report can be trusted, in one word: the same in every format, from what the report tells anyhow."""
 
-import io
-import json
-import re
-from types import SimpleNamespace
-
 import pytest
-from builders import lifecycle_run, write_report
+from builders import lifecycle_run
 from msgspec.structs import replace
-from verdict_builders import comparison, engine_verdicts, flag, refused_verdicts, said
+from verdict_builders import comparison, engine_verdicts, flag, said
 
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.trust import judge_trust
 from bench_master.analysis.verdict_types import PropertyReport
-from bench_master.reports.html import HtmlReport
-from bench_master.reports.markdown import MarkdownReport
-from bench_master.reports.text import lines
 from bench_master.verdicts.reasons import Code, because
 
 
@@ -158,26 +150,3 @@ def test_the_gravest_reason_is_named_and_the_others_are_counted(calm):
     assert judge_trust(noisy).word == "poor"
     fair = judge_trust(replace(noisy, verdicts=quiet()))
     assert fair.sentence == "Trust: fair, host vm was fully busy in 9 of 18 trials (1 more below)."
-
-
-def test_every_format_has_the_same_word_and_reason(path, calm):
-    """Text, Markdown, the page and JSON; with verdicts, refused ones, and without any."""
-    known = [
-        replace(calm, warnings=["worker w0 was lost"], verdicts=verdicts)
-        for verdicts in (quiet(), refused_verdicts(), None)
-    ]
-    for document in (replace(one, trust=judge_trust(one)) for one in known):
-        sentence = document.trust.sentence
-        assert sentence in " ".join(" ".join(lines(document)).split())
-        out = io.StringIO()
-        MarkdownReport().write(SimpleNamespace(document=document, detail="page"), out)
-        assert sentence in out.getvalue().replace("\\", "")
-    written = {}
-    for name in ("text", "markdown", "html", "json", "github"):
-        out = io.StringIO()
-        write_report(path, out, name)
-        written[name] = out.getvalue()
-    word = json.loads(written["json"])["trust"]
-    said_so = {name: re.findall(r"Trust: (\w+)", text) for name, text in written.items() if name != "json"}
-    assert said_so == {name: [word["word"]] for name in said_so}
-    assert HtmlReport.name in said_so

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from damaged_output import assert_refused, cut_at_characters
 from places import DATA
 
 from bench_common.errors import ParseError, UsageError
@@ -147,28 +146,6 @@ def test_abs_own_doubts_are_passed_over():
     assert parsed(text) == parsed(output("ok-n2000-c4"))
 
 
-def test_a_server_without_a_name_and_with_tls_is_a_server():
-    """What it says of itself is of no consequence."""
-    text = (
-        output("ok-c1")
-        .replace("Apache/2.4.68", "")
-        .replace(
-            "\nDocument Path:",
-            "SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256\n"
-            "Server Temp Key:        X25519 253 bits\n"
-            "TLS Server Name:        localhost\n\nDocument Path:",
-        )
-    )
-    assert "TLSv1.3" in text
-    assert parsed(text) == parsed(output("ok-c1"))
-
-
-def test_older_2_3_always_counts_write_errors():
-    """None of them is none."""
-    text = output("ok-c1").replace("Total transferred:", "Write errors:           0\nTotal transferred:")
-    assert parsed(text) == parsed(output("ok-c1"))
-
-
 def without_deviations(text):
     """Return a text as ab -S prints it."""
     text = text.replace("min  mean[+/-sd] median   max", "min   avg   max")
@@ -187,19 +164,6 @@ def test_a_row_is_as_long_as_its_table_says():
     whole = output("ok-n2000-c4")
     with pytest.raises(ParseError, match="a row with other columns than its table"):
         parsed(whole.replace("min  mean[+/-sd] median   max", "min   avg   max"))
-
-
-@pytest.mark.parametrize("name", ["ok-c1", "ok-n2000-c4"])
-def test_a_text_that_was_cut_off_anywhere_is_refused(name):
-    """No prefix of a run is a run."""
-    assert_refused(parsed, cut_at_characters(output(name).rstrip()))
-
-
-@pytest.mark.parametrize("text", ["", "\0\n", "garbage\n", "Completed 100 requests\n"])
-def test_garbage_is_refused(text):
-    """Whatever it is."""
-    with pytest.raises(ParseError):
-        parsed(text)
 
 
 def test_the_run_alone_is_timed_and_parsed():

@@ -89,15 +89,6 @@ def test_its_successor_is_read():
     assert parsed(output("py3-head-docker"))["inserts_per_second"] == 99937.4
 
 
-@pytest.mark.parametrize("text", [OURS, output("py2-2012-insert_only"), output("py3-head-docker-q4")])
-def test_a_text_that_was_cut_off_anywhere_is_refused(text):
-    """iibench prints its header, and then fails."""
-    whole = text.rstrip()
-    for end in range(len(whole)):
-        with pytest.raises(ParseError):
-            parsed(whole[:end])
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -37,18 +37,3 @@ def test_a_mebibyte_of_newlines_is_empty_at_once(noise, name):
         workload(name).parse(NEWLINES)
     assert workload(name).stated_params(NEWLINES) == {}
     assert noise.applied == 0
-
-
-def test_lines_keep_their_numbers_between_empty_ones(noise):
-    """Only the lines with something in them are cleaned; their numbers count all of them."""
-    found = line_reader.read_lines(f"{NEWLINES}first\n\r\n\n  second \r\n")
-    assert [(line.number - len(NEWLINES), line.text) for line in found] == [(1, "first"), (4, "second")]
-    assert noise.applied == 3
-
-
-def test_the_first_line_that_matches_is_found_between_empty_ones(noise):
-    """A parameter is read from its line, wherever it is; each line is cleaned once for all parameters."""
-    patterns = {name: (rf"{name}: (\d+)", int) for name in ("threads", "size", "rate")}
-    text = f"{NEWLINES}threads: 4\n{NEWLINES}size: 7\nsize: 8\n"
-    assert line_reader.parse_stated_params(text, patterns) == {"threads": 4, "size": 7}
-    assert noise.applied == 3

@@ -6,8 +6,6 @@ import re
 
 import places
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
 from bench_workloads.mbw import SCRIPT, Mbw
@@ -104,13 +102,6 @@ def test_an_average_that_was_switched_off_is_computed_as_mbw_does():
             parse(part.rpartition("\n")[0])
 
 
-@pytest.mark.parametrize(("version", "name"), GOOD)
-def test_every_metric_is_declared(version, name):
-    """Neither form of a run gives a metric without unit and direction."""
-    declared = {metric.name for metric in Mbw.metrics}
-    assert set(parse(sample(name))) | set(parse(with_help(version, name))) <= declared
-
-
 @pytest.mark.parametrize(
     ("name", "line", "reason"),
     [
@@ -182,54 +173,6 @@ def test_a_terminals_line_ends_change_nothing():
     assert parse("\ufeff" + text.replace("\n", "\r\n")) == parse(text)
 
 
-def test_blanks_that_a_terminal_made_of_tabs_are_tabs():
-    """What was copied from a window holds the same numbers."""
-    text = sample("2.0-default-n3")
-    assert "\t" not in text.expandtabs()
-    assert parse(text.expandtabs()) == parse(text)
-
-
-@pytest.mark.parametrize("name", ["1.2.2-default-n3", "1.4-default-n3", "2.0-default-n3", "1.2.2-t2"])
-def test_a_run_cut_at_any_character_is_whole_or_refused(name):
-    """What is announced must be there, to the last unit."""
-    text = sample(name)
-    whole = parse(text)
-    for length in range(len(text)):
-        try:
-            # Of one method alone, the average that is cut away follows from its runs.
-            assert parse(text[:length]) == pytest.approx(whole, rel=1e-6)
-        except ParseError:
-            continue
-
-
-@pytest.mark.parametrize("text", ["", "\n", " \t\r\n"])
-def test_empty_text_is_refused(text):
-    """Nothing printed is no result."""
-    with pytest.raises(ParseError, match="empty"):
-        parse(text)
-
-
-@given(st.text(max_size=300))
-def test_arbitrary_text_is_refused_and_nothing_else(text):
-    """No text makes the parser raise anything but ParseError."""
-    with pytest.raises(ParseError):
-        parse(text)
-
-
-@given(st.sampled_from(GOOD), st.data())
-def test_a_mutilated_run_never_breaks_the_parser(pair, data):
-    """A piece replaced by anything is read or refused with ParseError."""
-    text = with_help(*pair)
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, min(len(text), start + 60)))
-    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.\t\nAVG ", max_size=30)))
-    try:
-        metrics = parse(text[:start] + junk + text[end:])
-    except ParseError:
-        return
-    assert all(0 < value < 1e13 for value in metrics.values())
-
-
 @pytest.mark.parametrize(
     ("methods", "words"),
     [("all", ()), ("copy", ("-t0", "-t1")), ("mcblock", ("-t2",))],
@@ -253,11 +196,6 @@ def test_parameters_that_mbw_cannot_serve_are_refused(changes, reason):
     """What mbw would round or refuse in every job is refused before anything starts."""
     with pytest.raises(UsageError, match=reason):
         Mbw().steps(params(**changes))
-
-
-def test_the_time_that_a_job_will_take_grows_with_its_copies():
-    """Ten copies by three methods, and the filling of two arrays."""
-    assert Mbw().expected_seconds(params(array_size=1024 * MIB, runs=10)) == 33.0
 
 
 def several(version: str, name: str, count: int) -> str:
@@ -329,10 +267,3 @@ def test_the_study_s_script_cut_short_is_refused(count):
         parse("\n".join(STUDY.splitlines()[:count]))
     with pytest.raises(ParseError):
         parse(STUDY + STUDY)
-
-
-def test_the_step_of_several_takes_numbers_as_words():
-    """The number of processes and the parameters stand behind the one fixed line of shell."""
-    (step,) = Mbw().steps(params(processes=0))
-    assert step.argv[:2] == ("sh", "-c")
-    assert step.argv[3:5] == ("mbw", "0")

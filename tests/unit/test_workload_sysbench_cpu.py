@@ -6,35 +6,12 @@ import re
 
 import places
 import pytest
-from damaged_output import assert_whole_or_refused, cut_at_characters, with_junk, without_a_line
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.long_output import OUTPUT_LIMIT_BYTES, keep_ends
 from bench_workloads.sysbench_cpu import SysbenchCpu
 
 DATA = places.DATA / "sysbench"
-GOOD = (
-    "cpu-1t",
-    "cpu-2t-events",
-    "cpu-legacy-numthreads",
-    "cpu-percentile0",
-    "cpu-p99-debug",
-    "cpu-rate",
-    "cpu-rate-report",
-    "cpu-report-histogram",
-    "cpu-verbosity5",
-    "docker-cpu",
-    "docker-cpuset",
-    "docker-cpu-tty-crlf",
-    "cpu-0.4.12",
-    "cpu-0.4.12-4t",
-    "cpu-0.5",
-    "cpu-1.1.0",
-    "cpu-1.1.0-early",
-)
-
 parse = SysbenchCpu().parse
 
 
@@ -73,12 +50,6 @@ def test_the_result_of_hours_of_reports_is_read():
     )
     assert cut
     assert parse(kept.decode()) == parse(text)
-
-
-def test_the_table_of_1_1_is_read_like_that_of_1_0():
-    """1.1 calls totals and time by other names, and prints the rate twice."""
-    metrics = parse(sample("cpu-1.1.0"))
-    assert (metrics["events_per_second"], metrics["total_time_s"], metrics["total_events"]) == (114.08, 10.0022, 1141)
 
 
 @pytest.mark.parametrize(
@@ -151,21 +122,6 @@ def test_a_speed_without_its_rate_is_refused():
             parse(text)
 
 
-def test_what_sysbench_says_of_its_validation_is_passed_over():
-    """With --validate a line more is printed."""
-    text = sample("cpu-1t")
-    assert parse(text.replace("Initializing worker", "Validation checks: on.\n\nInitializing worker")) == parse(text)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_metric_is_declared(name):
-    """The parser gives only declared metrics, and all of them but the percentiles that were not asked for."""
-    declared = {metric.name for metric in SysbenchCpu.metrics}
-    metrics = set(parse(sample(name)))
-    assert metrics <= declared
-    assert {name for name in declared - metrics if not re.fullmatch(r"latency_p\d+_ms", name)} == set()
-
-
 def test_a_percentile_is_named_by_its_rank():
     """p99 is never stored under p95's name, and a percentile that was switched off, or of an odd rank, is absent."""
     assert {name for name in parse(sample("cpu-p99-debug")) if name.startswith("latency_p")} == {"latency_p99_ms"}
@@ -206,13 +162,6 @@ def test_a_table_without_a_limit_of_primes_is_not_a_cpu_run():
         parse(sample("mutex"))
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", " \t\r\n"])
-def test_empty_text_is_refused(text):
-    """Nothing printed is no result."""
-    with pytest.raises(ParseError, match="empty"):
-        parse(text)
-
-
 def test_two_runs_in_one_text_are_refused():
     """Which of two runs was meant nobody can know."""
     with pytest.raises(ParseError, match="second run") as caught:
@@ -233,56 +182,6 @@ def test_totals_that_contradict_each_other_are_refused():
         parse(sample("cpu-1t").replace(" 1891\n", " 1892\n"))
     with pytest.raises(ParseError, match="order min, avg, max"):
         parse(sample("cpu-1t").replace(" 3.31\n", " 1.31\n"))
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_a_run_cut_after_any_line_is_whole_or_refused(name):
-    """A text that lacks its end gives every metric or none."""
-    text = sample(name)
-    whole = parse(text)
-    lines = text.splitlines(keepends=True)
-    complete = 0
-    for count in range(len(lines) + 1):
-        try:
-            assert parse("".join(lines[:count])) == whole
-        except ParseError:
-            complete = 0  # a longer piece must not be refused after a shorter one was read
-        else:
-            complete += 1
-    trailer = sum(not line.strip() or line.startswith("DEBUG") for line in lines[-8:])
-    assert 1 <= complete <= trailer + 1
-
-
-@pytest.mark.parametrize("name", ["cpu-1t", "docker-cpu-tty-crlf", "cpu-0.4.12"])
-def test_a_run_cut_at_any_character_is_whole_or_refused(name):
-    """Even a number cut in half is noticed."""
-    assert_whole_or_refused(parse, sample(name), cut_at_characters(sample(name)))
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
-    """Without any one line the text gives the same metrics (the line carried none) or is refused."""
-    text = sample(name)
-    assert assert_whole_or_refused(parse, text, without_a_line(text)) >= len(parse(text))
-
-
-@given(st.text(max_size=400))
-def test_arbitrary_text_is_refused_and_nothing_else(text):
-    """No text makes the parser raise anything but ParseError."""
-    with pytest.raises(ParseError):
-        parse(text)
-
-
-@given(st.sampled_from(GOOD), st.data())
-def test_a_mutilated_run_never_breaks_the_parser(name, data):
-    """A piece replaced by anything is read in full or refused with ParseError."""
-    declared = {metric.name for metric in SysbenchCpu.metrics}
-    try:
-        metrics = parse(with_junk(data, sample(name), "0123456789.,/\n ms"))
-    except ParseError:
-        return
-    assert len(metrics) >= len(declared) - 5
-    assert all(value == value and abs(value) < 1e18 for value in metrics.values())  # noqa: PLR0124  NaN is unequal
 
 
 def test_the_command_line_of_the_defaults():
@@ -328,12 +227,6 @@ def test_parameters_that_sysbench_cannot_serve_are_refused(changes, reason):
     """A run without an end and a fraction of a second are refused before anything starts."""
     with pytest.raises(UsageError, match=reason):
         SysbenchCpu().steps(params(**changes))
-
-
-def test_the_time_that_a_job_will_take_is_known_only_with_a_time_limit():
-    """Events take as long as they take."""
-    assert SysbenchCpu().expected_seconds(params(time=2.0)) == 2.0
-    assert SysbenchCpu().expected_seconds(params(time=0.0, events=100)) is None
 
 
 def test_a_run_shorter_than_its_clock_shows_is_a_run():

@@ -6,9 +6,6 @@ import re
 
 import places
 import pytest
-from damaged_output import assert_whole_or_refused, cut_after_lines, with_junk, without_a_line
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench_common.errors import ParseError, UsageError
 from bench_workloads.sysbench_memory import SysbenchMemory
@@ -100,22 +97,6 @@ def test_a_rate_in_another_unit_than_the_amount_is_refused():
         parse(sample("memory-read-global").replace("10301.36 MiB/sec", "10801.80 MiB/sec"))
 
 
-def test_progress_lines_are_passed_over():
-    """What --report-interval prints is no result."""
-    line = "Threads started!\n\n[ 1s ] 7166.63 MiB/sec\n"
-    text = sample("memory-complete").replace("Threads started!\n", line)
-    assert parse(text) == parse(sample("memory-complete"))
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_every_metric_is_declared(name):
-    """The parser gives only declared metrics, and all of them but the percentiles that were not asked for."""
-    declared = {metric.name for metric in SysbenchMemory.metrics}
-    metrics = set(parse(sample(name)))
-    assert metrics <= declared
-    assert {name for name in declared - metrics if not re.fullmatch(r"latency_p\d+_ms", name)} == set()
-
-
 @pytest.mark.parametrize(
     ("name", "line", "reason"),
     [
@@ -155,28 +136,6 @@ def test_a_run_that_transferred_nothing_is_refused():
         parse(text)
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_a_run_cut_after_any_line_is_whole_or_refused(name):
-    """A text that lacks its end gives every metric or none."""
-    assert_whole_or_refused(parse, sample(name), cut_after_lines(sample(name)))
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
-    """Without any one line the text gives the same metrics (the line carried none) or is refused."""
-    assert_whole_or_refused(parse, sample(name), without_a_line(sample(name)))
-
-
-@given(st.sampled_from(GOOD), st.data())
-def test_a_mutilated_run_never_breaks_the_parser(name, data):
-    """A piece replaced by anything is read in full or refused with ParseError."""
-    try:
-        metrics = parse(with_junk(data, sample(name), "0123456789.,/\n ms"))
-    except ParseError:
-        return
-    assert len(metrics) >= len(SysbenchMemory.metrics) - 5
-
-
 def test_the_command_line():
     """One step, whose argument vector states every parameter, sizes in bytes."""
     (step,) = SysbenchMemory().steps(params(operation="read", access="rnd", scope="local", block_size=2**20))
@@ -209,9 +168,3 @@ def test_parameters_that_sysbench_cannot_serve_are_refused(changes, reason):
     """What sysbench would refuse in every job is refused before anything starts."""
     with pytest.raises(UsageError, match=reason):
         SysbenchMemory().steps(params(**changes))
-
-
-def test_the_time_that_a_job_will_take_is_known_only_with_a_time_limit():
-    """An amount takes as long as it takes."""
-    assert SysbenchMemory().expected_seconds(params(time=2.0)) == 2.0
-    assert SysbenchMemory().expected_seconds(params(time=0.0)) is None

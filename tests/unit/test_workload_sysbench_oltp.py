@@ -1,7 +1,6 @@
 """sysbench oltp: commands from parameters, and metrics from what sysbench really printed."""
 
 import pytest
-from damaged_output import assert_refused, cut_at_characters
 from places import DATA
 
 from bench_common.errors import ParseError, UsageError
@@ -186,12 +185,6 @@ def test_a_text_that_contradicts_itself_is_refused(old, new, said):
     assert old in text
     with pytest.raises(ParseError, match=said):
         parsed(text.replace(old, new))
-
-
-@pytest.mark.parametrize("text", [output("oltp_read_write"), OF_0_4, OF_0_5])
-def test_a_text_that_was_cut_off_anywhere_is_refused(text):
-    """No prefix of a run is a run."""
-    assert_refused(parsed, cut_at_characters(text.rstrip()))
 
 
 def test_tables_are_made_once_and_the_run_alone_is_timed():

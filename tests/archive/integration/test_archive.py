@@ -17,7 +17,6 @@ from bench_common.errors import InfrastructureError, NotAStatsFileError, UsageEr
 from bench_features.archive import archive as archive_module
 from bench_features.archive import index
 from bench_features.archive.archive import Archive
-from bench_features.archive.extract import contents_of
 from bench_features.archive.folder import INDEX
 from bench_features.archive.types import RunFilter
 from bench_master.cli import run_command_line
@@ -59,36 +58,6 @@ def answers(url):
         return runs, archive.series(), [archive.points(one.key) for one in archive.series()]
 
 
-def test_a_list_fits_a_page_and_has_no_bare_dash(command, tmp_path):
-    """The newest first; what no run has is left out unless it is asked for, and a long title is wrapped."""
-    title = "a scenario whose title takes more room than a page of eighty columns has beside the rest"
-    paths = [a_run(tmp_path / f"{number}.stats.gz", number, name=title) for number in range(3)]
-    assert command("add", *paths)[0] == 0
-    head, *rows = command("list", "--format", "table")[1].splitlines()
-    assert head.split() == ["id", "created", "done", "value", "hosts", "scenario"]
-    created = [line[14:30] for line in rows if line[:1].strip()]
-    assert len(created) == 3
-    assert created == sorted(created, reverse=True)
-    asked = command("list", "--format", "table", "--columns", "id,problem,failed")[1].splitlines()
-    assert asked[0].split() == ["id", "problem", "failed"]
-    assert asked[1].split()[1:] == ["n/a", "0"]
-    killed = a_run(tmp_path / "4.stats.gz", 4, name=title, whole=False)
-    assert command("add", killed)[0] == 0
-    more = command("list", "--format", "table")[1].splitlines()
-    assert more[0].split() == ["id", "created", "state", "done", "value", "hosts", "scenario"]
-    assert all(len(line) <= 80 and "-" not in line.split() for line in (head, *rows, *asked, *more))
-
-
-def test_a_list_has_one_value_of_each_run(command, tmp_path):
-    """The primary measure of its only treatment; of several it says how many there are."""
-    one, several = a_run(tmp_path / "1.stats.gz", 1, engines=("docker",)), a_run(tmp_path / "2.stats.gz", 2)
-    assert command("add", one, several)[0] == 0
-    for more in ((), ("--limit", "2"), ("--scenario", "quickstart")):
-        out = command("list", "--columns", "value,measure,treatments", *more)[1]
-        rows = [line.split("\t") for line in out.splitlines()[1:]]
-        assert rows == [["2 treatments", "-", "2"], ["100 ms", "job.p50", "1"]]
-
-
 def test_runs_are_added_found_and_shown(command, archive_folder, tmp_path):
     """Once, however often they are added; by scenario, host and time; one by its id."""
     names = ("quick", "slow")
@@ -111,17 +80,6 @@ def test_runs_are_added_found_and_shown(command, archive_folder, tmp_path):
         names = {value.name for value in archive.find(oldest.id).treatments[0].values}
     assert names == {"job", "start", "remove", "job.p50"}
     assert paths[0].exists(), "it was copied"
-
-
-def test_what_the_index_gives_is_what_was_read(archive_folder, tmp_path):
-    """With treatments and values, now and after the index was made again."""
-    path = a_run(tmp_path / "run.stats.gz")
-    with Archive.open(archive_folder, create=True) as archive:
-        sha256 = archive.add(path).run.sha256
-    for _ in range(2):
-        with Archive.open(archive_folder) as archive:
-            assert archive.find(sha256) == contents_of(path, sha256, path.stat().st_size)
-        (Path(archive_folder) / INDEX).unlink()
 
 
 def test_what_is_typed_wrong_is_answered_with_the_nearest_right(command, tmp_path):

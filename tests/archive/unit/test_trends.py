@@ -2,12 +2,11 @@
 
 import math
 import xml.etree.ElementTree as ET
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from bench_features.archive.trend_chart import DateScale, RunScale, draw_trend
+from bench_features.archive.trend_chart import draw_trend
 from bench_features.archive.trends import build_trend, measure_of
 from bench_features.archive.types import ArchivedValue, Series, TrendPoint
 from bench_features.charts import NARROW, WIDE
@@ -145,30 +144,6 @@ def test_no_text_leaves_the_chart_or_covers_another(width, across):
         ]
         assert covered == [], name
         assert "<script" not in picture.svg()
-
-
-def test_the_caption_says_what_was_drawn():
-    """Size and date of each change, the fact that changed, and that the axis is logarithmic."""
-    kinds = many_kinds()
-    caption = draw_trend(kinds["steps"], WIDE).caption
-    for part in (
-        "n = 72 runs on blade-1, 8 trials each", "Lower is better", "logarithmic axis", "Slower +8.",
-        "kernel 6.1.0 -> 6.8", "confirmed by a second run", "95 % interval within the run",
-    ):  # fmt: skip
-        assert part in caption
-    assert "not at their dates" in draw_trend(kinds["steps"], WIDE, across="version").caption
-    assert "No change above 3 %." in draw_trend(kinds["one"], WIDE).caption
-
-
-def test_ticks_of_dates_and_versions():
-    """At round times, few enough to be read; of many versions the newest."""
-    for span in (1, 40, 600, 7200, 2 * DAY_S, 40 * DAY_S, 900 * DAY_S, 9000 * DAY_S):
-        ticks = DateScale(1.79e9, 1.79e9 + span, 0, 600).ticks(8)
-        assert 1 <= len(ticks) <= 9, span
-        assert all(one[1] != other[1] for one, other in pairwise(ticks))
-    names = [f"v{place // 3}" for place in range(90)]
-    ticks = RunScale(-0.5, 89.5, 0, 600, versions=names).ticks(6)
-    assert (len(ticks) <= 6, ticks[-1]) == (True, (87.0, "v29"))
 
 
 def test_intervals_of_many_runs_are_those_of_each():

@@ -3,7 +3,6 @@
 import io
 import math
 import xml.etree.ElementTree as ET
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,22 @@ from builders import StatsBuilder, header, lifecycle_run, treatment_wire, write_
 from chart_runs import HOSTILE, run_of_two_engines, with_everything
 from msgspec.structs import replace
 
-from bench_common.engine_traits import engine_names, engine_traits
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
 from bench_features.charts.chart_data import (
     MOST_QUANTILES,
-    ChartData,
-    Distribution,
     chart_data,
-    quantile_shares,
 )
 from bench_features.charts.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
 from bench_features.charts.layout import ChartSource, NoChartError
-from bench_features.charts.picture import Picture, cut_text, text_width, wrap_text
-from bench_features.charts.scales import Scale, linear, log_if_wide, logarithmic, tick_label
+from bench_features.charts.picture import cut_text, text_width, wrap_text
+from bench_features.charts.scales import Scale, linear, log_if_wide
 from bench_features.charts.svg import report_chart
 from bench_master.analysis.document import build_document
 from bench_master.cli import run_command_line
 from bench_master.reports import ReportSource
 from bench_master.reports.effects import turn
-from bench_master.reports.palette import GROUND, HUES, INKS, LEAST_CONTRAST, contrast, engine_hue
 from bench_master.run_data.measured import MeasuredRun
 
 ONE_ROUND = Path(__file__).parents[2] / "data" / "pages" / "one-round.stats.gz"
@@ -94,18 +88,6 @@ def test_names_of_a_run_cannot_steer_a_picture(run, name, words):
     assert_fits(picture)
     assert "<script" not in picture.svg(standalone=True)
     assert "\u202e" not in picture.svg(standalone=True)
-
-
-def test_captions_are_made_from_the_scales(run):
-    """A caption says that an axis is logarithmic where it is, and that it begins at 0 where it does."""
-    stats, document = run
-    caption = draw_chart("trials", ChartSource(document, MeasuredRun(stats))).caption
-    assert "Job time: logarithmic axis" in caption
-    same = [mark for mark in chart_data(MeasuredRun(stats), document).trials if mark.treatment == 0]
-    data = replace(chart_data(MeasuredRun(stats), document), trials=[replace(mark, jobs=()) for mark in same])
-    caption = draw_chart("trials", ChartSource(document, data=data)).caption
-    assert "the axis begins at 0" in caption
-    assert "logarithmic" not in caption
 
 
 def test_charts_of_an_unfinished_run_say_so(run):
@@ -190,15 +172,6 @@ def test_the_data_of_charts_does_not_grow_with_the_jobs(run):
     assert [each.negative_iowait for each in data.hosts] == [1]
 
 
-@pytest.mark.parametrize("n", [1, 19, 120, 121, 10**6, 10**9])
-def test_quantiles_rise_and_are_few(n):
-    """From the smallest value to the largest, with more points in the tail."""
-    shares = quantile_shares(n)
-    assert len(shares) <= MOST_QUANTILES
-    assert shares[-1] == 1.0
-    assert all(low < high for low, high in pairwise(shares))
-
-
 def test_quantiles_are_those_of_the_values(run):
     """The median of the chart's data is within 0.2 % of the report's."""
     stats, document = run
@@ -227,63 +200,6 @@ def test_a_trial_is_measured_by_the_measure_of_its_verdict(tmp_path):
     assert [mark.warmup for mark in marks][:3] == [True, True, False]
 
 
-def test_every_shade_can_be_read_on_its_ground():
-    """Text in any colour has a contrast of 4.5 or more on the light and on the dark ground (WCAG AA)."""
-    for name, shades in (HUES | INKS).items():
-        assert contrast(shades.light, GROUND.light) >= LEAST_CONTRAST, name
-        assert contrast(shades.dark, GROUND.dark) >= LEAST_CONTRAST, name
-    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
-
-
-def test_every_engine_has_a_colour_of_its_own_for_ever():
-    """Each of our engines names its hue, no two the same; a stranger's depends on its name alone."""
-    hues = {name: engine_traits(name).hue for name in engine_names()}
-    assert hues == {
-        "containerd": "green", "cri": "teal", "crun": "rose", "docker": "vermilion", "docker-cli": "brown",
-        "native": "blue",        "podman": "purple", "runc": "ochre", "runsc": "indigo", "youki": "olive",
-    }  # fmt: skip
-    assert engine_hue("docker") == "vermilion"
-    assert engine_hue("swift") != engine_hue("s3")
-    assert engine_hue("another") == engine_hue("another")
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "label"),
-    [
-        (0.02, "s", "20 ms"), (2e-6, "s", "2 us"), (180.0, "s", "3 min"),
-        (7200.0, "s", "2 h"), (90.0, "s", "90 s"),
-        (1536.0, "B", "1.5 KiB"), (2.0**31, "B/s", "2 GiB/s"),
-        (50.0, "%", "50 %"), (25_000.0, "1/s", "25k"), (0.0, "s", "0"),
-    ],
-)  # fmt: skip
-def test_ticks_have_units_that_people_read(value, unit, label):
-    """Times, sizes and shares are labelled as a person would say them."""
-    assert tick_label(value, unit) == label
-
-
-@pytest.mark.parametrize("high", [1e-7, 0.003, 0.9, 1.0, 7.0, 59.0, 400.0, 90_000.0, 3e9])
-@pytest.mark.parametrize("unit", ["", "s", "B", "%"])
-def test_ticks_of_a_linear_axis_are_round_and_few(high, unit):
-    """An axis from 0 has at least two ticks and at most seven, 0 among them, in even steps."""
-    scale = linear([high], 0, 300, unit)
-    values = [value for value, _ in scale.ticks(5)]
-    assert values[0] == 0
-    assert 2 <= len(values) <= 7
-    steps = [later - earlier for earlier, later in pairwise(values)]
-    assert max(steps) == pytest.approx(min(steps))
-
-
-@pytest.mark.parametrize("low", [1e-6, 3.3e-4, 0.7, 4.2, 9.9])
-@pytest.mark.parametrize("factor", [1.01, 1.3, 3.0, 17.0, 150.0, 1e5, 1e9])
-def test_ticks_of_a_logarithmic_axis_are_at_least_two(low, factor):
-    """However narrow or wide the axis is, it can be read: two ticks or more, all on it, rising."""
-    scale = logarithmic([low, low * factor], 0, 300, "s")
-    values = [value for value, _ in scale.ticks(5)]
-    assert 2 <= len(values) <= 14
-    assert values == sorted(values)
-    assert all(scale.holds(value) for value in values)
-
-
 def test_a_scale_puts_values_where_they_belong():
     """Ends at the ends, the geometric mean in the middle of a logarithmic one, what is outside at its end."""
     scale = Scale(1.0, 100.0, 10.0, 110.0, log=True)
@@ -301,28 +217,6 @@ def test_texts_are_cut_and_wrapped_to_their_room():
         assert all(text_width(line) <= 90.0 for line in wrap_text(words, 90.0))
     assert cut_text("short", 90.0) == "short"
     assert text_width("W") > text_width("i")
-
-
-def test_a_label_that_would_cover_another_is_left_out():
-    """The first of two texts at one place stays."""
-    picture = Picture("x", 300)
-    picture.extend(50)
-    assert picture.text(100, 20, "first")
-    assert not picture.text(102, 22, "second", unless_covered=True)
-    assert [box.text for box in picture.boxes] == ["first"]
-
-
-def test_a_page_has_variables_and_paper_has_colours(run):
-    """Colours of a page come from CSS, so that it can be dark; those for papers are literals."""
-    stats, document = run
-    page, paper = (
-        draw_chart("ecdf", ChartSource(document, MeasuredRun(stats)), theme=theme).svg()
-        for theme in ("page", "paper")
-    )
-    assert "var(--vermilion)" in page
-    assert "#b4480f" not in page
-    assert "#b4480f" in paper
-    assert "var(" not in paper
 
 
 def test_the_report_is_one_svg_file(run):
@@ -348,23 +242,6 @@ def test_a_chart_that_there_is_not_is_refused_with_those_that_there_are(tmp_path
     assert other.read_text() == "kept"
     assert run_command_line([*command, "--format", "csv", "--chart", "forest"]) == 2
     assert "add --format svg" in capsys.readouterr().err
-
-
-def test_of_many_lines_the_first_and_the_last_have_a_colour(run):
-    """With more than 12 treatments the others are grey, each with its name to point at, and the caption says so."""
-    _, document = run
-    labels = [{"engine": f"engine-{place}", "environment": "lab", "job": "life"} for place in range(14)]
-    treatments = [replace(document.treatments[0], treatment=each) for each in labels]
-    lines = [Distribution(place, "start", 40, [0.5, 1.0], [0.1 + place, 0.2 + place]) for place in range(14)]
-    source = ChartSource(replace(document, treatments=treatments), data=ChartData(1.0, distributions=lines))
-    picture = draw_chart("ecdf", source)
-    assert "Of more than 12 lines the first and the last have a colour" in picture.caption
-    written = " ".join(box.text for box in picture.boxes)
-    assert "engine-0" in written
-    assert "engine-13" in written
-    assert "engine-5" not in written
-    assert "<title>engine-5: median" in picture.svg()
-    assert_fits(picture)
 
 
 def test_an_empty_run_gives_a_picture_that_says_so(tmp_path):

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from bench_common.records import ErrorRecord, Outcome, ticket_of
 from bench_features.compat.bucketbench_report import lines
 from bench_master.analysis.treatment_types import RelativeOverheadReport
-from bench_master.formatting import DEFAULT_WIDTH
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")
 
@@ -175,47 +174,6 @@ def test_overhead_has_a_table_if_it_was_measured(path):
     assert head.split()[-4:] == ["Mem", "%", "CPU", "x"]
     for measure in ("60.0 MiB", "70.0 MiB", "65.0 MiB", "  -  ", "12.50 %", "3.25 %", "+56.10%", "1.84x"):
         assert measure in row
-
-
-SCALING = """\
-Scaling
--------
-  engine=docker job=Docker
-  jobs in flight       1       2       4
-  jobs/s           83.33   166.7     250
-  x that of 1       1.00    2.00    3.00
-  failed               0       0       1
-  job p50         12.0ms  12.0ms  12.0ms
-  job p95         12.0ms  12.0ms  12.0ms
-  run p50         2.00ms  2.00ms  2.00ms
-  run p95         2.00ms  2.00ms  2.00ms
-"""
-
-
-def test_the_text_report_has_a_scaling_table_if_the_concurrency_varies(path):
-    """The rate by jobs in flight, with the percentiles of each operation below; sorted by number."""
-    sweep = [(DOCKER | {"concurrency": count}, count, 1, 2 * MS) for count in (4, 1, 2)]
-    swept(path, *sweep, (RUNC | {"concurrency": 1}, 1, 1, MS), failing={0})
-    text, _ = written(path, "text")
-    assert SCALING in text
-    assert text.count("jobs in flight") == 1
-    assert max(map(len, text.splitlines())) <= DEFAULT_WIDTH
-
-
-def test_a_long_sweep_has_several_tables(path):
-    """No column is left out for lack of width."""
-    swept(path, *((DOCKER | {"concurrency": count}, count, 1, 2 * MS) for count in range(1, 17)))
-    text, _ = written(path, "text")
-    heads = [line.split()[3:] for line in text.splitlines() if line.startswith("  jobs in flight")]
-    assert [int(count) for head in heads for count in head] == list(range(1, 17))
-    assert text.count("x that of 1 ") == len(heads) == 3
-    assert max(map(len, text.splitlines())) <= DEFAULT_WIDTH
-
-
-def test_without_a_sweep_there_is_no_scaling_table(path):
-    """Two treatments with the same concurrency have none."""
-    swept(path, (DOCKER, 2, 1, MS), (RUNC, 2, 1, MS))
-    assert "Scaling" not in written(path, "text")[0]
 
 
 def test_a_parameter_called_concurrency_is_not_the_number_of_jobs_in_flight(path):

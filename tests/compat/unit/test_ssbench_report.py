@@ -178,27 +178,6 @@ def test_errors_are_those_of_the_treatment_and_workers_are_all_that_ran_jobs(tmp
     assert "Distribution of requests per worker-ID:  0.000 -   1.000 " in printed(stats)
 
 
-def test_an_import_is_a_run_for_every_other_report(tmp_path):
-    """Rates, operations and latencies stand in the usual reports; what ssbench does not keep stays unknown."""
-    stats = imported(tmp_path, DATA / "small_test.stat.gz", extra=["--label", "site=a"])
-    text = printed(stats, "text")
-    assert "33.4 jobs/s" in text
-    assert "data   rate unknown, 32.9MiB of content" in text, "reads have no size"
-    assert "create[medium]" in text
-    assert "read[small].first" in text
-    assert "no store was asked" not in printed(stats)
-    (entry,) = write_report(stats, io.StringIO(), "json").document.treatments
-    assert entry.treatment == {
-        "environment": "lab",
-        "engine": "swift",
-        "site": "a",
-        "scenario": "Small test scenario",
-        "users": 2,
-    }
-    assert entry.timing_error_p99_s is None
-    assert entry.operations["read[tiny].first"].n == 28
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

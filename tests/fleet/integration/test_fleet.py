@@ -25,7 +25,6 @@ from documents import ROOT, blocks
 from workspace import Workspace, free_ports, require_images
 
 from bench_features.fleet.progress import LOG_SILENCE_S
-from bench_features.fleet.ssh import CONNECT_TIMEOUT_S
 from bench_features.fleet.wheels import PythonPlatform, Wheelhouse
 
 COOKBOOK = ROOT / "docs" / "cookbook.rst"
@@ -393,20 +392,6 @@ def test_a_tunnel_that_breaks_is_reopened(master, testbed):
     assert run.outcomes() == {"done": 24}
 
 
-@pytest.mark.slow
-def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
-    """It stays, and a run finds workers and tunnels there; Ctrl-C closes the tunnels."""
-    words = ("-i", master.inventory, "--known-hosts", master.known_hosts, "--tunnel", *master.ports)
-    holder = master.start("bench-master", "fleet", "start", *words)
-    holder.wait_for_output("Ctrl-C closes them", LONG_END_S)
-    run = master.run_fleet(master.scenario(job=NAP, iterations=4), "--tunnel")
-    assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
-    assert "a tunnel is already open" in run.err
-    assert len(agents(testbed)) == 2
-    holder.process.send_signal(signal.SIGINT)
-    assert holder.wait_for_exit().status == 130
-
-
 @pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_aborted_run_ends_its_workers(master, testbed, sign):
     """Whether they are being started or at work."""
@@ -579,31 +564,6 @@ def test_nothing_stays_on_hosts_that_are_purged(master, testbed):
     for number in (1, 2):
         home = testbed.home(number)
         assert [path for path in home.rglob("*") if path.is_file()] == [home / PIP_CONFIG]
-
-
-def test_the_testbed_is_built_and_removed_completely(tmp_path):
-    """A second `up` changes nothing, a dead blade is rebuilt, and nothing is left after `down`."""
-    made = Testbed()
-
-    def spaces():
-        # Others' testbeds come and go meanwhile.
-        result = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-        return {line.split()[0] for line in result.splitlines() if line.startswith(made.tag)}
-
-    try:
-        assert spaces() == {f"{made.tag}-{name}" for name in ("b1", "b2", "sw")}
-        pid = (made.folder / "bed/blade-1/pid").read_text()
-        assert made.script("up").returncode == 0
-        assert (made.folder / "bed/blade-1/pid").read_text() == pid
-        subprocess.run(["kill", "-KILL", pid.strip()], check=True)
-        wait_until(lambda: made.script("status").returncode == 3, CONNECT_TIMEOUT_S, "the blade is still there")
-        assert made.script("up").returncode == 0
-        assert made.script("status").returncode == 0
-    finally:
-        made.close()
-    assert not made.folder.exists()
-    assert spaces() == set()
-    assert json.dumps(made.processes()) == "[]"
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Differences between hosts: which there are, how severe they are, and which values count as equal."""
 
 from bench_features.fleet.fleet import FleetHostReport, differences
-from bench_features.fleet.host_checks import host_report, render_fleet
-from bench_features.fleet.inventory import parse_inventory
 
 
 def look(host, environment="bare-metal", **facts):
@@ -69,24 +67,3 @@ def test_an_engine_that_some_cannot_use_is_told_with_the_reason():
 def test_small_numbers_are_the_same_only_when_equal():
     """A setting of 60 is not one of 61."""
     assert len(differences([look("a", swappiness=60), look("b", swappiness=61)])) == 1
-
-
-def test_the_text_has_hosts_what_is_grave_and_what_differs():
-    """In 80 columns, with the host that could not be looked at."""
-    (host,) = parse_inventory("hosts: {a: {environment: control}}", "h", ("ssh",)).hosts
-    told = [
-        [{"check": "load", "level": "warning", "finding": "load average 9", "advice": "wait"}],
-        [{"environment": "hypervisor", "facts": {"kernel": "6.1"}, "shown": {"kernel": "6.1"}, "identity": []}],
-        [
-            {"name": "native", "usable": True, "version": "1"},
-            {"name": "docker", "usable": False, "reason": "no socket"},
-        ],
-    ]
-    looks = [host_report(host, told), look("b", "control", kernel="6.8", engines={"native": "1"})]
-    assert looks[0].unusable == {"docker": "no socket"}
-    text = render_fleet(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "c: check failed: nothing listens" in text
-    assert "a (control): 1 warning\n  warning load: load average 9\nb (control): fit\n" in text
-    assert "  warning kernel: the hosts of control differ, and so" in text
-    assert "      a: 6.1\n      b: 6.8\n" in text

@@ -18,11 +18,9 @@ from types import SimpleNamespace
 import gevent
 import paramiko
 import pytest
-import terminal_recording
 from deadlines import ANSWER_S, END_S
 from documents import ROOT
 from msgspec.structs import replace
-from narrow_terminal import narrow_terminal
 
 from bench_common import keys
 from bench_common.cli import read_options
@@ -129,14 +127,6 @@ def test_a_wheel_is_repacked_from_installed_files(small, tmp_path):
                 assert name == record or (digest, size) == (f"sha256={encoded}", str(len(content)))
             assert any(name.endswith(".dist-info/METADATA") for name in archive.namelist())
             assert not any("__pycache__" in name for name in archive.namelist())
-
-
-def test_the_same_content_is_the_same_bundle(small, tmp_path):
-    """Whenever and wherever it is packed; so a host that has it is left alone."""
-    one = Wheelhouse(tmp_path / "one").bundle_for(PythonPlatform.current())
-    other = Wheelhouse(tmp_path / "other").bundle_for(PythonPlatform.current())
-    assert one.identity == other.identity
-    assert [wheel.sha256 for wheel in one.wheels] == [wheel.sha256 for wheel in other.wheels]
 
 
 @pytest.mark.parametrize("harm", ["altered", "cut", "no digest"])
@@ -289,30 +279,6 @@ def test_what_hosts_are_at_is_told_with_bytes_and_time_to_go(capsys):
     *told, last = [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()]
     assert told == ["a  connecting", "b  connecting"]
     assert re.fullmatch(r"a  connecting, for \d+ s", last)
-
-
-def test_on_a_terminal_what_hosts_are_at_is_one_line_that_goes(monkeypatch):
-    """It is drawn again, never wider than the terminal, and nothing of it is left above the report."""
-    inventory = parse_inventory("hosts: {a: , b: }", "h", ("ssh",))
-    monkeypatch.setenv("TERM", "xterm-256color")
-    with narrow_terminal() as (stream, printed), monkeypatch.context() as patch:
-        patch.setattr("sys.stderr", stream)
-        progress = FleetProgress(inventory, quiet=False)
-        with progress.watching():
-            progress("a", "connecting")
-            progress("b", f"installing {'a long list of packages ' * 9}")
-        raw = printed()
-        screen = terminal_recording.Screen(80)
-        screen.write(raw)
-        assert screen.text().strip() == ""
-        drawn = [line for line in raw.split("\r\x1b[K") if line]
-        assert [re.sub(r"^ +[\d.]+ s  ", "", line)[:22] for line in drawn] == [
-            "a connecting, for 0 s",
-            "a connecting, for 0 s;",
-        ]
-        assert max(map(len, drawn)) < 80
-        progress("a", "asked without anybody who watches")
-        assert printed().endswith(" s  a  asked without anybody who watches\n")
 
 
 def test_hosts_are_handled_side_by_side(monkeypatch):
@@ -499,17 +465,6 @@ def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):
     assert (spec.master_timeout_s, spec.tunnel) == (90.0, False)
 
 
-def test_a_worker_for_one_run_ends_with_it(tmp_path):
-    """Others wait for the next run until their timeout."""
-    assert spec_with_keys_in(tmp_path).lifetime() == ["--master-timeout", "43200"]
-    assert spec_with_keys_in(tmp_path, once=True).lifetime() == ["--master-timeout", "600", "--once"]
-    assert spec_with_keys_in(tmp_path, master_timeout_s=90.0, once=True).lifetime() == [
-        "--master-timeout",
-        "90",
-        "--once",
-    ]
-
-
 def test_a_key_is_created_once_and_delivered_unchanged(tmp_path):
     """A worker that is on the list without a key file, or whose file is of another master, is refused with advice."""
     provisioner = spec_with_keys_in(tmp_path).provisioner
@@ -554,21 +509,6 @@ def test_one_machine_with_two_names_causes_a_note(tmp_path, capsys):
     assert note.startswith(f"note: {path}:3: a and b are the same host, 10.0.0.1:22; for several")
     assert run_command_line(["-q", *command]) == 0
     assert capsys.readouterr().err == ""
-
-
-def test_a_dry_run_of_a_scenario_counts_the_fleet(tmp_path, capsys):
-    """The plan is that of all workers of the inventory."""
-    path = tmp_path / "hosts.yaml"
-    path.write_text("hosts: {'b[1-3]': {}}\n")
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(
-        "{name: s, engines: [native], job: {operations: [run, wait, remove], container: {command: 'true'}}}"
-    )
-    assert (
-        run_command_line(["run-scenario", "-f", str(scenario), "-i", str(path), "--dry-run", "--ssh-config", "none"])
-        == 0
-    )
-    assert re.search(r"^Workers +3$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("flags", "jobs"), [((), 1), (("--expect", "2"), 3), (("--noop",), 2)])

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_master.run_data.host_samples import TrialSpan
-from bench_master.run_data.watched_trials import Watches, ranges
+from bench_master.run_data.watched_trials import Watches
 
 SPANS = [TrialSpan(0, 100 * index, 100 * index + 90, frozenset({0}), index) for index in range(12)]
 
@@ -44,7 +44,3 @@ def test_malformed_events_are_ignored(event):
     made = Watches()
     made.add_event(event)
     assert made.remarks(SPANS) == []
-
-
-def test_numbers_are_told_as_ranges():
-    assert ranges([1, 2, 3, 5, 7, 8]) == "1-3, 5, 7-8"

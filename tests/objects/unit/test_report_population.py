@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
-from builders import footer, header, lifecycle_run, operation_report, treatment_report, treatment_wire, write_report
-from msgspec.structs import replace
+from builders import footer, header, lifecycle_run, treatment_wire, write_report
 
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import StatsWriter
-from bench_master.analysis.document import build_document
-from bench_master.analysis.transfer_types import StoreOperationReport, TransfersReport
-from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
-from bench_master.reports.markdown import MarkdownReport
-from bench_master.reports.text import lines
 from bench_master.run_data.measured import MeasuredRun
 
 FILLED = {"kind": "objects", "treatment": 0, "phase": "populate", "found": 5, "content_bytes": 4096, "reason": ""}
@@ -107,56 +98,3 @@ def test_a_damaged_event_is_left_out_and_other_runs_have_no_such_section(tmp_pat
     path = _run(tmp_path / "a.stats", *({**whole, **change} for change in damaged))
     assert json.loads(_text(path, "json"))["treatments"][0]["population"] == []
     assert "made before the first trial" not in _text(lifecycle_run(tmp_path / "b.stats"))
-
-
-def _moving(engine: str, **errors: int) -> TreatmentReport:
-    """Return the report on a treatment that creates and deletes objects."""
-    times = {"p50": 0.012, "p95": 0.04, "p99": 0.05}
-    operations = {
-        "create": operation_report(n=1500, errors=errors.get("create", 0), percentiles_s=times),
-        "delete": operation_report(n=20, percentiles_s=times, p99_marked=True),
-        "job": operation_report(n=1520, errors=errors.get("create", 0), percentiles_s=times),
-    }
-    by_operation = {
-        name: _over_all_sizes(operations[name], mb_per_s, {"http-503": failed} if failed else {})
-        for name, mb_per_s, failed in (("create", 21.5, errors.get("create", 0)), ("delete", 0.0, 0))
-    }
-    moved = TransfersReport(
-        content_bytes=1 << 30, mb_per_s=21.5, retries=0, redrawn=0, endpoints=(), operations={},
-        by_operation=by_operation,
-    )  # fmt: skip
-    return treatment_report(treatment={"engine": engine}, operations=operations, objects=moved, jobs_per_s=88.0)
-
-
-def _over_all_sizes(times: OperationReport, mb_per_s: float, error_kinds: Mapping[str, int]) -> StoreOperationReport:
-    given = {"per_s": 88.0, "mb_per_s": mb_per_s, "error_kinds": error_kinds, "first_byte": None, "seconds": None}
-    return StoreOperationReport(**{
-        name: given.get(name, getattr(times, name, 0)) for name in StoreOperationReport.__struct_fields__
-    })  # fmt: skip
-
-
-def test_the_first_page_has_latencies_errors_and_rates_of_each_store(tmp_path: Path) -> None:
-    document = build_document(StatsFile(lifecycle_run(tmp_path / "run.stats.gz")))
-    document = replace(document, treatments=[_moving("swift", create=3), _moving("s3")], verdicts=None, errors=[])
-    page = list(lines(document))
-    rows = [line.split() for line in page[page.index("Operations on the store") :]][2:8]
-    assert rows == [
-        ["treatment", "operation", "done", "errors", "per", "s", "MB/s", "p50", "p99", "max"],
-        ["engine=swift", "create", "1500", "3", "88", "21.5", "12.0", "ms", "50.0", "ms", "n/a"],
-        ["engine=swift", "delete", "20", "0", "88", "n/a", "12.0", "ms", "50.0", "ms?", "n/a"],
-        ["engine=s3", "create", "1500", "0", "88", "21.5", "12.0", "ms", "50.0", "ms", "n/a"],
-        ["engine=s3", "delete", "20", "0", "88", "n/a", "12.0", "ms", "50.0", "ms?", "n/a"],
-        ["engine=swift:", "errors:", "3", "x", "http-503", "(create)"],
-    ]
-    out = io.StringIO()
-    MarkdownReport().write(SimpleNamespace(document=document, detail="page"), out)
-    assert re.search(r"\| engine=swift \| create +\| +1500 \| +3 \| +88 \| +21.5 \| ", out.getvalue())
-    assert "- engine=swift: errors: 3 x http-503 (create)" in out.getvalue()
-
-
-def test_of_many_operations_the_first_page_has_each_treatment_as_a_whole(tmp_path: Path) -> None:
-    document = build_document(StatsFile(lifecycle_run(tmp_path / "run.stats.gz")))
-    many = [_moving(f"store{number}") for number in range(8)]
-    page = list(lines(replace(document, treatments=many, verdicts=None, errors=[])))
-    rows = [line.split() for line in page[page.index("Operations on the store") :]][3:11]
-    assert [row[:2] for row in rows] == [[f"engine=store{number}", "job"] for number in range(8)]

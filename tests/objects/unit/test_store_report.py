@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +13,7 @@ from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import StatsWriter
-from bench_features.objects.master.store_measures import ALL, collect_measures
 from bench_master.analysis.document import build_document
-from bench_master.run_data.measured import MeasuredRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,11 +109,6 @@ def test_an_operation_is_told_over_objects_of_all_sizes(moved: TransfersReport) 
     assert list(moved.by_operation) == ["read", "delete"]
 
 
-def test_ssbenchs_layout_has_the_same_rate(tmp_path: Path) -> None:
-    run = MeasuredRun(StatsFile(_run(tmp_path / "s.stats", apart=False)))
-    assert collect_measures(run, 95)[0].cells["read", ALL].rate == 2.0
-
-
 def test_only_first_bytes_say_how_late_they_may_be_stamped(moved: TransfersReport) -> None:
     assert {name: one.first_byte_error_s for name, one in moved.operations.items()} == {
         "read[tiny]": None,
@@ -192,37 +183,3 @@ def test_the_first_page_answers_before_anything_else(tmp_path: Path) -> None:
     full = _report(path, "text")
     assert "trial 0, 3 to 4 s" in full
     assert "first byte of read: stamped at most 2.00 us late" in full
-
-
-def test_csv_json_and_the_page_have_all_of_it(tmp_path: Path) -> None:
-    path = _run(tmp_path / "s.stats")
-    rows = list(csv.DictReader(io.StringIO(_report(path, "csv"))))
-    found = {(row["kind"], row["name"]): row for row in rows if row["kind"] != "course"}
-    assert (found["all-sizes", "read"]["n"], found["all-sizes", "read"]["p99"]) == ("10", "0.03")
-    assert found["all-sizes", "read.first"]["p50"] == "0.004"
-    assert found["error", "read.http-503"]["mean"] == "1"
-    assert found["error", "endpoint-1.read.reset"]["mean"] == "1"
-    assert found["endpoint", "endpoint-1"]["note"] == URLS[1]
-    assert found["endpoint", "endpoint-1.read.first"]["n"] == "3"
-    assert (found["second", "slowest"]["mean"], found["second", "slowest"]["second"]) == ("1.0", "1")
-    course = [
-        row for row in rows if row["kind"] == "course" and row["name"] == "read.per_s" and row["endpoint"] == "1"
-    ]
-    assert [(row["second"], row["n"], row["errors"]) for row in course] == [
-        ("0.0", "1", "0"), ("1.0", "1", "0"), ("2.0", "0", "0"), ("3.0", "0", "2"), ("4.0", "1", "0"),
-    ]  # fmt: skip
-    objects = json.loads(_report(path, "json"))["treatments"][0]["objects"]
-    assert objects["by_operation"]["read"]["first_byte"]["p99_s"] == 0.008
-    assert objects["endpoints"][1]["operations"]["read"]["error_kinds"] == {"http-503": 1, "reset": 1}
-    assert objects["seconds"]["fastest"] == {"trial": 0, "second": 0, "per_s": 4.0, "mb_per_s": 0.011}
-    assert "first_byte_error_s" not in objects["operations"]["read[tiny]"]
-    page = _report(path, "html")
-    assert page.index("Operations on the store") < page.index("Trust:") < page.index("Endpoints")
-    for text in (
-        "Operations on the store",
-        "Endpoints",
-        URLS[1],
-        "http://b/v1/AUTH_x: 2 x http-503, 1 x reset",
-        "trial 0, 3 to 4 s",
-    ):
-        assert text in page, text
