@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deadlines import ANSWER_S, START_S, wait_until
 from loaded_program import can_fork, fork_program
-from workspace import MASTER, LoadedProgram, Program, has_started
+from workspace import MASTER, LoadedProgram, Program, has_started, held_until
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,7 @@ def test_a_fork_ends_and_writes_as_the_program_does(workspace, words, status):
 def test_a_fork_has_the_folder_environment_session_and_signals_of_a_program(workspace, handler):
     """Whatever the process that forks was started with."""
     going_on = workspace.folder / "going-on"
-    job = {"operations": ["run", "wait", "remove"]}
-    job["container"] = {"command": ["sh", "-c", f"until [ -e {going_on} ]; do sleep 0.05; done"]}
+    job = {"operations": ["run", "wait", "remove"], "container": {"command": held_until(going_on)}}
     scenario = workspace.scenario(iterations=1, job=job)
     before = signal.signal(signal.SIGHUP, handler)
     try:
