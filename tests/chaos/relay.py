@@ -1,6 +1,7 @@
 """A network that can be cut: a relay between a worker and its master, for each of the master's ports."""
 
 import contextlib
+import re
 import selectors
 import socket
 import struct
@@ -15,6 +16,8 @@ ADDRESS = "127.0.0.2"
 
 
 GREETING_BYTES = 64
+FIRST_READ = re.compile(rb"GET \S*/weighbridge-[^ /?]+/")
+"""The first request of a trial on objects: what is made before it is written only."""
 
 
 def has_message(sent):
@@ -42,7 +45,7 @@ class Relay:
         self._ports = {}
         self._open = True
         self._cut = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._abandoned = []
         self._losing = {}
         """The ports whose messages are lost, each with how many connections were reset for that."""
@@ -52,6 +55,8 @@ class Relay:
         """What is under way: when it arrives, at which end, and the bytes; none at the end of a connection."""
         self._sent = {}
         """What a host has sent over a connection to such a port, of which no message is known yet."""
+        self._deed = None
+        """What bytes are awaited, and what is done then."""
         for port in ports:
             listener = socket.create_server((ADDRESS, port))
             self._selector.register(listener, selectors.EVENT_READ, port)
@@ -62,6 +67,10 @@ class Relay:
         return self
 
     def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Be gone, as a host whose processes have ended."""
         self._open = False
         self._thread.join(ANSWER_S)
         for key in list(self._selector.get_map().values()):
@@ -82,6 +91,16 @@ class Relay:
                 self._selector.unregister(end)
                 self._abandoned.append(end)
             self._pairs.clear()
+
+    def at_first(self, pattern, deed):
+        """Call `deed()` when bytes that have a pattern in them come, once, and before they pass."""
+        with self._lock:
+            self._deed = (pattern, deed)
+
+    @property
+    def is_cut(self):
+        """Whether nothing passes."""
+        return self._cut
 
     def delay(self, ports, seconds):
         """Have what passes on connections to these ports from now on arrive so much later, in either direction."""
@@ -161,6 +180,9 @@ class Relay:
         data = b""
         with contextlib.suppress(OSError):
             data = key.fileobj.recv(1 << 16)
+        if self._deed is not None and self._deed[0].search(data):
+            (_, deed), self._deed = self._deed, None
+            deed()
         try:
             if data:
                 if self._loses(key.fileobj, other, data):

@@ -14,7 +14,7 @@ import pytest
 from builders import header, job_rows, treatment_wire
 from deadlines import ANSWER_S, END_S, START_S, wait_until
 from live_run import NATIVE, LiveRun
-from workspace import Run, skip_or_fail
+from workspace import Run, held_until, skip_or_fail
 
 from bench_common.errors import DiskFullError
 from bench_common.stats.reader import StatsFile, StatsWriter
@@ -201,8 +201,7 @@ def test_the_end_of_a_run_waits_for_room_too(tmp_path, disk):
     """All jobs are done, but for their rows: these and the last block are not given up either."""
     full = tmp_path / "full"
     scenario = {**NATIVE, "repeats": 1, "concurrency": 1, "iterations": 1, "warmup": 0}
-    waits = ["sh", "-c", f"until [ -e {full} ]; do sleep 0.05; done"]
-    scenario["job"] = {"operations": ["run", "wait", "remove"], "container": {"command": waits}}
+    scenario["job"] = {"operations": ["run", "wait", "remove"], "container": {"command": held_until(full)}}
     with LiveRun(tmp_path / "live", scenario, stats=disk.stats) as live:
         wait_until(live.job_processes, START_S, "the job")
         disk.fill()

@@ -3,25 +3,22 @@
 import re
 
 from deadlines import ANSWER_S, START_S, wait_until
+from history import faults_of
 from live_run import LIFE
-from workspace import free_ports
+from workspace import UNHURRIED, free_ports, held_until
 
 
 def scenario_until(going_on):
     """Return twelve jobs on each of two workers, none of which ends before there is such a file."""
-    waits = f"until [ -e {going_on} ]; do sleep 0.05; done"
-    return {
-        "concurrency": 2,
-        "iterations": 6,
-        "job": {"operations": LIFE, "container": {"command": ["sh", "-c", waits]}},
-    }
+    job = {"operations": LIFE, "container": {"command": held_until(going_on)}}
+    return {"concurrency": 2, "iterations": 6, "job": job}
 
 
 def flags(inventory):
     """Return the words of a master with ports of its own."""
     names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
     ports = [word for pair in zip(names, free_ports(3), strict=True) for word in pair]
-    return ("-i", inventory, *ports, "--zmq-bind-ip", "127.0.0.1", "--worker-timeout", f"{START_S:g}s")
+    return ("-i", inventory, *ports, "--zmq-bind-ip", "127.0.0.1", "--worker-timeout", f"{START_S:g}s", *UNHURRIED)
 
 
 def test_a_second_master_takes_no_worker_of_the_first(workspace):
@@ -50,6 +47,7 @@ def test_a_second_master_takes_no_worker_of_the_first(workspace):
     assert "Traceback" not in early.err + late.err + started.err
     going_on.touch()
     run = workspace.finish(first, stats)
+    assert not faults_of(stats)
     assert run.outcomes() == {"done": 24}
     assert not any(job["attempt"] for job in run.jobs)
     assert "worker-lost" not in {event["kind"] for event in run.blocks("event")}

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -33,6 +34,23 @@ PORTS, SHARES = range(10_000, 30_000), 8
 
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.1"]}}
 """A life-cycle job of a bit more than 100 ms, for the engine `native`."""
+UNHURRIED = ("--heartbeat-timeout", f"{ANSWER_S:g}s")
+"""Flags of a run in which no worker may be missed: its master bears what a busy machine makes of a heartbeat."""
+
+
+def held_until(over):
+    """Return the command of jobs of which none ends before there is a file `over`."""
+    return ["sh", "-c", f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.05; done"]
+
+
+def naps_until(over):
+    """Return the command of jobs of which one does not end before there is a file `over`; the others nap until then.
+
+    So jobs go on, and the trial is not over before the test is.
+    """
+    quoted = shlex.quote(str(over))
+    hold = f"if mkdir {quoted}.held 2>/dev/null; then {held_until(over)[-1]}; fi"
+    return ["sh", "-c", f"{hold}; [ -e {quoted} ] || sleep 0.3"]
 
 
 def _own_ports():

@@ -4,7 +4,6 @@ The jobs of a run that something happens to wait for a file which the test makes
 """
 
 import json
-import shlex
 import signal
 
 import pytest
@@ -12,7 +11,7 @@ from deadlines import START_S, wait_until
 from live_reader import Reader, address_in
 from live_run import SHORT_LEASE, LiveRun
 from places import DATA
-from workspace import PROGRAMS
+from workspace import PROGRAMS, held_until
 
 from bench_common.stats.reader import StatsFile
 
@@ -22,9 +21,8 @@ LIFE = ["run", "wait", "remove"]
 def held(folder, **keys):
     """Return a scenario of four jobs that last until `folder` has a file `go`, and that file."""
     go = folder / "go"
-    command = ["sh", "-c", f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.05; done"]
     scenario = {"engines": ["native"], "repeats": 2, "warmup": 0, "concurrency": 2, "iterations": 1}
-    return {**scenario, **keys, "job": {"operations": LIFE, "container": {"command": command}}}, go
+    return {**scenario, **keys, "job": {"operations": LIFE, "container": {"command": held_until(go)}}}, go
 
 
 def trials(stats):
