@@ -180,23 +180,6 @@ class RunWarning(_Reported):
     text: Reason
 
 
-class EngineOutage(_Reported):
-    """An engine does not answer, so the jobs that have not begun wait; or the end of that."""
-
-    engine: Name
-    trial: Count
-    """The trial of the job that found the engine away."""
-    state: Literal["began", "ended", "abandoned"]
-    """``abandoned``: it lasted for longer than a job may take, so jobs begin all the same."""
-    began_ns: Instant
-    ended_ns: Instant
-    """When it ended; the instant of this message while it lasts."""
-    failed: Count
-    """How many jobs failed by it so far."""
-    reason: Reason
-    """What the engine's client said."""
-
-
 class PopulationReport(_Reported):
     """A worker makes what jobs use before the first trial of a treatment, or deletes it after the last trial."""
 
@@ -546,7 +529,6 @@ class ResultsPart(Message):
 ReportedMessage: TypeAlias = (
     WorkerDied
     | PackingReport
-    | EngineOutage
     | PopulationReport
     | RunWarning
     | HostFinding

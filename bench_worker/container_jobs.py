@@ -18,11 +18,9 @@ from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport, Outcome, job_
 from bench_common.safe_text import shorten
 from bench_common.treatment import ContainerSettings, Treatment, parse_stop_condition
 from bench_worker import job
-from bench_worker.engine_outage import Outages
 from bench_worker.engines.base import (
     Container,
     Engine,
-    EngineUnreachable,
     OperationFailed,
     OperationResult,
     container_prefix,
@@ -68,7 +66,6 @@ class ContainerJobs:
         context: RunContext,
         engines: RunEngines,
         interruptions: Interruptions,
-        outages: Outages,
         requests: RemoteServiceRequests,
         packed: Callable[[PackingResult], None] | None,
         report_progress: Callable[[str], None] | None,
@@ -76,7 +73,6 @@ class ContainerJobs:
         self._context = context
         self._engines = engines
         self._interruptions = interruptions
-        self._outages = outages
         self._requests = requests
         self._packed = packed
         self._report_progress = report_progress
@@ -154,7 +150,6 @@ class ContainerJobs:
                 keep=self._context.keep,
                 requests=self._requests,
                 report_progress=self._report_progress,
-                on_unreachable=self._on_unreachable,
             )
             self._pools[treatment.index] = pool
             run = partial(self._run_with_services, pool)
@@ -267,16 +262,14 @@ class ContainerJobs:
         except JobAborted:
             job.record_abort(report, monotonic_ns())
         except Exception as error:  # noqa: BLE001  a fault of the engine fails the operation, not the slot
-            job.record_failure(report, script, self._failure_of(error, runner, container, report))
+            job.record_failure(report, script, self._failure_of(error, container, report))
         if runner.watches:
             job.record_background_failure(report, "stats", runner.stop_stats_streams(container, report))
         if script.leaves_container or (report.extras is not None and report.outcome != Outcome.DONE):
             job.record_cleanup(report, self._clean_up(runner, container))
         return report
 
-    def _failure_of(
-        self, error: Exception, runner: OperationRunner, container: Container, report: JobReport
-    ) -> Failure:
+    def _failure_of(self, error: Exception, container: Container, report: JobReport) -> Failure:
         """Return the failure for an exception that an operation raised."""
         if isinstance(error, UnusableResult):
             return error.failure
@@ -284,11 +277,6 @@ class ContainerJobs:
             now = monotonic_ns()
             return Failure("cold", shorten(str(error), MAX_MESSAGE_CHARS), now, now)
         if isinstance(error, OperationFailed):
-            if isinstance(error, EngineUnreachable):
-                if error.refused and not report.stamps and not runner.treatment.is_packing:
-                    self._outages.refuse(container.ticket, str(error))
-                else:
-                    self._on_unreachable(error)
             return Failure(error.kind, shorten(str(error), MAX_MESSAGE_CHARS), error.start_ns, error.end_ns)
         log.error(
             "engine raised an unexpected error in operation %d of job %d",
@@ -299,21 +287,12 @@ class ContainerJobs:
         now = monotonic_ns()
         return Failure("internal", f"{type(error).__name__}: {error}", now, now)
 
-    def _on_unreachable(self, error: EngineUnreachable) -> None:
-        """Note that a job under way failed because its engine is away."""
-        self._outages.begin(str(error)).job_failed()
-
     def _clean_up(self, runner: OperationRunner, container: Container) -> str | None:
         """Remove what a job left; return what went wrong, None if nothing did."""
         if self._context.keep:
             return None
         try:
             return runner.clean_up(container)
-        except EngineUnreachable as error:
-            # It may still run, beside the jobs that follow.
-            self._outages.begin(str(error))
-            self._outages.remove_later(partial(self._clean_up, runner, container))
-            return shorten(str(error), MAX_MESSAGE_CHARS)
         except Exception as error:  # the clean-up at the end of the run tries again
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import gevent
 
-from bench_common.errors import EngineUnavailable, WeighbridgeError
+from bench_common.errors import WeighbridgeError
 from bench_common.job_rules import rules_of
 from bench_common.messages import ServiceCommand
 from bench_common.records import ARRIVAL, DROPPED, JobReport, Outcome, job_id_of
@@ -21,7 +21,6 @@ from bench_common.requirements import RequestedAction, ServiceOutcome
 from bench_common.treatment import Treatment
 from bench_common.units import format_duration
 from bench_worker.container_jobs import ContainerJobs, RunJob
-from bench_worker.engine_outage import OutageNews, Outages
 from bench_worker.engines.base import Engine, EngineOptions, container_prefix
 from bench_worker.host.setting_switch import SettingSwitch
 from bench_worker.host.settings import SettingError
@@ -52,9 +51,8 @@ SPOOL_POLL_S: Final = 0.02
 class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
-    `report_progress` gets short progress texts of a running step, and an empty text when the step ends;
-    `report_outage` gets the news of an engine that does not answer. `opened_runner` makes what
-    runs jobs of kinds that need no engine. `warn` gets what the report must mention.
+    `report_progress` gets short progress texts of a running step, and an empty text when the step ends.
+    `opened_runner` makes what runs jobs of kinds that need no engine. `warn` gets what the report must mention.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class JobExecutor:
         report_progress: Callable[[str], None] | None = None,
         request: SendRequest | None = None,
         reply: SendOutcome | None = None,
-        report_outage: Callable[[OutageNews], None] | None = None,
         opened_runner: OpenRunner | None = None,
         warn: Callable[[str], None] = log.warning,
     ) -> None:
@@ -79,7 +76,6 @@ class JobExecutor:
         self._engines = RunEngines(assignment, self._treatments, open_engine)
         self._interruptions = Interruptions()
         self._runners = JobRunners(opened_runner, self._interruptions.wait)
-        self._outages = Outages(self._engines.answers, report_outage or _report_nothing, self._interruptions.wait)
         self._treatment, self._script = -1, Script(())
         self._trial = -1
         self._is_packing = False
@@ -97,7 +93,6 @@ class JobExecutor:
             assignment,
             self._engines,
             self._interruptions,
-            self._outages,
             self.service_requests,
             packed,
             report_progress,
@@ -152,7 +147,7 @@ class JobExecutor:
         else:
             self._container_jobs.end_packing()
         self._outbox.start_trial(treatment, trial, self._script, one_operation=self._one_operation)
-        self._trial = self._outages.trial = trial
+        self._trial = trial
         self._slots.limit, self._batch = concurrency, batch
         if self._queue_timeout_ns:
             self._arrival_queue.put(jobs)
@@ -161,7 +156,6 @@ class JobExecutor:
 
     def _switch_treatment(self, treatment: Treatment) -> None:
         self._treatment, self._script = treatment.index, Script(job_script(treatment))
-        self._outages.switch_treatment(treatment)
         self._is_packing = treatment.is_packing and not self._run_context.noop
         self._run = self._container_jobs.prepared(treatment)
         self._runner, self._one_operation = self._runners.of(treatment), treatment.job.does_one_operation
@@ -224,14 +218,11 @@ class JobExecutor:
         self._release_containers()
         self._engines.close()
 
-    def _execute(self, order: AssignmentRow) -> None:  # noqa: C901, PLR0912  a call more would cost every job
+    def _execute(self, order: AssignmentRow) -> None:  # noqa: C901  a call more would cost every job
         ticket, seed, intended_ns = order
         while self._outbox.full:
             gevent.sleep(SPOOL_POLL_S)
         try:
-            outage = self._outages.present
-            if outage is not None:
-                self._outages.await_end(outage)
             if self._settling is not None:
                 self._await_settings(self._settling)
             if intended_ns and monotonic_ns() - intended_ns > self._queue_timeout_ns:
@@ -246,26 +237,15 @@ class JobExecutor:
         except JobAborted:
             now = monotonic_ns()
             report = JobReport.ended(Outcome.ABORTED, (now, now))
-        except EngineUnavailable as error:
-            # Nothing was made for the job, so it can wait, too.
-            if self._outages.begin(str(error)).under_way:
-                self._slots.put_back(order)
-                return
-            report = _not_started(UNREACHABLE, str(error))
         except Exception as error:  # noqa: BLE001  a slot must survive any error of a job, and reports it
             report = _report_of_error(error, ticket)
-        extras = report.extras
-        if extras is not None and self._outages.may_wait(ticket):
-            # Nothing was made for it either.
-            self._slots.put_back(order)
-            return
         # Send results when a batch is full, else after a pass of the loop: see `Slots`.
         if self._outbox.add(ticket, report) >= self._batch:
             self._outbox.flush()
         elif not self._slots.pass_scheduled:
             self._slots.schedule_pass()
-        if extras is not None or outage is not None:
-            self._after_job(report)
+        if report.extras is not None and report.error is not None and report.error[1] == UNREACHABLE:
+            gevent.sleep(UNREACHABLE_PAUSE_S)
 
     def _await_settings(self, settling: gevent.Greenlet[[Treatment], SettingError | None]) -> None:
         """Wait until the host is as the present treatment wants it; raise `SettingError` where it cannot be."""
@@ -275,18 +255,9 @@ class JobExecutor:
         if self._settling is settling:
             self._settling = None
 
-    def _after_job(self, report: JobReport) -> None:
-        outage = self._outages.present
-        if report.error is not None and report.error[1] == UNREACHABLE and (outage is None or outage.abandoned):
-            gevent.sleep(UNREACHABLE_PAUSE_S)
-        elif outage is not None and not outage.under_way and report.outcome == Outcome.DONE:
-            self._outages.job_done()
-
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
         text = f"no slot was free within {format_duration(self._queue_timeout_ns / 1e9)} of its arrival"
-        if self._outages.present is not None:
-            text += ": the engine did not answer, and jobs waited for it"
         return JobReport.ended(Outcome.FAILED, (now, now), error=(ARRIVAL, DROPPED, text))
 
     def _prepare(self) -> RunJob:
@@ -301,10 +272,6 @@ def _no_master(_treatment: int, service: str, _ticket: int, _action: RequestedAc
 
 def _no_reply(_command: ServiceCommand, _outcome: ServiceOutcome) -> None:
     """Drop an outcome: there is no master."""
-
-
-def _report_nothing(_news: OutageNews) -> None:
-    """Report an outage to nobody: there is no master."""
 
 
 def _report_of_error(error: Exception, ticket: int) -> JobReport:

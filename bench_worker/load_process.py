@@ -36,7 +36,6 @@ from bench_common.messages import (
     Acknowledge,
     CancelJobs,
     DefineTreatment,
-    EngineOutage,
     Jobs,
     MasterWorkMessage,
     PackingReport,
@@ -51,7 +50,6 @@ from bench_common.messages import (
 from bench_common.ordered import OrderedReceiver
 from bench_common.profiling import MAX_PACKED_BYTES, Profiler
 from bench_common.records import ASSIGNMENT_FIELDS
-from bench_worker.engine_outage import OutageNews
 from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.job_executor import JobExecutor
 from bench_worker.job_runner import RunnerContext, open_runner
@@ -205,7 +203,6 @@ class LoadProcess:
                     outcome=outcome,
                 )
             ),
-            report_outage=self._report_outage,
             warn=lambda text: self._pipe.send(RunWarning(epoch=epoch, text=clip(text))),
             opened_runner=partial(open_runner, RunnerContext(run.context, epoch, self._pipe.send)),
         )
@@ -232,20 +229,6 @@ class LoadProcess:
                 hold_s=packed.hold_s,
                 memory_before=packed.memory_before,
                 unread=clip(packed.unread),
-            )
-        )
-
-    def _report_outage(self, news: OutageNews) -> None:
-        self._pipe.send(
-            EngineOutage(
-                epoch=self._epoch,
-                engine=news.engine,
-                trial=news.trial,
-                state=news.state,
-                began_ns=news.began_ns,
-                ended_ns=news.ended_ns,
-                failed=news.failed,
-                reason=clip(news.reason),
             )
         )
 

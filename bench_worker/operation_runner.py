@@ -27,7 +27,7 @@ from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES, keep_ends
 from bench_common.records import JobReport
 from bench_common.safe_text import shorten
 from bench_common.treatment import CONTAINER_PATH, ContainerSettings, MetricSource, Operation, Treatment
-from bench_worker.engines.base import Container, Engine, EngineUnreachable, OperationFailed, OperationResult
+from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
 from bench_worker.host.page_cache import drop_page_cache
 from bench_worker.job import Failure, Script
 from bench_workloads.base import Workload
@@ -366,11 +366,9 @@ class OperationRunner:
         return None
 
     def clean_up(self, container: Container) -> str | None:
-        """Remove the container, if it exists; return the failure, if any. Raises `EngineUnreachable`."""
+        """Remove the container, if it exists; return the failure, if any."""
         try:
             self.engine.remove(container, timeout_s=CLEANUP_S)
-        except EngineUnreachable:
-            raise
         except OperationFailed as failure:
             return None if failure.kind == "not-found" else shorten(str(failure), MAX_MESSAGE_CHARS)
         finally:

@@ -17,7 +17,6 @@ from gevent.lock import RLock
 from msgspec import Struct
 
 from bench_common.messages import (
-    EngineOutage,
     PackingReport,
     PopulationReport,
     Progress,
@@ -155,9 +154,7 @@ class ServicesReleased(_PipeMessage):
 
 
 ToLoadProcess: TypeAlias = StartRun | TakeProfile | ReleaseServices | EndProcess
-Forwarded: TypeAlias = (
-    PackingReport | EngineOutage | PopulationReport | Progress | RunWarning | ServiceRequest | ServiceResult
-)
+Forwarded: TypeAlias = PackingReport | PopulationReport | Progress | RunWarning | ServiceRequest | ServiceResult
 """Messages to the master; the agent, which owns the control socket, forwards them."""
 ToAgent: TypeAlias = Ready | LoadStatus | LaneTaken | ProfileTaken | ServicesReleased | Forwarded
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from gevent.lock import RLock
 
 from bench_common.engine_traits import engine_traits
-from bench_common.errors import UsageError, WeighbridgeError
+from bench_common.errors import UsageError
 from bench_common.layout import NO_LAYOUT, draw_layout
 from bench_common.treatment import Treatment
 from bench_worker.engines.base import Engine, EngineOptions
@@ -73,13 +73,6 @@ class RunEngines:
         if any(one.engine == name and one.fetches_image for one in self._treatments.values()):
             engine.prepare_pulls()
         return engine
-
-    def answers(self, treatment: Treatment) -> bool:
-        """Return whether a treatment's engine answers; may block."""
-        try:
-            return self.of(treatment).answers()
-        except WeighbridgeError:  # it could not be opened yet
-            return False
 
     def release(self) -> None:
         """Remove what the engines keep for further jobs."""

@@ -20,7 +20,7 @@ from bench_common.records import JobReport, Outcome
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
-from bench_worker.engines.base import Container, Engine, EngineUnreachable
+from bench_worker.engines.base import Container, Engine
 from bench_worker.operation_runner import OperationRunner, PreparationProgress
 from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
 from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
@@ -37,8 +37,6 @@ class ServicePool:
     """The services of one treatment: one set for each concurrent job. With `keep`, none is removed.
 
     What a workload prepares once it prepares in each set; one without services prepares once for all jobs.
-
-    `on_unreachable` gets the failure of a service for which the engine did not answer.
     """
 
     def __init__(
@@ -50,9 +48,7 @@ class ServicePool:
         keep: bool,
         requests: RemoteServiceRequests,
         report_progress: Callable[[str], None] | None = None,
-        on_unreachable: Callable[[EngineUnreachable], None] | None = None,
     ) -> None:
-        self._on_unreachable = on_unreachable
         self._requests = requests
         self._report_progress = report_progress
         self._preparations = PreparationProgress(report_progress)
@@ -74,8 +70,6 @@ class ServicePool:
         try:
             report = self._run_with_started(services, name, perform, wait)
         except ServiceFailed as failure:
-            if isinstance(failure.__cause__, EngineUnreachable) and self._on_unreachable is not None:
-                self._on_unreachable(failure.__cause__)
             report = _not_started(failure.service, failure.kind, str(failure), failure.outputs)
         except JobAborted:
             report = JobReport()

@@ -73,10 +73,6 @@ class Slots(Generic[Item]):
         self._orders.extend(orders)
         self.schedule_pass()
 
-    def put_back(self, order: Item) -> None:
-        """Return an order to the head of the queue: its slot takes it again."""
-        self._orders.appendleft(order)
-
     def cancel_queued(self) -> list[Item]:
         """Remove and return all orders that no slot has taken yet."""
         orders = list(self._orders)

@@ -443,17 +443,15 @@ class DisturbanceReport(Struct, frozen=True):
     worker: int | None
     """The roster number of a worker that reported it; None for a full disk."""
     kind: str
-    """``engine-unreachable``, ``no-idle-cpu``, ``disk-full``, or a kind of `TreatmentReport.pressure`."""
+    """``no-idle-cpu``, ``disk-full``, or a kind of `TreatmentReport.pressure`."""
     from_s: float
     """When it began, in seconds after the trial's begin."""
     to_s: float
     """When it ended, in seconds after the trial's begin."""
     what: str
-    """The engine, the program that took most of the CPU (empty if none took much), the stats file, or the host."""
+    """The program that took most of the CPU (empty if none took much), the stats file, or the host."""
     share: float | None
     """Share of the host's CPU time that this program took; of pressure the reading; None for all else."""
-    failed_jobs: int | None
-    """How many jobs failed by it; None for all that is no engine's."""
     text: str
     """All of it in words."""
 

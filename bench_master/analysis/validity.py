@@ -360,7 +360,6 @@ class Neighbours:
         return texts
 
 
-ENGINE_AWAY: Final = "engine-unreachable"
 NO_IDLE_CPU: Final = "no-idle-cpu"
 DISK_FULL: Final = "disk-full"
 
@@ -373,8 +372,6 @@ MIN_OTHERS_SHARE: Final = 0.05
 MIN_NAMED_SHARE: Final = 0.1
 """A warning names a program that took at least this share of a host's CPU time."""
 _SHOWN_TRIALS: Final = 10
-_WAITED_FOR: Final = {ENGINE_AWAY: "it", DISK_FULL: "room; save the next run where there is more"}
-"""What jobs waited for, by the kind of disturbance."""
 _MAX_INSTANT_NS: Final = 1 << 62
 MIN_COVERED_SHARE: Final = 0.5
 """How much of a trial samples of its host must cover."""
@@ -398,7 +395,7 @@ _IDLE_TICKS: Final = ("cpu_iowait_ticks", "cpu_idle_ticks")
 
 
 class Disturbances:
-    """Collects what disturbed single trials: an engine that did not answer, a host without idle CPU, or held up.
+    """Collects what disturbed single trials: a full disk, a host without idle CPU, or held up.
 
     `treatments` are those of the header. The jobs of some are benchmarks, which may well take all of a host's CPU.
     """
@@ -406,7 +403,6 @@ class Disturbances:
     def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
         jobs = [treatment.get("job") for treatment in treatments]
         self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
-        self._outages: dict[int, dict[tuple[int, int], Mapping[str, Any]]] = {}
         self._pauses: dict[int, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -424,19 +420,14 @@ class Disturbances:
         kind, trial, worker = event.get("kind"), event.get("trial"), event.get("worker")
         if kind == "trial-begin" and isinstance(trial, int):
             # A resumed run does it again.
-            self._outages.pop(trial, None)
             self._pauses.pop(trial, None)
         if kind == DISK_FULL:
             if type(trial) is int and _is_instant(event.get("at_ns")) and 0 <= _seconds(event) < MAX_PAUSE_S:
                 self._pauses.setdefault(trial, []).append(event)
             return
-        names = ("began_ns",) if kind == "engine-outage" else ("begin_ns", "end_ns")
-        if type(worker) is not int or not all(_is_instant(event.get(name)) for name in names):
+        if kind != "cpu-contention" or type(worker) is not int:
             return
-        if kind == "engine-outage" and type(trial) is int:
-            # The report of its end supersedes that of its begin.
-            self._outages.setdefault(trial, {})[worker, event["began_ns"]] = event
-        elif kind == "cpu-contention":
+        if all(_is_instant(event.get(name)) for name in ("begin_ns", "end_ns")):
             self._contention.append(event)
 
     def add_samples(self, spans: TrialSpans, samples: SampleColumns) -> None:
@@ -466,8 +457,7 @@ class Disturbances:
         times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
         self._contention_times = (times[0], times[1])
         for span in spans:
-            found = [self._outage(event, span) for event in self._outages.get(span.trial, {}).values()]
-            found += [_pause(event, span) for event in self._pauses.get(span.trial, ())]
+            found = [_pause(event, span) for event in self._pauses.get(span.trial, ())]
             told: set[str] = set()
             for (trial, worker), cpu in sorted(self._cpu.items()):
                 host = str(hosts.get(worker, {}).get("host"))
@@ -500,34 +490,11 @@ class Disturbances:
                     to_s=(one.span.end_ns - one.span.begin_ns) / 1e9,
                     what=one.host,
                     share=one.share,
-                    failed_jobs=None,
                     text=one.text,
                 )
             )
         for own in self.found.values():
             own.sort(key=lambda one: one.trial)
-
-    def _outage(self, event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
-        began_ns, ended_ns, state = int(event["began_ns"]), event.get("ended_ns"), event.get("state")
-        # One that was not over when the file ended lasted until the trial's end at least.
-        end_ns = ended_ns if _is_instant(ended_ns) and state != "began" else span.end_ns
-        engine, failed = event.get("engine"), event.get("failed")
-        text = f"engine {engine} did not answer for {(end_ns - began_ns) / 1e9:.1f} s"
-        if state == "abandoned":
-            text += ", longer than a job may take"
-        if isinstance(failed, int):
-            text += f"; {plural(failed, 'job')} failed by it"
-        return DisturbanceReport(
-            trial=span.trial,
-            worker=event.get("worker"),
-            kind=ENGINE_AWAY,
-            from_s=(began_ns - span.begin_ns) / 1e9,
-            to_s=(end_ns - span.begin_ns) / 1e9,
-            what=str(engine),
-            share=None,
-            failed_jobs=failed if isinstance(failed, int) else None,
-            text=text,
-        )
 
     def _busy_host(
         self, span: TrialSpan, worker: int, host: str, hosts: Mapping[int, StoredHost]
@@ -565,26 +532,25 @@ class Disturbances:
             to_s=(span.end_ns - span.begin_ns) / 1e9,
             what=name,
             share=share if name else None,
-            failed_jobs=None,
             text=text,
         )
 
     def warnings(self) -> list[str]:
-        """Return a warning for each engine that was away, and for each host that was fully busy or held up."""
+        """Return a warning for a full disk, and for each host that was fully busy or held up."""
         groups: dict[tuple[str, str], list[DisturbanceReport]] = {}
         for disturbances in self.found.values():
             for one in disturbances:
                 if one.kind in KINDS:
                     continue
-                place = one.what if one.kind in _WAITED_FOR else self._hosts.get(one.worker or 0, "")
+                place = one.what if one.kind == DISK_FULL else self._hosts.get(one.worker or 0, "")
                 groups.setdefault((one.kind, place), []).append(one)
         texts = []
         for (kind, place), found in groups.items():
             trials = sorted({one.trial for one in found})
             numbers = _numbers(trials)
-            if kind in _WAITED_FOR:
+            if kind == DISK_FULL:
                 worst = max(found, key=lambda one: one.to_s - one.from_s)
-                waited = f"jobs that had not begun waited for {_WAITED_FOR[kind]}"
+                waited = "jobs that had not begun waited for room; save the next run where there is more"
                 texts.append(f"disturbed in {plural(len(trials), 'trial')}{numbers}: {worst.text}; {waited}")
                 continue
             # Of all trials the numbers say nothing.
@@ -627,7 +593,6 @@ def _pause(event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
         to_s=to_s,
         what="stats file",
         share=None,
-        failed_jobs=None,
         text=f"the run was paused for {_seconds(event):.1f} s, for want of room on the disk of the stats file",
     )
 

@@ -147,8 +147,6 @@ class Coordinator:
                 return self._on_tick(now)
             case ev.PackingReported():
                 return self._on_packing_reported(event, now)
-            case ev.EngineOutage():
-                return self._on_engine_outage(event, now)
             case ev.PopulationReport():
                 return self._on_population_report(event, now)
             case ev.SpeedMeasured():
@@ -286,7 +284,6 @@ class Coordinator:
             fields["trial"] = spoilt
         actions: list[act.Action] = [act.LogEvent("worker-lost", {**fields, "silent": silent})]
         if share is not None:
-            share.waits_for_engine = False
             actions += self.scheduler.requeue_lost(share, reason)
         return actions
 
@@ -342,19 +339,6 @@ class Coordinator:
         fields = {"worker": member.number, "trial": event.trial, "returned": returned, **event.fields}
         actions: list[act.Action] = [act.LogEvent("packed", fields)]
         return actions + (self._advance(now) if share.idle else [])
-
-    def _on_engine_outage(self, event: ev.EngineOutage, now: float) -> list[act.Action]:
-        """Give a member's jobs more time while they wait for their engine."""
-        member = self.roster.by_epoch(event.epoch)
-        share = None if member is None else self.scheduler.shares.get(member.number)
-        trial = self.scheduler.trial
-        if member is None or share is None or trial is None or trial.index != event.trial:
-            return []
-        if (event.state == "began") is share.waits_for_engine:
-            return []
-        share.engine_outage(event.state == "began", now)
-        fields = {"worker": member.number, "trial": event.trial, "state": event.state, **event.fields}
-        return [act.LogEvent("engine-outage", fields)]
 
     # -- trials -------------------------------------------------------------------------------------------------
 
@@ -681,8 +665,7 @@ class Coordinator:
                 actions += self.scheduler.abort_outstanding(share, "it did not end when it was aborted")
             elif self.scheduler.is_held:
                 continue  # results wait at the worker until those before them are written
-            elif now - share.last_progress_at > limit_s * (2 if share.waits_for_engine else 1):
-                # A worker lets jobs wait for their engine for as long as a job may take, and then begins them.
+            elif now - share.last_progress_at > limit_s:
                 member = self.roster[share.number]
                 peer = member.peer
                 actions += self._mark_missing(

@@ -81,18 +81,6 @@ class PackingReported(Struct, frozen=True):
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-class EngineOutage(Struct, frozen=True):
-    """The engine of a member's jobs does not answer, so those that have not begun wait there; or the end of that.
-
-    `fields` (engine, began_ns, ended_ns, failed, reason) go to the journal as they are.
-    """
-
-    epoch: int
-    trial: int
-    state: Literal["began", "ended", "abandoned"]
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
 class PopulationReport(Struct, frozen=True):
     """A member fills the store for a treatment, or deletes what the run made there.
 
@@ -169,7 +157,6 @@ Event: TypeAlias = (
     | WorkerStarved
     | ResultsReceived
     | PackingReported
-    | EngineOutage
     | PopulationReport
     | SpeedMeasured
     | CleanupDone

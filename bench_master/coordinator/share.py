@@ -152,9 +152,6 @@ class Share(Struct):
     """How many may wait there now."""
     arrivals: ArrivalSchedule | None = None
     """When its jobs arrive, in an open system; None where slots start the next job when one ends."""
-    waits_for_engine: bool = False
-    """Whether the jobs that have not begun wait for their engine to answer."""
-    _progress_since_outage: bool = True
     _pace: Pace = field(default_factory=Pace)
     _long_pace: Pace = field(default_factory=Pace)
     _fewest: int = 0
@@ -180,7 +177,6 @@ class Share(Struct):
     def progress(self, jobs: int, now: float) -> None:
         """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
         self.last_progress_at = now
-        self._progress_since_outage = True
         if not self.look_ahead or self.fixed_batch is not None:
             return
         # Over a few milliseconds two slow jobs that end together would pass for fast ones.
@@ -190,17 +186,6 @@ class Share(Struct):
         pace = self._pace.add(jobs, now, RATE_WINDOW * self.look_ahead_s)
         if pace is not None:
             self.look_ahead_jobs = max(self._fewest, min(MAX_LOOK_AHEAD, int(pace * self.look_ahead_s)))
-
-    def engine_outage(self, began: bool, now: float) -> None:  # noqa: FBT001  one of two states
-        """Note that its jobs wait for their engine from now on, or do no longer.
-
-        At the end they get their time anew, but never twice without a result between: a worker that only reports
-        outages must not hold up the run.
-        """
-        self.waits_for_engine = began
-        if not began and self._progress_since_outage:
-            self.last_progress_at = now
-            self._progress_since_outage = False
 
     @property
     def unassigned(self) -> int:

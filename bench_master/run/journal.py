@@ -49,8 +49,8 @@ MAX_HELD_SAMPLES: Final = 4096
 """How many readings of hosts and loops it keeps meanwhile, of a few kB each; later ones are dropped. What else it
 keeps is bounded by what workers send before it is acknowledged."""
 
-INSTANTS: Final = ("began_ns", "ended_ns", "begin_ns", "end_ns")
-"""Fields of events that are instants: when an engine did not answer, or a host had no idle CPU."""
+INSTANTS: Final = ("begin_ns", "end_ns")
+"""Fields of events that are instants: when a host had no idle CPU."""
 
 
 class DiskPause(Protocol):

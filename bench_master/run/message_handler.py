@@ -17,7 +17,6 @@ from bench_common.messages import (
     CleanupDone,
     CpuContention,
     Dismiss,
-    EngineOutage,
     Heartbeat,
     HeartbeatAck,
     Hello,
@@ -102,7 +101,6 @@ MemberMessage: TypeAlias = (
     | PackingReport
     | RunWarning
     | HostFinding
-    | EngineOutage
     | PopulationReport
     | CpuContention
     | SpeedMeasured
@@ -125,7 +123,6 @@ class MessageHandler:
         self._dispatcher = parts.dispatcher
         self._recorder = parts.recorder
         self._operation_counts = [len(operation_names(treatment)) for treatment in parts.plan.treatments]
-        self._engines = frozenset(treatment.engine for treatment in parts.plan.treatments)
         self._first_positions = {
             treatment.index: first_positions(operation_names(treatment))
             for treatment in parts.plan.treatments
@@ -222,8 +219,6 @@ class MessageHandler:
                 self._recorder.warn(f"worker {member.worker_id}: {one_line(message.text)}")
             case HostFinding():
                 self._recorder.host_finding(member.number, message)
-            case EngineOutage():
-                self._on_engine_outage(member, host, message)
             case CpuContention():
                 self._recorder.contention(member.number, message)
             case PopulationReport():
@@ -273,18 +268,6 @@ class MessageHandler:
             "unread": message.unread,
         }
         self._run.handle(ev.PackingReported(member.epoch, message.trial, message.returned, fields))
-
-    def _on_engine_outage(self, member: Member, host: WorkerHost, message: EngineOutage) -> None:
-        if message.engine not in self._engines:
-            raise ProtocolError(f"an outage of engine {message.engine[:40]!r}, which the plan does not use")
-        fields = {
-            "engine": message.engine,
-            "began_ns": message.began_ns - host.offset_ns,
-            "ended_ns": message.ended_ns - host.offset_ns,
-            "failed": message.failed,
-            "reason": message.reason,
-        }
-        self._run.handle(ev.EngineOutage(member.epoch, message.trial, message.state, fields))
 
     def _on_population_report(self, member: Member, host: WorkerHost, message: PopulationReport) -> None:
         treatments = self._parts.plan.treatments

@@ -321,7 +321,7 @@ class Recorder:
         self.live_stats.errors(errors)
         self._record(SingleRows(rows, _NO_OPERATIONS, _NO_OPERATIONS, _NO_TRANSFERS))
 
-    def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912, PLR0915  one case for each kind
+    def note(self, note: act.LogEvent) -> None:  # noqa: C901, PLR0912  one case for each kind
         """Write an event, and notify the user if it matters."""
         self.settle()  # an event in the file implies that everything before it is there
         self._write_loops()
@@ -350,8 +350,6 @@ class Recorder:
                 text = describe_loss(worker, fields)
                 self.warn_of_loss(text)
                 self.view.notify(text)
-            case "engine-outage":
-                self._on_engine_outage(fields)
             case "worker-starved":
                 self._on_worker_starved(fields)
             case "packed":
@@ -385,17 +383,3 @@ class Recorder:
         )
         self.warn(text)
         self.view.notify(text)
-
-    def _on_engine_outage(self, fields: Mapping[str, Any]) -> None:
-        who = f"engine {fields['engine']} of worker {self._hosts[fields['worker']].worker_id}"
-        lasted = f"{(fields['ended_ns'] - fields['began_ns']) / 1e9:.1f} s"
-        match fields["state"]:
-            case "began":
-                self.view.notify(f"{who} does not answer; its jobs wait until it does: {one_line(fields['reason'])}")
-            case "ended":
-                failed = plural(fields["failed"], "job")
-                self.view.notify(f"{who} answers again after {lasted}; {failed} failed by it")
-            case _:
-                self.view.notify(
-                    f"{who} has not answered for {lasted}, longer than a job may take; jobs go on and fail"
-                )

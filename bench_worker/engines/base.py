@@ -42,9 +42,6 @@ TICKET_LABEL = f"{LABEL}.ticket"
 OWNER_LABEL = f"{LABEL}.owner"
 """Which process works for it; see `bench_worker.owner`."""
 
-MAX_CAUSES = 10
-"""How many causes of an error are looked at."""
-
 PROBE_S: Final = 20.0
 """How long a probe waits for each answer, in seconds: on a busy machine a program takes some to start."""
 
@@ -211,29 +208,6 @@ class OperationFailed(WeighbridgeError):
         self.end_ns = end_ns
 
 
-class EngineUnreachable(OperationFailed):
-    """An operation got no answer because the engine itself is away: stopped, restarting, or its socket is gone.
-
-    It is no fault of the job, so further jobs wait until the engine `answers` again. A registry or a service that
-    cannot be reached is not meant. `refused` says that the request did not reach it, or that it did nothing of it.
-    """
-
-    def __init__(self, message: str, *, start_ns: int, end_ns: int, refused: bool = False) -> None:
-        super().__init__("unreachable", message, start_ns=start_ns, end_ns=end_ns)
-        self.refused = refused
-
-
-def is_connection_refused(error: BaseException) -> bool:
-    """Return whether an error is, or was caused by, that nobody listens at a socket."""
-    seen: BaseException | None = error
-    for _ in range(MAX_CAUSES):
-        if seen is None or isinstance(seen, ConnectionRefusedError | FileNotFoundError):
-            break
-        inner = [item for item in seen.args if isinstance(item, BaseException)]
-        seen = seen.__cause__ or (inner[0] if inner else seen.__context__)
-    return isinstance(seen, ConnectionRefusedError | FileNotFoundError)
-
-
 class Leftover(Struct, frozen=True):
     """Something that a run left behind and that carries its label."""
 
@@ -383,10 +357,6 @@ class Engine(abc.ABC):
 
     def prepare_pulls(self) -> None:  # noqa: B027  most engines need nothing
         """Load what `pull` needs: jobs that have it are to come."""
-
-    def answers(self) -> bool:
-        """Return whether the engine answers now; asked again and again while it is unreachable."""
-        return self.probe().usable
 
     @classmethod
     def image_store(cls) -> ImageStore | None:

@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from bench_common.long_output import OUTPUT_LIMIT_BYTES
 from bench_common.safe_text import shorten
-from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.output import ERROR_CHARS, Capture, PipeReader
 from bench_worker.engines.results import spawn_failure_kind
 from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
@@ -85,8 +85,6 @@ class CommandLine(Struct, frozen=True):
     """The options before every command."""
     error_kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
     """Kinds of failure (see `OperationFailed`) with the patterns of their error texts; the first match wins."""
-    refusal: re.Pattern[str] = re.compile(r"(?!)")
-    """The error texts that mean that the program did not reach its daemon; none matches this one."""
     env: Mapping[str, str] | None = None
     """The program's whole environment; None: that of this process at each call."""
     cwd: str = "/"
@@ -157,11 +155,7 @@ class CommandSequence:
         said = shorten(result.error_text, ERROR_CHARS)
         text = said or f"{self.cli.program} {result.arguments[0]}: exit code {result.exit_code}"
         end_ns = max(result.end_ns, self.start_ns)
-        kind = self.cli.classify_error(text)
-        if kind == "unreachable":
-            refused = result is self.first and bool(self.cli.refusal.search(text))
-            return EngineUnreachable(text, start_ns=self.start_ns, end_ns=end_ns, refused=refused)
-        return OperationFailed(kind, text, start_ns=self.start_ns, end_ns=end_ns)
+        return OperationFailed(self.cli.classify_error(text), text, start_ns=self.start_ns, end_ns=end_ns)
 
     def failure(self, kind: str, text: str) -> OperationFailed:
         """Return a failure of this kind, ending with the last timed command (now where there is none)."""
@@ -187,12 +181,7 @@ class CommandSequence:
         except SpawnFailed as error:
             # That the engine's own program is missing is no fault of the container's command.
             start_ns = self.first.start_ns if self.first else error.start_ns
-            if isinstance(error, CommandNotFound):
-                refused = self.first is None
-                raise EngineUnreachable(
-                    str(error), start_ns=start_ns, end_ns=error.end_ns, refused=refused
-                ) from error
-            kind = spawn_failure_kind(error)
+            kind = "unreachable" if isinstance(error, CommandNotFound) else spawn_failure_kind(error)
             raise OperationFailed(kind, str(error), start_ns=start_ns, end_ns=error.end_ns) from error
         except WaitTimeout as error:
             text = f"`{self.cli.program} {arguments[0]}` did not end within {self.timeout_s:g} s and was killed"

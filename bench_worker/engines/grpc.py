@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 
-from bench_worker.engines.base import EngineUnreachable, OperationFailed, OperationResult, is_connection_refused
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.http2 import Http2Connection, Http2Error, encode_headers
 from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS
 
@@ -372,9 +372,7 @@ class CallSequence:
     def _failed(self, error: GrpcError) -> OperationFailed:
         text = str(error)
         if isinstance(error, GrpcUnreachable):
-            # A request that came before this one may have made something.
-            refused = is_connection_refused(error) and not self.last_start_ns
-            return EngineUnreachable(text, start_ns=self.start_ns, end_ns=self.end_ns, refused=refused)
+            return OperationFailed("unreachable", text, start_ns=self.start_ns, end_ns=self.end_ns)
         kind = kind_of_message(text, self.kinds) or KIND_BY_CODE.get(error.code) or kind_of_message(text) or "engine"
         failure = NotFound if error.code == _NOT_FOUND or kind == "not-found" else OperationFailed
         return failure(kind, text, start_ns=self.start_ns, end_ns=self.end_ns)

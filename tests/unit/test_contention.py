@@ -246,23 +246,6 @@ def test_a_load_that_fills_its_host_by_itself_is_told_as_that(tmp_path):
     assert report(tmp_path / "b.stats.gz", CONTENTION, idle=0.1)["warnings"] == []
 
 
-def test_an_outage_of_an_engine_is_marked_from_when_to_when(tmp_path):
-    """Its last report counts; one that has no end lasted until the end of its trial."""
-    began = {"kind": "engine-outage", "at_ns": 12 * S, "worker": 0, "trial": 0, "engine": "docker", "state": "began"}
-    began |= {"began_ns": 12 * S, "ended_ns": 12 * S, "failed": 0, "reason": "refused"}
-    ended = began | {"state": "ended", "ended_ns": 15 * S, "failed": 2}
-    (marked,) = report(tmp_path / "a.stats.gz", began, ended, idle=0.5)["treatments"][0]["disturbances"]
-    assert (marked["kind"], marked["from_s"], marked["to_s"], marked["failed_jobs"]) == (
-        "engine-unreachable",
-        2,
-        5,
-        2,
-    )
-    assert marked["text"] == "engine docker did not answer for 3.0 s; 2 jobs failed by it"
-    (open_end,) = report(tmp_path / "b.stats.gz", began, idle=0.5)["treatments"][0]["disturbances"]
-    assert open_end["to_s"] == 10
-
-
 def test_a_pause_for_want_of_room_is_marked_from_when_to_when(tmp_path):
     """The trial's figures hold the pause, so its report says so, and what to do."""
     pause = {"kind": "disk-full", "at_ns": 16 * S, "trial": 0, "seconds": 3.5, "dropped_samples": 0}
@@ -280,7 +263,6 @@ def test_odd_events_disturb_nothing(tmp_path):
         CONTENTION | {"worker": [0]},
         CONTENTION | {"begin_ns": 1 << 63},
         CONTENTION | {"consumer_share": float("nan"), "others_share": "x", "pid": None},
-        {"kind": "engine-outage", "trial": 0, "at_ns": 1, "worker": 0, "began_ns": "x"},
         {"kind": "disk-full", "trial": 0, "at_ns": 1, "seconds": "x"},
         {"kind": "disk-full", "trial": [0], "at_ns": 1, "seconds": 1},
         {"kind": "disk-full", "trial": 0, "at_ns": 1, "seconds": float("inf")},

@@ -366,47 +366,6 @@ def test_jobs_that_never_end_are_taken_away():
     assert len(issued(run.join())) == 2
 
 
-def outage(run, state, trial=0):
-    """Report a state of an outage of the engine of worker a's jobs."""
-    return run.feed(ev.EngineOutage(run.member().epoch, trial, state, {"engine": "docker"}))
-
-
-def beats(run, seconds):
-    """Send heartbeats for so many seconds, with a tick after each; return the reasons of dismissals."""
-    told = []
-    for _ in range(round(seconds / 2)):
-        run.beat(after=2.0)
-        told += [action.reason for action in only(run.feed(ev.Tick()), act.DismissWorker)]
-    return told
-
-
-def test_jobs_that_wait_for_their_engine_are_not_lost_by_the_job_limit():
-    """The worker lets them wait for one limit at most, and then they have another one, as any job."""
-    run = Run()
-    run.join()
-    assert [note.kind for note in only(outage(run, "began"), act.LogEvent)] == ["engine-outage"]
-    assert beats(run, 190) == []
-    (told,) = only(outage(run, "ended"), act.LogEvent)
-    assert told.fields == {"worker": 0, "trial": 0, "state": "ended", "engine": "docker"}
-    assert beats(run, 98) == []
-    assert beats(run, 6) == ["its jobs are overdue"]
-
-
-def test_outages_alone_do_not_hold_up_a_run():
-    """Without a result between, a second outage gives no more time; one that is reported twice changes nothing."""
-    run = Run()
-    run.join()
-    outage(run, "began")
-    assert outage(run, "began") == []
-    outage(run, "ended")
-    assert outage(run, "ended") == []
-    assert beats(run, 90) == []
-    outage(run, "began")
-    outage(run, "ended")
-    assert beats(run, 14) == ["its jobs are overdue"]
-    assert outage(run, "began", trial=7) == []
-
-
 def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
     """After Ctrl-C running jobs end in their own way, the rest of the plan counts as aborted."""
     run = Run(treatment(0, concurrency=1, iterations=3), treatment(1, concurrency=1, iterations=5))

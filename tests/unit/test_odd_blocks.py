@@ -50,7 +50,7 @@ HOSTS = sometimes_odd(
 EVENTS = sometimes_odd(
     kind=st.sampled_from(
         ["trial-begin", "trial-end", "trial-skipped", "packed", "resumed", "run-begin", "worker-lost",
-         "worker-joined", "interrupted", "engine-outage", "cpu-contention", "odd"]
+         "worker-joined", "interrupted", "cpu-contention", "odd"]
     ),
     at_ns=st.integers(999 * S, 1010 * S) | INT, trial=st.integers(0, 9), workers=st.lists(st.integers(0, 2)),
     clocks=st.lists(st.lists(INT, min_size=3, max_size=3), max_size=2), not_started=INT,

@@ -111,12 +111,13 @@ _MIN_VERSION: Final = (20, 10)
 _LOOKUP_TIMEOUT_S: Final = 20.0
 _MAX_ERROR_BYTES: Final = 4096
 
-_NO_DAEMON: Final = re.compile(
-    r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)", re.MULTILINE
-)
-
 ERROR_KINDS: Final = (
-    ("unreachable", _NO_DAEMON),
+    (
+        "unreachable",
+        re.compile(
+            r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)", re.MULTILINE
+        ),
+    ),
     # The connection broke while the client waited for the answer.
     ("unreachable", re.compile(r"\b(EOF|connection reset by peer)\"?$", re.MULTILINE)),
     ("unreachable", ENGINE_AWAY),
@@ -182,7 +183,7 @@ class DockerCliEngine(DockerEngine):
         # The endpoint is the other engine's, whatever context the user's configuration has chosen.
         env = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
         env |= {"DOCKER_HOST": self._address(), "DOCKER_CLI_HINTS": "false"}
-        self._cli = CommandLine(PROGRAM, error_kinds=ERROR_KINDS, refusal=_NO_DAEMON, env=env)
+        self._cli = CommandLine(PROGRAM, error_kinds=ERROR_KINDS, env=env)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""

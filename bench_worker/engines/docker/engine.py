@@ -78,9 +78,6 @@ log = logging.getLogger(__name__)
 STREAM_INTERVAL_S: Final = 1.0
 """How often Docker sends a reading; nothing can change it."""
 
-ANSWER_TIMEOUT_S: Final = 2.0
-"""How long a daemon that is asked whether it answers may take: one that starts accepts connections before it does."""
-
 COMMIT_REPOSITORY: Final = "weighbridge/commit"
 
 _POLL_S = 0.005
@@ -145,14 +142,6 @@ class DockerEngine(Engine):
         from bench_worker.engines.docker import images  # noqa: F401  no job has to wait for it
 
         _ = self._client
-
-    def answers(self) -> bool:
-        """Return whether the engine answers a ping."""
-        try:
-            docker_http.connect(ANSWER_TIMEOUT_S, self._address()).close()
-        except call_errors(EngineUnavailable):
-            return False
-        return True
 
     def close(self) -> None:
         """Close the connections."""

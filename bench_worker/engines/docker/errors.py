@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 
 from bench_common.safe_text import shorten
-from bench_worker.engines.base import EngineUnreachable, OperationFailed, is_connection_refused
+from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest
 from bench_worker.engines.oci.cgroups import OomKillCounter, memory_directory
 from bench_worker.engines.output import ERROR_CHARS
@@ -140,20 +140,14 @@ def docker_operation(engine: DockerHttp, timeout_s: float) -> Iterator[TimedRequ
         late = isinstance(error, (TimeoutError, *_loaded("requests", "Timeout"))) or timed.expired()
         if late:
             raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
-        text, refused = f"{engine.address}: {root_cause(error)}", is_connection_refused(error)
-        raise _engine_unreachable(text, timed, refused=refused) from error
+        raise operation_failed("unreachable", f"{engine.address}: {root_cause(error)}", timed) from error
 
 
 def _refusal(status: int | None, message: str, timed: TimedRequest) -> OperationFailed:
     """Return the failure of an operation to which the engine answered with an error."""
     away = status == _SERVICE_UNAVAILABLE and "swarm" not in message
-    if away or ENGINE_AWAY.search(message):
-        return _engine_unreachable(message, timed, refused=True)
-    return operation_failed(failure_kind(status, message), message, timed)
-
-
-def _engine_unreachable(message: str, timed: TimedRequest, *, refused: bool) -> EngineUnreachable:
-    return EngineUnreachable(message, start_ns=timed.start_ns, end_ns=timed.now_ns(), refused=refused)
+    kind = "unreachable" if away or ENGINE_AWAY.search(message) else failure_kind(status, message)
+    return operation_failed(kind, message, timed)
 
 
 def operation_failed(kind: str, message: str, timed: TimedRequest) -> OperationFailed:

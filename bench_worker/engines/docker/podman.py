@@ -480,16 +480,11 @@ class PodmanEngine(DockerEngine):
         return [*found, *(find_forgotten(self.name, monitors, known, store, run_id) if store else ())]
 
     def discard(self, leftover: Leftover) -> None:
-        """Remove one of them."""
-        if leftover.what == MONITOR:
-            remove_monitor(leftover.identity)
-        else:
+        """Remove one of them; with a container its monitor, which one that was never started would leave."""
+        if leftover.what != MONITOR:
             super().discard(leftover)
-
-    def answers(self) -> bool:
-        """Return whether the service answers; a private one that has died is replaced."""
-        self._revive_service()
-        return super().answers()
+        if leftover.what in (MONITOR, "container"):
+            remove_monitor(leftover.identity)
 
     def _revive_service(self) -> None:
         if is_private(self._service_address):
