@@ -216,6 +216,8 @@ def page_of(width: int) -> Iterator[None]:
 
 
 _MINIMUM_NAME: Final = 10
+_LONG_NAME: Final = 24
+"""Shorter names are worth more than a spare column."""
 _NOTHING: Final = re.compile(r"-|(?:0(?:\.0+)?)?(?: ?(?:%|s|ns|B|/s))?")
 _SHORTEN_BY: Final = 4
 """How many characters more are left out of a text that does not fit its lines."""
@@ -296,8 +298,8 @@ def says_nothing(cells: Iterable[str]) -> bool:
 def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 2) -> list[str]:
     """Return the lines of a table that fits the page; the first column names the row.
 
-    Where it would not fit, the gaps narrow first; then names too long for their column get a line of their own; then
-    spare columns are left out; at last the rows are wrapped like text.
+    Where it would not fit, the gaps narrow first; then long names get a line of their own; then spare columns are
+    left out; at last the rows are wrapped like text.
     """
     rows = [_cells(row) for row in rows]
     kept = _told_columns(columns, rows)
@@ -309,7 +311,7 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
                 return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, gap, indent)
         name = page_width() - indent - sum(widths[1:]) - (len(widths) - 1)
         spare = [place for place in kept if columns[place].droppable]
-        if name >= max(_MINIMUM_NAME, len(columns[0].title)) or not spare:
+        if (widths[0] > _LONG_NAME and name >= max(_MINIMUM_NAME, len(columns[0].title))) or not spare:
             widths[0] = max(name, len(columns[0].title))
             return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, 1, indent)
         kept.remove(spare[-1])

@@ -11,10 +11,10 @@ from bench_common import __version__
 from bench_common.safe_text import one_line
 from bench_master.analysis.trust import judge_verdicts
 from bench_master.analysis.verdict_types import VerdictsReport, change_text, interval_text
-from bench_master.formatting import MISSING, format_value
+from bench_master.formatting import MISSING, Column, format_value
 from bench_master.reports.comparison import flag_lines, remark_lines
 from bench_master.reports.html import hash_source, page_environment, page_style, template_text
-from bench_master.reports.html_tables import Cell, Head, Table
+from bench_master.reports.table import Cell, Table
 
 
 def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
@@ -41,8 +41,8 @@ def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
 
 
 def _comparisons(verdicts: VerdictsReport) -> Table:
-    heads = [Head("treatment", left=True), Head("verdict", left=True), Head("earlier"), Head("new")]
-    heads += [Head("difference"), Head("interval"), Head("measure", left=True)]
+    columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
+    columns += [Column("difference"), Column("interval"), Column("measure", left=True)]
     rows = [
         [
             Cell(one_line(each.name), left=True),
@@ -55,22 +55,22 @@ def _comparisons(verdicts: VerdictsReport) -> Table:
         ]
         for each in verdicts.comparisons
     ]
-    return Table("Comparisons", "Each treatment against itself in the earlier runs.", heads, rows)
+    return Table("Comparisons", "Each treatment against itself in the earlier runs.", columns, rows)
 
 
 def _gates(verdicts: VerdictsReport) -> Table:
-    heads = [Head("gate", left=True), Head("state", left=True), Head("outcome", left=True)]
+    columns = [Column("gate", left=True), Column("state", left=True), Column("outcome", left=True)]
     rows = [[Cell(one_line(text), left=True) for text in (one.gate, one.state, one.text)] for one in verdicts.gates]
-    return Table("Gates", "What the exit code depends on.", heads, rows)
+    return Table("Gates", "What the exit code depends on.", columns, rows)
 
 
 def _differences(verdicts: VerdictsReport) -> Table:
-    heads = [Head("property", left=True), Head("values", left=True), Head("what follows", left=True)]
+    columns = [Column("property", left=True), Column("values", left=True), Column("what follows", left=True)]
     rows = [
         [Cell(one_line(text), left=True) for text in (each.name, " -> ".join(each.values.values()), each.level)]
         for each in verdicts.environment.differences
     ]
-    return Table("What differs between the sides", "Besides what is compared.", heads, rows)
+    return Table("What differs between the sides", "Besides what is compared.", columns, rows)
 
 
 def _shown(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,11 +23,20 @@ from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.reports import ReportSource
 from bench_master.reports.charts import registered_charts
-from bench_master.reports.html_tables import first_tables, page_tables
 from bench_master.reports.palette import css_variables
+from bench_master.reports.table import Cell, Table
+from bench_master.reports.tables import claims, comparisons, conditions, tables
 from bench_master.reports.text_details import format_time, host_facts, totals_text
 from bench_master.reports.values_text import only_value
-from bench_master.reports.verdict_text import neighbour_text, no_verdict_text, trust_sentences, warnings
+from bench_master.reports.verdict_text import (
+    VerdictRow,
+    VerdictTable,
+    neighbour_text,
+    no_verdict_text,
+    trust_sentences,
+    verdict_tables,
+    warnings,
+)
 
 LONGEST_TEXT: Final = 2000
 """Characters of one text of a run; of a longer one the middle is left out."""
@@ -123,6 +132,42 @@ def _answer(document: ReportDocument) -> str:
         words = no_verdict_text(document)
         return " ".join(filter(None, (only_value(document), f"{words[:1].upper()}{words[1:]}." if words else "")))
     return document.verdicts.answer
+
+
+_FIRST_ROWS: Final = 12
+
+
+def first_tables(document: ReportDocument) -> list[Table]:
+    """Return the tables of the first screen: those of the text report, with each baseline among its treatments.
+
+    Of many rows it has the first ones; all comparisons are in a table further down.
+    """
+    room, found = _FIRST_ROWS, []
+    for table in verdict_tables(document):
+        rows = table.rows[:room]
+        room -= len(rows)
+        if rows:
+            found.append(_first_table(table, rows).shown())
+    return found
+
+
+def _first_table(table: VerdictTable, rows: Sequence[VerdictRow]) -> Table:
+    """Return rows of verdicts as a table of the page; a column that is empty in all of them is left out."""
+    cells = [
+        [Cell(text, left=column.left) for text, column in zip(row.cells, table.columns, strict=True)] for row in rows
+    ]
+    shared = table.shared_remarks()
+    notes = [f"{row.name}: {row.remark}" for row in rows if row.remark and row.remark not in shared]
+    notes += [f"{names}: {remark}" for remark, names in shared.items()]
+    notes += [table.remark] if table.remark else []
+    notes += [f"{len(table.rows) - len(rows)} more below"] if len(rows) < len(table.rows) else []
+    return Table(table.caption or "Verdicts", "", table.columns, cells, notes, sortable=False)
+
+
+def page_tables(document: ReportDocument) -> list[Table]:
+    """Return the tables of a page that have rows, verdicts and what the exit code depends on before the others."""
+    first = [table for table in (comparisons(document), claims(document), conditions(document)) if table.rows]
+    return [table.shown() for table in (*first, *tables(document))]
 
 
 def _commands(document: ReportDocument) -> list[str]:

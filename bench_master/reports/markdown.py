@@ -16,10 +16,11 @@ from bench_master.formatting import Column, format_span, markdown_table
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
-from bench_master.reports.side_by_side import side_tables, treatment_names
-from bench_master.reports.store_tables import error_texts, transfer_cells
-from bench_master.reports.text_details import format_time, overview_cells, totals_text
-from bench_master.reports.text_sections import packings_notes, packings_of_all
+from bench_master.reports.side_by_side import side_tables
+from bench_master.reports.store_tables import store_operations
+from bench_master.reports.table import Labels, Table
+from bench_master.reports.tables import overview, packings
+from bench_master.reports.text_details import format_time, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     MOST_NEIGHBOURS,
@@ -74,7 +75,7 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         if why := no_verdict_text(document):
             yield escape(f"No verdict: {why}.")
             yield ""
-        yield from markdown_table(*overview_cells(document, treatment_names(document)))
+        yield from table_lines(overview(document))
         yield from ("", escape(one_line(document.trust.sentence)))
     yield from _thresholds(document)
     for side in side_tables(document, full=full):
@@ -85,8 +86,11 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield ""
         columns = [Column(title, left=place == 0) for place, title in enumerate(side.titles)]
         yield from markdown_table(columns, side.rows)
-    yield from _packings(document)
-    yield from _transfers(document)
+    labels = Labels(document.treatments)
+    for table in (packings(document, labels), store_operations(document, labels, full=False)):
+        if table.rows:
+            yield from ("", f"{escape(table.name)}:", "")
+            yield from table_lines(table)
     yield from _problems(document)
     yield ""
     run, totals = document.run, document.totals
@@ -130,27 +134,13 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         yield f"- {escape(f'{gate.state.upper()} {gate.gate}: {gate.text}')}"
 
 
-def _packings(document: ReportDocument) -> Iterator[str]:
-    columns, rows = packings_of_all(document, treatment_names(document))
-    if rows:
+def table_lines(table: Table) -> Iterator[str]:
+    """Yield a table, and its notes as a list."""
+    table = table.shown()
+    yield from markdown_table(table.columns, table.texts)
+    if table.notes:
         yield ""
-        yield "Packings:"
-        yield ""
-        yield from markdown_table(columns, rows)
-        yield ""
-        yield from (f"- {escape(note)}" for note in packings_notes(document, treatment_names(document)))
-
-
-def _transfers(document: ReportDocument) -> Iterator[str]:
-    columns, rows = transfer_cells(document, treatment_names(document))
-    if rows:
-        yield ""
-        yield "Operations on the store:"
-        yield ""
-        yield from markdown_table(columns, rows)
-        if texts := error_texts(document, treatment_names(document)):
-            yield ""
-            yield from (f"- {escape(text)}" for text in texts)
+    yield from (f"- {escape(note)}" for note in table.notes)
 
 
 def notices(document: ReportDocument) -> Iterator[str]:

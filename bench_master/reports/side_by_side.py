@@ -1,7 +1,4 @@
-"""Tables that put treatments side by side: a row for each measure, a column for each treatment.
-
-Operations and metrics of treatments that are compared, and how treatments scale that differ in the jobs in flight.
-"""
+"""Tables that put treatments side by side: a row for each measure, a column for each treatment that is compared."""
 
 from __future__ import annotations
 
@@ -18,14 +15,12 @@ from bench_master.analysis.trust import shared_labels, short_names
 from bench_master.formatting import (
     Column,
     fit_table,
-    format_count,
     format_percent,
-    format_seconds,
-    format_significant,
     format_value,
     page_width,
     paragraph,
 )
+from bench_master.reports.table import varying_labels
 from bench_master.run_data.aggregate import JOB
 
 _DIGITS: Final = 3
@@ -139,6 +134,12 @@ def _measures(
         rows.append(
             ["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)]
         )
+    if group[0].jobs_per_s and len({one.concurrency for one in group}) > 1:
+        base, own = group[0].jobs_per_s, group[0].concurrency
+        rates = [one.jobs_per_s for one in group]
+        rows.append(
+            [f"x that of {own} in flight", *("-" if rate is None else f"{rate / base:.2f}" for rate in rates)]
+        )
     if full:
         rows.append(
             ["of the harness's own", *(format_percent(one.harness.share if one.harness else None) for one in group)]
@@ -172,12 +173,6 @@ def primary_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
     return list(found)
 
 
-def varying_labels(treatments: Sequence[TreatmentReport]) -> list[str]:
-    """Return the labels that tell treatments apart, in their order."""
-    names = dict.fromkeys(name for entry in treatments for name in entry.treatment)
-    return [name for name in names if len({repr(entry.treatment.get(name)) for entry in treatments}) > 1]
-
-
 def _spaced(operation: OperationReport | None, percentile: str) -> str:
     return format_value(None if operation is None else operation.percentiles_s[percentile], "s", _DIGITS)
 
@@ -208,70 +203,3 @@ def _pages(names: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[t
             start, used = place, 0
         used += width
     yield start, len(columns)
-
-
-CONCURRENCY: Final = "concurrency"
-"""The label of a matrix that varies the jobs in flight."""
-
-
-_COLUMNS: Final = 7
-"""Columns per table; more than that continue in another table."""
-
-
-def scaling_tables(document: ReportDocument, common: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table for each set of treatments that differ only in the jobs in flight.
-
-    Labels in `common` are not repeated. Yields nothing if the concurrency does not vary.
-    """
-    first = True
-    for labels, entries in _series(document.treatments):
-        if not first:
-            yield ""
-        first = False
-        spelled = one_line(" ".join(f"{key}={value}" for key, value in labels if key not in common))
-        if spelled:
-            yield from paragraph(spelled, indent=2, hanging=4)
-        for start in range(0, len(entries), _COLUMNS):
-            yield from _table(entries[start : start + _COLUMNS], entries[0], document.pctile)
-
-
-def _series(treatments: Sequence[TreatmentReport]) -> list[tuple[tuple[tuple[str, Any], ...], list[TreatmentReport]]]:
-    """Return groups of treatments that differ only in concurrency, by their other labels, lowest first."""
-    found: dict[tuple[tuple[str, Any], ...], list[TreatmentReport]] = {}
-    for entry in treatments:
-        labels = entry.treatment
-        # A benchmark may have a parameter of that name with another meaning.
-        if CONCURRENCY in labels and labels[CONCURRENCY] == entry.concurrency:
-            rest = tuple((key, value) for key, value in labels.items() if key != CONCURRENCY)
-            found.setdefault(rest, []).append(entry)
-    return [
-        (rest, sorted(entries, key=lambda entry: int(entry.treatment[CONCURRENCY])))
-        for rest, entries in found.items()
-        if len(entries) > 1
-    ]
-
-
-def _table(entries: Sequence[TreatmentReport], base: TreatmentReport, pctile: float) -> list[str]:
-    columns = [Column("jobs in flight", left=True)]
-    columns += [Column(str(entry.treatment[CONCURRENCY])) for entry in entries]
-    rates = [entry.jobs_per_s for entry in entries]
-    rows = [["jobs/s", *("-" if rate is None else format_significant(rate) for rate in rates)]]
-    rows.append([f"x that of {base.treatment[CONCURRENCY]}", *(_ratio(rate, base.jobs_per_s) for rate in rates)])
-    failed = [entry.jobs.failed for entry in entries]
-    if any(failed):
-        rows.append(["failed", *map(format_count, failed)])
-    names = list(dict.fromkeys(name for entry in entries for name in entry.operations))
-    rows += [
-        [f"{name} {statistic}", *(_time(entry.operations.get(name), statistic) for entry in entries)]
-        for name in sorted(names, key=lambda name: name != JOB)
-        for statistic in dict.fromkeys(("p50", percentile_name(pctile)))
-    ]
-    return fit_table(columns, rows)
-
-
-def _ratio(rate: float | None, base: float | None) -> str:
-    return "-" if rate is None or not base else f"{rate / base:.2f}"
-
-
-def _time(operation: OperationReport | None, percentile: str) -> str:
-    return format_seconds(None if operation is None else operation.percentiles_s[percentile], _DIGITS)

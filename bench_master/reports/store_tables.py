@@ -1,9 +1,10 @@
-"""What jobs did that do one operation each, as tables for text, Markdown and pages: operations, endpoints, course."""
+"""The tables of what jobs did on object stores: operations, sizes, endpoints, the course, what was made before."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from bench_common.records import FIRST_BYTE
@@ -12,158 +13,274 @@ from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.transfer_types import (
     EndpointOperationReport,
     EndpointReport,
-    FirstByteReport,
     SecondReport,
     StoreOperationReport,
     TransferReport,
     TransfersReport,
 )
-from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
-from bench_master.formatting import (
-    Column,
-    fit_table,
-    format_bytes,
-    format_count,
-    format_significant,
-    format_value,
-    paragraph,
-    plural,
+from bench_master.analysis.treatment_types import OperationReport, PopulationPhaseReport, TreatmentReport
+from bench_master.formatting import format_bytes, format_count, format_significant, format_span, format_value, plural
+from bench_master.reports.side_by_side import treatment_names
+from bench_master.reports.table import (
+    Cell,
+    Field,
+    Labels,
+    Table,
+    amount,
+    count,
+    doubtful,
+    number,
+    seconds,
+    words,
 )
-from bench_master.run_data.aggregate import JOB
 from bench_master.run_data.store_course import MB
 
-MOST_ROWS: Final = 12
-"""Operations that the first page of several treatments shows; of more it shows each treatment as a whole."""
-_MOST_STEPS: Final = 24
-"""Rows of a text that shows the course of trials."""
-_MEASURES: Final = (
-    *(Column(title) for title in ("done", "errors", "per s")),
-    Column("MB/s", optional=True),
-    Column("first byte", optional=True),
-    *(Column(title) for title in ("p50", "p99")),
-    Column("max", droppable=True),
-)
+MOST_OPEN_ROWS: Final = 60
+MOST_STEPS: Final = 24
+"""Rows that show the course of a treatment's trials at most."""
+_One = StoreOperationReport | EndpointOperationReport
 
 
-def operation_cells(entry: TreatmentReport, *, sizes: bool) -> list[list[str]]:
-    """Return a row for each operation that a treatment did, over objects of all sizes; with `sizes` also of each."""
-    moved = entry.objects
-    if moved is None:
-        return []
-    rows = []
-    for verb, one in moved.by_operation.items():
-        if not one.n and not one.errors:
-            continue
-        rows.append([verb, *_measures(one)])
-        own = [name for name in moved.operations if name.startswith(f"{verb}[") and not name.endswith(FIRST_BYTE)]
-        if sizes and len(own) > 1:
-            rows += [
-                [f"  {name}", *_of_class(name, entry.operations, moved.operations[name])]
-                for name in own
-                if name in entry.operations and (entry.operations[name].n or entry.operations[name].errors)
-            ]
-    return rows
-
-
-def _measures(one: StoreOperationReport | EndpointOperationReport) -> list[str]:
-    marked = isinstance(one, StoreOperationReport) and one.p99_marked
-    return _cells(one.n, one.errors, one.per_s, one.mb_per_s, one.first_byte, one.percentiles_s, one.max_s, marked)
-
-
-def _of_class(name: str, operations: Mapping[str, OperationReport], moved: TransferReport) -> list[str]:
-    times, first = operations[name], operations.get(f"{name}{FIRST_BYTE}")
-    known = None if first is None else FirstByteReport(first.n, first.mean_s, first.percentiles_s, first.max_s, None)
-    return _cells(
-        times.n, times.errors, moved.per_s, moved.mb_per_s, known, times.percentiles_s, times.max_s, times.p99_marked
-    )
-
-
-def _cells(
-    count: int,
-    errors: int,
-    per_s: float | None,
-    mb_per_s: float | None,
-    first: FirstByteReport | None,
-    percentiles: Mapping[str, float | None],
-    most: float | None,
-    marked: bool,  # noqa: FBT001  the last of the columns' values
-) -> list[str]:
-    p50, p99 = (format_value(percentiles.get(name), "s") for name in ("p50", "p99"))
+def store_tables(document: ReportDocument, labels: Labels) -> list[Table]:
+    """Return the tables of what jobs did on stores, operations first; without rows where no job used one."""
     return [
-        format_count(count),
-        format_count(errors),
-        _number(per_s),
-        # An operation that moves no content, such as a deletion, has no rate of it.
-        _number(mb_per_s) if mb_per_s else "-",
-        "-" if first is None else format_value(first.percentiles_s.get("p50"), "s"),
-        p50,
-        f"{p99}?" if marked and count else p99,
-        format_value(most, "s"),
+        store_operations(document, labels, full=True),
+        endpoints(document, labels),
+        _sizes(document, labels),
+        _course(document, labels),
+        population(document, labels),
     ]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else format_significant(value)
-
-
-def operation_lines(entry: TreatmentReport) -> Iterator[str]:
-    """Yield the table of a treatment's operations, why they failed, and the range of its seconds."""
-    moved = entry.objects
-    if moved is None or not (rows := operation_cells(entry, sizes=True)):
-        return
-    yield from fit_table([Column("operation", left=True), *_MEASURES], rows)
-    for text in (error_text(moved), seconds_text(moved)):
-        if text:
-            yield from paragraph(text, indent=2, hanging=4)
-
-
-def transfer_cells(document: ReportDocument, names: Sequence[str]) -> tuple[list[Column], list[list[str]]]:
-    """Return a table of what jobs that move content are judged by; one without rows where none does.
-
-    A row is an operation of a treatment, with the sizes below it where there is room, or a whole treatment where
-    these are too many.
-    """
-    columns = [Column("treatment", left=True), Column("operation", left=True), *_MEASURES]
-    moving = [(name, entry) for name, entry in zip(names, document.treatments, strict=True) if entry.objects]
-    for sizes in (True, False):
-        rows = [[name, *row] for name, entry in moving for row in operation_cells(entry, sizes=sizes)]
-        if len(rows) <= MOST_ROWS:
-            return columns, rows
-    return columns, [
-        [name, JOB, *_whole(entry.operations[JOB], entry)] for name, entry in moving if JOB in entry.operations
+def store_operations(document: ReportDocument, labels: Labels, *, full: bool) -> Table:
+    """Return what jobs on a store did, by operation over objects of all sizes; with `full` more notes."""
+    fields: list[Field[tuple[str, _One]]] = [
+        words("operation", lambda row: row[0]),
+        *_measures(),
+        count("retries", lambda row: getattr(row[1], "retries", None), optional=True),
     ]
+    rows: list[tuple[TreatmentReport, tuple[str, _One]]] = [
+        (each, (verb, one))
+        for each in document.treatments
+        if each.objects
+        for verb, one in each.objects.by_operation.items()
+        if one.n or one.errors
+    ]
+    notes = error_texts(document)
+    alone = len(document.treatments) == 1
+    for title, each in zip(treatment_names(document), document.treatments, strict=True):
+        if each.objects and (full or alone):
+            late = _late_texts(each.objects) if full else ()
+            texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
+            notes += texts if alone else [f"{title}: {text}" for text in texts]
+    caption = "Over objects of all sizes. ?: a p99 of fewer than 1,000 values."
+    table = labels.table("Operations on the store", caption, fields, rows, notes)
+    return replace(table, leads=True)
 
 
-def _whole(job: OperationReport, entry: TreatmentReport) -> list[str]:
-    rate = entry.objects.mb_per_s if entry.objects else None
-    return _cells(job.n, job.errors, entry.jobs_per_s, rate, None, job.percentiles_s, job.max_s, job.p99_marked)
+def _measures() -> Iterator[Field[tuple[str, _One]]]:
+    def first(name: str, **column: bool) -> Field[tuple[str, _One]]:
+        return seconds(
+            f"first byte {name}",
+            lambda row: row[1].first_byte.percentiles_s.get(name) if row[1].first_byte is not None else None,
+            optional=True,
+            **column,
+        )
+
+    yield count("done", lambda row: row[1].n)
+    yield count("errors", lambda row: row[1].errors)
+    yield number("per s", lambda row: row[1].per_s)
+    # An operation that moves no content, such as a deletion, has no rate of it.
+    yield number("MB/s", lambda row: row[1].mb_per_s or None, optional=True)
+    yield first("p50")
+    yield first("p99", droppable=True)
+    yield seconds("p50", lambda row: row[1].percentiles_s.get("p50"))
+    yield doubtful(
+        seconds("p99", lambda row: row[1].percentiles_s.get("p99")),
+        lambda row: isinstance(row[1], StoreOperationReport) and row[1].p99_marked and bool(row[1].n),
+    )
+    yield seconds("max", lambda row: row[1].max_s, droppable=True)
 
 
-def transfer_lines(document: ReportDocument, names: Sequence[str]) -> Iterator[str]:
-    """Yield that table, and why operations of each treatment failed; nothing where no job moved content."""
-    columns, rows = transfer_cells(document, names)
-    if rows:
-        yield from fit_table(columns, rows)
-        for text in error_texts(document, names):
-            yield from paragraph(text, indent=2, hanging=4)
+def _of_endpoint(
+    field: Field[tuple[str, _One]],
+) -> Field[tuple[str, EndpointOperationReport, EndpointReport]]:
+    return Field(field.column, lambda row: field.cell((row[0], row[1])))
 
 
-def error_texts(document: ReportDocument, names: Sequence[str]) -> list[str]:
+def endpoints(document: ReportDocument, labels: Labels) -> Table:
+    """Return each endpoint of treatments that have several."""
+    several = [each for each in document.treatments if each.objects and len(each.objects.endpoints) > 1]
+    fields: list[Field[tuple[str, EndpointOperationReport, EndpointReport]]] = [
+        words("endpoint", lambda row: endpoint_name(row[2])),
+        words("operation", lambda row: row[0]),
+        *map(_of_endpoint, _measures()),
+    ]
+    rows = [
+        (each, (verb, one, endpoint))
+        for each in several
+        if each.objects
+        for endpoint in each.objects.endpoints
+        for verb, one in endpoint.operations.items()
+    ]
+    notes = [
+        f"{endpoint_name(endpoint)}: {text}"
+        for each in several
+        if each.objects
+        for endpoint in each.objects.endpoints
+        if (text := _endpoint_errors(endpoint))
+    ]
+    caption = "Operations by the endpoint that answered last, over objects of all sizes."
+    found = labels.table("Endpoints", caption, fields, rows, notes)
+    return _folded(found, folded=len(rows) > MOST_OPEN_ROWS)
+
+
+def _folded(table: Table, *, folded: bool) -> Table:
+    return replace(table, folded=folded)
+
+
+def endpoint_name(one: EndpointReport) -> str:
+    """Return the URL of an endpoint; its place where it is unknown."""
+    return one_line(one.url or f"endpoint {one.endpoint}")
+
+
+def _endpoint_errors(one: EndpointReport) -> str:
+    """Return how many operations failed at an endpoint, by the kind of failure; empty if none did."""
+    kinds: Counter[str] = Counter()
+    for each in one.operations.values():
+        kinds.update(each.error_kinds)
+    return ", ".join(f"{format_count(number_)} x {one_line(kind)}" for kind, number_ in kinds.most_common())
+
+
+def _sizes(document: ReportDocument, labels: Labels) -> Table:
+    """Return what each operation did and moved, by class of objects."""
+    Size = tuple[str, TransferReport, OperationReport | None]  # noqa: N806  a type
+    fields: list[Field[Size]] = [
+        words("operation", lambda row: row[0]),
+        count("done", lambda row: row[2].n if row[2] else None),
+        number("per s", lambda row: row[1].per_s),
+        number("MB/s", lambda row: row[1].mb_per_s if row[1].content_bytes else None),
+        amount("content", lambda row: row[1].content_bytes or None),
+        seconds("p50", lambda row: row[2].percentiles_s.get("p50") if row[2] else None),
+        count("retries", lambda row: row[1].retries, optional=True),
+        count("redrawn", lambda row: row[1].redrawn, optional=True),
+        Field(
+            words("slowest transaction", lambda row: row[1].slowest_transaction).column._replace(droppable=True),
+            lambda row: Cell(one_line(row[1].slowest_transaction or "-"), left=True),
+        ),
+    ]
+    rows = [
+        (each, (name, one, each.operations.get(name)))
+        for each in document.treatments
+        if each.objects
+        for name, one in each.objects.operations.items()
+        if not name.endswith(FIRST_BYTE) and one.per_s
+    ]
+    return _folded(labels.table("Operations by size", "", fields, rows), folded=True)
+
+
+def _course(document: ReportDocument, labels: Labels) -> Table:
+    """Return operations and MB per second over the time of the trials, over all endpoints."""
+    moving = [(each, each.objects) for each in document.treatments if each.objects and each.objects.series]
+    verbs = list(dict.fromkeys(one.operation for _, moved in moving for one in moved.series))
+    Step = tuple[str, dict[str, float], float, int]  # noqa: N806  a type
+
+    def rate(verb: str) -> Field[Step]:
+        return number(f"{verb}/s", lambda row: row[1].get(verb))
+
+    fields: list[Field[Step]] = [
+        words("second", lambda row: row[0]),
+        *map(rate, verbs),
+        number("MB/s", lambda row: row[2], optional=True),
+        count("errors", lambda row: row[3], optional=True),
+    ]
+    rows = [(each, step) for each, moved in moving for step in _steps(moved)]
+    caption = "What ended in each step of the trials, over all endpoints; JSON and CSV have it by endpoint."
+    table = labels.table("Course", caption, fields, rows)
+    return replace(table, folded=True, sortable=False)
+
+
+def _steps(moved: TransfersReport) -> Iterator[tuple[str, dict[str, float], float, int]]:
+    """Yield operations and MB per second, and errors, in each step of the trials; `MOST_STEPS` at most."""
+    lengths: dict[int, int] = {}
+    for one in moved.series:
+        lengths[one.trial] = max(lengths.get(one.trial, 0), len(one.done))
+    step = max(1, -(-sum(lengths.values()) // MOST_STEPS))
+    left = MOST_STEPS
+    for trial, length in lengths.items():
+        own = [one for one in moved.series if one.trial == trial]
+        for begin in range(0, length, step):
+            if not left:
+                return
+            left -= 1
+            end = min(length, begin + step)
+            span_s = (end - begin) * moved.interval_s
+            done: Counter[str] = Counter()
+            for one in own:
+                done[one.operation] += sum(one.done[begin:end])
+            content = sum(sum(one.content_bytes[begin:end]) for one in own)
+            where = f"trial {trial}, {begin * moved.interval_s:g} to {end * moved.interval_s:g} s"
+            rates = {verb: number_ / span_s for verb, number_ in done.items()}
+            yield where, rates, content / MB / span_s, sum(sum(one.failed[begin:end]) for one in own)
+
+
+_PHASES: Final = {"populate": "made before the first trial", "clear": "deleted after the last one"}
+
+
+def population(document: ReportDocument, labels: Labels) -> Table:
+    """Return what was made in stores and deleted, a row for each treatment and phase."""
+    Done = tuple[str, list[PopulationPhaseReport]]  # noqa: N806  a type
+    fields: list[Field[Done]] = [
+        words("objects", lambda row: _PHASES[row[0]]),
+        count("number", lambda row: sum(part.objects for part in row[1])),
+        count("there before", lambda row: sum(part.found for part in row[1]) if row[0] == "populate" else None),
+        amount("content", lambda row: sum(part.content_bytes for part in row[1]) if row[0] == "populate" else None),
+        count("failed", lambda row: sum(part.failed for part in row[1])),
+        words("took", lambda row: format_span(max(part.seconds for part in row[1]))),
+    ]
+    rows = [
+        (entry, (phase, parts))
+        for entry in document.treatments
+        for phase in _PHASES
+        if (parts := [part for part in entry.population if part.phase == phase])
+    ]
+    return _folded(labels.table("Objects", "", fields, rows), folded=True)
+
+
+# -- notes -----------------------------------------------------------------------------------------------------------
+
+
+def error_texts(document: ReportDocument) -> list[str]:
     """Return why operations of each treatment failed, with its name."""
-    found = [(name, entry.objects) for name, entry in zip(names, document.treatments, strict=True)]
-    return [f"{name}: {text}" for name, moved in found if moved is not None and (text := error_text(moved))]
+    found = zip(treatment_names(document), document.treatments, strict=True)
+    return [f"{name}: {text}" for name, one in found if one.objects is not None and (text := error_text(one.objects))]
+
+
+def _moved_text(moved: TransfersReport) -> str:
+    """Return what the jobs moved in all."""
+    rate = "" if moved.mb_per_s is None else f"{format_significant(moved.mb_per_s)} MB/s, "
+    text = f"{rate}{format_bytes(moved.content_bytes)} of content"
+    if moved.redrawn:
+        text += f"; {plural(moved.redrawn, 'job')} did another operation than drawn, for want of an object"
+    return text
+
+
+def _late_texts(moved: TransfersReport) -> Iterator[str]:
+    for verb, one in moved.by_operation.items():
+        if one.first_byte is not None and one.first_byte.error_s:
+            yield f"first byte of {verb}: stamped at most {format_value(one.first_byte.error_s, 's')} late"
 
 
 def error_text(moved: TransfersReport) -> str:
     """Return how many operations failed by the kind of failure, and which; empty if none did."""
     kinds: dict[str, dict[str, int]] = {}
     for verb, one in moved.by_operation.items():
-        for kind, count in one.error_kinds.items():
-            kinds.setdefault(kind, {})[verb] = count
+        for kind, failed in one.error_kinds.items():
+            kinds.setdefault(kind, {})[verb] = failed
     by_count = sorted(kinds.items(), key=lambda one: -sum(one[1].values()))
     texts = []
     for kind, verbs in by_count:
-        where = [verb if len(verbs) == 1 else f"{verb} {format_count(count)}" for verb, count in verbs.items()]
+        where = [verb if len(verbs) == 1 else f"{verb} {format_count(failed)}" for verb, failed in verbs.items()]
         texts.append(f"{format_count(sum(verbs.values()))} x {one_line(kind)} ({', '.join(where)})")
     return f"errors: {'; '.join(texts)}" if texts else ""
 
@@ -183,123 +300,3 @@ def seconds_text(moved: TransfersReport) -> str:
 def _second(second: SecondReport) -> str:
     content = f" and {format_significant(second.mb_per_s)} MB/s" if second.mb_per_s else ""
     return f"{format_value(second.per_s, '1/s')}{content}"
-
-
-# -- endpoints ------------------------------------------------------------------------------------------------------
-
-ENDPOINT_COLUMNS: Final = (Column("endpoint", left=True), *_MEASURES, Column("retries", optional=True))
-
-
-def endpoint_cells(endpoints: Sequence[EndpointReport], *, operations: bool) -> list[list[str]]:
-    """Return a row for each endpoint by its URL, with `operations` followed by one for each operation there."""
-    rows = []
-    for one in endpoints:
-        firsts = [each.first_byte for each in one.operations.values() if each.first_byte is not None]
-        first = firsts[0] if len(firsts) == 1 else None
-        whole = _cells(one.n, one.errors, one.per_s, one.mb_per_s, first, one.percentiles_s, one.max_s, False)
-        rows.append([endpoint_name(one), *whole, format_count(one.retries)])
-        if operations and len(one.operations) > 1:
-            rows += [[f"  {verb}", *_measures(each), ""] for verb, each in one.operations.items()]
-    return rows
-
-
-def endpoint_name(one: EndpointReport) -> str:
-    """Return the URL of an endpoint; its place where nobody told it."""
-    return one_line(one.url or f"endpoint {one.endpoint}")
-
-
-def endpoint_lines(moved: TransfersReport, *, operations: bool) -> Iterator[str]:
-    """Yield the endpoints beside each other, and why operations failed there; nothing where there is only one."""
-    if len(moved.endpoints) < 2:  # noqa: PLR2004
-        return
-    yield ""
-    yield from fit_table(ENDPOINT_COLUMNS, endpoint_cells(moved.endpoints, operations=operations))
-    for one in moved.endpoints:
-        if text := endpoint_errors(one):
-            yield from paragraph(f"{endpoint_name(one)}: {text}", indent=2, hanging=4)
-
-
-def endpoint_errors(one: EndpointReport) -> str:
-    """Return how many operations failed at an endpoint, by the kind of failure; empty if none did."""
-    kinds: Counter[str] = Counter()
-    for each in one.operations.values():
-        kinds.update(each.error_kinds)
-    return ", ".join(f"{format_count(count)} x {one_line(kind)}" for kind, count in kinds.most_common())
-
-
-# -- the course -----------------------------------------------------------------------------------------------------
-
-
-def course_cells(moved: TransfersReport, most: int = _MOST_STEPS) -> tuple[list[Column], list[list[str]]]:
-    """Return operations and MB per second in each step of the trials, over all endpoints; at most so many steps."""
-    verbs = list(dict.fromkeys(one.operation for one in moved.series))
-    lengths: dict[int, int] = {}
-    for one in moved.series:
-        lengths[one.trial] = max(lengths.get(one.trial, 0), len(one.done))
-    step = max(1, -(-sum(lengths.values()) // most))
-    rows = []
-    for trial, length in lengths.items():
-        own = [one for one in moved.series if one.trial == trial]
-        for begin in range(0, length, step):
-            end = min(length, begin + step)
-            span_s = (end - begin) * moved.interval_s
-            done = {verb: sum(sum(one.done[begin:end]) for one in own if one.operation == verb) for verb in verbs}
-            failed = sum(sum(one.failed[begin:end]) for one in own)
-            content = sum(sum(one.content_bytes[begin:end]) for one in own)
-            where = f"trial {trial}, {begin * moved.interval_s:g} to {end * moved.interval_s:g} s"
-            rates = [format_significant(done[verb] / span_s) for verb in verbs]
-            rows.append([where, *rates, format_significant(content / MB / span_s), format_count(failed)])
-            if len(rows) == most:
-                break
-    columns = [Column("second", left=True), *(Column(f"{verb}/s") for verb in verbs)]
-    return [*columns, Column("MB/s", optional=True), Column("errors", optional=True)], rows[:most]
-
-
-def course_lines(moved: TransfersReport) -> Iterator[str]:
-    """Yield the course of the trials; nothing where they were too short."""
-    columns, rows = course_cells(moved)
-    if rows:
-        yield ""
-        yield from fit_table(columns, rows)
-
-
-# -- what was moved -------------------------------------------------------------------------------------------------
-
-
-def moved_lines(moved: TransfersReport) -> Iterator[str]:
-    """Yield what the jobs moved in all."""
-    rate = "rate unknown" if moved.mb_per_s is None else f"{_number(moved.mb_per_s)} MB/s"
-    text = f"data   {rate}, {format_bytes(moved.content_bytes)} of content"
-    if moved.retries:
-        text += f"; retries: {moved.retries:,}"
-    if moved.redrawn:
-        text += f"; {plural(moved.redrawn, 'job')} did another operation than drawn, for want of an object"
-    yield from paragraph(text, indent=2, hanging=9)
-
-
-def moved_by_class(moved: TransfersReport) -> Iterator[str]:
-    """Yield what each operation moved, by class of objects."""
-    given = {name: one for name, one in moved.operations.items() if not name.endswith(FIRST_BYTE) and one.per_s}
-    counted = [title for title in ("retries", "redrawn") if any(getattr(one, title) for one in given.values())]
-    columns = [Column("operation", left=True), Column("per s"), Column("MB/s"), Column("content")]
-    columns += [*(Column(title) for title in counted), Column("slowest transaction", left=True, droppable=True)]
-    rows = [
-        [
-            name,
-            _number(one.per_s),
-            _number(one.mb_per_s) if one.content_bytes else "-",
-            format_bytes(one.content_bytes) if one.content_bytes else "-",
-            *(format_count(getattr(one, title)) for title in counted),
-            one_line(one.slowest_transaction or "-"),
-        ]
-        for name, one in given.items()
-    ]
-    if rows:
-        yield ""
-        yield from fit_table(columns, rows)
-    late = [(verb, one.first_byte.error_s) for verb, one in moved.by_operation.items() if one.first_byte is not None]
-    texts = [
-        f"first byte of {verb}: stamped at most {format_value(error, 's')} late" for verb, error in late if error
-    ]
-    for text in texts:
-        yield from paragraph(text, indent=2, hanging=4)

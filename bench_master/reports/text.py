@@ -7,6 +7,7 @@ With ``-v`` all other figures follow it (`text_details`); with ``-q`` there is o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import escape_lines, one_line
@@ -15,22 +16,11 @@ from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import field, fit_table, format_span, heading, paragraph, plural
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, text_lines
-from bench_master.reports.side_by_side import common_labels, scaling_tables, side_lines, treatment_names
-from bench_master.reports.store_tables import transfer_lines
-from bench_master.reports.text_details import (
-    details,
-    format_time,
-    overview_table,
-    section,
-    totals_text,
-    treatment_block,
-)
-from bench_master.reports.text_sections import (
-    overhead_table,
-    packing_tables,
-    population_table,
-    published_lines,
-)
+from bench_master.reports.side_by_side import side_lines, treatment_names
+from bench_master.reports.store_tables import population, store_operations
+from bench_master.reports.table import Labels, Table, table_text
+from bench_master.reports.tables import figures, overhead, overview, packings, published
+from bench_master.reports.text_details import details, format_time, section, totals_text
 from bench_master.reports.traced import why_lines
 from bench_master.reports.values_text import only_value, value_sentences
 from bench_master.reports.verdict_text import (
@@ -135,17 +125,17 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield from _verdicts(document, verdicts, full=full)
     else:
         yield from _measures(document, full=full)
-        yield ""
         yield from paragraph(one_line(document.trust.sentence), indent=2, hanging=4)
     names = treatment_names(document)
-    if len(names) > 1 and not full and _has_few_packings(document):
-        # What the containers take is what a packing is for; else it is in the block of its treatment.
-        yield from section("Packings", list(packing_tables(document.treatments, names)))
-    if len(names) > 1 and not full:
-        yield from section("Operations on the store", transfer_lines(document, names))
     if not full:
+        if len(names) > 1:
+            labels = Labels(document.treatments)
+            # What the containers take is what a packing is for, and what a store does what its load is for.
+            for table in (packings(document, labels), store_operations(document, labels, full=False)):
+                if len(table.rows) <= _ROWS:
+                    yield from _table_section(table)
         # Who has treatments traced asks for it.
-        yield from section("Why", why_lines(document, names, full=False, most=_ITEMS))
+        yield from section("Why", why_lines(document, names, most=_ITEMS))
     most = None if full else _ITEMS
     yield from section("Claims", claim_lines(None if verdicts is None else verdicts.claims))
     yield from section("Thresholds", _thresholds(document, full=full))
@@ -164,11 +154,20 @@ def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
     if names and (why := no_verdict_text(document)):
         yield from paragraph(f"No verdict: {why}.")
         yield ""
-    if len(names) == 1:
-        yield from heading(names[0], "-")
-        yield from treatment_block(document.treatments[0], document, full=full, said=value)
-    elif names:
-        yield from overview_table(document, names)
+    if len(names) > 1 and not full:
+        yield from [*table_text(overview(document)), ""]
+    elif names and not full:
+        for table in figures(document):
+            yield from [*table_text(_without(table, value)), ""]
+
+
+def _without(table: Table, said: str) -> Table:
+    """Return a table without its caption, and without notes that stand above it already."""
+    return replace(table, caption="", notes=[note for note in table.notes if note not in said])
+
+
+def _table_section(table: Table) -> Iterator[str]:
+    return section(table.name, table_text(replace(table, caption="")) if table.rows else ())
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:
@@ -245,25 +244,18 @@ def _items(texts: Iterable[str], most: int | None) -> Iterator[str]:
 
 def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
     """Return sections that are on the first page if it has room for them."""
-    names = treatment_names(document)
-    several = len(names) > 1
+    several = len(document.treatments) > 1
     remarks = [line for one in document.remarks for line in paragraph(f"{one_line(one)}.", indent=2, hanging=4)]
     # A verdict says what limits it; else remarks are all that does.
     found = [("Remarks", [] if document.verdicts is not None else remarks)]
+    labels = Labels(document.treatments)
+    tables = [population(document, labels), overhead(document, labels)]
     if several:
-        found += [("Scaling", list(scaling_tables(document, common_labels(document))))]
-        if not _has_few_packings(document):
-            found += [("Packings", list(packing_tables(document.treatments, names)))]
         found += [("Side by side", list(side_lines(document, full=False)))]
-    found += [("Objects", population_table(document, names))]
-    found += [("Engine overhead", overhead_table(document, names))]
-    found += [("Published figures", list(published_lines(document.published)))]
-    return found
-
-
-def _has_few_packings(document: ReportDocument) -> bool:
-    """Return whether the first page shows them whatever else there is."""
-    return sum(len(entry.packing.trials) for entry in document.treatments if entry.packing) <= _ROWS
+        long = (packings(document, labels), store_operations(document, labels, full=False))
+        tables = [*(table for table in long if len(table.rows) > _ROWS), *tables]
+    found += [(table.name, list(table_text(table))) for table in tables if table.rows]
+    return [*found, ("Published figures", [line for table in published(document) for line in table_text(table)])]
 
 
 def _ending(document: ReportDocument) -> Iterator[str]:

@@ -13,12 +13,8 @@ from bench_master.analysis.traced_types import (
     TracedPhaseReport,
     TracedReport,
     cause_sentence,
-    shares,
 )
 from bench_master.formatting import (
-    Column,
-    fit_table,
-    format_percent,
     format_seconds,
     format_value,
     page_width,
@@ -31,17 +27,10 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _CPU: Final = "#"
 _NOTHING: Final = "."
 _BAR: Final = 64
-_DIGITS: Final = 3
-WHERE_CHARS: Final = 60
 
 
-def why_lines(
-    document: ReportDocument, names: Sequence[str], *, full: bool, most: int | None = None
-) -> Iterator[str]:
-    """Yield a sentence for each operation of each traced treatment; with `full` the tables and a Gantt chart, too.
-
-    With `most`, of so many treatments at most.
-    """
+def why_lines(document: ReportDocument, names: Sequence[str], *, most: int) -> Iterator[str]:
+    """Yield a sentence for each operation of each traced treatment, of so many treatments at most."""
     for traced in document.traced[:most]:
         name = names[traced.treatment]
         if len(names) > 1:
@@ -51,39 +40,16 @@ def why_lines(
             continue
         for operation in traced.phases:
             yield from paragraph(cause_sentence(operation), indent=4, hanging=6)
-        if full:
-            yield from cause_table(traced)
-            yield from gantt_lines(traced.job)
-            yield from paragraph(sampling_text(document, traced), indent=4, hanging=6)
-    if most is not None and len(document.traced) > most:
+    if len(document.traced) > most:
         yield f"    ... and {len(document.traced) - most} more with -v"
 
 
-def cause_table(traced: TracedReport) -> Iterator[str]:
-    """Yield the largest causes of each operation with the process, and the place in the kernel."""
-    rows = [
-        [
-            operation.operation if place == 0 else "",
-            cause.cause,
-            cause.process or "-",
-            format_seconds(cause.seconds, _DIGITS),
-            format_percent(cause.seconds / operation.total_s if operation.total_s else 0.0),
-            cause.where[:WHERE_CHARS] or "-",
-        ]
-        for operation in traced.phases
-        for place, cause in enumerate([*shares(operation)][:MOST_CAUSES])
-    ]
-    columns = [
-        Column("operation", left=True),
-        Column("cause", left=True),
-        Column("process", left=True),
-        Column("a job"),
-        Column("share"),
-        Column("where", left=True, droppable=True),
-    ]
-    if rows:
-        yield ""
-        yield from fit_table(columns, rows, indent=4)
+def job_lines(document: ReportDocument) -> Iterator[str]:
+    """Yield a Gantt chart of one traced job of each treatment."""
+    for traced in document.traced:
+        if not traced.problem:
+            yield from paragraph(one_line(document.treatments[traced.treatment].title), indent=2, hanging=4)
+            yield from gantt_lines(traced.job)
 
 
 def gantt_lines(job: Sequence[TracedPhaseReport]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from builders import StatsBuilder, header, treatment_wire
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
-from bench_master.reports.text_sections import disturbance_lines
+from bench_master.reports.tables import disturbances
 from bench_worker.host.contention import ContentionWatch, HostLeader
 from bench_worker.host.procfs import read_processes
 
@@ -234,9 +234,9 @@ def test_trials_of_a_host_without_idle_cpu_are_one_line():
     document = build_document(StatsFile(PACKING))
     (entry,) = document.treatments
     assert len(entry.disturbances) == 3
-    (line,) = [" ".join(" ".join(each.split()) for each in disturbance_lines(entry))]
-    assert re.fullmatch(r"disturbed trials 0, 1, 2 \(at worst \d\): host vm had no idle CPU; [^;]+", line)
-    assert line.count("disturbed") == 1
+    ((trials, what),) = disturbances(entry)
+    assert re.fullmatch(r"0, 1, 2 \(at worst \d\)", trials)
+    assert re.fullmatch("host vm had no idle CPU; [^;]+", what)
 
 
 def test_a_load_that_fills_its_host_by_itself_is_told_as_that(tmp_path):

@@ -128,8 +128,8 @@ def test_every_format_says_so(tmp_path):
         write_report(run.path, out, name)
         texts[name] = " ".join(out.getvalue().split())
         assert "limited by the harness: engine=docker asks for" in texts[name].replace("\\", ""), name
-    assert "of the 110 jobs/s that the harness itself can do here (no-op, 2026-01-02)" in texts["text"]
-    assert "the harness took 50.0% of the host's CPUs, 30.0% were idle" in texts["text"]
+    assert "harness's own: no-op, 2026-01-02" in texts["text"]
+    assert "110" in texts["text"]
     assert "of the harness's own" in texts["markdown"]
     assert '"code":"limited-by-harness"' in texts["json"].replace(" ", "")
     assert "What the harness itself can do here" in texts["html"]

@@ -448,7 +448,7 @@ def test_memory_within_the_hosts_own_changes_is_no_containers_memory(tmp_path, h
     assert escape_unprintable(text) == text
     text = " ".join(text.split())
     assert f"<{change:.2f}MiB" in text
-    assert "< in `each`: not distinguishable from what the host's memory changed by itself" in text
+    assert "< in each: not distinguishable from what the host's memory changed by itself" in text
     assert "-3.64MiB" not in text
 
 

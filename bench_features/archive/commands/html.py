@@ -22,11 +22,11 @@ from bench_features.archive.trend_chart import draw_trend
 from bench_features.archive.trend_types import TrendReport
 from bench_features.archive.types import ArchivedRun
 from bench_features.charts import WIDE
-from bench_master.formatting import plural
+from bench_master.formatting import Column, plural
 from bench_master.progress_message import Steps, progress_message
 from bench_master.reports import ReportSource
 from bench_master.reports.html import HtmlReport, hash_source, page_environment, page_style, template_text
-from bench_master.reports.html_tables import Cell, Head, Table
+from bench_master.reports.table import Cell, Table
 
 _TEMPLATES: Final = "bench_features.archive:pages"
 
@@ -97,8 +97,8 @@ def _chart(trend: TrendReport) -> dict[str, Any]:
 
 
 def _trend_table(trends: list[TrendReport]) -> Table:
-    heads = [Head(name, left=True) for name in ("treatment", "scenario", "hosts", "measure")]
-    heads += [Head("runs"), Head("since when", left=True)]
+    columns = [Column(name, left=True) for name in ("treatment", "scenario", "hosts", "measure")]
+    columns += [Column("runs"), Column("since when", left=True)]
     rows = [
         [
             Cell(one.treatment, left=True, link=f"#{one.series}" if len(one.runs) > 1 else ""),
@@ -108,12 +108,19 @@ def _trend_table(trends: list[TrendReport]) -> Table:
         ]
         for one in trends
     ]
-    return Table("Trends", "Each treatment in all its runs with the same parameters on the same hosts.", heads, rows)
+    return Table(
+        "Trends", "Each treatment in all its runs with the same parameters on the same hosts.", columns, rows
+    )
 
 
 def _run_table(runs: list[ArchivedRun]) -> Table:
-    heads = [Head("run", left=True), Head("begun", left=True), Head("scenario", left=True), Head("hosts", left=True)]
-    heads += [Head("state", left=True), Head("jobs"), Head("failed"), Head("value")]
+    columns = [
+        Column("run", left=True),
+        Column("begun", left=True),
+        Column("scenario", left=True),
+        Column("hosts", left=True),
+    ]
+    columns += [Column("state", left=True), Column("jobs"), Column("failed"), Column("value")]
     rows = [
         [
             Cell(run.id, left=True, link=_page_of(run) if run.state != "damaged" else ""),
@@ -125,7 +132,7 @@ def _run_table(runs: list[ArchivedRun]) -> Table:
         ]
         for run in runs
     ]
-    return Table("Runs", "The newest first.", heads, rows)
+    return Table("Runs", "The newest first.", columns, rows)
 
 
 COMMANDS: Final = (

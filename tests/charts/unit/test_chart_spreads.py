@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from bench_features.charts import CHART_MODULES, draw_chart
 from bench_features.charts.layout import ChartSource
-from bench_master.reports.html import HtmlReport
-from bench_master.reports.html_tables import page_tables
+from bench_master.reports.html import HtmlReport, page_tables
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.verdicts.spread import spread_of
 
@@ -42,12 +41,12 @@ def test_a_table_has_a_column_for_each_label_that_varies(run):
     """Treatments are told apart by their labels, and what is the same in all rows is said once."""
     _, document = run
     tables = {table.name: table for table in page_tables(document)}
-    assert [head.text for head in tables["Treatments"].heads][:3] == ["engine", "concurrency", "trials"]
+    assert [column.title for column in tables["Treatments"].columns][:3] == ["engine", "concurrency", "trials"]
     comparisons = tables["Comparisons"]
     assert "Baseline: native. Measure: job p50." in comparisons.caption
-    assert [head.text for head in comparisons.heads][:3] == ["engine", "concurrency", "verdict"]
+    assert [column.title for column in comparisons.columns][:3] == ["engine", "concurrency", "verdict"]
     for table in tables.values():
-        assert {len(row) for row in table.rows} == {len(table.heads)}
+        assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
 def test_a_page_of_more_than_forty_treatments_has_the_forest_and_tables(run, tmp_path):

@@ -40,7 +40,7 @@ def test_each_treatment_has_a_line_for_what_all_workers_made_and_deleted(tmp_pat
     )
     text = _text(path)
     lines = [line.split() for line in text.splitlines()]
-    (made,) = (line for line in lines if line[:2] == ["made", "before"])
+    (made,) = (line for line in lines if line[1:3] == ["made", "before"])
     assert made[-5:] == ["22", "10", "8KiB", "0", "3.5s"]
     document = json.loads(_text(path, "json"))
     assert [row["seconds"] for row in document["treatments"][0]["population"]] == [2.0, 3.5, 1.0]

@@ -1,0 +1,233 @@
+"""A table of a report: made once, written by every format that has tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Generic, NamedTuple, TypeVar
+
+from bench_common.safe_text import one_line
+from bench_master.analysis.treatment_types import TreatmentReport
+from bench_master.formatting import (
+    MISSING,
+    MISSING_MEANS,
+    Column,
+    fit_table,
+    format_bytes,
+    format_percent,
+    format_significant,
+    format_value,
+    has_room,
+    paragraph,
+    says_nothing,
+)
+
+Row = TypeVar("Row")
+
+
+class Cell(NamedTuple):
+    """A cell of a table; `value` is what it is sorted by, None for its text."""
+
+    text: str
+    value: float | None = None
+    left: bool = False
+    link: str = ""
+    """The address that it leads to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, and what explains it."""
+
+    name: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    folded: bool = False
+    """Whether a page shows it only when a reader opens it."""
+    leads: bool = False
+    """Whether it belongs to the answer, above the charts of a page."""
+    sortable: bool = True
+    """Whether a script may sort it: not where it is a part of a longer one."""
+    labels: int = 0
+    """How many of its first columns tell treatments apart."""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The cells as texts."""
+        return [[cell.text for cell in row] for row in self.rows]
+
+    def shown(self) -> Table:
+        """Return it without optional columns that say nothing, and with words in the place of a bare dash."""
+        kept = [
+            place
+            for place, column in enumerate(self.columns)
+            if not (column.optional and says_nothing(row[place].text for row in self.rows))
+        ]
+        rows = [[_told(row[place]) for place in kept] for row in self.rows]
+        missing = any(cell.text == MISSING for row in rows for cell in row)
+        notes = [*self.notes, f"{MISSING}: {MISSING_MEANS}"] if missing else self.notes
+        columns, labels = [self.columns[place] for place in kept], sum(place < self.labels for place in kept)
+        return replace(self, columns=columns, rows=rows, notes=notes, labels=labels)
+
+
+def _told(cell: Cell) -> Cell:
+    return cell._replace(text=MISSING) if cell.text == "-" else cell
+
+
+def table_text(table: Table) -> Iterator[str]:
+    """Yield a table as text: its caption, its rows as far as the page has room for them, its notes.
+
+    Where the page has no room for all columns, the labels of treatments that have several rows stand above them.
+    """
+    yield from paragraph(one_line(table.caption), indent=2)
+    if _is_flat(table):
+        yield from fit_table(table.columns, table.texts) if table.rows else ()
+    else:
+        names = [column.title for column in table.columns[: table.labels]]
+        for own, rows in groupby(table.texts, key=lambda row: row[: table.labels]):
+            labels = " ".join(f"{name}={text}" for name, text in zip(names, own, strict=True))
+            yield from paragraph(labels, indent=2, hanging=4)
+            yield from fit_table(table.columns[table.labels :], [row[table.labels :] for row in rows], indent=4)
+    for note in table.notes:
+        yield from paragraph(one_line(note), indent=2, hanging=4)
+
+
+def _is_flat(table: Table) -> bool:
+    if not table.labels or has_room(table.columns, table.texts):
+        return True
+    return len({tuple(row[: table.labels]) for row in table.texts}) == len(table.rows)
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------
+
+
+class Field(NamedTuple, Generic[Row]):
+    """A column, and how its cell is made of a row."""
+
+    column: Column
+    cell: Callable[[Row], Cell]
+
+
+def words(title: str, get: Callable[[Row], object], **column: bool) -> Field[Row]:
+    """Return a column of words."""
+
+    def cell(row: Row) -> Cell:
+        text = get(row)
+        return Cell("-" if text is None or text == "" else one_line(str(text)), left=True)
+
+    return Field(Column(title, left=True, **column), cell)
+
+
+def numbers(
+    title: str, get: Callable[[Row], float | None], form: Callable[[float], str], **column: bool
+) -> Field[Row]:
+    """Return a column of numbers in a form of their own."""
+
+    def cell(row: Row) -> Cell:
+        value = get(row)
+        return Cell("-" if value is None else form(value), value)
+
+    return Field(Column(title, **column), cell)
+
+
+def count(title: str, get: Callable[[Row], int | None], **column: bool) -> Field[Row]:
+    """Return a column of whole numbers."""
+    return numbers(title, get, lambda value: f"{value:,.0f}", **column)
+
+
+def number(title: str, get: Callable[[Row], float | None], **column: bool) -> Field[Row]:
+    """Return a column of numbers without a unit, or with that of the title."""
+    return numbers(title, get, format_significant, **column)
+
+
+def seconds(title: str, get: Callable[[Row], float | None], **column: bool) -> Field[Row]:
+    """Return a column of durations in seconds."""
+    return numbers(title, get, lambda value: format_value(value, "s"), **column)
+
+
+def share(title: str, get: Callable[[Row], float | None], **column: bool) -> Field[Row]:
+    """Return a column of shares, which are shown in percent."""
+    return numbers(title, get, format_percent, **column)
+
+
+def amount(title: str, get: Callable[[Row], float | None], **column: bool) -> Field[Row]:
+    """Return a column of bytes."""
+    return numbers(title, get, format_bytes, **column)
+
+
+def measured(
+    title: str, get: Callable[[Row], float | None], unit: Callable[[Row], str], **column: bool
+) -> Field[Row]:
+    """Return a column of values with a unit of each row."""
+
+    def cell(row: Row) -> Cell:
+        value = get(row)
+        return Cell(format_value(value, unit(row)), value)
+
+    return Field(Column(title, **column), cell)
+
+
+def doubtful(field: Field[Row], marked: Callable[[Row], bool]) -> Field[Row]:
+    """Return a column whose cells have a question mark where they depend on few values."""
+
+    def cell(row: Row) -> Cell:
+        found = field.cell(row)
+        return found._replace(text=f"{found.text}?") if marked(row) and found.text != "-" else found
+
+    return Field(field.column, cell)
+
+
+def table_of(
+    name: str, caption: str, fields: Sequence[Field[Row]], rows: Iterable[Row], notes: Sequence[str] = ()
+) -> Table:
+    """Return a table of rows that are no treatments."""
+    cells = [[field.cell(row) for field in fields] for row in rows]
+    return Table(name, caption, [field.column for field in fields], cells, notes)
+
+
+class Labels:
+    """The columns that tell the treatments of a run apart: one for each label that varies, none for a single one."""
+
+    def __init__(self, treatments: Sequence[TreatmentReport]) -> None:
+        self.names = varying_labels(treatments)
+        self._titles = len(treatments) > 1 and not self.names
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns."""
+        return [Column(one_line(name), left=True) for name in (["treatment"] if self._titles else self.names)]
+
+    def cells(self, entry: TreatmentReport) -> list[Cell]:
+        """Return their cells for one treatment."""
+        if self._titles:
+            return [Cell(entry.title, left=True)]
+        return [_label(entry.treatment.get(name)) for name in self.names]
+
+    def table(
+        self,
+        name: str,
+        caption: str,
+        fields: Sequence[Field[Row]],
+        rows: Iterable[tuple[TreatmentReport, Row]],
+        notes: Sequence[str] = (),
+    ) -> Table:
+        """Return a table whose rows belong to treatments."""
+        cells = [[*self.cells(entry), *(field.cell(row) for field in fields)] for entry, row in rows]
+        columns = [*self.columns, *(field.column for field in fields)]
+        return Table(name, caption, columns, cells, notes, labels=len(self.columns))
+
+
+def _label(value: object) -> Cell:
+    if isinstance(value, bool):
+        return Cell(str(value).lower(), left=True)
+    number_ = float(value) if isinstance(value, int | float) else None
+    return Cell("-" if value is None else one_line(str(value)), number_, left=True)
+
+
+def varying_labels(treatments: Sequence[TreatmentReport]) -> list[str]:
+    """Return the labels that tell treatments apart, in their order."""
+    names = dict.fromkeys(name for entry in treatments for name in entry.treatment)
+    return [name for name in names if len({repr(entry.treatment.get(name)) for entry in treatments}) > 1]
