@@ -6,8 +6,7 @@ import docker
 import pytest
 from deadlines import ANSWER_S, wait_until
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of
-from test_engine_oci import require
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, require
 from workspace import Workspace
 
 from bench_worker.engines.containerd import messages_pb2 as messages
