@@ -5,7 +5,7 @@ import signal
 import pytest
 from deadlines import ANSWER_S, START_S, wait_until
 from live_run import IMAGE, LiveRun
-from test_engine_oci import require
+from runtime_bench import require
 from workspace import require_images
 
 from bench_common.treatment import ContainerSettings

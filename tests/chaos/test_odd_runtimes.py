@@ -6,7 +6,7 @@ import shutil
 import psutil
 import pytest
 from deadlines import ANSWER_S, LONG_END_S, wait_until
-from test_engine_oci import ENGINES, require
+from runtime_bench import ENGINES, require
 
 FLOOD_BYTES = 100 << 20
 PEAK_BYTES = 150 << 20

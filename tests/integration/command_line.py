@@ -2,8 +2,8 @@
 
 To start the program takes more processor time than most of these commands do. A command finds what the program would
 find: its folder, environment, arguments and standard streams, and a log that nobody has set up. Afterwards everything
-is as it was before. What gevent patches is not patched here, so commands with an event loop are not among these. Each
-of them runs once as the program that users start in ``test_command_programs.py``.
+is as it was before. What gevent patches is not patched here, so commands with an event loop are not among these.
+``test_command_programs.py`` compares some of them with the program that users start.
 """
 
 import contextlib

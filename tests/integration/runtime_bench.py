@@ -6,14 +6,26 @@ import uuid
 
 import gevent
 import pytest
+from busybox_image import skip_or_fail
 from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine, RunscEngine, YoukiEngine
 from bench_worker.leases import RunLease
 
+ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
+OPTIONAL = ("youki",)
 FOREVER = ("sleep", "1000")
+OWNER = ("busybox", "chown", "1:1", "/plain")
+"""Takes CHOWN, which every engine gives to root."""
+CHROOT = ("busybox", "chroot", "/", "/bin/true")
+"""Takes SYS_CHROOT, which every engine gives, too."""
+HURRY = ("busybox", "renice", "-n", "-5", "-p", "1")
+"""Takes SYS_NICE, which none gives unasked."""
 GREEDY = "dd if=/dev/zero of=/dev/null bs=256M count=1"
 GREEDY_AND_OTHERS = (
     ("kill -9 $$", (137, False)),
@@ -144,3 +156,40 @@ def printed_by(engine, container):
     """What a command printed to either stream: containerd does not keep them apart."""
     printed = engine.logs(container, limit_bytes=99, timeout_s=ANSWER_S)
     return printed.stdout + printed.stderr
+
+
+def require(engine):
+    """Skip, or fail in CI where that installs it, when an engine cannot be used here."""
+    status = engine.probe()
+    if not status.usable:
+        reason = f"engine {engine.name}: {status.reason}; {status.advice}"
+        (pytest.skip if engine.name in OPTIONAL else skip_or_fail)(reason)
+
+
+def container_names(calls):
+    """Return the names of all containers of containerd's namespace of ours."""
+    listed = calls.call("containers.v1.Containers/List", messages.ListRequest(), messages.ListContainersResponse)
+    return [container.id for container in listed.containers]
+
+
+def able(bench, *commands, **settings):
+    """Say which of these commands can do their work in a container with these settings, beside its own and as it."""
+    made = bench.running(*FOREVER, **settings)
+    done = [bench.engine.exec(made, command, timeout_s=ANSWER_S).exit_code == 0 for command in commands]
+    bench.engine.remove(made, timeout_s=ANSWER_S)
+    for command, beside in zip(commands, done, strict=True):
+        made = bench.running(*command, **settings)
+        assert (bench.engine.wait(made, timeout_s=ANSWER_S).exit_code == 0) == beside
+        bench.engine.remove(made, timeout_s=ANSWER_S)
+    return done
+
+
+def assert_empowered(bench):
+    """What is taken is missing, what is given is there, and the rest is as it was."""
+    commands = (OWNER, CHROOT, HURRY)
+    # In gVisor's kernel everybody may hurry, as it is no hurry of the host's.
+    free = bench.engine.name == "runsc"
+    assert able(bench, *commands) == [True, True, free]
+    assert able(bench, *commands, cap_drop=("CHOWN",)) == [False, True, free]
+    assert able(bench, *commands, cap_add=("SYS_NICE",)) == [True, True, True]
+    assert able(bench, *commands, cap_drop=("ALL",), cap_add=("CHOWN",)) == [True, False, free]

@@ -6,8 +6,8 @@ container runs, has ended, or has ended as far as one of the two knows; and a `r
 
 import pytest
 from deadlines import LONG_END_S
+from runtime_bench import require
 from test_engine_cri import endpoint  # noqa: F401  a fixture
-from test_engine_oci import require
 from workspace import Workspace
 
 from bench_common.engine_traits import engine_names

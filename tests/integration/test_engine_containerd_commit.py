@@ -3,8 +3,7 @@
 import pytest
 from busybox_image import DockerBench
 from deadlines import ANSWER_S, START_S, wait_until
-from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by
-from test_engine_oci import container_names, require
+from runtime_bench import FOREVER, RuntimeBench, container_names, kind_of, printed_by, require
 
 from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd import messages_pb2 as messages

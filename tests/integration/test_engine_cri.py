@@ -15,7 +15,7 @@ import pytest
 from busybox_image import layer, remove_image, skip_or_fail
 from deadlines import ANSWER_S, LONG_END_S, wait_until
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by
+from runtime_bench import FOREVER, RuntimeBench, assert_empowered, failure, kind_of, printed_by
 from workspace import Workspace, require_images
 
 from bench_common.treatment import Mount
@@ -119,6 +119,18 @@ def test_a_pod_tells_its_cost_and_its_control_group_goes_with_it(bench):
     assert bench.engine.cost_meter(other)() == {}
     bench.engine.remove(other, timeout_s=ANSWER_S)
     assert not [one for made in (made, other) for one in Path(ROOT).glob(f"*/{PARENT}/{made.name}")]
+
+
+def test_capabilities_are_given_and_taken(bench):
+    """As a program finds out that needs one; so with new privileges."""
+    assert_empowered(bench)
+    look = "while read name value; do case $name in NoNewPrivs:) echo $value;; esac; done < /proc/self/status"
+    for options, expected in (
+        (("no-new-privileges",), b"1\n"),
+        (("seccomp=unconfined", "apparmor=unconfined"), b"0\n"),
+    ):
+        made = bench.running(*FOREVER, security_options=options)
+        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=ANSWER_S).stdout == expected
 
 
 def test_a_whole_life(bench):

@@ -8,8 +8,8 @@ import pytest
 from busybox_image import skip_or_fail
 from command_line import run_in_process
 from deadlines import LONG_END_S
+from runtime_bench import OPTIONAL
 from test_engine_cri import endpoint  # noqa: F401  a fixture
-from test_engine_oci import OPTIONAL
 from workspace import Run, Workspace
 
 from bench_common.engine_traits import engine_names

@@ -8,28 +8,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from busybox_image import layer, run_concurrently, run_patched, skip_or_fail
+from busybox_image import layer, run_concurrently, run_patched
 from deadlines import ANSWER_S, START_S, wait_until
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by
+from runtime_bench import ENGINES, FOREVER, RuntimeBench, container_names, failure, kind_of, printed_by, require
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd import messages_pb2 as messages
-from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine, RunscEngine, YoukiEngine
-
-ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
-OPTIONAL = ("youki",)
-
-
-def require(engine):
-    """Skip, or fail in CI where that installs it, when an engine cannot be used here."""
-    status = engine.probe()
-    if not status.usable:
-        reason = f"engine {engine.name}: {status.reason}; {status.advice}"
-        (pytest.skip if engine.name in OPTIONAL else skip_or_fail)(reason)
+from bench_worker.engines.oci.runtimes import RuncEngine
 
 
 @pytest.fixture(params=sorted(ENGINES))
@@ -274,12 +262,6 @@ def stranger(bench):
     calls.do("containers.v1.Containers/Create", messages.ContainerMessage(container=record))
     yield name, lambda: name in container_names(calls)
     calls.do("containers.v1.Containers/Delete", messages.ContainerRequest(id=name))
-
-
-def container_names(calls):
-    """Return the names of all containers of containerd's namespace of ours."""
-    listed = calls.call("containers.v1.Containers/List", messages.ListRequest(), messages.ListContainersResponse)
-    return [container.id for container in listed.containers]
 
 
 def test_only_what_is_labelled_is_ours(bench):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from deadlines import ANSWER_S
-from runtime_bench import FOREVER, RuntimeBench, failure
-from test_engine_oci import ENGINES, require
+from runtime_bench import ENGINES, FOREVER, RuntimeBench, failure, require
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import OperationFailed

@@ -1,14 +1,12 @@
 """The operation `pull` on a real registry: what is fetched, what is taken away before, and what never is."""
 
 import time
-import urllib.request
 
 import docker
 import pytest
 from deadlines import ANSWER_S, wait_until
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of
-from test_engine_oci import require
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, require
 from workspace import Workspace
 
 from bench_worker.engines.containerd import messages_pb2 as messages
@@ -86,30 +84,6 @@ def test_fresh_transfers_all_of_it_each_time(bench, registry):
     pull(bench, fresh=True)
     pull(bench, fresh=True)
     wait_until(lambda: registry.layers_sent() >= sent + 2)
-
-
-def test_fresh_transfers_an_image_that_is_named_by_tag_and_digest(bench, registry):
-    """Its tag would keep the image when only the digest was taken away, and nothing would be fetched."""
-    manifests = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
-    repository, _, tag = registry.image.partition("/")[2].rpartition(":")
-    asked = urllib.request.Request(
-        f"http://{registry.address}/v2/{repository}/manifests/{tag}", headers={"Accept": manifests}
-    )
-    with urllib.request.urlopen(asked, timeout=ANSWER_S) as answer:
-        pinned = f"{registry.image}@{answer.headers['Docker-Content-Digest']}"
-    try:
-        if not isinstance(bench.engine, ContainerdEngine):
-            pull(bench)
-        for _ in range(2):
-            sent = registry.layers_sent()
-            pull(bench, bench.container(*FOREVER, image=pinned), fresh=True)
-            wait_until(lambda sent=sent: registry.layers_sent() > sent)
-    finally:
-        if isinstance(bench.engine, ContainerdEngine):
-            gone = messages.ImageRequest(name=pinned, sync=True)
-            bench.engine._api.calls(ANSWER_S).do_if_present(f"{IMAGES}Delete", gone)
-        else:
-            bench.engine._client.remove_image(pinned, force=True)
 
 
 def test_an_image_that_a_container_is_made_from_is_not_taken_away(bench):

@@ -5,8 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 from deadlines import ANSWER_S
-from runtime_bench import FOREVER, RuntimeBench, kind_of
-from test_engine_oci import require
+from runtime_bench import FOREVER, RuntimeBench, kind_of, require
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.containerd import messages_pb2 as messages

@@ -69,24 +69,6 @@ def test_blogload_weighs_natively_and_in_a_container(workspace, client):
     assert not list((workspace.folder / "tmp").rglob("blogload-*"))
 
 
-@pytest.mark.docker
-def test_a_full_disk_is_a_failed_job_with_its_reason(workspace, client):
-    """Where the files do not fit, the job fails, says why, and leaves no container."""
-    scenario = workspace.scenario(
-        engines=["docker"],
-        container={"network": "none"},
-        job={
-            "workload": "blogload",
-            "params": LOAD | {"time": "10s", "total_size": "256MiB"},
-            "container": {"storage": [{"tmpfs": "1MiB", "target": "/srv/blogload"}]},
-        },
-    )
-    run = workspace.run(scenario, status=3)
-    assert run.outcomes() == {"failed": 1}
-    assert "No space left on device" in run.document["errors"][0]["message"]
-    assert containers_of(client, run.run_id) == []
-
-
 @pytest.mark.parametrize("version", [pytest.param("1.1", marks=pytest.mark.slow), "1.2"])
 def test_blogbench_s_scores_have_its_version(workspace, stand_in, version):
     """The binary on PATH is used natively, and its own help says which version it is."""
@@ -132,12 +114,3 @@ def test_a_run_that_skipped_every_treatment_is_no_success(workspace):
     """Where nothing at all was measured the exit code says so."""
     job = {"workload": "blogbench", "params": BENCH, "optional": True}
     assert "every treatment was skipped" in workspace.run(workspace.scenario(job=job), status=3).err
-
-
-def test_a_tool_that_is_missing_is_found_before_the_run(workspace):
-    """Of a job that is not optional: nothing runs, and the message names the package."""
-    program, stats = workspace.start_run(workspace.scenario(job={"workload": "blogbench", "params": BENCH}))
-    ended = program.wait_for_exit()
-    assert ended.status == 3, ended.err
-    assert "program blogbench is not installed on this host: apt-get install" in "\n".join(ended.errors)
-    assert not stats.exists()

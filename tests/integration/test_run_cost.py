@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from deadlines import ANSWER_S, LONG_END_S
-from runtime_bench import RuntimeBench
+from runtime_bench import ENGINES, RuntimeBench, require
 from test_engine_native import FOREVER, container, engine, running  # noqa: F401  a fixture
-from test_engine_oci import ENGINES, require
 
 from bench_common.cost import COST_UNITS, cost_metrics
 from bench_worker.engines.docker.cli import DockerCliEngine

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import END_S, START_S, wait_until
-from test_run_services import left_behind, require_tools
+from service_runs import left_behind, require_tools
 from workspace import Workspace, containers_of, require_images
 
 from bench_common.errors import StatsFileError

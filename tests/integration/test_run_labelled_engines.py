@@ -11,7 +11,7 @@ import pytest
 from deadlines import ANSWER_S, LONG_END_S
 from private_engine import PrivateEngine
 from rootless_podman import rootless_podman
-from test_engine_oci import require
+from runtime_bench import require
 from workspace import Workspace
 
 from bench_worker.engines.oci.runtimes import CrunEngine

@@ -2,7 +2,7 @@
 
 import pytest
 from deadlines import LONG_END_S
-from test_engine_oci import ENGINES, require
+from runtime_bench import ENGINES, require
 from workspace import Workspace, require_images
 
 OLTP = {

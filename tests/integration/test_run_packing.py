@@ -2,7 +2,7 @@
 
 import pytest
 from busybox_image import skip_or_fail
-from test_engine_oci import ENGINES, require
+from runtime_bench import ENGINES, require
 from workspace import require_images
 
 from bench_worker.engines.oci.cgroups import are_writable

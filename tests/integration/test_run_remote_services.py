@@ -3,7 +3,7 @@
 import psutil
 import pytest
 from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
-from test_run_services import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
+from service_runs import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
 from workspace import containers_of, require_images
 
 pytestmark = pytest.mark.docker

@@ -3,17 +3,12 @@
 import importlib.util
 import os
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import LONG_END_S, START_S, wait_until
-from workspace import Workspace, containers_of, require_images
-
-from bench_common.errors import StatsFileError
-from bench_common.stats.reader import StatsFile
-from bench_worker.engines.base import RUN_LABEL
+from service_runs import left_behind, outputs_of, require_tools, server_of_running
+from workspace import Workspace, require_images
 
 pytestmark = pytest.mark.docker
 
@@ -24,41 +19,12 @@ OLTP = {
 SETTINGS = "/etc/weighbridge/my.cnf"
 
 
-def require_tools(*tools):
-    """Skip, or fail in CI, where one of these programs is missing."""
-    for tool in tools:
-        if shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin") is None:
-            skip_or_fail(f"{tool} is missing; script/test installs it")
-
-
 @pytest.fixture(scope="module")
 def client():
     require_tools("mariadbd", "sysbench")
     opened = require_images(*(f"weighbridge/{name}" for name in ("sysbench", "mariadb", "ab", "webbench")))
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def open_folder():
-    """A directory for private ones that everybody may pass through, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def left_behind(client, workspace, run):
-    """Return what is still there of a run: containers, volumes, private directories."""
-    volumes = client.volumes(filters={"label": f"{RUN_LABEL}={run.run_id}"})["Volumes"] or []
-    home = next(iter((workspace.folder / "tmp").glob("weighbridge-native-*")), None)
-    directories = list(home.iterdir()) if home is not None else []
-    return [*containers_of(client, run.run_id), *volumes, *directories]
-
-
-def outputs_of(run):
-    """Return the kept outputs by job and step."""
-    return {(record.ticket, record.step): record for block in run.blocks("outputs") for record in block}
 
 
 def test_transactions_in_containers_and_natively(workspace, client):
@@ -241,17 +207,6 @@ def test_a_server_on_a_full_disk_is_a_failed_job(failing):
     assert "mariadb ended with exit code 65 before it was ready" in job["error"]["message"]
     assert "Probably out of disk space" in job["error"]["message"]
     assert b"error 28" in outputs_of(failing)[job["id"], "mariadb"].stderr
-
-
-def server_of_running(client, stats):
-    """Return the server of the run with this stats file, once its benchmark is under way."""
-    try:
-        run_id = StatsFile(stats).header["run_id"]
-    except StatsFileError:
-        return None
-    ours = containers_of(client, run_id)
-    servers = [one for one in ours if one["Image"] == "weighbridge/mariadb"]
-    return servers[0] if any(one["Command"].startswith("sysbench") for one in ours) else None
 
 
 def test_a_server_that_is_killed_under_its_job_is_named(workspace, client):

@@ -18,7 +18,6 @@ import docker
 from busybox_image import require_docker, skip_or_fail
 from command_line import run_in_process, runs_in_process
 from deadlines import ANSWER_S, END_S, START_S, wait_until
-from loaded_program import can_fork, fork_program
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -131,12 +130,15 @@ class Program:
         self._out, self._err = folder / "out", folder / "err"
         words = [str(word) for word in argv]
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = self._start(words, folder.parent, environ, out, err)
-
-    def _start(self, words, folder, environ, out, err):
-        return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, env=environ, start_new_session=True
-        )
+            self.process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder.parent,
+                env=environ,
+                start_new_session=True,
+            )
 
     @property
     def out(self):
@@ -171,13 +173,6 @@ class Program:
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait(ANSWER_S)
-
-
-class LoadedProgram(Program):
-    """`bench-master`, by a fork of a process that has loaded it."""
-
-    def _start(self, words, folder, environ, out, err):
-        return fork_program(words, folder, environ, out, err)
 
 
 @dataclass(frozen=True)
@@ -275,11 +270,7 @@ class Workspace:
     def start(self, program, *words, prefix=()):
         """Start a program, by way of the command `prefix`; what is still alive at the end is ended."""
         folder = self.folder / f"program-{len(self._programs)}"
-        command = PROGRAMS[program]
-        if command is MASTER and not prefix and can_fork(words, self.environ):
-            started = LoadedProgram(words, folder, self.environ)
-        else:
-            started = Program((*prefix, *command, *words), folder, self.environ)
+        started = Program((*prefix, *PROGRAMS[program], *words), folder, self.environ)
         self._programs.append(started)
         return started
 

@@ -1,9 +1,6 @@
 """A host without idle CPU: a worker that starves is not lost, and the report names who took the CPU."""
 
 import contextlib
-import csv
-import io
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
+from deadlines import ANSWER_S, END_S, START_S, wait_until
 from live_run import NATIVE, LiveRun
 from workspace import skip_or_fail
 
@@ -147,36 +144,3 @@ def test_a_worker_that_hangs_at_its_start_is_missing_and_told_with_its_stage(tmp
     assert "its log is empty" in told
     assert "of CPU time: it is " in told
     assert "load average " in told
-
-
-@pytest.mark.alone
-def test_a_busy_neighbour_is_named_in_the_report(tmp_path):
-    """The trials without idle CPU are marked with the program that took most of it, in every summary."""
-    (tmp_path / "neighbour.py").write_text(BUSY)
-    count = len(os.sched_getaffinity(0))
-    command = [sys.executable, tmp_path / "neighbour.py"]
-    # In sessions of their own: the kernel divides the CPUs between sessions first.
-    neighbours = [subprocess.Popen(command, start_new_session=True) for _ in range(2 * count)]
-    try:
-        scenario = NATIVE | {
-            "repeats": 1,
-            "iterations": 1,
-            "job": {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "6"]}},
-        }
-        with LiveRun(tmp_path / "run", scenario) as live:
-            assert live.end(seconds=LONG_END_S) == 0, live.err
-            end_all(neighbours)
-            document = json.loads(live.workspace.master("report-scenario", "-s", live.stats, "--format", "json").out)
-            table = live.workspace.master("report-scenario", "-s", live.stats, "--format", "csv").out
-            text = live.report()
-    finally:
-        end_all(neighbours)
-    (disturbed,) = document["treatments"][0]["disturbances"]
-    assert (disturbed["kind"], disturbed["trial"]) == ("no-idle-cpu", 0)
-    assert disturbed["what"].endswith("neighbour.py"), disturbed
-    assert disturbed["share"] > 0.05
-    assert any("neighbour.py" in warning for warning in document["warnings"])
-    (row, *_) = csv.DictReader(io.StringIO(table))
-    assert row["disturbed_trials"] == "1"
-    assert "neighbour.py" in row["disturbances"]
-    assert "disturbed  trial 0: host " in text

@@ -10,8 +10,7 @@ import psutil
 import pytest
 from deadlines import ANSWER_S, LONG_END_S
 from places import ROOT
-from runtime_bench import FOREVER, RuntimeBench
-from test_engine_oci import require
+from runtime_bench import FOREVER, RuntimeBench, require
 
 from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES
 from bench_worker.engines.command_line import CommandLine

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from workspace import NAP, Run, Workspace
+from workspace import NAP, Workspace
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 FALSE = {"operations": ["run", "wait", "remove"], "container": {"command": ["false"]}}
@@ -53,15 +53,6 @@ def test_a_character_for_each_job(mixed):
     assert len(mixed.jobs) == 20
     assert sorted(shown(mixed)) == sorted("." * 12 + "X" * 8)
     assert re.search(r"^20 jobs in .*: 12 done, 8 failed$", mixed.err, re.MULTILINE)
-
-
-def test_the_text_fits_a_terminal(mixed, report):
-    """No line of the report is wider than 80 columns, and it is what the run itself printed."""
-    text = report(mixed.stats)
-    assert text == mixed.out
-    assert max(map(len, text.splitlines())) <= 80
-    assert "8 done, 8 failed" in text
-    assert "exit code 1" in " ".join(text.split())
 
 
 def test_the_formats_count_alike(mixed, report):
@@ -131,33 +122,6 @@ def test_the_rate_histogram_sums_to_the_jobs(mixed, report, tmp_path):
     sums = {name: sum(int(row[name]) for row in rows) for name in rows[0] if name not in ("second", "run_state")}
     assert {row["run_state"] for row in rows} == {"complete"}
     assert sums == {"done": 12, "failed": 8, "lost": 0, "aborted": 0}
-
-
-def test_a_report_goes_to_a_file(mixed, report, tmp_path):
-    """-f writes the report to a file and nothing to stdout."""
-    target = tmp_path / "report.json"
-    assert report(mixed.stats, "--format", "json", "-f", target) == ""
-    assert json.loads(target.read_text())["totals"]["done"] == 8
-
-
-def test_a_cut_file_is_reported_as_far_as_it_goes(mixed, report, tmp_path):
-    """A truncated stats file gives a report of the data that exists, which says that data is missing."""
-    whole = mixed.stats.read_bytes()
-    cut = tmp_path / "cut.stats.gz"
-    counts = []
-    # The last cut is within the last block, whatever the samples of a slow run add to the file.
-    for length in (*(int(len(whole) * share) for share in (0.3, 0.6, 0.9)), len(whole) - 20):
-        cut.write_bytes(whole[:length])
-        text = report(cut, status=3)
-        # Where the cut lies between two blocks, no block says so.
-        assert "the run was killed or is still running, or the file is" in " ".join(text.split())
-        assert max(map(len, text.splitlines())) <= 80
-        document = Run(0, "", "", cut).document
-        assert document["run"]["status"] is None
-        counts.append(document["totals"]["jobs"])
-    assert counts == sorted(counts)
-    assert counts[-1] == 16
-    assert len(report(cut, "--format", "jsonl", status=3).splitlines()) == 21
 
 
 def test_a_file_without_a_head_ends_with_3(workspace, mixed):

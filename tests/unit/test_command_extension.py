@@ -92,15 +92,6 @@ def test_a_feature_does_a_command_in_its_own_way(register):
     assert done_instead(options_of("--age", "3"), "doctor") is None
 
 
-def test_a_broken_extension_of_a_command_harms_no_other(register, capsys):
-    """It is left out and told; so is what is no extension."""
-    register(age=CleanByAge(), gone=ImportError("no such module"), odd="a text")
-    assert len(command_extensions("clean")) == 1
-    told = capsys.readouterr().err
-    assert "'gone' (some:THING) is left out: it cannot be loaded: ImportError: no such module" in told
-    assert "'odd' (some:THING) is left out: it is no CommandExtension" in told
-
-
 def test_the_doctor_checks_what_features_need(register):
     """Each need reaches the worker as one argument, in JSON."""
     register(dry=Dry())

@@ -1,12 +1,10 @@
 """`compare`: two runs, an archive, pairs, groups and the history of a folder, from stats files with known levels."""
 
-import html
 import json
 import math
 import os
 import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import jsonschema
 import numpy as np
@@ -18,7 +16,6 @@ from bench_common.records import MetricRecord, ticket_of
 from bench_master.analysis.occasions import occasions, take_turns
 from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.cli import run_command_line
-from bench_master.reports.comparison import comparison_formats
 from bench_master.run_data.summary import HostSummary, RunSummary
 
 
@@ -447,32 +444,6 @@ def test_an_anchor_takes_out_what_runs_share(tmp_path, capsys):
     assert "relative to engine=native" in anchored["reason"]
     refused = compare(capsys, tmp_path / "old", new, "--anchor", "engine=natve", expected=2)
     assert "did you mean 'engine=native'?" in refused.err
-
-
-def test_the_formats_of_reports_have_the_comparison_first(tmp_path, capsys):
-    """The summary of a job, test cases and the page: the answer, each verdict, each gate, and the word of trust."""
-    archive(tmp_path / "old", LEVELS, engines=("docker", "native"), spread=0.001)
-    new = a_run(tmp_path / "new.stats.gz", 110, number=30, engines=("docker", "native"), spread=0.001)
-    words = (tmp_path / "old", new, "--fail-on", "slower by 5%")
-    written = {name: compare(capsys, *words, "--format", name, expected=1).out for name in comparison_formats()}
-    assert set(written) == {"text", "csv", "json", "markdown", "github", "junit", "html"}
-    document = json.loads(written["json"])
-    answer = document["answer"]
-    github = written["github"].replace("\\", "").splitlines()
-    assert github[0] == "## Weighbridge: runs compared"
-    assert github.index(answer) < next(place for place, line in enumerate(github) if "| engine=docker" in line)
-    assert [line for line in github if "FAILED" in line and "slower by 5%" in line]
-    suite = ET.fromstring(written["junit"])[0]
-    states = {case.get("name"): [part.tag for part in case] for case in suite.iter("testcase")}
-    assert [tags for name, tags in states.items() if "slower by 5%" in name] == [["failure"], ["failure"]]
-    assert len(states) == 2 + len(document["comparisons"])
-    page = html.unescape(written["html"])
-    assert page.index(answer) < page.index("<table")
-    assert page.count("SLOWER") == 2
-    assert "default-src 'none'" in page
-    word = {name: re.findall(r"Trust: (\w+)", written[name]) for name in ("text", "markdown", "github", "html")}
-    assert len({tuple(found) for found in word.values()}) == 1
-    assert len(word["text"]) == 1
 
 
 def test_runs_that_share_no_treatment(tmp_path, capsys):

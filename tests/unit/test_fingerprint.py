@@ -17,7 +17,7 @@ from bench_worker.host.facts import (
     mitigations,
     turbo,
 )
-from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
+from bench_worker.host.fingerprint import FACTS, fingerprint, guess_environment
 from bench_worker.host.procfs import LiveHostFiles
 
 METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
@@ -255,23 +255,6 @@ def test_a_fact_that_breaks_is_left_out(caplog):
     assert "memory" not in facts
     assert facts["kernel"] == "6.1"
     assert "fact memory" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("memory", 25325268992, "23.59 GiB"),
-        ("memory", 512, "512 B"),
-        ("cpu_max_frequency", 2_100_000_000, "2.1 GHz"),
-        ("timer_slack", 50_000, "50 us"),
-        ("kernel", "6.1.0", "6.1.0"),
-        ("swappiness", 60, "60"),
-        ("never-heard-of", 7, "7"),
-    ],
-)
-def test_facts_are_written_for_people(name, value, expected):
-    """Each unit is written as a person reads it."""
-    assert format_fact(name, value) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """CPU use of the hosts in each treatment: readings inside measured trials, against figures computed by hand."""
 
-import io
-
 import numpy as np
 import pytest
-from builders import S, write_report
+from builders import S
 
 from bench_common.stats.rows import SampleColumns
 from bench_master.analysis.report_types import as_json
@@ -104,10 +102,3 @@ def test_many_readings_cost_no_more_memory_and_keep_their_spread():
     assert rates.stddev == pytest.approx(values.std(ddof=1))
     assert rates.median == pytest.approx(np.median(values), rel=0.003)
     assert (rates.low, rates.high) == (values.min(), values.max())
-
-
-def report(path, name):
-    """Return a report as text."""
-    out = io.StringIO()
-    write_report(path, out, name)
-    return out.getvalue()

@@ -1,11 +1,8 @@
 """The report on an open system: offered, achieved, dropped, response, Little's law."""
 
-import csv
-import io
-
 import numpy as np
 import pytest
-from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire, write_report
+from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ARRIVAL, DROPPED, ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
@@ -74,18 +71,6 @@ def test_littles_law_is_checked_with_the_workers_counts(tmp_path):
     entry, report = run(tmp_path / "b", service_ms=50, counted=1.6)
     assert entry["open_load"]["littles_law"]["difference"] == pytest.approx(0.5, abs=0.02)
     assert any("Little's law does not hold" in text for text in report["warnings"])
-
-
-def test_the_csv_report_has_both_sides_of_littles_law(tmp_path):
-    """In each row of the treatment; empty without a check."""
-    run(tmp_path / "a", service_ms=50, counted=0.8)
-    run(tmp_path / "b", service_ms=50, unfinished=1)
-    for name, told in (("a", ("0.8", "0.8")), ("b", ("", ""))):
-        out = io.StringIO()
-        write_report(tmp_path / name, out, "csv")
-        rows = list(csv.DictReader(io.StringIO(out.getvalue())))
-        assert [(row["open_in_system"][:3], row["open_expected"][:3]) for row in rows] == [told] * len(rows)
-        assert rows[0]["open_offered"] == "100"
 
 
 def test_littles_law_is_not_checked_if_jobs_are_missing(tmp_path):

@@ -1,23 +1,14 @@
 """The engines' own cost: the scenario key, samples by trial, the baseline, and the reports."""
 
-import csv
-import io
-import json
 import math
 
 import numpy as np
 import pytest
 from builders import (
     S,
-    StatsBuilder,
-    footer,
-    header,
-    host,
     overhead_report,
     sample_report,
     treatment_report,
-    treatment_wire,
-    write_report,
 )
 
 from bench_common.errors import ScenarioError
@@ -199,53 +190,3 @@ def test_a_baseline_that_used_no_cpu_gives_no_factor():
     entries = [entry({"engine": "a"}, 100, 0.0), entry({"engine": "b"}, 100, 5)]
     entries = compare_to_baseline(entries, {"engine": "a"})
     assert entries[1].overhead.relative.cpu_factor is None
-
-
-# -- reports ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stats(tmp_path):
-    treatments = [
-        treatment_wire(index, {"engine": "docker", "concurrency": count}, ("run",))
-        for index, count in enumerate((1, 2))
-    ]
-    trials = [(0, 0, True), (0, 1, False), (1, 1, False)]
-    watched = {"interval_s": 0.5, "baseline": {}, "cgroups": {}}
-    builder = StatsBuilder(tmp_path / "run.stats.gz", header(treatments, trials, overhead=watched))
-    builder.add("host", host(0))
-    for trial in range(3):
-        begin = (1000 + 10 * trial) * S
-        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial, "workers": [0]})
-        row = {"ticket": trial, "treatment": trials[trial][0], "trial": trial}
-        builder.add_jobs(row | {"start_ns": begin, "end_ns": begin + S})
-        builder.add_operations(row | {"start_ns": begin, "duration_ns": S})
-        builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": trial})
-    rows = [(1000 + second, 1, 100 if second < 20 else 125, 0.1) for second in range(1, 30)]
-    samples = block(rows)
-    builder.writer.samples(0, samples.source, samples.columns, {"rss_bytes": "B"})
-    return builder.close(footer(counts={"planned": 3, "done": 3, "failed": 0}))
-
-
-def report(stats, form):
-    out = io.StringIO()
-    write_report(stats, out, form)
-    return out.getvalue()
-
-
-def test_json_and_csv_have_the_same_measures(stats):
-    """Each measure has its unit and n; warm-up is in none of them."""
-    first, second = json.loads(report(stats, "json"))["treatments"]
-    assert first["overhead"]["rss_bytes"]["n"] == 10
-    assert second["overhead"]["relative"]["memory_percent"] == pytest.approx(25.0)
-    assert second["overhead"]["cpu_per_job_s"] == pytest.approx(second["overhead"]["cpu_s"])
-    rows = {
-        (row["concurrency"], row["name"]): row
-        for row in csv.DictReader(io.StringIO(report(stats, "csv")))
-        if row["kind"] == "overhead"
-    }
-    assert float(rows["2", "rss_bytes"]["max"]) == 125 * MIB
-    assert rows["2", "rss_bytes"]["unit"] == "B"
-    assert float(rows["2", "cpu_percent"]["mean"]) == pytest.approx(10.0)
-    assert float(rows["2", "cpu_per_job_s"]["mean"]) == pytest.approx(second["overhead"]["cpu_s"])
-    assert float(rows["2", "memory_percent"]["mean"]) == pytest.approx(25.0)

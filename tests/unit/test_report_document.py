@@ -147,32 +147,6 @@ def test_a_large_timing_error_gives_a_warning(path, bounds_us, operation_us, war
         assert "fewer jobs in flight" in own
 
 
-@pytest.mark.parametrize(("busy_ns", "calm"), [(0.49 * S, True), (0.5 * S, False)])
-def test_the_advice_about_a_timing_error_depends_on_the_load(path, busy_ns, calm):
-    """Workers that were idle most of the time are not overloaded."""
-    treatment = treatment_wire(0, {"engine": "native"}, ("start",)) | {"concurrency": 4}
-    builder = StatsBuilder(path, header([treatment], [(0, 0, False)]))
-    builder.add_jobs({"uncertainty_ns": 2 * MS}).add_operations({"duration_ns": MS})
-    place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [5]}
-    builder.writer.samples(
-        0, BATCH_SAMPLES_SOURCE, {**place, "span_ns": [S], "busy_ns": [int(busy_ns)], "lag_max_ns": [MS]}, {}
-    )
-    report = report_of(builder.close())
-    for text in (report["treatments"][0]["timing_warning"], *report["warnings"]):
-        assert ("busy only 49% of the time" in text, "fewer jobs in flight" in text) == (calm, not calm)
-
-
-def test_nobody_is_told_to_keep_fewer_jobs_in_flight_than_one(path):
-    """With one job in flight it is something else that the host is busy with."""
-    treatment = treatment_wire(0, {"engine": "native"}, ("start",)) | {"concurrency": 1}
-    builder = StatsBuilder(path, header([treatment], [(0, 0, False)]))
-    builder.add_jobs({"uncertainty_ns": 2 * MS}).add_operations({"duration_ns": MS})
-    report = report_of(builder.close())
-    for text in (report["treatments"][0]["timing_warning"], *report["warnings"]):
-        assert "check what else runs on their hosts" in text
-        assert "fewer jobs" not in text
-
-
 def test_each_treatment_has_the_load_of_the_workers_loops(path):
     """Batches weigh by their duration, over all workers; the worst lag and wake-up count, and warm-up does not."""
     treatments = [treatment_wire(index, {"engine": name}, ("start",)) for index, name in enumerate("abc")]

@@ -21,7 +21,7 @@ from builders import (
 )
 from msgspec.structs import replace
 
-from bench_common.errors import InfrastructureError, UsageError
+from bench_common.errors import UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
@@ -196,14 +196,6 @@ def test_an_unknown_format_names_the_nearest_spelling(path):
     """A misspelling is a usage error that names the right word."""
     with pytest.raises(UsageError, match="did you mean 'jsonl'"):
         printed(lifecycle_run(path), "jsnl")
-
-
-def test_a_broken_plug_in_is_named(path, monkeypatch):
-    """The error names the module of a third party's format that cannot be imported, without a traceback."""
-    broken = EntryPoint("broken", "no_such_module_anywhere:Report", reports.GROUP)
-    monkeypatch.setattr(reports, "report_formats", lambda: {"broken": broken})
-    with pytest.raises(InfrastructureError, match=r"'broken' .no_such_module_anywhere:Report. cannot be used"):
-        printed(lifecycle_run(path), "broken")
 
 
 def test_a_plug_in_gets_the_document_and_the_file(path, monkeypatch):

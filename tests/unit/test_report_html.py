@@ -6,18 +6,14 @@ import io
 import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
-from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire
+from builders import footer, lifecycle_run
 from msgspec.structs import replace
 
-from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
-from bench_features.charts import CHART_MODULES
 from bench_master.reports import ReportSource
 from bench_master.reports.html import HtmlReport
 
-MOST_BYTES = 2_000_000
 VOID = {"meta", "link", "br"}
 
 
@@ -146,43 +142,3 @@ def test_no_text_of_a_run_is_markup(source, words):
     assert "\u202e" not in text
     assert ">49<" not in text
     assert len(text) < 300_000
-
-
-def test_a_page_of_forty_treatments_is_below_two_megabytes(tmp_path):
-    """The size of a page depends on treatments and operations, not on jobs."""
-    names = ("create", "start", "exec", "stop", "remove")
-    engines = ("native", "runc", "crun", "containerd", "docker")
-    labels = [
-        {"environment": "lab", "engine": engine, "job": job, "concurrency": count}
-        for job in ("short", "long")
-        for count in (1, 2, 4, 8)
-        for engine in engines
-    ]
-    treatments = [treatment_wire(place, each, names) | {"jobs_per_trial": 50} for place, each in enumerate(labels)]
-    trials = [(place, block, False) for block in range(6) for place in range(len(labels))]
-    builder = StatsBuilder(tmp_path / "run.stats.gz", header(treatments, trials)).add("host", host(0))
-    clock, random, ticket = 1001 * S, np.random.default_rng(2), 0
-    for trial, (treatment, _, _) in enumerate(trials):
-        builder.add("event", {"at_ns": clock, "kind": "trial-begin", "trial": trial})
-        jobs, parts = [], []
-        for took in (random.lognormal(0, 1, 50) * MS).astype(int).tolist():
-            row = {"ticket": ticket_of(ticket), "treatment": treatment, "trial": trial, "start_ns": clock}
-            jobs.append(row | {"end_ns": clock + took})
-            parts += [row | {"operation": k, "duration_ns": took // (5 + k)} for k in range(len(names))]
-            clock, ticket = clock + took, ticket + 1
-        builder.add_jobs(*jobs)
-        builder.add_operations(*parts)
-        builder.add("event", {"at_ns": clock, "kind": "trial-end", "trial": trial})
-    columns = {"time_ns": np.arange(1001 * S, clock, S // 50)}
-    columns["interval_ns"] = np.full(len(columns["time_ns"]), S // 50)
-    columns |= {
-        f"cpu_{state}_percent": random.uniform(0, 25, len(columns["time_ns"]))
-        for state in ("user", "system", "iowait", "steal")
-    }
-    builder.writer.samples(0, "host", columns, {name: "ns" if name.endswith("_ns") else "%" for name in columns})
-    counts = {"planned": ticket, "done": ticket, "failed": 0, "lost": 0, "aborted": 0}
-    stats = StatsFile(builder.close(footer(counts=counts, duration_s=(clock - 1001 * S) / 1e9)))
-    text = written(ReportSource(stats))
-    shown = set(re.findall(r'<h2 id="(\w+)"', text)) & set(CHART_MODULES)
-    assert {"forest", "trials", "ecdf", "phases", "host"} <= shown
-    assert len(text.encode()) < MOST_BYTES

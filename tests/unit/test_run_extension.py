@@ -106,15 +106,6 @@ def test_who_watches_is_there_during_the_run_and_gone_after_it(register):
     assert calls == ["opened", "closed"]
 
 
-def test_a_broken_extension_harms_no_other(register, capsys):
-    """It is left out and told; so is what is no extension."""
-    register(age=AgeExtension([]), gone=ImportError("no such module"), odd="a text")
-    assert list(run_extensions()) == ["age"]
-    told = capsys.readouterr().err
-    assert "'gone' (some:THING) is left out: it cannot be loaded: ImportError: no such module" in told
-    assert "'odd' (some:THING) is left out: it is no RunExtension" in told
-
-
 def test_the_features_of_the_project_are_registered():
     """Their options are those of the command."""
     flags = set(build_parser(["run-scenario"]).sub_commands()["run-scenario"]._option_string_actions)

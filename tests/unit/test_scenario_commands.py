@@ -15,9 +15,7 @@ from bench_common.thresholds import (
     TRANSFER_FIELDS,
     TRANSFERRED_FIELDS,
 )
-from bench_master.cli import build_parser, run_command_line
-from bench_master.commands.list import MEMBERS
-from bench_master.options.list_format import LIST_FORMATS
+from bench_master.cli import run_command_line
 
 GOOD = "name: a\nengines: [native]\njob: {operations: [sleep: 1s]}\n"
 
@@ -95,16 +93,6 @@ def test_the_list_says_what_a_scenario_takes(capsys):
     assert "SMALL is the time with\n--set scale=small" in shown
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["list", "scenarios"], ["list", "measures"], ["list", "workloads"], ["list", "workloads", "sysbench-cpu"]],
-)
-def test_tables_fit_the_screen(argv, capsys):
-    """As a table every list is readable in 80 columns."""
-    assert run_command_line([*argv, "--format", "table"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
-
-
 def test_scenarios_and_workloads_as_json(capsys):
     """For programs there is JSON."""
     assert run_command_line(["list", "scenarios", "--format", "json"]) == 0
@@ -155,17 +143,3 @@ def test_an_unknown_measure_of_a_threshold_is_told_with_its_spelling(tmp_path, c
     assert "unknown measure 'job.p95' (did you mean 'operations.job.p95_s'?); one of: operations.NAME.FIELD" in first
     assert first.endswith("; operations here: create, job, remove, run, start; metrics here: score")
     assert "unknown measure 'score'; one of: " in second
-
-
-def test_every_list_has_the_same_format_option(capsys):
-    """Lists can be read by people, line by line and as JSON, by the same three words; another one is refused."""
-    members = build_parser().sub_commands()["list"].sub_commands()
-    assert set(members) == set(MEMBERS)
-    for name, parser in members.items():
-        (option,) = [action for action in parser._actions if "--format" in action.option_strings]
-        assert option.choices == LIST_FORMATS, name
-        assert option.help.startswith("output format (default: table on a terminal, else tsv)"), name
-        with pytest.raises(SystemExit) as ended:
-            run_command_line(["list", name, "--format", "jsn"])
-        assert ended.value.code == 2
-        assert "did you mean 'json'" in capsys.readouterr().err

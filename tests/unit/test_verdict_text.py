@@ -14,8 +14,6 @@ from bench_master.analysis.verdict_types import (
     BandReport,
     FamilyReport,
     GateReport,
-    HostEffectReport,
-    QuantileReport,
     StoppingReport,
     interval_text,
     range_text,
@@ -110,40 +108,6 @@ def test_a_reason_that_all_share_is_said_once(document):
     assert f"Trust: poor, {said('not interleaved').sentence()}" in " ".join(text.split())
 
 
-def test_each_measure_has_its_table_and_each_group_its_baseline(document):
-    """Jobs with different figures are different tables; labels that vary are columns."""
-    treatments = [
-        replace(entry, treatment={**entry.treatment, "storage": storage}, title=f"{entry.title} storage={storage}")
-        for entry in document.treatments[:2]
-        for storage in ("tmpfs", "volume")
-    ]
-    several = replace(document, treatments=treatments)
-    found = [
-        comparison(
-            "podman", "slower", 1.1, 1.05, 1.15, group=f"storage={storage}",
-            a=f"environment=local engine=docker job=lifecycle storage={storage}",
-            labels={"environment": "local", "engine": "podman", "job": "lifecycle", "storage": storage},
-        )
-        for storage in ("tmpfs", "volume")
-    ]  # fmt: skip
-    found.append(replace(found[0], measure="events_per_second", unit="1/s", direction="higher", a_value=2000.0,
-                         b_value=2200.0, verdict="faster"))  # fmt: skip
-    verdicts = replace(several, verdicts=engine_verdicts(comparisons=found))
-    first, second = verdict_tables(verdicts)
-    assert [column.title for column in first.columns][:4] == ["engine", "storage", "verdict", "job p50"]
-    assert [row.cells[:3] for row in first.rows] == [
-        ["docker", "tmpfs", "the baseline"], ["podman", "tmpfs", "SLOWER"],
-        ["docker", "volume", "the baseline"], ["podman", "volume", "SLOWER"],
-    ]  # fmt: skip
-    assert second.caption == "storage=tmpfs: events_per_second, higher is better"
-    assert [row.cells[0] for row in second.rows] == ["podman", "docker"], "the best is first"
-    assert verdicts.verdicts.answer == (
-        "Faster than docker: podman (storage=tmpfs, 2,200/s against 2,000/s, +10.0 %). "
-        "Slower: podman (in 2 of 3, +10.0 %)."
-    )
-    assert list(brief_lines(verdicts)) == [verdicts.verdicts.answer]
-
-
 def test_groups_that_are_too_wide_for_one_table_have_one_each(document):
     """Each row stays on a line; what limits several treatments is said once for all of them."""
     own = {"environment": "local", "job": "a-job-of-a-long-name"}
@@ -192,24 +156,6 @@ def test_what_limits_an_interval_is_said(document):
     )
     assert "Stopped after round 12 of at most 30: settled." in text
     assert "passed --require-verdict: each has a word" in text
-
-
-def test_details_of_a_comparison_follow_on_demand(document):
-    """With -v: the test, what would explain the difference, what can be detected, quantiles, hosts, notes."""
-    quantiles = (QuantileReport(0.5, 1.2, 1.1, 1.3), QuantileReport(0.99, None, None, None))
-    hosts = (HostEffectReport("blade-1", 1.25, 1.2, None, 20),)
-    one = comparison("podman", "slower", 1.21, 1.182, 1.239, tipping=0.182, quantiles=quantiles, per_host=hosts,
-                     flags=(flag("3 outliers", "note", "podman"),))  # fmt: skip
-    verdicts = engine_verdicts(comparisons=(one,))
-    text = page(document, verdicts, full=True)
-    rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert "podman 0.004 18.2 % 1.4 % 30 2" in rows
-    assert rows[rows.index("quantiles of jobs of difference interval") + 1 :][:2] == [
-        "podman p50 +20.0 % [+10.0, +30.0]", "podman p99 n/a n/a",
-    ]  # fmt: skip
-    assert "podman blade-1 +25.0 % [+20.0, open] 20" in rows
-    assert "- podman: 3 outliers" in rows
-    assert "3 outliers" not in page(document, verdicts)
 
 
 def test_many_comparisons_are_cut_at_a_screen(document):

@@ -36,10 +36,6 @@ class Unfinished(Workload):
     name = "unfinished"
 
 
-class Nameless(Useful):
-    del_me = True
-
-
 @pytest.fixture
 def third_party(monkeypatch):
     module = types.ModuleType("third_party_workloads")

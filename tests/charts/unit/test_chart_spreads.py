@@ -71,6 +71,7 @@ def test_a_page_of_more_than_forty_treatments_has_the_forest_and_tables(run, tmp
     assert [name for name in CHART_MODULES if f'<h2 id="{name}">' in text] == ["forest"]
     assert "With more than 40 treatments" in text
     assert text.count("<table") >= 3
+    assert len(text.encode()) < 2_000_000
 
 
 @pytest.mark.parametrize("name", CHART_MODULES)

@@ -215,18 +215,3 @@ def test_a_node_that_is_gone_costs_the_other_hosts_nothing(cut_off, cluster):
     wait_until(lambda: not cluster.queued("half-gone"), LONG_END_S, "the end of the job of a node that is gone")
     assert not made.processes()
     assert not [path.name for path in made.folder.glob("home/.local/share/weighbridge/keys/*")]
-
-
-def test_the_script_that_starts_clusters(cluster):
-    """It says what runs, starts nothing twice, and refuses what it cannot do."""
-    assert "node6" in cluster.script("status").stdout
-    again = cluster.script("start")
-    assert (again.returncode, "runs already" in again.stderr) == (0, True)
-    assert cluster.script("start", "--nodes", "99").returncode == 2
-    with SlurmCluster(nodes=1) as single:
-        number = single.submit("node1", "sleep 300")
-        assert number == "1"
-        assert single.script("stop").returncode == 0
-        assert single.script("status").returncode == 3
-        assert single.script("stop").returncode == 0
-    assert "node6" in cluster.script("status").stdout

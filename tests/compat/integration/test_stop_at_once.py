@@ -8,14 +8,10 @@ import docker
 import pytest
 from busybox_image import DockerBench
 from deadlines import ANSWER_S
-from runtime_bench import RuntimeBench
-from test_engine_oci import require
+from runtime_bench import RuntimeBench, require
 
-from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
-from bench_worker.engines.docker.podman import PodmanEngine
-from bench_worker.engines.grpc import CallSequence
 from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine
 
 DEAF = ("sh", "-c", "trap '' TERM; while :; do sleep 0.02; done")
@@ -57,25 +53,6 @@ def test_a_runtime_is_started_once_for_it(image, tmp_path, monkeypatch, kind):
     assert [line[-1] for line in lines if "kill" in line] == ["KILL"]
 
 
-def test_containerd_is_asked_once_for_it(image, monkeypatch):
-    """One call of ``Tasks/Kill``, with SIGKILL."""
-    require(ContainerdEngine)
-    signals, do = [], CallSequence.do
-
-    def recording(self, method, request):
-        if method.endswith("Kill"):
-            signals.append(request.signal)
-        return do(self, method, request)
-
-    monkeypatch.setattr(CallSequence, "do", recording)
-    bench = RuntimeBench(ContainerdEngine, image)
-    try:
-        stop_at_once(bench)
-    finally:
-        bench.close()
-    assert signals == [9]
-
-
 @pytest.mark.parametrize("kind", [DockerEngine, DockerCliEngine], ids=lambda kind: kind.name)
 def test_docker_tells_of_one_signal(image, kind):
     """Its own events have SIGKILL alone; a `docker stop -t 0` would send SIGTERM before."""
@@ -91,13 +68,3 @@ def test_docker_tells_of_one_signal(image, kind):
     finally:
         bench.close()
     assert signals == ["9"]
-
-
-def test_podman_does_not_wait_for_one_that_is_deaf(image):
-    """Its own `stop` without a grace period is SIGKILL."""
-    require(PodmanEngine)
-    bench = DockerBench(image, kind=PodmanEngine)
-    try:
-        stop_at_once(bench)
-    finally:
-        bench.close()

@@ -2,7 +2,7 @@
 
 import pytest
 from deadlines import BUILD_S, LONG_TEST_S
-from test_run_services import left_behind, require_tools
+from service_runs import left_behind, require_tools
 from workspace import Workspace, require_images
 
 pytestmark = pytest.mark.docker

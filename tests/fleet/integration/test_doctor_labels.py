@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from test_engine_oci import require
+from runtime_bench import require
 from workspace import Workspace
 
 from bench_worker.engines.oci.runtimes import CrunEngine

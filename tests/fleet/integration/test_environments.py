@@ -9,12 +9,9 @@ both cores busy, so other tests beside it would only take longer.
 
 import json
 import subprocess
-import sys
-import threading
-import time
 
 import pytest
-from blades import ROOT, Testbed
+from blades import Testbed
 from deadlines import END_S, SLOW_BUILD_S, SLOW_TEST_S, wait_until
 from workspace import Workspace, free_ports
 
@@ -99,21 +96,6 @@ def estate(testbed, tmp_path_factory):
         made.dismiss()
 
 
-def test_the_machines_are_two_others(estate):
-    """Each has a name, ids, a boot id, a network card and a host key of its own, and the time of this one."""
-    own = "/etc/machine-id /proc/sys/kernel/random/boot_id /sys/class/net/eth0/address"
-    engine = "docker info --format '{{.ID}}'"
-    result = {}
-    for host in ("hypervisor", "control"):
-        before = time.time()
-        *result[host], now = estate.on(host, f"{engine}; hostname; cat {own}; date +%s.%N").split()
-        assert before - 1 < float(now) < time.time() + 1
-        assert result[host][1] == host
-    assert not set(result["hypervisor"]) & set(result["control"])
-    keys = [line.split()[2] for line in estate.testbed.known_hosts.read_text().splitlines()]
-    assert len(set(keys)) == 3
-
-
 def test_one_scenario_in_three_environments(estate):
     """Workers start over SSH, containers run, stop and go in turn in all three, and the report compares them.
 
@@ -159,20 +141,3 @@ def test_one_scenario_in_three_environments(estate):
     for kind, row in beside.items():
         assert {name: cell["n"] for name, cell in row["operations"].items()} == dict.fromkeys(OPERATIONS, 3)
         assert kind in run.details
-
-
-def test_a_machine_that_was_suspended_is_reported(estate):
-    """A virtual machine whose processors stand still for a while loses time and does not know: the report warns."""
-    monitor = [sys.executable, ROOT / "script/vm/talk.py", estate.testbed.folder / "bed/vm-control/qmp"]
-    job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
-    scenario = estate.scenario(job=job, repeats=1, run_seconds="20s", environments=["control"])
-    program, stats = estate.begin(scenario, "--only", "control", "--noop", "--progress", "chars")
-    program.wait_for_output("has joined", SLOW_BUILD_S)
-    wait_until(lambda: "." in program.err.split("has joined")[1], SLOW_BUILD_S, "no job is done")
-    subprocess.run([*monitor, "stop"], check=True, timeout=END_S)
-    threading.Timer(4, subprocess.run, [[*monitor, "cont"]], {"timeout": END_S}).start()
-    run = estate.over(program, stats, seconds=SLOW_BUILD_S)
-    (host,) = run.document["hosts"]
-    (found,) = host["clock_checks"]["disagreements"]
-    assert found["bracket_s"] - found["own_s"] == pytest.approx(4, abs=1.5)
-    assert "the clock of control disagreed with the master's" in run.details

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 from deadlines import END_S
+from service_runs import outputs_of, require_tools
 from test_fleet import FleetMaster, testbed  # noqa: F401  a fixture
-from test_run_services import outputs_of, require_tools
 
 pytestmark = pytest.mark.slow
 

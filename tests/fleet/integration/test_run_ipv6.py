@@ -6,9 +6,9 @@ import subprocess
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import END_S, LONG_END_S, wait_until
+from service_runs import left_behind, open_folder, outputs_of, require_tools  # noqa: F401
 from test_fleet import testbed  # noqa: F401  a fixture
 from test_fleet_services import master  # noqa: F401  a fixture
-from test_run_services import left_behind, open_folder, outputs_of, require_tools  # noqa: F401
 from test_run_tcp import Wire
 from workspace import require_images
 
