@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,35 @@ DOCKER = {
     },
 }
 """24 jobs of a second and more."""
+
+
+class Gate:
+    """Holds the jobs of a run, in containers too: each waits until it is admitted, or until the gate is open."""
+
+    def __init__(self, folder):
+        folder.mkdir()
+        self.folder = folder
+        self._admitted = 0
+
+    def holds(self, scenario):
+        """Return a scenario whose jobs are held before they do what they do."""
+        folder, container = shlex.quote(str(self.folder)), scenario["job"]["container"]
+        enter = f'for one in {folder}/pass-*; do [ -e "$one" ] && rm "$one" 2>/dev/null && break 2; done'
+        wait = f"until [ -e {folder}/open ]; do {enter}; sleep 0.05; done"
+        held = {**container, "command": ["sh", "-c", f"{wait}; exec {shlex.join(container['command'])}"]}
+        if "image" in container:
+            held["storage"] = [{"host": str(self.folder), "target": str(self.folder)}]
+        return {**scenario, "job": {**scenario["job"], "container": held}}
+
+    def admit(self, jobs):
+        """Let so many jobs go on."""
+        for _ in range(jobs):
+            self._admitted += 1
+            (self.folder / f"pass-{self._admitted}").touch()
+
+    def open(self):
+        """Let all go on."""
+        (self.folder / "open").touch()
 
 
 LOOK_S = 0.3

@@ -4,9 +4,11 @@ import signal
 import time
 
 import pytest
-from deadlines import START_S, wait_until
-from live_run import DOCKER, LEASE_S, NATIVE, SHORT_LEASE, LiveRun, processes_of
+from deadlines import ANSWER_S, START_S, wait_until
+from live_run import DOCKER, JOBS, LEASE_S, NATIVE, SHORT_LEASE, Gate, LiveRun, processes_of
 from workspace import PROGRAMS, containers_of
+
+from bench_common.stats.reader import StatsFile
 
 
 @pytest.fixture(autouse=True)
@@ -14,11 +16,21 @@ def _short_lease(monkeypatch):
     monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
 
 
+@pytest.fixture
+def gate(tmp_path):
+    """Four jobs pass it; the run cannot be over before it is open."""
+    made = Gate(tmp_path / "gate")
+    made.admit(4)
+    return made
+
+
 @pytest.mark.docker
-def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
+def test_workers_clean_up_after_a_master_that_was_killed(tmp_path, gate):
     """After the lease the workers remove their containers and end; what is on disk can be reported."""
-    with LiveRun(tmp_path / "live", DOCKER) as live:
-        live.wait_for_jobs(3)
+    with LiveRun(tmp_path / "live", gate.holds(DOCKER)) as live:
+        live.wait_for_jobs()
+        written = StatsFile(live.stats)
+        wait_until(lambda: sum(map(len, written.iter_jobs())) == 4, ANSWER_S, "jobs in the file")
         run_id = live.run.run_id
         assert containers_of(live.docker, run_id), "there is something to clean up"
         live.signal([live.master], signal.SIGKILL)
@@ -28,37 +40,39 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
         report = live.report()
         assert "INCOMPLETE" in report
         assert "the run was killed or is still running" in report
-        assert live.run.outcomes()["done"] >= 2
+        assert live.run.outcomes()["done"] == 4
         left = live.directories
         assert left
-    with LiveRun(tmp_path / "next", NATIVE) as following:
+    with LiveRun(tmp_path / "next", gate.holds(NATIVE)) as following:
         wait_until(following.agents, START_S, "the next run's worker")
         assert not any(directory.exists() for directory in left), "the next master removes the sockets' directory"
 
 
 @pytest.mark.slow
-def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path):
+def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path, gate):
     """Workers give a silent master up; when it goes on, it starts them again and the run is complete."""
-    with LiveRun(tmp_path / "live", {**NATIVE, "iterations": 30}, "--reconnect-timeout", f"{START_S:g}s") as live:
+    with LiveRun(tmp_path / "live", gate.holds(NATIVE), "--reconnect-timeout", f"{START_S:g}s") as live:
         live.wait_for_jobs()
         live.signal([live.master], signal.SIGSTOP)
         wait_until(lambda: not live.alive(), LEASE_S + START_S, "the end of the workers")
+        gate.open()
         live.signal([live.master], signal.SIGCONT)
         assert live.end() == 0
-        assert live.run.outcomes() == {"done": 240}
+        assert live.run.outcomes() == {"done": JOBS}
         assert "was lost" in live.run.details, "the report warns of it"
         live.assert_clean()
 
 
-def test_a_machine_that_is_suspended_beyond_every_limit_loses_nothing(tmp_path):
+def test_a_machine_that_is_suspended_beyond_every_limit_loses_nothing(tmp_path, gate):
     """Neither worker nor master counts as gone while all stood still; the report warns that times are inflated."""
-    limits = ("--heartbeat-timeout", "2s", "--lease", "4s", "--reconnect-timeout", "2s")
-    with LiveRun(tmp_path / "live", {**NATIVE, "repeats": 1}, *limits) as live:
+    limits = ("--heartbeat-timeout", "4s", "--lease", "4s", "--reconnect-timeout", "2s")
+    with LiveRun(tmp_path / "live", gate.holds({**NATIVE, "repeats": 1}), *limits) as live:
         live.wait_for_jobs()
         frozen = [live.master, *live.agents(), *live.load_processes()]
         live.signal(frozen, signal.SIGSTOP)
         time.sleep(7)
         live.signal(frozen, signal.SIGCONT)
+        gate.open()
         assert live.end() == 0
         assert live.run.outcomes() == {"done": 24}
         assert not any(job["attempt"] for job in live.run.jobs)

@@ -5,13 +5,13 @@ import signal
 
 import pytest
 from deadlines import ANSWER_S, START_S, wait_until
-from live_run import DOCKER, LiveRun, children, processes_of
+from live_run import DOCKER, Gate, LiveRun, children, processes_of
 from test_resumed_runs import Resumed, ended_trials
 from workspace import containers_of
 
 from bench_common.stats.reader import StatsFile
 
-SHORT = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "6s", "--lease", "5s")
+SHORT = ("--heartbeat-timeout", "5s", "--reconnect-timeout", f"{START_S:g}s", "--lease", "5s")
 """What a run that is resumed has again: it waits for this lease, and not for the default's."""
 TRIALS = {**DOCKER, "repeats": 4, "iterations": 2}
 """Four trials of four containers, of a second and more each."""
@@ -28,7 +28,9 @@ def kill(live, *, workers):
 @pytest.mark.parametrize("workers", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["master", "both"])
 def test_containers_of_the_earlier_part_are_removed_and_nothing_counts_twice(tmp_path, workers):
     """Who is left cleans up within its lease, or the next worker does; what was cut short is run again, and once."""
-    with LiveRun(tmp_path / "first", TRIALS, *SHORT) as first:
+    gate = Gate(tmp_path / "gate")
+    gate.admit(4)
+    with LiveRun(tmp_path / "first", gate.holds(TRIALS), *SHORT) as first:
         wait_until(lambda: len(ended_trials(first.stats)) >= 1, START_S, "a whole trial")
         run_id = first.run.run_id
         wait_until(lambda: containers_of(first.docker, run_id), START_S, "a container that is at work")
@@ -36,6 +38,7 @@ def test_containers_of_the_earlier_part_are_removed_and_nothing_counts_twice(tmp
         kill(first, workers=workers)
         assert not first.faults(), "what was written before the kill is one story already"
         before = {block.body["trial"] for block in StatsFile(first.stats).blocks({"event"}) if "trial" in block.body}
+        gate.open()
         with Resumed(tmp_path / "second", TRIALS, stats=first.stats) as second:
             assert second.end() == 0, second.err
             assert containers_of(first.docker, run_id) == [], "of the part before"

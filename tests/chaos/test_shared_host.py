@@ -1,11 +1,12 @@
 """What a run meets on a host: others' containers, other masters, an engine that does not answer."""
 
+import contextlib
 import signal
 import uuid
 
 import pytest
 from deadlines import START_S, wait_until
-from live_run import DOCKER, IMAGE, NATIVE, LiveRun, OverTcp
+from live_run import DOCKER, IMAGE, NATIVE, Gate, LiveRun, OverTcp
 from workspace import require_images
 
 from bench_worker.engines.base import RUN_LABEL
@@ -15,12 +16,8 @@ from bench_worker.leases import RunLease
 @pytest.fixture
 def strangers():
     """A container that carries no label of ours, and one of another run that is alive on this host."""
-    client = require_images(IMAGE)
-    other = f"test-{uuid.uuid4().hex[:12]}"
-    lease = RunLease(other)
-    lease.acquire()
-    made = []
-    try:
+    other, made = f"test-{uuid.uuid4().hex[:12]}", []
+    with contextlib.closing(require_images(IMAGE)) as client, RunLease(other), contextlib.ExitStack() as stack:
         for labels in ({"mine": "1"}, {RUN_LABEL: other}):
             container = client.create_container(
                 IMAGE,
@@ -30,19 +27,17 @@ def strangers():
                 host_config=client.create_host_config(network_mode="none", init=True),
             )["Id"]
             made.append(container)
+            stack.callback(client.remove_container, container, force=True)
             client.start(container)
         yield lambda: [client.inspect_container(container)["State"]["Running"] for container in made]
-    finally:
-        for container in made:
-            client.remove_container(container, force=True)
-        lease.release()
-        client.close()
 
 
 @pytest.mark.docker
 def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, strangers):
     """Neither a run that is aborted nor cleanup-containers touches a container that is not of a run that is over."""
-    with LiveRun(tmp_path / "live", DOCKER) as live:
+    gate = Gate(tmp_path / "gate")
+    gate.admit(2)
+    with LiveRun(tmp_path / "live", gate.holds(DOCKER)) as live:
         live.wait_for_jobs(2)
         live.signal([live.master], signal.SIGTERM)
         assert live.end() == 130
@@ -59,15 +54,18 @@ def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, stran
 @pytest.mark.docker
 def test_two_masters_at_once_leave_each_other_alone(tmp_path):
     """Two runs on one host are both complete, though each sweeps, and one is aborted next to them."""
-    scenario = {**DOCKER, "repeats": 1, "iterations": 4}
+    gate, thirds = Gate(tmp_path / "gate"), Gate(tmp_path / "thirds")
+    scenario = gate.holds({**DOCKER, "repeats": 1, "iterations": 4})
+    thirds.admit(1)
     with (
         LiveRun(tmp_path / "a", scenario) as first,
         LiveRun(tmp_path / "b", scenario) as second,
-        LiveRun(tmp_path / "c", {**DOCKER, "concurrency": 1}) as third,
+        LiveRun(tmp_path / "c", thirds.holds({**DOCKER, "concurrency": 1})) as third,
     ):
         third.wait_for_jobs(1)
         third.signal([third.master], signal.SIGTERM)
         assert third.end() == 130
+        gate.open()
         for live in (first, second):
             assert live.end() == 0
             assert live.run.outcomes() == {"done": 8}
