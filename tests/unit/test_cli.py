@@ -542,7 +542,7 @@ def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
         (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "csv and json both go to standard output"),
         (["-f", "noop", "--noop", "--format", "json=none/x.json"], "the folder none does not exist"),
         (["-f", "noop", "--dry-run", "--pctile", "101"], "argument --pctile: '101'"),
-        (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "--worker-timeout soon: "),
+        (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "argument --worker-timeout: 'soon': "),
         (["-f", "noop", "--noop", "--zmq-bind-ip", ""], "expected an IP address of this host"),
         (["-f", "noop", "--noop", "--zmq-bind-ip", "foo"], "--zmq-bind-ip foo: expected an IP address"),
         (["-f", "noop", "--noop", "--zmq-bind-ip", "300.1.1.1"], "--zmq-bind-ip 300.1.1.1: expected an IP address"),

@@ -65,6 +65,45 @@ class StoreFlags(Struct, frozen=True):
     store_values: tuple[tuple[str, Secret], ...] = ()
     """Variables and their values, in the order of the arguments."""
 
+    @classmethod
+    def add_arguments(cls, parser: argparse._ActionsContainer) -> None:
+        """Add the options (see `bench_common.options.add_options`): one for each variable."""
+        dest = "store_values"
+        parser.set_defaults(**{dest: ()})
+        for names, variable, metavar, text in _FLAGS:
+            parser.add_argument(
+                *names,
+                action=_SetVariable,
+                dest=dest,
+                const=variable,
+                metavar=metavar,
+                default=(),
+                help=f"{text} ({variable})",
+            )
+        shown = f"Keystone's user; likewise {', '.join(f'--os-{name}' for name in _OS_FLAGS[1:])}: each as OS_..."
+        for name in _OS_FLAGS:
+            variable = f"OS_{name.replace('-', '_').upper()}"
+            text = shown if name == _OS_FLAGS[0] else argparse.SUPPRESS
+            for flag in (f"--os-{name}", f"--os_{name.replace('-', '_')}"):
+                parser.add_argument(
+                    flag,
+                    action=_SetVariable,
+                    dest=dest,
+                    const=variable,
+                    metavar="X",
+                    default=(),
+                    help=text if "_" not in flag else argparse.SUPPRESS,
+                )
+        parser.add_argument(
+            "--store-insecure",
+            action=_SetVariable,
+            dest=dest,
+            const=INSECURE_VARIABLE,
+            nargs=0,
+            default=(),
+            help=f"do not verify the certificates of the store and of its login ({INSECURE_VARIABLE})",
+        )
+
     @property
     def variables(self) -> dict[str, str]:
         """The variables and their values; several storage URLs are one value. Not to be shown or written."""
@@ -142,42 +181,3 @@ class _SetVariable(argparse.Action):
         value = "true" if values == [] else str(values)
         pairs = getattr(namespace, self.dest, None) or ()
         setattr(namespace, self.dest, (*pairs, (self.const, Secret(value))))
-
-
-def add_store_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options of `StoreFlags`."""
-    dest = "store_values"
-    parser.set_defaults(**{dest: ()})
-    for names, variable, metavar, text in _FLAGS:
-        parser.add_argument(
-            *names,
-            action=_SetVariable,
-            dest=dest,
-            const=variable,
-            metavar=metavar,
-            default=(),
-            help=f"{text} ({variable})",
-        )
-    shown = f"Keystone's user; likewise {', '.join(f'--os-{name}' for name in _OS_FLAGS[1:])}: each as OS_..."
-    for name in _OS_FLAGS:
-        variable = f"OS_{name.replace('-', '_').upper()}"
-        text = shown if name == _OS_FLAGS[0] else argparse.SUPPRESS
-        for flag in (f"--os-{name}", f"--os_{name.replace('-', '_')}"):
-            parser.add_argument(
-                flag,
-                action=_SetVariable,
-                dest=dest,
-                const=variable,
-                metavar="X",
-                default=(),
-                help=text if "_" not in flag else argparse.SUPPRESS,
-            )
-    parser.add_argument(
-        "--store-insecure",
-        action=_SetVariable,
-        dest=dest,
-        const=INSECURE_VARIABLE,
-        nargs=0,
-        default=(),
-        help=f"do not verify the certificates of the store and of its login ({INSECURE_VARIABLE})",
-    )
