@@ -119,7 +119,7 @@ class StoreExtension(RunExtension):
     def add_options(self, groups: OptionGroups) -> None:
         """Add the login; a command without a scenario file has no jobs on objects."""
         if groups.takes_file:
-            StoreFlags.add_arguments(groups.named(STORE_OPTIONS))
+            add_options(groups.named(STORE_OPTIONS), StoreFlags)
 
     def prepare(self, options: RunOptions) -> None:
         """Put the login into the environment, which local workers inherit."""

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
+from bench_common.options import add_options
 from bench_common.secret import Secret, secret_arguments
 from bench_features.objects.common.access import Access, bucket_name, find_access
 from bench_features.objects.common.store_names import STORES_GROUP, store_names
@@ -325,7 +326,7 @@ def test_a_profile_has_what_each_store_needs(tmp_path):
 def flags_of(*words):
     """Return the options of a command line."""
     parser = CommandParser()
-    StoreFlags.add_arguments(parser)
+    add_options(parser, StoreFlags)
     return read_options(StoreFlags, parser.parse_args(list(words)))
 
 
