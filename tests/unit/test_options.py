@@ -8,7 +8,10 @@ from msgspec import Struct
 
 from bench_common.argument_types import duration, some_time
 from bench_common.cli import CommandParser, read_options
-from bench_common.options import Heading, Option, add_options
+from bench_common.options import Heading, Option, add_options, hints_of, options_of, plain_type
+from bench_master.cli import build_parser
+from bench_master.commands import weigh
+from bench_master.options.run import RunOptions
 
 
 class Inner(Struct, frozen=True):
@@ -84,3 +87,20 @@ def test_a_command_leaves_options_out_and_has_its_own():
     assert (found.label, found.inner) == (("a", "b"), Inner())
     with pytest.raises(SystemExit):
         parsed("f", "--port", "1", port=None)
+
+
+def declared(kind):
+    """Yield the flags of a Struct's options, with those of the Structs in it."""
+    for hint in hints_of(kind).values():
+        yield from (flag for option in options_of(hint) for flag in option.flags)
+        if hasattr(plain_type(hint), "__struct_fields__"):
+            yield from declared(plain_type(hint))
+
+
+@pytest.mark.parametrize(("words", "kind"), [(["run-scenario"], RunOptions), (["weigh"], weigh.Options)])
+def test_every_declared_option_of_a_run_is_known(words, kind):
+    """Options of a run stand below several headings, each named by the function that adds them."""
+    parser = build_parser(words).sub_commands()[words[0]]
+    unknown = {flag for flag in declared(kind) if not parser.has_options([flag])}
+    ours = {"-f", "--file", "--resume", "--more", "--rerun-baseline", "--legacy", "--drivers", "--stop-grace"}
+    assert unknown == (ours if kind is weigh.Options else set())
