@@ -15,6 +15,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
+from bench_common.units import parse_duration
+
 
 class InvalidValue(argparse.ArgumentTypeError):
     """A value that a type of arguments refuses; the parser prints its text after the option's name."""
@@ -56,6 +58,31 @@ def seconds(text: str) -> float:
     if not isfinite(number) or number < 0:
         raise InvalidValue(f"{text!r}: expected a number of seconds, 0 or more")
     return number
+
+
+def duration(text: str) -> float:
+    """Return the seconds that a duration such as ``15m`` stands for."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidValue(f"{text!r}: {error}") from error
+
+
+def duration_from(least_s: float, why: str = "") -> Callable[[str], float]:
+    """Return a type of arguments: durations of `least_s` or more, or above 0; `why` ends the message."""
+    wanted = f"{least_s:g} s or more" if least_s else "more than 0 seconds"
+
+    def parse(text: str) -> float:
+        value_s = duration(text)
+        if value_s < least_s or not value_s:
+            raise InvalidValue(f"{text!r}: expected {wanted}{why}")
+        return value_s
+
+    return parse
+
+
+some_time: Final = duration_from(0)
+"""A type of arguments: a duration above 0."""
 
 
 def file_name(text: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.safe_text import one_line
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from msgspec import Struct
+
+    from bench_common.options import Option
 
 Options = TypeVar("Options", bound="Struct")
 
@@ -35,46 +37,29 @@ def add_debug_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="print a traceback with every error")
 
 
-def add_engine_option(group: argparse._ActionsContainer, what: str, *, takes_names: bool = False) -> None:
-    """Add ``--engine``, by which the owner of a worker offers an engine again; its help begins with `what`.
+def engine_option(what: str, *, takes_names: bool = False) -> Option:
+    """Return ``--engine``, by which the owner of a worker offers an engine again; its help begins with `what`.
 
     With `takes_names` the name of an engine is a value, too: a label that stands for itself.
     """
     from bench_common.engine_traits import parse_engine, parse_engine_label
+    from bench_common.options import Option
 
-    group.add_argument(
-        "--engine",
-        action="append",
-        type=parse_engine if takes_names else parse_engine_label,
-        default=[],
-        metavar="ENGINE|LABEL=ENGINE:PLACE" if takes_names else "LABEL=ENGINE:PLACE",
-        help=f"{what}, such as new=crun:/opt/crun/bin/crun or rootless=docker:unix:///run/user/1000/docker.sock; "
+    return Option(
+        f"--engine {'ENGINE|' if takes_names else ''}LABEL=ENGINE:PLACE",
+        f"{what}, such as new=crun:/opt/crun/bin/crun or rootless=docker:unix:///run/user/1000/docker.sock; "
         "repeatable",
+        type=parse_engine if takes_names else parse_engine_label,
     )
 
 
-def add_host_settings_option(group: argparse._ActionsContainer, what: str) -> None:
-    """Add ``--allow-host-settings``, by which the owner of a host lends settings of its kernel."""
+def host_settings_option(what: str) -> Option:
+    """Return ``--allow-host-settings``, by which the owner of a host lends settings of its kernel."""
     from bench_common.host_settings import setting_names
+    from bench_common.options import Option
 
-    group.add_argument(
-        "--allow-host-settings",
-        action=_Extend,
-        type=setting_names,
-        default=[],
-        metavar="NAME[,NAME...]",
-        help=f"{what}, such as sys/kernel/rcu_expedited, vm.swappiness, thp or governor; repeatable; needs root",
-    )
-
-
-class _Extend(argparse.Action):
-    """Adds the items of a value to those of earlier ones."""
-
-    def __call__(
-        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _option: str | None = None
-    ) -> None:
-        """Add them."""
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *values])
+    more = "such as sys/kernel/rcu_expedited, vm.swappiness, thp or governor; repeatable; needs root"
+    return Option("--allow-host-settings NAME[,NAME...]", f"{what}, {more}", action="extend", type=setting_names)
 
 
 def read_options(kind: type[Options], arguments: argparse.Namespace) -> Options:
@@ -86,17 +71,18 @@ def read_options(kind: type[Options], arguments: argparse.Namespace) -> Options:
     """
     from msgspec import Struct  # help does without it
 
+    from bench_common.options import hints_of, plain_type
+
     values: dict[str, Any] = {}
-    hints: dict[str, Any] = {}
     for name in kind.__struct_fields__:
         if hasattr(arguments, name):
             value = getattr(arguments, name)
             values[name] = tuple(value) if isinstance(value, list) else value
             continue
-        hints = hints or get_type_hints(kind)
-        if isinstance(hints[name], type) and issubclass(hints[name], Struct):
-            read = getattr(hints[name], "read_arguments", None)
-            values[name] = read_options(hints[name], arguments) if read is None else read(arguments)
+        plain = plain_type(hints_of(kind)[name])
+        if isinstance(plain, type) and issubclass(plain, Struct):
+            read = getattr(plain, "read_arguments", None)
+            values[name] = read_options(plain, arguments) if read is None else read(arguments)
     try:
         return kind(**values)
     except TypeError as error:

@@ -57,13 +57,14 @@ failed, or run incomplete, 4 a gate could not be judged, 130 interrupted.
 
 
 class Command(Protocol):
-    """What a module of `bench_master.commands` offers; one that is a group has ``members()`` instead."""
+    """What a module of `bench_master.commands` offers; one that is a group has ``members()`` instead.
+
+    It may have an ``EPILOG``, which ends its help, and a ``configure(parser)`` where the parser takes more than the
+    options that `Options` declares.
+    """
 
     Options: type[Any]
-    """The Struct that holds its command line."""
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments."""
+    """The Struct that holds its command line (see `bench_common.options`)."""
 
     def run(self, options: Any) -> int:
         """Run with these `Options`; return the exit code."""
@@ -182,7 +183,7 @@ def _configure(parser: CommandParser, command: Command, words: Sequence[str] | N
     """Add what a command has: the sub-commands of a group, or its arguments; of a group only what `words` name."""
     members = members_of(command)
     if not members:
-        command.configure(parser)
+        configure(parser, command)
         parser.set_defaults(command=command)
         if parser.first_help is None:
             parser.add_help_all()
@@ -195,6 +196,18 @@ def _configure(parser: CommandParser, command: Command, words: Sequence[str] | N
             _configure(_add_parser(subparsers, name, member.help), member.load(), words)
         else:
             subparsers.add_parser(name, help=member.help, add_help=False)
+
+
+def configure(parser: CommandParser, command: Any) -> None:
+    """Add the options and the epilog of one command to its parser."""
+    from bench_common.options import add_options  # help does without it
+
+    parser.epilog = getattr(command, "EPILOG", None)
+    add = getattr(command, "configure", None)
+    if add is None:
+        add_options(parser, command.Options)
+    else:
+        add(parser)
 
 
 def members_of(command: Command) -> Mapping[str, MemberEntry]:

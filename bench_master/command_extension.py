@@ -5,14 +5,11 @@ A command that features may extend asks every `CommandExtension` for it that an 
 `bench_master.run_extension`. A feature has ::
 
     class AgeOptions(Struct, frozen=True):
-        age: int | None = None
+        age: Annotated[int | None, Option("--age DAYS", "...", type=int)] = None
 
     class CleanupByAge(CommandExtension):
         command = "cleanup-containers"
         Options = AgeOptions
-
-        def add_options(self, parser: argparse.ArgumentParser) -> None:
-            parser.add_argument("--age", type=int, metavar="DAYS", help="...")
 
         def instead(self, options: Any) -> int | None:
             age = options.extensions.of(AgeOptions).age
@@ -34,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from msgspec import Struct
 
 from bench_common.cli import read_options
+from bench_common.options import add_options
 from bench_master.registered_parts import load_registered
 
 if TYPE_CHECKING:
@@ -55,10 +53,11 @@ class CommandExtension:
 
     command: ClassVar[str]
     Options: ClassVar[type[Struct]]
-    """Its options; each field has the name of an argument, and a default."""
+    """Its options, each with a default (see `bench_common.options`)."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of `Options` to the command."""
+        """Add the options to the command."""
+        add_options(parser, self.Options)
 
     def prepare(self, options: Any) -> None:
         """Do what comes before all else; raise `UsageError` where options contradict each other."""

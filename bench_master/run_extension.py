@@ -5,13 +5,13 @@
 A feature has in its ``__init__.py``, which is loaded whenever a run's options are read and so imports little::
 
     class AgeOptions(Struct, frozen=True):
-        age: int | None = None
+        age: Annotated[int | None, Option("--age DAYS", "...", type=int)] = None
 
     class AgeExtension(RunExtension):
         Options = AgeOptions
 
         def add_options(self, groups: OptionGroups) -> None:
-            groups.named(RESULTS).add_argument("--age", type=int, metavar="DAYS", help="...")
+            add_options(groups.named(RESULTS), AgeOptions)
 
         def finish(self, options: RunOptions, source: ReportSource) -> ExitCode:
             age = options.extensions.of(AgeOptions).age
@@ -27,8 +27,8 @@ and in ``pyproject.toml`` ``age = "ages:AGE"``. The operations are called in thi
 for each parser; `prepare`, `engine_labels`, then `settle` once the options are read; `change_scenario`; `check`
 before anything starts; `around` and `workers`, within which the run takes place, and in it `certificates`; `parts`
 and `finish` when it has ended, `finish` after the reports. A method that is not overridden does nothing. Extensions
-are asked in the order of their names. An option of a feature is typed: it is a field of the feature's own Struct,
-which has a default for each field, and `ExtensionOptions.of` returns it.
+are asked in the order of their names. An option of a feature is a field of the feature's own Struct, which has a
+default for each field (see `bench_common.options`), and `ExtensionOptions.of` returns it.
 """
 
 from __future__ import annotations
@@ -134,12 +134,12 @@ class RunExtension:
     """What one feature adds to runs; its class takes no arguments and keeps nothing between the calls."""
 
     Options: ClassVar[type[Struct]]
-    """Its options; each field has the name of an argument, and a default."""
+    """Its options, each with a default (see `bench_common.options`)."""
     keeps_options: ClassVar[bool] = False
     """Whether the stats file keeps these options, and a resumed run takes them from there and refuses others."""
 
     def add_options(self, groups: OptionGroups) -> None:
-        """Add the arguments of `Options` to a command."""
+        """Add `Options` to a command, below the headings where they belong."""
 
     def prepare(self, options: RunOptions) -> None:
         """Do what comes before all else, even before a scenario is read; raise `UsageError` if options contradict."""

@@ -18,7 +18,7 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, cast
 
 import gevent
 from msgspec import Struct, field
@@ -38,8 +38,8 @@ from bench_common.argument_types import (
 from bench_common.cli import (
     CommandParser,
     add_debug_flag,
-    add_engine_option,
-    add_host_settings_option,
+    engine_option,
+    host_settings_option,
     read_options,
 )
 from bench_common.clock import clock_id
@@ -49,6 +49,7 @@ from bench_common.errors import ExitCode, UsageError
 from bench_common.guard import honors_sighup, run_guarded
 from bench_common.host_info import HostInfo
 from bench_common.keys import WorkerKey, read_worker_key
+from bench_common.options import Heading, Option, add_options
 from bench_common.rendezvous import check_socket, control_socket
 from bench_common.safe_text import log_to_stderr
 from bench_common.startup import STAGE_ENGINES, STAGE_LOADING
@@ -64,6 +65,10 @@ if TYPE_CHECKING:
     from bench_worker.preflight import EngineCatalog
 
 PROGRAM = "bench-worker"
+EPILOG: Final = (
+    "A worker connects to its master, runs the jobs that it gets, cleans up, and waits for the next run.\n"
+    "Ctrl-C stops it and removes what its jobs created."
+)
 QUERIES: Final = "weighbridge.queries"
 """The entry points of queries from features and other packages: each is a module."""
 
@@ -76,10 +81,7 @@ class Query(Protocol):
     HELP: str
     """What it answers, for ``--help``."""
     Options: type[Any]
-    """The Struct that holds its arguments."""
-
-    def configure(self, group: argparse._ArgumentGroup) -> None:
-        """Add the arguments of this query alone."""
+    """The Struct that holds its arguments (see `bench_common.options`)."""
 
     def run(self, options: Any) -> Iterable[dict[str, Any]]:
         """Yield the results as JSON objects, each printed at once."""
@@ -104,113 +106,22 @@ def build_parser(argv: Sequence[str] = ("--help",)) -> argparse.ArgumentParser:
     parser = CommandParser(
         prog=PROGRAM,
         description="Weighbridge's agent on a host: runs the jobs that a master assigns.",
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=VersionAction, help="print versions and the commit, and exit")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
     add_debug_flag(parser)
-    _add_serve_arguments(parser)
+    add_options(parser, ServeOptions)
+    parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(query=None)
     if not {"-h", "--help"}.intersection(argv) and parser.has_options(argv):
         return parser
     group = parser.add_argument_group("queries about this machine, answered as JSON lines")
     for query in all_queries():
         group.add_argument(query.FLAG, dest="query", action="store_const", const=query, help=query.HELP)
-        query.configure(group)
+        add_options(group, query.Options)
     return parser
-
-
-def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a worker that serves a master."""
-    parser.epilog = (
-        "A worker connects to its master, runs the jobs that it gets, cleans up, and waits for the next run.\n"
-        "Ctrl-C stops it and removes what its jobs created."
-    )
-    where = parser.add_argument_group("the master")
-    where.add_argument(
-        "--zmq-host",
-        type=host_name,
-        metavar="HOST",
-        help="host name or IP address of bench-master (default: a master of this user on this machine)",
-    )
-    where.add_argument(
-        "--zmq-control-port",
-        type=port,
-        default=CONTROL_PORT,
-        metavar="PORT",
-        help="its port for control messages (default: %(default)s)",
-    )
-    where.add_argument("--key", type=Path, metavar="FILE", help="key file of this worker, from `bench-master keygen`")
-    where.add_argument("--insecure", action="store_true", help="connect to a TCP port without a key")
-    where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
-    where.add_argument("--stage-file", type=Path, metavar="FILE", help=argparse.SUPPRESS)
-    where.add_argument(
-        "--master-timeout",
-        type=seconds,
-        metavar="SECONDS",
-        help="exit after so long without a master, counted from the start or from the last run (default: never)",
-    )
-    where.add_argument("--once", action="store_true", help="exit after the first run instead of waiting for the next")
-    who = parser.add_argument_group("this worker")
-    who.add_argument(
-        "worker_id",
-        nargs="?",
-        type=name,
-        metavar="WORKER_ID",
-        help="name of this worker (default: the name in its key, else the host name)",
-    )
-    who.add_argument(
-        "-c",
-        "--concurrency",
-        type=int_range(1, MAX_SLOTS),
-        default=64,
-        metavar="N",
-        help="most jobs at the same time (default: 64)",
-    )
-    who.add_argument(
-        "--environment",
-        type=name,
-        metavar="NAME",
-        help="environment: bare-metal, hypervisor, control or any label (default: detected)",
-    )
-    who.add_argument(
-        "--label", action="append", default=[], metavar="K=V", help="label to save with the results; repeatable"
-    )
-    who.add_argument(
-        "--address",
-        type=host_address,
-        metavar="ADDRESS",
-        help="IP address at which other hosts reach services on this one (default: that of the route to the master)",
-    )
-    who.add_argument(
-        "--allow-swapoff",
-        action="store_true",
-        help="let scenarios switch swap off on this host while a job runs",
-    )
-    who.add_argument(
-        "--allow-cold",
-        action="store_true",
-        help="let scenarios drop this host's page cache, or remove and fetch again the image, before each job; "
-        "needs root",
-    )
-    add_host_settings_option(who, "let scenarios change these settings of this host's kernel while a trial runs")
-    who.add_argument(
-        "--allow-host-mounts",
-        action="store_true",
-        help="let scenarios mount directories of this host, use volumes and networks of others, and any log driver",
-    )
-    who.add_argument(
-        "--allow-native",
-        action="store_true",
-        help="let scenarios run programs of this host as this user, without a container (engine native)",
-    )
-    add_engine_option(who, "offer an engine again under a label, with another program or socket")
-    # A worker that its master starts looks for the engines of the plan only.
-    who.add_argument("--engines", type=lambda text: tuple(filter(None, text.split(","))), help=argparse.SUPPRESS)
-    # One whose master is this user's own takes the directories that the scenario names, and nothing of others.
-    who.add_argument("--allow-host-directories", action="store_true", help=argparse.SUPPRESS)
-    who.add_argument("--run-file", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 
 
 def run_command_line(argv: Sequence[str]) -> int:
@@ -236,50 +147,110 @@ def run_command_line(argv: Sequence[str]) -> int:
     return run_guarded(command, program=PROGRAM, debug=arguments.debug)
 
 
-class ServeOptions(Struct, frozen=True):
+def _engine_names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+class ServeOptions(Struct, frozen=True, kw_only=True):
     """The command line of a worker that serves a master."""
 
-    zmq_host: str | None
-    """The master's host name or IP address."""
-    zmq_control_port: int
-    """Its port for control messages."""
-    key: Path | None
-    insecure: bool
-    """Connect to a TCP port without a key."""
-    control: str | None
+    zmq_host: Annotated[
+        str | None,
+        Heading("the master"),
+        Option(
+            "--zmq-host HOST",
+            "host name or IP address of bench-master (default: a master of this user on this machine)",
+            type=host_name,
+        ),
+    ] = None
+    zmq_control_port: Annotated[
+        int, Option("--zmq-control-port PORT", "its port for control messages (default: %(default)s)", type=port)
+    ] = CONTROL_PORT
+    key: Annotated[Path | None, Option("--key FILE", "key file of this worker, from `bench-master keygen`")] = None
+    insecure: Annotated[bool, Option("--insecure", "connect to a TCP port without a key")] = False
+    control: Annotated[str | None, Option("--control ENDPOINT", argparse.SUPPRESS)] = None
     """The endpoint of the master that started this worker, in place of its host and port."""
-    stage_file: Path | None
+    stage_file: Annotated[Path | None, Option("--stage-file FILE", argparse.SUPPRESS)] = None
     """Where a worker that its master started tells how far it is."""
-    master_timeout: float | None
-    """Exit after so many seconds without a master."""
-    once: bool
-    """Exit after the first run."""
-    worker_id: str | None
-    concurrency: int
-    """The most jobs at the same time."""
-    environment: str | None
-    """The environment; None: detected."""
-    label: tuple[str, ...]
-    """Labels of the results, as ``K=V``."""
-    address: str | None
-    """The IP address at which other hosts reach services on this one."""
-    allow_swapoff: bool
-    """Let scenarios switch swap off."""
-    allow_cold: bool
-    """Let scenarios drop the page cache and fetch images again before a job."""
-    allow_host_settings: tuple[str, ...]
-    """Let scenarios change these settings of the kernel."""
-    allow_host_mounts: bool
-    """Let scenarios mount directories of this host, and use volumes, networks and log drivers of others."""
-    allow_host_directories: bool
-    """Let scenarios mount directories of this host."""
-    allow_native: bool
-    """Let scenarios run programs of this host."""
-    engines: tuple[str, ...] | None
-    """The engines to look for; None: all."""
-    engine: tuple[EngineLabel, ...]
-    """Labels under which it offers engines again."""
-    run_file: Path | None
+    master_timeout: Annotated[
+        float | None,
+        Option(
+            "--master-timeout SECONDS",
+            "exit after so long without a master, counted from the start or from the last run (default: never)",
+            type=seconds,
+        ),
+    ] = None
+    once: Annotated[bool, Option("--once", "exit after the first run instead of waiting for the next")] = False
+    worker_id: Annotated[
+        str | None,
+        Heading("this worker"),
+        Option(
+            "WORKER_ID",
+            "name of this worker (default: the name in its key, else the host name)",
+            nargs="?",
+            type=name,
+        ),
+    ]
+    concurrency: Annotated[
+        int, Option("-c, --concurrency N", "most jobs at the same time (default: 64)", type=int_range(1, MAX_SLOTS))
+    ] = 64
+    environment: Annotated[
+        str | None,
+        Option(
+            "--environment NAME",
+            "environment: bare-metal, hypervisor, control or any label (default: detected)",
+            type=name,
+        ),
+    ] = None
+    label: Annotated[tuple[str, ...], Option("--label K=V", "label to save with the results; repeatable")] = ()
+    address: Annotated[
+        str | None,
+        Option(
+            "--address ADDRESS",
+            "IP address at which other hosts reach services on this one (default: that of the route to the master)",
+            type=host_address,
+        ),
+    ] = None
+    allow_swapoff: Annotated[
+        bool, Option("--allow-swapoff", "let scenarios switch swap off on this host while a job runs")
+    ] = False
+    allow_cold: Annotated[
+        bool,
+        Option(
+            "--allow-cold",
+            "let scenarios drop this host's page cache, or remove and fetch again the image, before each job; "
+            "needs root",
+        ),
+    ] = False
+    allow_host_settings: Annotated[
+        tuple[str, ...],
+        host_settings_option("let scenarios change these settings of this host's kernel while a trial runs"),
+    ] = ()
+    allow_host_mounts: Annotated[
+        bool,
+        Option(
+            "--allow-host-mounts",
+            "let scenarios mount directories of this host, use volumes and networks of others, and any log driver",
+        ),
+    ] = False
+    allow_native: Annotated[
+        bool,
+        Option(
+            "--allow-native",
+            "let scenarios run programs of this host as this user, without a container (engine native)",
+        ),
+    ] = False
+    engine: Annotated[
+        tuple[EngineLabel, ...], engine_option("offer an engine again under a label, with another program or socket")
+    ] = ()
+    engines: Annotated[
+        tuple[str, ...] | None,
+        Option("--engines", argparse.SUPPRESS, action="store", type=_engine_names),
+    ] = None
+    """The engines to look for, those of the plan where the master started this worker; None: all."""
+    allow_host_directories: Annotated[bool, Option("--allow-host-directories", argparse.SUPPRESS)] = False
+    """Mount directories that the scenario names, for a master that is this user's own."""
+    run_file: Annotated[Path | None, Option("--run-file", argparse.SUPPRESS)] = None
     """Says whom this worker serves while it takes part in a run."""
 
 

@@ -22,7 +22,8 @@ from bench_master.analysis.claims import Claimed, find_registration
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.gates import requested_gates, with_gates
-from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.run_data.trial_values import TrialTable, TrialValue, primary_of

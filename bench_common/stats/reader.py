@@ -38,6 +38,7 @@ from bench_common.stats.frame import (
 from bench_common.stats.rows import Rows, unpack, unpack_by_column
 from bench_common.stats.writer import StatsWriter
 
+SUFFIX: Final = ".stats.gz"
 RESUMED: Final = "resumed"
 TRIAL_EVENTS: Final = frozenset({"trial-begin", "trial-end", "trial-skipped", "packed"})
 ROW_KINDS: Final = frozenset({"jobs", "operations", "transfers"})

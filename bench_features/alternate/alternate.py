@@ -9,26 +9,28 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from bench_common.argument_types import file_name, int_range
+from bench_common.argument_types import duration, int_range
 from bench_common.cli import WordsAfterDashes
 from bench_common.errors import UsageError
 from bench_common.files import lock_within
+from bench_common.options import Heading, Option, add_options
 from bench_common.streams import tell
+from bench_common.units import format_duration
 from bench_features.alternate.builds import make_run
 from bench_features.alternate.series import Series, files_of, load, save, set_aside
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.run_summary import read_paths
-from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
+from bench_master.analysis.verdict_options import GateOptions, VerdictOptions, margin
+from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import DEFAULT_WIDTH, format_span, page_of, plural
-from bench_master.options.durations import parse_duration_option
-from bench_master.options.verdict import GATES_EPILOG, add_gate_options, margin
+from bench_master.options.verdict import GATES_EPILOG
 from bench_master.reports.comparison import answer_lines, comparison_formats, write_comparison, write_text
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
@@ -44,7 +46,6 @@ RUNNERS: Final = ("run-scenario", "weigh")
 """Sub-commands that make a run."""
 _UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
 """Options with which a run is none of a series."""
-DEFAULT_SETUP_TIMEOUT: Final = "1h"
 EXAMPLE: Final = (
     "bench-master alternate DIR --old 'git checkout -q v1 && make' --new 'git checkout -q v2 && make' -- "
     "weigh native -- ./program"
@@ -69,38 +70,63 @@ Exit codes: 0 ok, 1 a gate failed, 2 usage error, or a build could not be put in
 """
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `alternate`."""
 
-    folder: Path
-    """Where the series is kept."""
+    folder: Annotated[Path, Option("DIR", "where the runs are kept, a new folder")]
+    old: Annotated[str | None, Option("--old COMMAND", "put the old build in place, before each of its runs")] = None
+    new: Annotated[str | None, Option("--new COMMAND", "put the new build in place, before each of its runs")] = None
+    pairs: Annotated[
+        int | None,
+        Option(
+            "--pairs N",
+            f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS})",
+            type=int_range(FEWEST_ROUNDS, MAX_PAIRS),
+        ),
+    ] = None
+    until: Annotated[
+        Literal["verdict"] | None, Option("--until", "instead of a number: go on until every comparison is settled")
+    ] = None
+    max_pairs: Annotated[
+        int | None,
+        Option(
+            "--max-pairs N",
+            f"pairs at most with --until verdict (default: {DEFAULT_MOST_PAIRS})",
+            type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
+        ),
+    ] = None
+    budget_s: Annotated[
+        float | None,
+        Option("--budget TIME", "with --until verdict: no pair begins after so much time, such as 8h", type=duration),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Option(
+            "--seed N",
+            "draws which run of each pair is first (default: random; the folder keeps it)",
+            type=int_range(0, (1 << 63) - 1),
+        ),
+    ] = None
+    margin: Annotated[
+        float | None,
+        Option("--margin M", "differences below this count as same, such as 3%% (the default)", type=margin),
+    ] = None
+    setup_timeout_s: Annotated[
+        float, Option("--setup-timeout TIME", "how long --old and --new may take (default: 1h)", type=duration)
+    ] = 3600.0
+    accept: Annotated[
+        tuple[str, ...],
+        Option(
+            "--accept PROPERTY",
+            "compare although this property differs between the builds' runs, such as kernel; repeatable",
+        ),
+    ] = ()
+    gates: Annotated[GateOptions, Heading("gates")]
+    format: Annotated[
+        str, Option("--format", "format of the comparison (default: text)", choices=comparison_formats())
+    ] = "text"
     words: tuple[str, ...]
     """The sub-command that makes a run, with its options; empty to go on."""
-    old: str | None
-    """The shell command that puts the old build in place."""
-    new: str | None
-    """That of the new build."""
-    pairs: int | None
-    until: str | None
-    """``verdict``: until each comparison is settled."""
-    max_pairs: int | None
-    """How many pairs at most, with `until`."""
-    budget: str | None
-    """How long to run, as text."""
-    seed: int | None
-    """Draws the first of each pair; None: at random."""
-    margin: float | None
-    setup_timeout: str
-    """How long a build may take to be put in place."""
-    accept: tuple[str, ...]
-    """Properties whose difference refuses no word."""
-    format: str
-    fail_on: tuple[str, ...]
-    """Conditions on verdicts that fail where they are shown."""
-    require: tuple[str, ...]
-    """Conditions on verdicts that must be shown."""
-    require_verdict: bool
-    """Whether each comparison must have a verdict."""
     quiet: bool
     """Print the verdicts only, one line each."""
     verbose: bool
@@ -112,52 +138,15 @@ class Options(Struct, frozen=True):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.usage = "%(prog)s [-h] DIR [--old COMMAND --new COMMAND] [OPTIONS] [-- SUB-COMMAND [ARGUMENT ...]]"
-    parser.epilog = EPILOG
     cast("CommandParser", parser).words_after_dashes = WordsAfterDashes(
         "words", lambda _: f"the run is missing: write it after '--', such as: {EXAMPLE}", lambda *_: True
     )
-    parser.add_argument("folder", type=file_name, metavar="DIR", help="where the runs are kept, a new folder")
-    parser.add_argument("--old", metavar="COMMAND", help="put the old build in place, before each of its runs")
-    parser.add_argument("--new", metavar="COMMAND", help="put the new build in place, before each of its runs")
-    parser.add_argument(
-        "--pairs", type=int_range(FEWEST_ROUNDS, MAX_PAIRS), metavar="N",
-        help=f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--until", choices=("verdict",), help="instead of a number: go on until every comparison is settled"
-    )
-    parser.add_argument(
-        "--max-pairs", type=int_range(FEWEST_ROUNDS, MOST_ROUNDS), metavar="N",
-        help=f"pairs at most with --until verdict (default: {DEFAULT_MOST_PAIRS})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--budget", metavar="TIME", help="with --until verdict: no pair begins after so much time, such as 8h"
-    )
-    parser.add_argument(
-        "--seed", type=int_range(0, (1 << 63) - 1), metavar="N",
-        help="draws which run of each pair is first (default: random; the folder keeps it)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--margin", type=margin, metavar="M", help="differences below this count as same, such as 3%% (the default)"
-    )
-    parser.add_argument(
-        "--setup-timeout", default=DEFAULT_SETUP_TIMEOUT, metavar="TIME",
-        help="how long --old and --new may take (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--accept", action="append", default=[], metavar="PROPERTY",
-        help="compare although this property differs between the builds' runs, such as kernel; repeatable",
-    )  # fmt: skip
-    add_gate_options(parser.add_argument_group("gates"))
-    parser.add_argument(
-        "--format", choices=comparison_formats(), default="text", help="format of the comparison (default: text)"
-    )
+    add_options(parser, Options)
     parser.set_defaults(words=())
 
 
 def run(options: Options) -> int:
     """Make the runs that are missing, and write the comparison; return the exit code."""
-    setup_timeout_s = parse_duration_option(options.setup_timeout, "--setup-timeout")
     series = _series(options)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +161,7 @@ def run(options: Options) -> int:
             pair, side = series.next_run()
             most = "at most " if series.until_verdict else ""
             _say(options, f"pair {pair} of {most}{series.pairs}: {side} build")
-            took_s = make_run(series, options.folder, setup_timeout_s=setup_timeout_s, held=held)
+            took_s = make_run(series, options.folder, setup_timeout_s=options.setup_timeout_s, held=held)
             series = series.with_run(took_s)
             save(series, options.folder)
             _say(options, f"pair {pair} of {most}{series.pairs}: {side} build took {format_span(took_s)}")
@@ -198,9 +187,10 @@ def _consequence(folder: Path) -> str:
 def _series(options: Options) -> Series:
     """Return the series of the folder, or the new one that the options describe."""
     known = load(options.folder)
+    budget = None if options.budget_s is None else format_duration(options.budget_s)
     given: Mapping[str, object] = {
         "--old": options.old, "--new": options.new, "--pairs": options.pairs, "--until": options.until,
-        "--max-pairs": options.max_pairs, "--budget": options.budget, "--seed": options.seed,
+        "--max-pairs": options.max_pairs, "--budget": budget, "--seed": options.seed,
         "--margin": options.margin, "--": options.words or None,
     }  # fmt: skip
     if known is not None:
@@ -223,7 +213,6 @@ def _series(options: Options) -> Series:
                 raise UsageError(f"{flag} {given[flag]}: the number of pairs is fixed; add --until verdict")
     elif options.pairs is not None:
         raise UsageError(f"--pairs {options.pairs}: --until verdict finds out how many; give --max-pairs")
-    budget_s = None if options.budget is None else parse_duration_option(options.budget, "--budget")
     most = options.max_pairs or DEFAULT_MOST_PAIRS
     return Series(
         command=options.words,
@@ -232,7 +221,7 @@ def _series(options: Options) -> Series:
         seed=secrets.randbelow(1 << 31) if options.seed is None else options.seed,
         pairs=most if options.until else options.pairs or DEFAULT_PAIRS,
         until_verdict=options.until is not None,
-        budget_s=budget_s,
+        budget_s=options.budget_s,
         margin=options.margin,
     )
 
@@ -267,9 +256,7 @@ def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
     verdict_options = VerdictOptions(
         margin=series.margin,
         accept=frozenset(options.accept),
-        fail_on=options.fail_on,
-        require=options.require,
-        require_verdict=options.require_verdict,
+        **asdict(options.gates),
     )
     if not series.complete_pairs:
         raise UsageError(f"{folder}: no pair is complete, so there is nothing to compare")

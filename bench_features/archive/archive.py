@@ -18,10 +18,10 @@ from bench_common.errors import (
     did_you_mean,
 )
 from bench_common.safe_text import one_line
-from bench_common.stats.reader import StatsFile
+from bench_common.stats.reader import SUFFIX, StatsFile
 from bench_features.archive.extract import contents_of
 from bench_features.archive.facts import steadied
-from bench_features.archive.folder import INDEX, SUFFIX, ArchiveFolder, find_folder, hash_of
+from bench_features.archive.folder import INDEX, ArchiveFolder, find_folder, hash_of
 from bench_features.archive.index import FileState, Index
 from bench_features.archive.types import (
     ID_CHARS,

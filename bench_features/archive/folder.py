@@ -29,10 +29,10 @@ import msgspec
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.files import lock_within, open_regular
 from bench_common.safe_text import one_line
+from bench_common.stats.reader import SUFFIX
 
 VARIABLE: Final = "WEIGHBRIDGE_ARCHIVE"
 """Names the archive where no option does."""
-SUFFIX: Final = ".stats.gz"
 INDEX: Final = "index.db"
 ACKNOWLEDGED: Final = "acknowledged.json"
 LOCK_TIMEOUT_S: Final = 30.0

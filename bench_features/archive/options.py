@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue
+from bench_common.options import Option
 from bench_common.units import parse_duration
 from bench_features.archive.folder import VARIABLE
 
@@ -22,28 +22,20 @@ class SubCommand(Struct, frozen=True):
     """What it does, for ``--help``."""
     Options: type[Any]
     """The Struct that holds its command line."""
-    configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[Any], int]
     """Runs with these options; returns the exit code."""
+    configure: Callable[[Any], None] | None = None
+    """Adds the options to a parser where that takes more than `Options` says."""
 
 
-def add_archive_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--archive``."""
-    parser.add_argument(
-        "--archive",
-        metavar="FOLDER",
-        help=f"the folder of the archive (default: {VARIABLE} of the environment, else weighbridge in the XDG data "
+ArchivePlace: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "--archive FOLDER",
+        f"the folder of the archive (default: {VARIABLE} of the environment, else weighbridge in the XDG data "
         "directory)",
-    )
-
-
-def add_filter_options(parser: argparse._ActionsContainer) -> None:
-    """Add what selects runs: the options of `RunFilter`."""
-    parser.add_argument("--scenario", metavar="NAME", help="only runs of this scenario")
-    parser.add_argument("--host", metavar="NAME", help="only runs in which this host took part")
-    parser.add_argument(
-        "--since", type=moment, metavar="TIME", help="only runs begun since: a date (2026-11-22), or 30d, 12h ago"
-    )
+    ),
+]
 
 
 _DAYS_S: Final = {"d": 86_400.0, "w": 7 * 86_400.0}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.argument_types import InvalidValue
-from bench_common.cli import StoreOnce
 from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode
+from bench_common.options import Option, add_options
 from bench_master.analysis.trend_source import BaselineWord
 from bench_master.run_extension import FIRST_RESULTS, RESULTS, OptionGroups, RunExtension
 
@@ -23,11 +24,22 @@ _DEFAULT: Final = "\0"
 """What no command line can have."""
 
 
+def _option(kind: Callable[[str], str]) -> Option:
+    return Option(
+        "--archive FOLDER",
+        "add the run to this archive at its end (without a value: to the one of WEIGHBRIDGE_ARCHIVE, else the "
+        "default); it is checked before the run begins",
+        nargs="?",
+        const=_DEFAULT,
+        type=kind,
+    )
+
+
 class ArchiveOptions(Struct, frozen=True):
     """Where a run is kept."""
 
-    archive: str | None = None
-    """The archive that the run is added to at its end; empty for the default one, None for none."""
+    archive: Annotated[str | None, _option(_folder)] = None
+    """Empty for the default archive, None for none."""
 
 
 class ArchiveExtension(RunExtension):
@@ -37,16 +49,8 @@ class ArchiveExtension(RunExtension):
 
     def add_options(self, groups: OptionGroups) -> None:
         """Add ``--archive``; where engines stand on the command line, a name of one is no archive."""
-        groups.named(RESULTS).add_argument(
-            "--archive",
-            nargs="?",
-            action=StoreOnce,
-            const=_DEFAULT,
-            type=_folder if groups.takes_file else _folder_beside_engines,
-            metavar="FOLDER",
-            help="add the run to this archive at its end (without a value: to the one of WEIGHBRIDGE_ARCHIVE, "
-            "else the default); it is checked before the run begins",
-        )
+        beside = {} if groups.takes_file else {"archive": _option(_folder_beside_engines)}
+        add_options(groups.named(RESULTS), ArchiveOptions, **beside)
         groups.show_first(FIRST_RESULTS, "--archive")
 
     def settle(self, options: RunOptions) -> RunOptions:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
+
+from bench_common.options import Option
+from bench_features.archive.options import moment
 
 State: TypeAlias = Literal["complete", "incomplete", "damaged"]
 
@@ -128,11 +131,12 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
 class RunFilter(Struct, frozen=True):
     """Which runs are wanted: those that meet all that is given."""
 
-    scenario: str | None = None
-    host: str | None = None
-    """Name of a host that took part."""
-    since_s: float | None = None
-    """Begun at or after this time (Unix, seconds)."""
+    scenario: Annotated[str | None, Option("--scenario NAME", "only runs of this scenario")] = None
+    host: Annotated[str | None, Option("--host NAME", "only runs in which this host took part")] = None
+    since_s: Annotated[
+        float | None,
+        Option("--since TIME", "only runs begun since: a date (2026-11-22), or 30d, 12h ago", type=moment),
+    ] = None
     limit: int | None = None
     """At most so many, the newest."""
 

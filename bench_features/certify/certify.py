@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.argument_types import file_name, int_range
+from bench_common.argument_types import duration, int_range
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.host_info import Fact
+from bench_common.options import Option
 from bench_common.streams import tell
 from bench_features.certify.certificate import (
     DEFAULT_VALID_DAYS,
@@ -35,14 +35,12 @@ from bench_features.certify.page import markdown_lines, page_lines
 from bench_features.certify.runs import NATIVE, RunPlan, make_run, own_plan, plan_of
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import format_span
-from bench_master.options.durations import parse_duration_option
 from bench_master.progress_message import progress_message
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 from bench_master.worker_query import query_worker
 
-DEFAULT_BUDGET: Final = "5m"
 DEFAULT_ROUNDS: Final = 10
 MAX_ROUNDS: Final = 200
 
@@ -69,28 +67,35 @@ certificate is void, 2 usage error, 3 a run is incomplete, 130 interrupted (what
 """
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `certify`."""
 
-    budget: str
-    """How long to make runs, as text."""
-    file: str | None
-    """The scenario; None for a short program that computes."""
-    engine: str | None
-    """The engine to certify; None for plain processes, or the scenario's only one."""
-    rounds: int
-    between: bool
-    """Add the runs to those of the certificate that is kept."""
-    valid: int
-    """For how many days it holds."""
-    out: Path | None
-    """A file to write the certificate to, too."""
-    keep: Path | None
-    """A folder for the runs' stats files; None: they are deleted."""
-    show: bool
-    """Print the certificate that is kept, and make no run."""
-    format: str
-    """``text``, ``markdown`` or ``json``."""
+    budget_s: Annotated[
+        float,
+        Option(
+            "--budget TIME", "how long to make runs, such as 8h; one is made at least (default: 5m)", type=duration
+        ),
+    ] = 300.0
+    file: Annotated[
+        str | None, Option("-f, --file SCENARIO", "hold the treatments of this scenario against themselves")
+    ] = None
+    engine: Annotated[
+        str | None, Option("--engine NAME", f"engine to certify (default: {NATIVE}, or the scenario's only one)")
+    ] = None
+    rounds: Annotated[
+        int, Option("--rounds N", "rounds of each run (default: %(default)s)", type=int_range(MIN_ROUNDS, MAX_ROUNDS))
+    ] = DEFAULT_ROUNDS
+    between: Annotated[
+        bool,
+        Option("--between", "add the runs to the certificate that is kept: those of other days say how days differ"),
+    ] = False
+    valid: Annotated[
+        int, Option("--valid DAYS", "for how many days it holds (default: %(default)s)", type=int_range(1, 3650))
+    ] = DEFAULT_VALID_DAYS
+    out: Annotated[Path | None, Option("--out FILE", "write the certificate to this file, too")] = None
+    keep: Annotated[Path | None, Option("--keep DIR", "keep the runs' stats files in this new folder")] = None
+    show: Annotated[bool, Option("--show", "print the certificate of this machine; make no run")] = False
+    format: Annotated[Literal["text", "markdown", "json"], Option("--format", "format (default: text)")] = "text"
     quiet: bool
     """Say nothing of each run."""
     verbose: bool
@@ -98,51 +103,17 @@ class Options(Struct, frozen=True):
     """How to show it on a terminal."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = EPILOG
-    parser.add_argument(
-        "--budget", default=DEFAULT_BUDGET, metavar="TIME",
-        help="how long to make runs, such as 8h; one is made at least (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "-f", "--file", metavar="SCENARIO", help="hold the treatments of this scenario against themselves"
-    )
-    parser.add_argument(
-        "--engine", metavar="NAME", help=f"engine to certify (default: {NATIVE}, or the scenario's only one)"
-    )
-    parser.add_argument(
-        "--rounds", type=int_range(MIN_ROUNDS, MAX_ROUNDS), default=DEFAULT_ROUNDS, metavar="N",
-        help="rounds of each run (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--between", action="store_true",
-        help="add the runs to the certificate that is kept: those of other days say how days differ",
-    )  # fmt: skip
-    parser.add_argument(
-        "--valid", type=int_range(1, 3650), default=DEFAULT_VALID_DAYS, metavar="DAYS",
-        help="for how many days it holds (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument("--out", type=file_name, metavar="FILE", help="write the certificate to this file, too")
-    parser.add_argument("--keep", type=file_name, metavar="DIR", help="keep the runs' stats files in this new folder")
-    parser.add_argument("--show", action="store_true", help="print the certificate of this machine; make no run")
-    parser.add_argument(
-        "--format", choices=("text", "markdown", "json"), default="text", help="format (default: text)"
-    )
-
-
 def run(options: Options) -> int:
     """Make the runs, keep their certificate and print it; return the exit code."""
     if options.show:
         return _show(options)
-    budget_s = parse_duration_option(options.budget, "--budget")
     plan = _plan(options)
     before = _to_be_continued(options, plan) if options.between else None
     made = Series(options, plan, before)
     code = ExitCode.OK
     try:
         with _folder(options.keep) as folder, interruptible(_CONSEQUENCE):
-            made.until(time.monotonic() + budget_s, folder)
+            made.until(time.monotonic() + options.budget_s, folder)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except InfrastructureError as error:

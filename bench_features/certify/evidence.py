@@ -23,7 +23,8 @@ from bench_features.certify.certificate import CertifiedRun, RunComparison, RunM
 from bench_master.analysis.claims import ClaimedMeasure
 from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.run_checks import RunChecks
-from bench_master.analysis.verdict_types import ComparisonReport, VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import SpeedReading
 from bench_master.run_data.measured import MeasuredRun, Part

@@ -8,11 +8,12 @@ too few values, no area on an axis that does not begin at 0.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
 
 from bench_common.cli import check_choice
+from bench_common.options import Option
 
 if TYPE_CHECKING:
     from bench_features.charts.layout import ChartSource
@@ -37,12 +38,27 @@ CHART_MODULES: Final = {
 class ChartChoice(Struct, frozen=True):
     """What somebody asked to be drawn."""
 
-    chart: str | None = None
-    """The chart; None for the first that the run has the data of."""
-    metric: str | None = None
-    """The metric to draw in place of the primary one."""
-    by: str | None = None
-    """The label that is the axis of a chart of metrics."""
+    chart: Annotated[
+        str | None,
+        Option(
+            "--chart",
+            "chart to draw, with --format svg (default: the first that the run has the data of)",
+            choices=list(CHART_MODULES),
+        ),
+    ] = None
+    # A command that says itself what to measure has a --metric of its own, so this one is not added.
+    metric: Annotated[
+        str | None,
+        Option("--metric NAME", "metric to draw, with --chart metrics or trials (default: the primary ones)"),
+    ] = None
+    by: Annotated[
+        str | None,
+        Option(
+            "--by LABEL",
+            "label to draw it by, such as threads, with --chart metrics or overhead (default: the first label of "
+            "numbers that varies)",
+        ),
+    ] = None
 
 
 WIDE: Final = 760

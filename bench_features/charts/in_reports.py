@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -37,27 +36,6 @@ class ReportCharts(Charts):
 
     Options = ChartChoice
     formats: ClassVar[frozenset[str]] = frozenset({"svg"})
-
-    def add_options(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-        """Add the options of `ChartChoice`."""
-        parser.add_argument(
-            "--chart",
-            choices=list(CHART_MODULES),
-            help="chart to draw, with --format svg (default: the first that the run has the data of)",
-        )
-        # A command that says itself what to measure has a --metric of its own.
-        if "--metric" not in parser._option_string_actions:  # noqa: SLF001  argparse shows them in no other way
-            parser.add_argument(
-                "--metric",
-                metavar="NAME",
-                help="metric to draw, with --chart metrics or trials (default: the primary ones)",
-            )
-        parser.add_argument(
-            "--by",
-            metavar="LABEL",
-            help="label to draw it by, such as threads, with --chart metrics or overhead (default: the first label "
-            "of numbers that varies)",
-        )
 
     def part(self) -> LookMaker:
         """Return the sums that charts are drawn from."""

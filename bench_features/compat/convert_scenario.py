@@ -5,24 +5,26 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import Struct
 
-from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
-from bench_master.options.run import add_definition_options, add_overhead_option
+from bench_master.options.load import LoadOptions
 from bench_master.scenario.dialects import scenario_text
-from bench_master.scenario.model import DefinitionFlags
+from bench_master.scenario.model import Definition
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `convert-scenario`."""
 
-    file: str
-    output: Path | None
-    """Where to write the scenario; None: standard output."""
-    definition: DefinitionFlags
+    file: Annotated[str, Option("OLD", "bucketbench definition or ssbench scenario, in YAML or JSON")]
+    output: Annotated[
+        Path | None, Option("-o, --output NEW.yaml", "write to NEW.yaml (default: standard output)")
+    ] = None
+    definition: Definition
     quiet: bool
 
 
@@ -32,12 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "run-scenario -f also runs such a file directly; this command prints the scenario that it runs.\n"
         "Exit codes: 0 converted, 2 the file is not valid, or of no such tool."
     )
-    parser.add_argument("file", metavar="OLD", help="bucketbench definition or ssbench scenario, in YAML or JSON")
-    parser.add_argument(
-        "-o", "--output", type=file_name, metavar="NEW.yaml", help="write to NEW.yaml (default: standard output)"
-    )
-    add_definition_options(parser)
-    add_overhead_option(parser)
+    add_options(parser, Options)
+    add_options(parser, LoadOptions, "overhead")
 
 
 def run(options: Options) -> int:

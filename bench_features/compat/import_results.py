@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.argument_types import file_name, name
+from bench_common.argument_types import name, some_time
 from bench_common.errors import ExitCode, ParseError, UsageError
+from bench_common.options import Option
 from bench_common.streams import tell
-from bench_common.units import parse_duration
+from bench_common.units import format_duration
 from bench_features.compat.imports import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
 from bench_features.compat.log_files import common_beginning
 from bench_features.compat.ssbench_run import read_run
@@ -33,68 +33,46 @@ SSBENCH = "ssbench"
 """What stands in the place of a workload for stat files of ssbench."""
 
 
-class Options(Struct, frozen=True):
+EPILOG: Final = (
+    "A file holds one run or several, with other lines between them; or numbers on each line (--metric names\n"
+    "what each column measures); or the log of a monitor of CPU, memory, disk or load average.\n"
+    "What the files do not say stays unknown; what they say is shown as labels.\n"
+    "With WORKLOAD ssbench: stat files of ssbench (.stat, .stat.gz); each is a trial, with times.\n\n"
+    "Exit codes: 0 ok, 2 usage error, or no run in the files, 3 every run in them failed."
+)
+
+
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `import-results`."""
 
-    workload: str
-    """The workload that printed the outputs, or `SSBENCH`."""
-    file: tuple[str, ...]
-    """Outputs or monitor logs; ``-`` is standard input."""
-    environment: str
-    """The environment of the results."""
-    engine: str
-    """The engine of the results."""
-    stats_file: Path
-    """The stats file to write."""
-    metric: str | None
-    """The metric that a file of plain numbers holds, or by commas that of each column."""
-    before_each: str | None
-    """A file to prepend to each run."""
-    label: tuple[str, ...]
-    """Labels of the treatment, as ``KEY=VALUE``."""
-    interval: str | None
-    """The time between the samples of a monitor log, as a duration."""
+    workload: Annotated[str, Option("WORKLOAD", "workload that printed the outputs (see list workloads), or ssbench")]
+    file: Annotated[
+        tuple[str, ...], Option("FILE", "output or monitor log, plain or gzip; -: standard input", nargs="+")
+    ]
+    environment: Annotated[str, Option("--environment NAME", "environment of the results", type=name, required=True)]
+    engine: Annotated[str, Option("--engine NAME", "engine of the results", type=name, required=True)]
+    stats_file: Annotated[Path, Option("-s, --stats-file FILE", "stats file to write", required=True)]
+    metric: Annotated[
+        str | None,
+        Option(
+            "--metric NAME",
+            "metric that files of one number a line hold; of several, by commas the metric of each column (-: none)",
+        ),
+    ] = None
+    before_each: Annotated[
+        str | None,
+        Option(
+            "--before-each FILE",
+            "text to prepend to each run, such as a tool's --help output if only that states the version",
+        ),
+    ] = None
+    label: Annotated[
+        tuple[str, ...], Option("--label KEY=VALUE", "label of the treatment, such as threads=4; repeatable")
+    ] = ()
+    interval_s: Annotated[
+        float | None, Option("--interval TIME", "time between two samples of a monitor log", type=some_time)
+    ] = None
     quiet: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = (
-        "A file holds one run or several, with other lines between them; or numbers on each line (--metric names\n"
-        "what each column measures); or the log of a monitor of CPU, memory, disk or load average.\n"
-        "What the files do not say stays unknown; what they say is shown as labels.\n"
-        "With WORKLOAD ssbench: stat files of ssbench (.stat, .stat.gz); each is a trial, with times.\n\n"
-        "Exit codes: 0 ok, 2 usage error, or no run in the files, 3 every run in them failed."
-    )
-    parser.add_argument(
-        "workload", metavar="WORKLOAD", help="workload that printed the outputs (see list workloads), or ssbench"
-    )
-    parser.add_argument(
-        "file", metavar="FILE", nargs="+", help="output or monitor log, plain or gzip; -: standard input"
-    )
-    parser.add_argument("--environment", type=name, required=True, metavar="NAME", help="environment of the results")
-    parser.add_argument("--engine", type=name, required=True, metavar="NAME", help="engine of the results")
-    parser.add_argument(
-        "-s", "--stats-file", type=file_name, required=True, metavar="FILE", help="stats file to write"
-    )
-    parser.add_argument(
-        "--metric",
-        metavar="NAME",
-        help="metric that files of one number a line hold; of several, by commas the metric of each column (-: none)",
-    )
-    parser.add_argument(
-        "--before-each",
-        metavar="FILE",
-        help="text to prepend to each run, such as a tool's --help output if only that states the version",
-    )
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="label of the treatment, such as threads=4; repeatable",
-    )
-    parser.add_argument("--interval", metavar="TIME", help="time between two samples of a monitor log")
 
 
 def run(options: Options) -> int:
@@ -108,7 +86,7 @@ def run(options: Options) -> int:
         run_id=f"imported-{secrets.token_hex(6)}",
         argv=["bench-master", *sys.argv[1:]],
         labels=dict(_label(text) for text in options.label),
-        interval_s=_interval(options.interval),
+        interval_s=options.interval_s,
     )
     before = "" if options.before_each is None else decode_text(*read_bytes(options.before_each))
     with progress_message(f"reading {plural(len(options.file), 'file')}"):
@@ -141,7 +119,7 @@ def _import_stat_files(options: Options) -> int:
     for flag, value in (
         ("metric", options.metric),
         ("before-each", options.before_each),
-        ("interval", options.interval),
+        ("interval", None if options.interval_s is None else format_duration(options.interval_s)),
     ):
         if value is not None:
             raise UsageError(f"--{flag} {value}: stat files of ssbench have all of their own values; leave it out")
@@ -204,15 +182,3 @@ def _label(text: str) -> tuple[str, Scalar]:
     if key in _RESERVED_LABELS:
         raise UsageError(f"--label {text}: give it with --{key}")
     return key, int(value) if value.isascii() and value.isdigit() else value
-
-
-def _interval(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        interval = parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--interval {text}: {error}") from error
-    if interval <= 0:
-        raise UsageError(f"--interval {text}: expected more than 0 seconds")
-    return interval

@@ -5,14 +5,14 @@ For outputs from elsewhere, and to try a parser by hand: the same pure function 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
 
 from bench_common.errors import ExitCode, ParseError
+from bench_common.options import Option
 from bench_common.streams import tell
 from bench_features.compat.imports import decode_text, read_bytes
 from bench_features.compat.log_files import common_beginning, without_prefixes
@@ -22,16 +22,8 @@ from bench_workloads.registry import workload
 class Options(Struct, frozen=True):
     """The command line of `parse-output`."""
 
-    workload: str
-    """The workload that printed the output."""
-    file: str
-    """The output; ``-`` is standard input."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the output (see list workloads)")
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="output, plain or gzip (default: stdin)")
+    workload: Annotated[str, Option("WORKLOAD", "workload that printed the output (see list workloads)")]
+    file: Annotated[str, Option("FILE", "output, plain or gzip (default: stdin)", nargs="?")] = "-"
 
 
 def run(options: Options) -> int:

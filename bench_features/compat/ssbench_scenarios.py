@@ -210,7 +210,7 @@ class _Translator:
         elif "operation_count" in self._read:
             self._native.put(root, "operation_count", self._given("operation_count", ""))
         elif self._flags.run_seconds is not None:
-            self._native.put(root, "run_seconds", self._word(self._flags.run_seconds))
+            self._native.put(root, "run_seconds", self._word(f"{self._flags.run_seconds:.12g}"))
         else:
             self._native.put(root, "operation_count", self._word(str(self._flags.operation_count)))
 

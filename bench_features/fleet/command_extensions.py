@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from bench_features.fleet.options import InventoryOptions, add_inventory_options
+from bench_common.options import add_options
+from bench_features.fleet.options import InventoryOptions
 from bench_master.command_extension import CommandExtension
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class FleetDoctor(CommandExtension):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the inventory."""
         hosts = parser.add_argument_group("hosts of an inventory (compared with each other, too)")
-        add_inventory_options(hosts, required=False)
+        add_options(hosts, InventoryOptions)
 
     def instead(self, options: Any) -> int | None:
         """Check the hosts, if there is an inventory."""

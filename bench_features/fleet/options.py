@@ -5,19 +5,18 @@ A run without an inventory has these options, too; what a fleet takes is loaded 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
 
-from bench_common.argument_types import file_name, host_name, seconds
+from bench_common.argument_types import duration, host_name, seconds
+from bench_common.options import Option
 from bench_common.streams import tell
 from bench_features.fleet import MASTER_TIMEOUT_S, RUN_MASTER_TIMEOUT_S
-from bench_master.options.durations import parse_duration_option
-from bench_master.options.network import NetworkOptions, add_listen_options
+from bench_master.options.network import NetworkOptions
 from bench_master.run.endpoints import Endpoints
 
 if TYPE_CHECKING:
@@ -26,96 +25,59 @@ if TYPE_CHECKING:
     from bench_master.run.discovery import WorkerDiscovery
 
 
+def inventory_option(what: str = "inventory of hosts", **settings: Any) -> Option:
+    """Return ``--inventory``."""
+    return Option("-i, --inventory HOSTS.yaml", what, **settings)
+
+
 class InventoryOptions(Struct, frozen=True):
     """The hosts of a fleet, and how SSH reaches them."""
 
-    inventory: Path | None = None
-    only: tuple[str, ...] = ()
-    """Hosts, ranges of hosts or groups to use; empty: all."""
-    known_hosts: Path | None = None
-    """The file of known host keys; None: ``~/.ssh/known_hosts``."""
-    accept_new: bool = False
-    """Add the keys of hosts that are not known yet."""
-    ssh_config: Path | None = None
-    """The SSH client configuration; None: ``~/.ssh/config``, ``none``: no file."""
-
-
-def add_inventory_options(parser: argparse._ActionsContainer, *, required: bool, with_only: bool = True) -> None:
-    """Add the options of `InventoryOptions`; without `only` where the command has one of its own."""
-    parser.add_argument(
-        "-i", "--inventory", type=file_name, required=required, metavar="HOSTS.yaml", help="inventory of hosts"
-    )
-    if with_only:
-        parser.add_argument(
-            "--only",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help="use only this host, range of hosts or group; repeatable",
-        )
-    parser.add_argument(
-        "--known-hosts",
-        type=file_name,
-        metavar="FILE",
-        help="file of known SSH host keys (default: ~/.ssh/known_hosts)",
-    )
-    parser.add_argument(
-        "--accept-new",
-        action="store_true",
-        help="add the keys of unknown hosts to that file; a changed key is always refused",
-    )
-    parser.add_argument(
-        "--ssh-config",
-        type=file_name,
-        metavar="FILE|none",
-        help="SSH client configuration for what the inventory leaves open (default: ~/.ssh/config)",
-    )
+    inventory: Annotated[Path | None, inventory_option()] = None
+    only: Annotated[
+        tuple[str, ...], Option("--only NAME", "use only this host, range of hosts or group; repeatable")
+    ] = ()
+    known_hosts: Annotated[
+        Path | None, Option("--known-hosts FILE", "file of known SSH host keys (default: ~/.ssh/known_hosts)")
+    ] = None
+    accept_new: Annotated[
+        bool, Option("--accept-new", "add the keys of unknown hosts to that file; a changed key is always refused")
+    ] = False
+    ssh_config: Annotated[
+        Path | None,
+        Option(
+            "--ssh-config FILE|none",
+            "SSH client configuration for what the inventory leaves open (default: ~/.ssh/config)",
+        ),
+    ] = None
 
 
 class StartOptions(Struct, frozen=True):
     """How workers are started on the hosts of an inventory."""
 
-    require_all: bool = False
-    """If one host fails, stop the workers on the others."""
-    tunnel: bool = False
-    """Workers reach the master through the SSH connections to their hosts."""
-    master_address: str | None = None
-    """The host name or IP address at which hosts reach the master; None: as seen from each host."""
-    wheelhouse: Path | None = None
-    """Wheels for hosts with another Python version or architecture."""
-    master_timeout: str | None = None
-    """How long a worker waits for a master before it exits, as a duration; None: the default."""
-
-    @property
-    def master_timeout_s(self) -> float | None:
-        """The timeout in seconds; raises `UsageError` for an invalid duration."""
-        return None if self.master_timeout is None else parse_duration_option(self.master_timeout, "--master-timeout")
-
-
-def add_start_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options of `StartOptions`."""
-    parser.add_argument(
-        "--require-all", action="store_true", help="if one host fails, stop the workers on the others"
-    )
-    parser.add_argument("--tunnel", action="store_true", help="connect workers to the master through SSH tunnels")
-    parser.add_argument(
-        "--master-address",
-        type=host_name,
-        metavar="HOST",
-        help="host name or IP address at which hosts reach the master (default: as seen from each host)",
-    )
-    parser.add_argument(
-        "--wheelhouse",
-        type=file_name,
-        metavar="DIR",
-        help="directory of wheels for hosts with another Python version or architecture",
-    )
-    parser.add_argument(
-        "--master-timeout",
-        metavar="TIME",
-        help="how long a worker waits for a master before it exits "
-        f"(default: {MASTER_TIMEOUT_S / 3600:g}h; {RUN_MASTER_TIMEOUT_S / 60:g}m if started for one run)",
-    )
+    require_all: Annotated[bool, Option("--require-all", "if one host fails, stop the workers on the others")] = False
+    tunnel: Annotated[bool, Option("--tunnel", "connect workers to the master through SSH tunnels")] = False
+    master_address: Annotated[
+        str | None,
+        Option(
+            "--master-address HOST",
+            "host name or IP address at which hosts reach the master (default: as seen from each host)",
+            type=host_name,
+        ),
+    ] = None
+    wheelhouse: Annotated[
+        Path | None,
+        Option("--wheelhouse DIR", "directory of wheels for hosts with another Python version or architecture"),
+    ] = None
+    master_timeout_s: Annotated[
+        float | None,
+        Option(
+            "--master-timeout TIME",
+            "how long a worker waits for a master before it exits "
+            f"(default: {MASTER_TIMEOUT_S / 3600:g}h; {RUN_MASTER_TIMEOUT_S / 60:g}m if started for one run)",
+            type=duration,
+        ),
+    ] = None
 
 
 def selected_inventory(options: InventoryOptions) -> Inventory:
@@ -173,17 +135,8 @@ def launch_spec(
 class DiscoveryOptions(Struct, frozen=True):
     """How to look for workers that wait for this master."""
 
-    wait: float = 5.0
-    """How long to listen, in seconds."""
+    wait: Annotated[float, Option("--wait SECONDS", "how long to listen (default: 5)", type=seconds)] = 5.0
     network: NetworkOptions = field(default_factory=NetworkOptions)
-
-
-def add_discovery_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `DiscoveryOptions`."""
-    parser.add_argument(
-        "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
-    )
-    add_listen_options(parser, default_ip="none: workers of this user on this machine; with -i all", work=False)
 
 
 @contextmanager

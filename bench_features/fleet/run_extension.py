@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from bench_features.fleet.options import (
-    InventoryOptions,
-    StartOptions,
-    add_inventory_options,
-    add_start_options,
-    selected_inventory,
-)
+from bench_common.options import add_options
+from bench_features.fleet.options import InventoryOptions, StartOptions, selected_inventory
 from bench_master.plan_text import ExpectedWorker
 from bench_master.run.started_workers import NO_WORKERS, StartedWorkers
 from bench_master.run_extension import FIRST_PLACES, OptionGroups, RunExtension
@@ -44,8 +39,7 @@ class FleetExtension(RunExtension):
     def add_options(self, groups: OptionGroups) -> None:
         """Add the inventory, and how workers start; ``--only`` is an option of every run."""
         hosts = groups.named("workers on the hosts of an inventory (run-scenario starts and stops them)")
-        add_inventory_options(hosts, required=False, with_only=False)
-        add_start_options(hosts)
+        add_options(hosts, FleetOptions)
         groups.show_first(FIRST_PLACES, "-i")
 
     def starts_workers(self, options: RunOptions) -> bool:

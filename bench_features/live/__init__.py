@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
 
 from bench_common.errors import UsageError
+from bench_common.options import Option, add_options
 from bench_master.run_extension import FIRST_RESULTS, RESULTS, OptionGroups, RunExtension, RunObserver
 from bench_master.web.address import DEFAULT_HOST, Address, parse_address
 
@@ -18,15 +19,33 @@ PORT: Final = 8089
 """The port of the page if the command line names none."""
 
 
+def _address(text: str) -> Address:
+    return parse_address(text, PORT)
+
+
 class LiveOptions(Struct, frozen=True):
     """The options of the page that shows a run."""
 
-    web: Address | None = None
-    """Where to serve it; None: nowhere."""
-    web_control: bool = False
-    """Let its readers stop the run."""
-    web_insecure_bind: bool = False
-    """Serve it at an address that other machines reach."""
+    web: Annotated[
+        Address | None,
+        Option(
+            "--web ADDRESS",
+            f"show the run on a web page while it lasts (default: {DEFAULT_HOST}:{PORT}; port 0 is a free one)",
+            nargs="?",
+            const=parse_address("", PORT),
+            type=_address,
+        ),
+    ] = None
+    web_control: Annotated[
+        bool, Option("--web-control", "let the page stop the run, as one Ctrl-C does; needs --web")
+    ] = False
+    web_insecure_bind: Annotated[
+        bool,
+        Option(
+            "--web-insecure-bind",
+            "let --web name an address that other machines reach: the page and its token are not encrypted",
+        ),
+    ] = False
 
 
 class LiveExtension(RunExtension):
@@ -36,24 +55,8 @@ class LiveExtension(RunExtension):
 
     def add_options(self, groups: OptionGroups) -> None:
         """Add ``--web`` and what belongs to it."""
-        group = groups.named(RESULTS)
-        group.add_argument(
-            "--web",
-            nargs="?",
-            const=parse_address("", PORT),
-            type=lambda text: parse_address(text, PORT),
-            metavar="ADDRESS",
-            help=f"show the run on a web page while it lasts (default: {DEFAULT_HOST}:{PORT}; port 0 is a free one)",
-        )
+        add_options(groups.named(RESULTS), LiveOptions)
         groups.show_first(FIRST_RESULTS, "--web")
-        group.add_argument(
-            "--web-control", action="store_true", help="let the page stop the run, as one Ctrl-C does; needs --web"
-        )
-        group.add_argument(
-            "--web-insecure-bind",
-            action="store_true",
-            help="let --web name an address that other machines reach: the page and its token are not encrypted",
-        )
 
     def around(self, options: RunOptions) -> AbstractContextManager[RunObserver | None]:
         """Return the page, which listens while it is open; raise `UsageError` where it cannot."""

@@ -48,7 +48,7 @@ from bench_master.web.guard import new_token
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench_master.analysis.verdict_types import VerdictOptions
+    from bench_master.analysis.verdict_options import VerdictOptions
     from bench_master.run.watched_run import WatchedRun
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from bench_common.errors import WeighbridgeError
 from bench_common.safe_text import one_line
 
 if TYPE_CHECKING:
-    from bench_master.analysis.verdict_types import VerdictOptions
+    from bench_master.analysis.verdict_options import VerdictOptions
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def answer_of(path: Path, options: VerdictOptions | None = None) -> str:
     # Imported here: a page that nobody looks at needs none of it.
     from bench_common.stats.reader import StatsFile
     from bench_master.analysis.document import build_document
-    from bench_master.analysis.verdict_types import VerdictOptions
+    from bench_master.analysis.verdict_options import VerdictOptions
     from bench_master.reports.text import answer_lines
 
     try:
@@ -54,7 +54,7 @@ def answer_of(path: Path, options: VerdictOptions | None = None) -> str:
 
 def answer_so_far(path: Path, margin: float | None) -> str:
     """Return the answer of a run that goes on, where a difference of `margin` counts."""
-    from bench_master.analysis.verdict_types import VerdictOptions
+    from bench_master.analysis.verdict_options import VerdictOptions
 
     return answer_of(path, None if margin is None else VerdictOptions(margin=margin))
 

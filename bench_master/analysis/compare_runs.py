@@ -46,6 +46,7 @@ from bench_master.analysis.verdict_makers import (
     make_verdicts,
     words_of,
 )
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ArchiveReport,
     ComparisonReport,
@@ -56,7 +57,6 @@ from bench_master.analysis.verdict_types import (
     RunChecksReport,
     RunFileReport,
     StoppingReport,
-    VerdictOptions,
     VerdictsReport,
 )
 from bench_master.formatting import plural

@@ -37,6 +37,7 @@ from bench_master.analysis.verdict_makers import (
     make_verdicts,
     words_of,
 )
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ComparisonReport,
     DesignReport,
@@ -45,7 +46,6 @@ from bench_master.analysis.verdict_types import (
     FlagReport,
     PartReport,
     RunChecksReport,
-    VerdictOptions,
     VerdictsReport,
 )
 from bench_master.analysis.within_trials import (

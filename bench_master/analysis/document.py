@@ -62,7 +62,8 @@ from bench_master.analysis.treatment_types import (
 from bench_master.analysis.trend_verdicts import add_trend
 from bench_master.analysis.trust import judge_trust
 from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
-from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import plural
 from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric

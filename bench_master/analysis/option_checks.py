@@ -9,7 +9,7 @@ from bench_common.errors import UsageError, did_you_mean
 from bench_common.stats.block_types import StoredHost, StoredTreatment
 from bench_master.analysis.gates import Gate, check_gates
 from bench_master.analysis.parameters import known_keys
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.scenario.keys_run import unmatched_labels
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from bench_common.errors import ExitCode, StatsFileError, UsageError
 from bench_common.files import real_path
 from bench_common.stats.block_types import Header
-from bench_common.stats.reader import StatsFile
+from bench_common.stats.reader import SUFFIX, StatsFile
 from bench_master.analysis.gates import failures_exceed
 from bench_master.analysis.harness_limits import limits_of
 from bench_master.analysis.parameters import parameter_differences, parameters
@@ -46,8 +46,6 @@ from bench_master.verdicts.confounds import (
 from bench_master.verdicts.decision import DEFAULT_MARGIN
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import Interval
-
-SUFFIX: Final = ".stats.gz"
 
 
 def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:

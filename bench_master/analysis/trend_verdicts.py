@@ -18,6 +18,7 @@ from bench_master.analysis.run_checks import findings_data
 from bench_master.analysis.run_summary import noise_floor, summary_of
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.verdict_makers import Parts, finite_or_none, make_verdicts, words_of
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
     ArchiveReport,
@@ -26,7 +27,6 @@ from bench_master.analysis.verdict_types import (
     FamilyReport,
     FlagReport,
     RunFileReport,
-    VerdictOptions,
     VerdictsReport,
 )
 from bench_master.formatting import plural

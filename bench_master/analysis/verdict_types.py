@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from bench_common.cost import CHANGE_WORDS
-from bench_master.analysis.trend_source import TrendSource
 from bench_master.formatting import format_change, format_change_interval, format_value
 from bench_master.verdicts.decision import Word
 from bench_master.verdicts.reasons import Code, Reason, joined
@@ -42,38 +40,6 @@ FlagKind: TypeAlias = Literal[
 Grade: TypeAlias = Literal["A", "B", "C", "D"]
 Unit: TypeAlias = Literal["round", "host", "run", "occasion"]
 DifferenceClass: TypeAlias = Literal["refusal", "warning", "treatment", "accepted"]
-
-
-class VerdictOptions(Struct, frozen=True):
-    """What the command line says about verdicts; what it leaves open the scenario says."""
-
-    baseline: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the baseline; empty for the scenario's, or the first treatment."""
-    margin: float | None = None
-    """Smaller differences are *same*, as a share; None for the scenario's."""
-    accept: frozenset[str] = frozenset()
-    """Properties whose difference refuses no word."""
-    failures: Literal["worst", "at-random"] = "worst"
-    """Failed jobs count as 0 and as infinite, or are left out."""
-    fail_on: tuple[str, ...] = ()
-    """Gates that fail where they hold, such as ``slower by 5%``."""
-    require: tuple[str, ...] = ()
-    """Gates that fail, or are undecided, unless they hold, such as ``not slower by 5%``."""
-    require_verdict: bool = False
-    """Whether each comparison must have a word."""
-    allow_failures: bool = False
-    """Whether jobs may fail, whatever the scenario says."""
-    look: int | None = None
-    """Judge as the look after so many rounds does, at a run that goes on; None for a report."""
-    earlier: tuple[Path, ...] = ()
-    """Stats files of earlier runs to compare with, or folders of them."""
-    trend: TrendSource | None = None
-    """Where the trend of earlier runs is that judges the run; None not to ask it."""
-
-    @property
-    def has_gates(self) -> bool:
-        """Whether the exit code depends on verdicts."""
-        return bool(self.fail_on or self.require or self.require_verdict)
 
 
 class FlagReport(Struct, frozen=True):

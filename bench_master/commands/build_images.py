@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Option
 from bench_common.safe_text import flat_line
 from bench_master.command_extension import command_extensions
 from bench_master.worker_query import query_worker
@@ -19,38 +19,29 @@ _LIMIT_S: Final = 3600.0
 """Enough for a few images from a slow mirror; every step has its own, shorter limit."""
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `build-images`."""
 
-    names: tuple[str, ...]
-    """The images to build; empty: all but those that are built on request only."""
-    build_arg: tuple[str, ...]
-    """Arguments of the Dockerfile, as ``NAME=VALUE``."""
-    force: bool
-    dry_run: bool
-    """Print what would be built."""
+    names: Annotated[
+        tuple[str, ...],
+        Option(
+            "NAME",
+            "image to build, such as sysbench (default: all but those that are built on request only)",
+            nargs="*",
+        ),
+    ]
+    build_arg: Annotated[
+        tuple[str, ...],
+        Option(
+            "--build-arg NAME=VALUE",
+            "build argument of the Dockerfile, such as DISTRIBUTION=nixos/nix for blogbench; for one named image",
+        ),
+    ] = ()
+    force: Annotated[bool, Option("--force", "rebuild the named images even if they are up to date")] = False
+    dry_run: Annotated[bool, Option("--dry-run", "print what would be built, and build nothing")] = False
     quiet: bool
     verbose: bool
     """Print the output of the build steps."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.add_argument(
-        "names",
-        metavar="NAME",
-        nargs="*",
-        help="image to build, such as sysbench (default: all but those that are built on request only)",
-    )
-    parser.add_argument(
-        "--build-arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="build argument of the Dockerfile, such as DISTRIBUTION=nixos/nix for blogbench; for one named image",
-    )
-    parser.add_argument("--force", action="store_true", help="rebuild the named images even if they are up to date")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be built, and build nothing")
 
 
 def run(options: Options) -> int:

@@ -7,12 +7,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue
 from bench_common.errors import ExitCode, UsageError, did_you_mean
+from bench_common.options import Option, add_options
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.safe_text import flat_line
 from bench_common.streams import tell
@@ -27,15 +28,22 @@ _SHOWN: Final = 10
 _RUN_ID: Final = re.compile(rf"(?:{KEEP_RUN_PREFIX})?[0-9a-f]{{12}}")
 
 
+EPILOG: Final = "Exit codes: 0 ok, 2 usage error, or no such run, 3 something could not be removed."
+
+
 class Options(Struct, frozen=True):
     """The command line of `cleanup-containers`."""
 
-    dry_run: bool
-    """List what would be removed."""
-    run: str | None
-    """The run to clean up, even if it is active; None: every finished run."""
-    format: str
-    """``text`` or ``json``."""
+    dry_run: Annotated[bool, Option("--dry-run", "list what would be removed, and remove nothing")] = False
+    run: Annotated[
+        str | None,
+        Option(
+            "--run RUN_ID",
+            "clean up after this run only, even if it is active (default: every finished run)",
+            type=_run_id,
+        ),
+    ] = None
+    format: Annotated[Literal["text", "json"], Option("--format", "output format (default: text)")] = "text"
     extensions: CommandOptions = NO_OPTIONS
 
 
@@ -47,16 +55,8 @@ def _run_id(text: str) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = "Exit codes: 0 ok, 2 usage error, or no such run, 3 something could not be removed."
-    parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and remove nothing")
-    parser.add_argument(
-        "--run",
-        type=_run_id,
-        metavar="RUN_ID",
-        help="clean up after this run only, even if it is active (default: every finished run)",
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
+    """Add the command's options, and those of features."""
+    add_options(parser, Options)
     add_extensions(parser, COMMAND)
 
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Heading, Option
 from bench_common.streams import tell
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.analysis.run_summary import read_paths
-from bench_master.analysis.verdict_types import VerdictOptions, VerdictsReport
+from bench_master.analysis.verdict_options import GateOptions, VerdictOptions, baseline_labels, margin
+from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import DEFAULT_WIDTH, page_of
-from bench_master.options.report import add_schema_option
-from bench_master.options.verdict import FAILURES, GATES_EPILOG, add_gate_options, baseline_labels, margin
+from bench_master.options.report import schema_option
+from bench_master.options.verdict import GATES_EPILOG
 from bench_master.progress_message import note, progress_message
 from bench_master.reports.comparison import answer_lines, comparison_formats, write_comparison, write_text
 from bench_master.terminal import text_output
@@ -50,73 +50,43 @@ PROGRESS_INTERVAL_S: Final = 2.0
 """How often a long reading says how far it is."""
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `compare`."""
 
-    runs: tuple[Path, ...]
-    """The earlier runs, and the new one unless `new` has it."""
-    new: tuple[Path, ...]
-    """The new runs; empty: the last of `runs`."""
-    anchor: Mapping[str, str]
-    """Labels of a treatment that is the same in all runs."""
-    margin: float | None
-    accept: tuple[str, ...]
-    """Properties whose difference refuses no word."""
-    failures: Literal["worst", "at-random"]
-    """What failed jobs count as."""
-    format: str
-    fail_on: tuple[str, ...]
-    """Conditions on verdicts that fail where they are shown."""
-    require: tuple[str, ...]
-    """Conditions on verdicts that must be shown."""
-    require_verdict: bool
-    """Whether each comparison must have a verdict."""
+    runs: Annotated[tuple[Path, ...], Option("RUN", "stats file, or a folder of them", nargs="+")]
+    new: Annotated[tuple[Path, ...], Option("--new RUN", "the new runs", nargs="+")] = ()
+    margin: Annotated[
+        float | None,
+        Option("--margin M", "differences below this count as same, such as 3%% (the default)", type=margin),
+    ] = None
+    anchor: Annotated[
+        Mapping[str, str],
+        Option(
+            "--anchor LABEL=VALUE[,LABEL=VALUE]",
+            "a treatment that is the same in all runs, such as engine=native: others are compared relative to it "
+            "where the earlier runs show that this varies less",
+            type=baseline_labels,
+        ),
+    ] = {}
+    accept: Annotated[
+        tuple[str, ...],
+        Option("--accept PROPERTY", "compare although this property differs, such as kernel; repeatable"),
+    ] = ()
+    failures: Annotated[
+        Literal["worst", "at-random"],
+        Option("--failures", "count failed jobs as the worst both ways, or leave them out (default: worst)"),
+    ] = "worst"
+    gates: Annotated[GateOptions, Heading("gates")]
+    format: Annotated[
+        str, Option("--format", "format of the output (default: text)", choices=comparison_formats())
+    ] = "text"
+    schema: Annotated[bool, schema_option(verdicts_schema, "what --format json prints")] = False
     quiet: bool
     """Print the verdicts only, one line each."""
     verbose: bool
     """Name every run and property."""
-    schema: bool = False
-    """Print the JSON Schema of the JSON output; the parser does so, and ends the program."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show it on a terminal."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = EPILOG
-    parser.add_argument("runs", nargs="+", type=file_name, metavar="RUN", help="stats file, or a folder of them")
-    parser.add_argument(
-        "--new", nargs="+", action="extend", type=file_name, default=[], metavar="RUN", help="the new runs"
-    )
-    parser.add_argument(
-        "--margin", type=margin, metavar="M", help="differences below this count as same, such as 3%% (the default)"
-    )
-    parser.add_argument(
-        "--anchor",
-        type=baseline_labels,
-        default={},
-        metavar="LABEL=VALUE[,LABEL=VALUE]",
-        help="a treatment that is the same in all runs, such as engine=native: others are compared relative to it "
-        "where the earlier runs show that this varies less",
-    )
-    parser.add_argument(
-        "--accept",
-        action="append",
-        default=[],
-        metavar="PROPERTY",
-        help="compare although this property differs, such as kernel; repeatable",
-    )
-    parser.add_argument(
-        "--failures",
-        choices=FAILURES,
-        default="worst",
-        help="count failed jobs as the worst both ways, or leave them out (default: worst)",
-    )
-    add_gate_options(parser.add_argument_group("gates"))
-    parser.add_argument(
-        "--format", choices=comparison_formats(), default="text", help="format of the output (default: text)"
-    )
-    add_schema_option(parser, verdicts_schema, "what --format json prints")
 
 
 def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> int:
@@ -126,9 +96,7 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
         margin=options.margin,
         accept=frozenset(options.accept),
         failures=options.failures,
-        fail_on=options.fail_on,
-        require=options.require,
-        require_verdict=options.require_verdict,
+        **asdict(options.gates),
     )
     progress = _progress(quiet=options.quiet)
     with progress_message("reading the runs"):

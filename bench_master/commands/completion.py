@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Struct
 
 from bench_common.engine_traits import engine_names
+from bench_common.options import Option
 from bench_master.scenario.yaml_tree import builtin_scenarios
 from bench_workloads.registry import workload_classes
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_EPILOG: Final = """\
+EPILOG: Final = """\
 Where shells look for it:
   bench-master completion bash > ~/.local/share/bash-completion/completions/bench-master
   bench-master completion zsh > ~/.zfunc/_bench-master
@@ -43,13 +44,7 @@ _ENGINES: Final = (("weigh", "ENGINE|COMMAND"), ("list engines", "NAME"))
 class Options(Struct, frozen=True):
     """The command line of `completion`."""
 
-    shell: str
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.epilog = _EPILOG
-    parser.add_argument("shell", choices=SHELLS, help="the shell: bash, zsh or fish")
+    shell: Annotated[str, Option("", "the shell: bash, zsh or fish", choices=SHELLS)]
 
 
 def run(options: Options) -> int:

@@ -8,15 +8,16 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from bench_common.cli import add_engine_option
+from bench_common.cli import engine_option
 from bench_common.engine_traits import EngineLabel, engine_traits, use_engine_labels
 from bench_common.errors import ExitCode
 from bench_common.job_rules import rules_of
+from bench_common.options import Option, add_options
 from bench_common.requirements import DoctorNeeds, KindNeed, kinds_for_worker, requirements_for_worker
 from bench_master.command_extension import (
     NO_OPTIONS,
@@ -106,53 +107,48 @@ LEVEL_WIDTH: Final = 8
 CHECK_WIDTH: Final = 13
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `doctor`."""
 
-    file: str | None
-    """A scenario: check what it needs; None: what any scenario may need."""
-    directory: tuple[str, ...]
-    """Directories for stats files, to check for space."""
-    format: str
-    """``text`` or ``json``."""
+    file: Annotated[
+        str | None,
+        Option(
+            "-f, --file X.yaml",
+            "check what this scenario needs (a file or a ready-made one): engines, programs, images, disk, stores",
+        ),
+    ] = None
+    format: Annotated[Literal["text", "json"], Option("--format", "output format (default: text)")] = "text"
+    directory: Annotated[
+        tuple[str, ...],
+        Option(
+            "--directory DIR",
+            "directory that stats files will go to; repeatable (default: the working and the temporary directory)",
+        ),
+    ] = ()
+    ceiling: Annotated[
+        bool,
+        Option(
+            "--ceiling",
+            "also measure now, by no-op runs, how many jobs a second this program itself can do here, and keep it",
+        ),
+    ] = False
+    engine: Annotated[
+        tuple[EngineLabel, ...],
+        engine_option(
+            "also check an engine under a label, with another program or socket (with an inventory: on each host "
+            "that has no such label of its own)"
+        ),
+    ] = ()
     quiet: bool
     """Show problems and warnings only."""
-    engine: tuple[EngineLabel, ...] = ()
-    """Labels of engines to check, too."""
-    ceiling: bool = False
-    """Measure what the harness itself can do, too."""
     extensions: CommandOptions = NO_OPTIONS
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show the findings on a terminal."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = EPILOG
-    parser.add_argument(
-        "-f",
-        "--file",
-        metavar="X.yaml",
-        help="check what this scenario needs (a file or a ready-made one): engines, programs, images, disk, stores",
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
-    parser.add_argument(
-        "--directory",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="directory that stats files will go to; repeatable (default: the working and the temporary directory)",
-    )
-    parser.add_argument(
-        "--ceiling",
-        action="store_true",
-        help="also measure now, by no-op runs, how many jobs a second this program itself can do here, and keep it",
-    )
-    add_engine_option(
-        parser,
-        "also check an engine under a label, with another program or socket (with an inventory: on each host "
-        "that has no such label of its own)",
-    )
+    """Add the command's options, and those of features."""
+    add_options(parser, Options)
     add_extensions(parser, COMMAND)
 
 

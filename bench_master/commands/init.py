@@ -6,18 +6,18 @@ scenario before it is written, so what is written runs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from msgspec import Struct
 
 from bench_common.engine_traits import baseline_engine, default_engine, engine_names, engine_traits
 from bench_common.errors import ExitCode, InfrastructureError, UsageError, did_you_mean
 from bench_common.files import write_new
+from bench_common.options import Option
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_master.commands.list.workloads import format_default
@@ -40,43 +40,35 @@ MOST_TRIALS: Final = 10_000
 _IMAGE: Final = "weighbridge/base"
 
 
+EPILOG: Final = (
+    "What no option says is asked on a terminal; elsewhere the default is taken.\n\n"
+    "  bench-master init first.yaml --job lifecycle\n"
+    "  bench-master init cpu.yaml --job sysbench-cpu --repeats 10\n"
+    "  bench-master init mine.yaml --job 'mytool 5'\n"
+)
+
+
 class Options(Struct, frozen=True):
     """The command line of `init`."""
 
-    file: str
-    """Where to write the scenario; ``-`` is standard output."""
-    job: str | None
-    """What to measure: `LIFECYCLE`, a workload, or a command."""
-    engines: str | None
-    """Under which engines, by name, with commas between."""
-    repeats: str | None
-    """How many trials of each treatment, or `UNTIL_VERDICT`."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = (
-        "What no option says is asked on a terminal; elsewhere the default is taken.\n\n"
-        "  bench-master init first.yaml --job lifecycle\n"
-        "  bench-master init cpu.yaml --job sysbench-cpu --repeats 10\n"
-        "  bench-master init mine.yaml --job 'mytool 5'\n"
-    )
-    parser.add_argument(
-        "file",
-        nargs="?",
-        default=DEFAULT_FILE,
-        metavar="X.yaml",
-        help="file to write, never an existing one; - is standard output (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--job",
-        metavar="WHAT",
-        help=f"what to measure: {LIFECYCLE}, a workload (see list workloads), or a command with arguments, in quotes",
-    )
-    parser.add_argument("--engines", metavar="A,B", help="engines to measure it under (see list engines)")
-    parser.add_argument(
-        "--repeats", metavar=f"N|{UNTIL_VERDICT}", help="trials of each treatment, or as many as the verdicts need"
-    )
+    file: Annotated[
+        str,
+        Option(
+            "X.yaml", "file to write, never an existing one; - is standard output (default: %(default)s)", nargs="?"
+        ),
+    ] = DEFAULT_FILE
+    job: Annotated[
+        str | None,
+        Option(
+            "--job WHAT",
+            f"what to measure: {LIFECYCLE}, a workload (see list workloads), or a command with arguments, in quotes",
+        ),
+    ] = None
+    engines: Annotated[str | None, Option("--engines A,B", "engines to measure it under (see list engines)")] = None
+    repeats: Annotated[
+        str | None,
+        Option(f"--repeats N|{UNTIL_VERDICT}", "trials of each treatment, or as many as the verdicts need"),
+    ] = None
 
 
 def run(options: Options) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ from bench_common.keys import (
     validate_name,
     worker_file,
 )
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 
 EPILOG: Final = """\
@@ -36,28 +37,21 @@ in the allow-list. No key is ever overwritten: a worker that is already on the l
 class Options(Struct, frozen=True):
     """The command line of `keygen`."""
 
-    key_dir: Path | None
-    """Where keys are; None: the default directory."""
-    worker: tuple[str, ...]
-    """Workers to make keys for."""
-    list: bool
-    revoke: str | None
-    """The worker whose key to revoke."""
+    key_dir: Annotated[
+        Path | None,
+        Option("--key-dir DIR", f"directory of the keys (default: {str(default_directory()).replace('%', '%%')})"),
+    ] = None
+    worker: Annotated[tuple[str, ...], Option("--worker NAME", "make a key for this worker; repeatable")] = ()
+    list: Annotated[bool, Option("--list", "list the admitted workers")] = False
+    revoke: Annotated[
+        str | None, Option("--revoke NAME", "remove a worker from the allow-list, which makes its key invalid")
+    ] = None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = EPILOG
-    default = str(default_directory()).replace("%", "%%")
-    parser.add_argument("--key-dir", type=Path, metavar="DIR", help=f"directory of the keys (default: {default})")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument(
-        "--worker", action="append", metavar="NAME", default=[], help="make a key for this worker; repeatable"
-    )
-    action.add_argument("--list", action="store_true", help="list the admitted workers")
-    action.add_argument(
-        "--revoke", metavar="NAME", help="remove a worker from the allow-list, which makes its key invalid"
-    )
+    add_options(parser, Options, "key_dir")
+    add_options(parser.add_mutually_exclusive_group(), Options, "worker", "list", "revoke")
 
 
 def run(options: Options) -> int:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import Annotated, Final, TextIO, cast
 
 import numpy as np
 from msgspec import Struct
@@ -19,23 +19,23 @@ from bench_common.argument_types import InvalidValue, file_name
 from bench_common.cli import CommandParser, FirstHelp
 from bench_common.errors import ExitCode, UsageError
 from bench_common.files import open_regular, real_path
+from bench_common.options import Heading, Option, add_options
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, has_times
 from bench_common.streams import escape_output, tell
 from bench_master.analysis.report_schema import report_schema
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.formatting import plural
 from bench_master.options.report import (
     ReportOptions,
-    add_report_options,
-    add_schema_option,
     check_chart,
     check_writable,
     load_reports,
     print_report,
+    schema_option,
     write_report_file,
 )
-from bench_master.options.verdict import GATES_EPILOG, add_verdict_options
+from bench_master.options.verdict import GATES_EPILOG
 from bench_master.progress_message import progress_message
 from bench_master.reports import RATES_LONGEST_S, RatesReport, Report, ReportSource, parts_of, report_named
 from bench_master.reports.verification import MOST_FINDINGS, Verification, format_of, verify_report
@@ -52,65 +52,65 @@ it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 
-class Options(Struct, frozen=True):
+def _digest(text: str) -> str:
+    """Return a SHA-256: a type of arguments."""
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise InvalidValue(
+            f"{text!r}: expected the 64 hexadecimal digits of a SHA-256, as `sha256sum FILE` prints them"
+        )
+    return text.lower()
+
+
+def _report_file(text: str) -> Path | None:
+    """Return the file to write; None for standard output."""
+    return None if text == "-" else file_name(text)
+
+
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `report-scenario`."""
 
-    stats_file: Path
-    report_file: Path | None
-    """Where to write the report; None: standard output."""
+    stats_file: Annotated[
+        Path,
+        Option("-s, --stats-file STATS", "stats file of a run (*.stats.gz); - is standard input", required=True),
+    ]
+    report_file: Annotated[
+        Path | None,
+        Option(
+            "-f, --report-file FILE",
+            "write the report to FILE (default, and -: standard output)",
+            type=_report_file,
+        ),
+    ]
     report: ReportOptions
-    verdicts: VerdictOptions
-    """What to compare with what."""
-    rps_histogram: Path | None
-    """Where to write the jobs that ended in each second."""
-    verify: Path | None = None
-    """A report to compare with what follows from the stats file; None: print the report."""
-    sha256: str | None = None
-    """The SHA-256 that the stats file must have, in hexadecimal digits."""
+    schema: Annotated[bool, schema_option(report_schema, "the JSON report")] = False
+    verdicts: Annotated[VerdictOptions, Heading("verdicts")]
+    rps_histogram: Annotated[
+        Path | None,
+        Option(
+            "-r, --rps-histogram FILE",
+            "also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas; with a "
+            "format of ssbench its two columns)",
+        ),
+    ]
+    verify: Annotated[
+        Path | None,
+        Heading("verification of a published report"),
+        Option(
+            "--verify REPORT",
+            "print no report: make the one in the file REPORT again, with the same options, and say whether all of "
+            "it follows from the stats file (exit code 1 if not); its format by --format, or by the file's ending",
+        ),
+    ] = None
+    sha256: Annotated[
+        str | None, Option("--sha256 HEX", "with --verify: the SHA-256 that the stats file must have", type=_digest)
+    ] = None
     terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
-    schema: bool = False
-    """Print the JSON Schema of the JSON report; the parser does so, and ends the program."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = EPILOG
     cast("CommandParser", parser).show_first(_first_help(parser.prog))
-    parser.add_argument(
-        "-s",
-        "--stats-file",
-        required=True,
-        type=file_name,
-        metavar="STATS",
-        help="stats file of a run (*.stats.gz); - is standard input",
-    )
-    parser.add_argument(
-        "-f",
-        "--report-file",
-        type=_report_file,
-        metavar="FILE",
-        help="write the report to FILE (default, and -: standard output)",
-    )
-    add_report_options(parser)
-    add_schema_option(parser, report_schema, "the JSON report")
-    add_verdict_options(parser.add_argument_group("verdicts"))
-    parser.add_argument(
-        "-r", "--rps-histogram", type=file_name, metavar="FILE",
-        help="also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas; with a "
-        "format of ssbench its two columns)",
-    )  # fmt: skip
-    group = parser.add_argument_group("verification of a published report")
-    group.add_argument(
-        "--verify",
-        type=file_name,
-        metavar="REPORT",
-        help="print no report: make the one in the file REPORT again, with the same options, and say whether all of "
-        "it follows from the stats file (exit code 1 if not); its format by --format, or by the file's ending",
-    )
-    group.add_argument(
-        "--sha256", type=_digest, metavar="HEX", help="with --verify: the SHA-256 that the stats file must have"
-    )
+    add_options(parser, Options)
 
 
 def _first_help(program: str) -> FirstHelp:
@@ -124,20 +124,6 @@ def _first_help(program: str) -> FirstHelp:
         "The report is one page: -v shows all of it, -q only the answer.\n\n"
         f"All options, gates and exit codes: {program} --help-all\n",
     )
-
-
-def _digest(text: str) -> str:
-    """Return a SHA-256: a type of arguments."""
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
-        raise InvalidValue(
-            f"{text!r}: expected the 64 hexadecimal digits of a SHA-256, as `sha256sum FILE` prints them"
-        )
-    return text.lower()
-
-
-def _report_file(text: str) -> Path | None:
-    """Return the file to write; None for standard output."""
-    return None if text == "-" else file_name(text)
 
 
 def run(options: Options) -> int:

@@ -25,6 +25,7 @@ from bench_common.engine_traits import EngineLabel, engine_labels, engine_traits
 from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.files import real_path
 from bench_common.keys import KeyPair
+from bench_common.options import options_of
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
 from bench_common.secret import Secret
@@ -315,7 +316,7 @@ class PlanRunner:
     def _run_settings(self, endpoints: Endpoints) -> RunSettings:
         """Return the fields of the welcome that are the same for every worker."""
         load = self._options.load
-        timeouts = self._options.timeouts.parse()
+        timeouts = self._options.timeouts
         # A no-op run has no engine that could be watched.
         overhead = None if load.noop else self._scenario.overhead
         engines = sorted({one.job.cost_name(one.engine) for one in self._plan.treatments})
@@ -510,7 +511,8 @@ def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group
         # A stats file has lists for tuples.
         values[field.name] = value = tuple(value) if isinstance(value, list) else value
         if getattr(group, field.name) not in (field.default, value):
-            flag = "--only" if field.name == "only_labels" else "--" + field.name.replace("_", "-")
+            options = options_of(field.type)
+            flag = options[0].flags[-1] if options else "--only"
             raise UsageError(f"{flag}: {path} started with another value and continues with it: leave it out")
     return replace(group, **values)
 

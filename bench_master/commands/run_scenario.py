@@ -39,7 +39,6 @@ from bench_master.commands.run_plan import STORED_LABELS, PlanRunner, restore_op
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
 from bench_master.formatting import plural
-from bench_master.options.durations import parse_duration_option
 from bench_master.options.engines import settle_engine_labels
 from bench_master.options.load import LoadOptions, apply_load_options, choose_seed, is_timed, settle_load_options
 from bench_master.options.report import (
@@ -102,7 +101,6 @@ Options = RunOptions
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.epilog = EPILOG
     cast("CommandParser", parser).show_first(_first_help(parser.prog))
     add_run_options(parser)
 
@@ -250,8 +248,7 @@ def _resume(options: RunOptions) -> int:
         if options.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.state.finished_trials)
             return print_plan(scenario, replace(plan, trials=left), options)
-        lease_s = options.timeouts.parse().lease_s
-        wait_s = past.remaining_lease_s(lease_s)
+        wait_s = past.remaining_lease_s(options.timeouts.lease_s)
         if wait_s and not options.quiet:
             tell(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active")
         with progress_message("waiting for the workers of the earlier run to end"):
@@ -268,16 +265,17 @@ def worker_policy(plan: Plan, options: RunOptions, others: int) -> tuple[Policy,
     expected = options.local_workers + expect + others
     if not expected:
         raise UsageError("--workers 0 --expect 0: no worker would run the jobs; leave both out, and one starts here")
-    timeouts = options.timeouts.parse()
+    timeouts = options.timeouts
+    timeouts.check()
     policy = Policy(
         expected=expected,
-        join_timeout_s=parse_duration_option(workers.worker_timeout, "--worker-timeout"),
+        join_timeout_s=workers.worker_timeout_s,
         heartbeat_timeout_s=timeouts.heartbeat_timeout_s,
         reconnect_timeout_s=timeouts.reconnect_timeout_s,
         user_count=load.user_count,
         look_ahead=load.look_ahead,
         batch_size=load.batch_size,
-        disk_wait_s=parse_duration_option(options.output.disk_wait, "--disk-wait"),
+        disk_wait_s=options.output.disk_wait_s,
     )
     slots = max(treatment.concurrency for treatment in plan.treatments)
     if load.user_count is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import Struct
 
-from bench_common.argument_types import file_name, int_range
+from bench_common.argument_types import int_range
 from bench_common.errors import ExitCode, StatsFileError, UsageError, did_you_mean
+from bench_common.options import Option
 from bench_common.records import OutputRecord, job_id_of
 from bench_common.stats.reader import StatsFile
 from bench_common.streams import tell
@@ -26,30 +27,15 @@ Exit codes: 0 ok, 2 usage error, or the job has no output, 3 the stats file is d
 """
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `show-output`."""
 
-    job: int
-    """The number of the job."""
-    stats_file: Path
-    step: str | None
-    """The step to show; None: all."""
+    job: Annotated[int, Option("JOB", "number of the job", type=int_range(0))]
+    stats_file: Annotated[
+        Path, Option("-s, --stats-file STATS", "stats file of a run (*.stats.gz); - is standard input", required=True)
+    ]
+    step: Annotated[str | None, Option("--step NAME", "show this step only, such as run (default: all steps)")] = None
     quiet: bool
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = EPILOG
-    parser.add_argument("job", type=int_range(0), metavar="JOB", help="number of the job")
-    parser.add_argument(
-        "-s",
-        "--stats-file",
-        required=True,
-        type=file_name,
-        metavar="STATS",
-        help="stats file of a run (*.stats.gz); - is standard input",
-    )
-    parser.add_argument("--step", metavar="NAME", help="show this step only, such as run (default: all steps)")
 
 
 def run(options: Options) -> int:

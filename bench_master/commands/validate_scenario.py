@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from typing import Annotated, Final
 
 from msgspec import Struct
 
-from bench_common.cli import add_engine_option
+from bench_common.cli import engine_option
 from bench_common.engine_traits import EngineLabel, use_engine_labels
 from bench_common.errors import ExitCode, UsageError
 from bench_common.guard import error_lines
+from bench_common.options import Option
 from bench_common.streams import tell
 from bench_master.formatting import plural
 from bench_master.scenario import Scenario, scenario_schema
@@ -19,43 +20,27 @@ from bench_master.scenario.claims import registration_text
 from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.keys_run import SCALE
 
+EPILOG: Final = "Exit codes: 0 every scenario is valid, 2 at least one is not."
 
-class Options(Struct, frozen=True):
+
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `validate-scenario`."""
 
-    file: tuple[str, ...]
-    """The scenarios: files, or names of ready-made ones."""
-    set: tuple[str, ...]
-    """Keys to override, as ``KEY=VALUE``."""
-    schema: bool
+    file: Annotated[
+        tuple[str, ...],
+        Option("-f, --file X.yaml", "scenario file, or the name of a ready-made scenario; repeatable", nargs="+"),
+    ] = ()
+    set: Annotated[
+        tuple[str, ...],
+        Option(
+            "--set KEY=VALUE", "override a key before the check, such as --set jobs.cpu.params.time=5s; repeatable"
+        ),
+    ] = ()
+    schema: Annotated[bool, Option("--schema", "print the JSON Schema (draft 2020-12) of scenarios, for editors")] = (
+        False
+    )
     quiet: bool
-    engine: tuple[EngineLabel, ...] = ()
-    """Labels of engines that the scenarios may name."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.epilog = "Exit codes: 0 every scenario is valid, 2 at least one is not."
-    parser.add_argument(
-        "-f",
-        "--file",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="X.yaml",
-        help="scenario file, or the name of a ready-made scenario; repeatable",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key before the check, such as --set jobs.cpu.params.time=5s; repeatable",
-    )
-    parser.add_argument(
-        "--schema", action="store_true", help="print the JSON Schema (draft 2020-12) of scenarios, for editors"
-    )
-    add_engine_option(parser, "let scenarios name an engine by a label")
+    engine: Annotated[tuple[EngineLabel, ...], engine_option("let scenarios name an engine by a label")] = ()
 
 
 def run(options: Options) -> int:

@@ -12,13 +12,13 @@ import shlex
 from decimal import Decimal, InvalidOperation
 from itertools import groupby, pairwise, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.argument_types import MAX_SLOTS, InvalidValue, file_name, int_range
+from bench_common.argument_types import MAX_SLOTS, InvalidValue, int_range
 from bench_common.cli import CommandParser, FirstHelp, WordsAfterDashes, check_choice
 from bench_common.cost import COST_UNITS, MAX_RSS, MEMORY_PEAK
 from bench_common.engine_traits import (
@@ -30,6 +30,7 @@ from bench_common.engine_traits import (
 )
 from bench_common.errors import UsageError
 from bench_common.files import write_new
+from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_common.treatment import OWN_COMMAND, USAGES
@@ -143,50 +144,103 @@ result, or an engine or image is missing, 4 a gate could not be judged, 130 inte
 """
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `weigh`."""
 
-    engines: tuple[str, ...]
-    """The engines to compare; without ``--`` the commands to compare follow them."""
+    engines: Annotated[
+        tuple[str, ...],
+        Option(
+            "ENGINE|COMMAND",
+            "an engine, as list engines shows them, or LABEL=ENGINE:PLACE; without -- the commands, each quoted",
+            nargs="*",
+        ),
+    ]
+    image: Annotated[
+        tuple[str, ...],
+        Option(
+            "--image IMAGE",
+            f"image of the containers, in which the command is (default: {DEFAULT_IMAGE}); several are compared; "
+            "plain processes have none",
+        ),
+    ] = ()
+    job: Annotated[
+        Job | None,
+        Option(
+            "--job",
+            "measure a container's life from create to remove, or the command alone (default: lifecycle behind --, "
+            "command for quoted commands)",
+        ),
+    ] = None
+    command_name: Annotated[
+        tuple[str, ...],
+        Option("-n, --command-name NAME", "name of a quoted command in the report; once for each, in order"),
+    ] = ()
+    parameter_list: Annotated[
+        tuple[str, ...],
+        Option(
+            "-L, --parameter-list NAME VALUES",
+            "weigh each quoted command with {NAME} replaced by each of the values: -L threads 1,2,4",
+        ),
+    ] = ()
+    parameter_scan: Annotated[
+        tuple[str, ...],
+        Option("-P, --parameter-scan NAME FROM TO", "the same with each number from FROM to TO: -P threads 1 8"),
+    ] = ()
+    parameter_step_size: Annotated[
+        str | None, Option("-D, --parameter-step-size STEP", "by how much the numbers of -P grow (default: 1)")
+    ] = None
+    shell: Annotated[bool, Option("--shell", "let sh -c run the commands, also those that prepare")] = False
+    input: Annotated[
+        Path | None, Option("--input FILE", "standard input of the commands (default: empty); sh opens it")
+    ] = None
+    mount: Annotated[
+        tuple[str, ...],
+        Option(
+            "--mount SOURCE[:TARGET][:ro]",
+            "a directory or file of this host that containers have at the same path, or at TARGET; repeatable",
+        ),
+    ] = ()
+    printed_metric: Annotated[
+        tuple[str, ...],
+        Option("--metric [NAME=]REGEX", "a number that the commands print: 'score: ([\\d.]+)'; repeatable"),
+    ] = ()
+    primary: Annotated[
+        str | None,
+        Option(
+            "--primary MEASURE",
+            "what to compare: time, user, system, cpu, a --metric such as score:higher, or a measure such as "
+            "job.p95 (default: time)",
+        ),
+    ] = None
+    setup: Annotated[str | None, Option("--setup COMMAND", "run this once before the first job, untimed")] = None
+    prepare: Annotated[str | None, Option("--prepare COMMAND", "run this before each job, untimed")] = None
+    cleanup: Annotated[str | None, Option("--cleanup COMMAND", "run this after each job, untimed")] = None
+    env: Annotated[tuple[str, ...], Option("--env NAME=VALUE", "a variable of the commands' environment")] = ()
+    warmup: Annotated[
+        int,
+        Option(
+            "-w, --warmup N", "rounds that warm up, and count nowhere (default: 1)", type=int_range(0, MAX_REPEATS)
+        ),
+    ] = 1
+    concurrency: Annotated[
+        int, Option("--concurrency N", "jobs in flight at the same time (default: 1)", type=int_range(1, MAX_SLOTS))
+    ] = 1
+    repeats: Annotated[
+        int | None,
+        Option(
+            "-r, --runs, --repeats N",
+            f"exactly N rounds, in which each command has a trial (default: {ADVISED_REPEATS})",
+            type=int_range(1, MAX_REPEATS),
+        ),
+    ] = None
+    save_scenario: Annotated[
+        Path | None,
+        Option(
+            "--save-scenario NEW.yaml", "write the scenario that this is to a new file, for run-scenario -f NEW.yaml"
+        ),
+    ] = None
     words: tuple[str, ...]
     """The command to measure; empty where there are several."""
-    image: tuple[str, ...]
-    """The images of the containers, which are compared where there are several; empty: `DEFAULT_IMAGE`."""
-    job: Job | None
-    """What is measured: a container's life with the command in it, or the command alone; None for the default."""
-    command_name: tuple[str, ...]
-    """Names of the commands, in order; empty: a command is its own name."""
-    parameter_list: tuple[str, ...]
-    """``NAME`` and ``a,b,c`` in turns: ``{NAME}`` in a command becomes each of the values."""
-    parameter_scan: tuple[str, ...]
-    """``NAME``, the first and the last number in turns, like `parameter_list`."""
-    parameter_step_size: str | None
-    """By how much the numbers of `parameter_scan` grow; None: by 1."""
-    shell: bool
-    """Whether a shell reads the commands."""
-    input: Path | None
-    """The file that the commands read as their standard input; None: it is empty."""
-    mount: tuple[str, ...]
-    """Directories and files of the host in the containers, each ``SOURCE[:TARGET][:ro]``."""
-    printed_metric: tuple[str, ...]
-    """Numbers in the commands' output, each ``[NAME=]REGEX``."""
-    primary: str | None
-    """The measure that verdicts are about; None: the time of a job."""
-    setup: str | None
-    """A command that runs once before the first job of each treatment."""
-    prepare: str | None
-    """A command that runs before each job, untimed."""
-    cleanup: str | None
-    """A command that runs after each job, untimed."""
-    env: tuple[str, ...]
-    """Variables of the commands' environment, each ``NAME=VALUE``."""
-    warmup: int
-    concurrency: int
-    """Jobs in flight at the same time."""
-    repeats: int | None
-    """Trials of each engine; None: `ADVISED_REPEATS`, or as many as `--until` takes."""
-    save_scenario: Path | None
-    """Where to write the scenario; None: nowhere."""
     run: RunOptions
     """How it is run and reported, as `run-scenario` has it."""
 
@@ -194,101 +248,16 @@ class Options(Struct, frozen=True):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.usage = _USAGE
-    parser.epilog = EPILOG
     cast("CommandParser", parser).words_after_dashes = WordsAfterDashes(
         "words", explain_missing_command, are_commands
     )
     cast("CommandParser", parser).show_first(_first_help(parser.prog))
-    parser.add_argument(
-        "engines",
-        nargs="*",
-        metavar="ENGINE|COMMAND",
-        help="an engine, as list engines shows them, or LABEL=ENGINE:PLACE; without -- the commands, each quoted",
-    )
-    parser.add_argument(
-        "--image",
-        action="append",
-        default=[],
-        metavar="IMAGE",
-        help=f"image of the containers, in which the command is (default: {DEFAULT_IMAGE}); several are compared; "
-        "plain processes have none",
-    )
-    parser.add_argument(
-        "--job",
-        choices=("lifecycle", "command"),
-        help="measure a container's life from create to remove, or the command alone (default: lifecycle behind --, "
-        "command for quoted commands)",
-    )
-    parser.add_argument(
-        "-n", "--command-name", action="append", default=[], metavar="NAME",
-        help="name of a quoted command in the report; once for each, in order",
-    )  # fmt: skip
-    parser.add_argument(
-        "-L", "--parameter-list", nargs=2, action="extend", default=[], metavar=("NAME", "VALUES"),
-        help="weigh each quoted command with {NAME} replaced by each of the values: -L threads 1,2,4",
-    )  # fmt: skip
-    parser.add_argument(
-        "-P", "--parameter-scan", nargs=3, action="extend", default=[], metavar=("NAME", "FROM", "TO"),
-        help="the same with each number from FROM to TO: -P threads 1 8",
-    )  # fmt: skip
-    parser.add_argument(
-        "-D", "--parameter-step-size", metavar="STEP", help="by how much the numbers of -P grow (default: 1)"
-    )
-    parser.add_argument("--shell", action="store_true", help="let sh -c run the commands, also those that prepare")
-    parser.add_argument(
-        "--input", type=file_name, metavar="FILE", help="standard input of the commands (default: empty); sh opens it"
-    )
-    parser.add_argument(
-        "--mount", action="append", default=[], metavar="SOURCE[:TARGET][:ro]",
-        help="a directory or file of this host that containers have at the same path, or at TARGET; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--metric", dest="printed_metric", action="append", default=[], metavar="[NAME=]REGEX",
-        help="a number that the commands print: 'score: ([\\d.]+)'; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--primary", metavar="MEASURE",
-        help="what to compare: time, user, system, cpu, a --metric such as score:higher, or a measure such as "
-        "job.p95 (default: time)",
-    )  # fmt: skip
-    parser.add_argument("--setup", metavar="COMMAND", help="run this once before the first job, untimed")
-    parser.add_argument("--prepare", metavar="COMMAND", help="run this before each job, untimed")
-    parser.add_argument("--cleanup", metavar="COMMAND", help="run this after each job, untimed")
-    parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the commands' environment"
-    )
-    parser.add_argument(
-        "-w", "--warmup", type=int_range(0, MAX_REPEATS), default=1, metavar="N",
-        help="rounds that warm up, and count nowhere (default: 1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--concurrency",
-        type=int_range(1, MAX_SLOTS),
-        default=1,
-        metavar="N",
-        help="jobs in flight at the same time (default: 1)",
-    )
-    parser.add_argument(
-        "-r",
-        "--runs",
-        "--repeats",
-        dest="repeats",
-        type=int_range(1, MAX_REPEATS),
-        metavar="N",
-        help=f"exactly N rounds, in which each command has a trial (default: {ADVISED_REPEATS})",
-    )
-    parser.add_argument(
-        "--save-scenario",
-        type=file_name,
-        metavar="NEW.yaml",
-        help="write the scenario that this is to a new file, for run-scenario -f NEW.yaml",
-    )
+    add_options(parser, Options, run=None)
     add_shared_run_options(OptionGroups(parser, takes_file=False))
     command_parser = cast("CommandParser", parser)
     explain_key = command_parser.explain_unknown
     assert explain_key is not None
     command_parser.explain_unknown = lambda flag: _explain_hyperfine(flag) or explain_key(flag)
-    parser.set_defaults(words=())
 
 
 def _first_help(program: str) -> FirstHelp:

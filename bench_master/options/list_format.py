@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Literal, TypeAlias
 
-LIST_FORMATS: Final = ("table", "tsv", "json")
+from bench_common.options import Option
 
-
-def add_list_format(
-    parser: argparse.ArgumentParser, formats: Sequence[str] = LIST_FORMATS, *, more: str = ""
-) -> None:
-    """Add ``--format`` with these choices; `more` ends its help. `choose_format` says what holds without it."""
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        help=f"output format (default: table on a terminal, else tsv){more}",
-    )
+LIST_FORMAT_HELP = "output format (default: table on a terminal, else tsv)"
+ListFormat: TypeAlias = Annotated[Literal["table", "tsv", "json"] | None, Option("--format", LIST_FORMAT_HELP)]
+"""None: see `choose_format`."""

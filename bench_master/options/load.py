@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.argument_types import MAX_SEED, int_range
+from bench_common.argument_types import MAX_SEED, int_range, some_time
 from bench_common.errors import UsageError
-from bench_common.treatment import ARRIVAL_PROCESSES, ArrivalProcess, OpenLoad, OverheadSampling, Treatment
-from bench_common.units import parse_rate
+from bench_common.options import Option
+from bench_common.treatment import ArrivalProcess, OpenLoad, OverheadSampling, Treatment
+from bench_common.units import format_duration, parse_rate
 from bench_master.coordinator.share import MAX_LOOK_AHEAD
-from bench_master.options.durations import parse_duration_option
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
 from bench_master.scenario.model import UntilVerdict
@@ -24,112 +25,105 @@ from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, M
 class LoadOptions(Struct, frozen=True):
     """What is run and how it is dispatched; None leaves a value to the scenario."""
 
-    noop: bool = False
-    """Execute nothing: measure the harness's own maximum rate."""
-    keep: bool = False
-    """Leave containers as the jobs left them."""
-    seed: int | None = None
-    """The seed of the order of trials; None: the scenario's, else a random one."""
-    user_count: int | None = None
-    """Jobs in flight over all workers together."""
-    operation_count: int | None = None
-    run_seconds: str | None = None
-    """The length of each trial, as a duration."""
-    rate: str | None = None
-    """Jobs that arrive each second over all workers, such as ``200/s``."""
-    arrivals: ArrivalProcess | None = None
-    overhead: bool = False
-    """Sample the memory and CPU time of the engines' own processes."""
-    explain: bool = False
-    """Trace a few jobs of each treatment after the measured ones."""
-    skip_host_ceiling: bool = False
-    """Do not measure the host ceiling."""
-    look_ahead: bool = True
-    """Prefetch short, independent jobs to workers."""
-    batch_size: int | None = None
-    """Jobs and results in one message; None: adapts to the rate of jobs."""
-    until: str | None = None
-    """``verdict``: go on until every comparison is settled."""
-    max_rounds: int | None = None
-    """Rounds at most with `until`."""
-    budget: str | None = None
-    """How long the run may take with `until`, as a duration."""
+    noop: Annotated[bool, Option("--noop", "execute nothing: measure the harness's own maximum rate")] = False
+    seed: Annotated[
+        int | None,
+        Option(
+            "--seed N",
+            "seed of the order of trials (default: the scenario's, else random; the stats file keeps it)",
+            type=int_range(0, MAX_SEED),
+        ),
+    ] = None
+    user_count: Annotated[
+        int | None, Option("-u, --user-count N", "jobs in flight, over all workers together", type=int_range(1))
+    ] = None
+    operation_count: Annotated[
+        int | None, Option("-o, --operation-count N", "jobs in each trial", type=int_range(1))
+    ] = None
+    run_seconds: Annotated[
+        float | None,
+        Option(
+            "-r, --run-seconds TIME",
+            "length of each trial, not of the run: 90, 15m. An ssbench scenario is one trial, so there it is the "
+            "length of the run, and takes precedence over -o",
+            type=some_time,
+        ),
+    ] = None
+    until: Annotated[
+        Literal["verdict"] | None,
+        Option(
+            "--until",
+            "instead of a number of trials: go on until every comparison is settled, or --max-rounds is reached",
+        ),
+    ] = None
+    max_rounds: Annotated[
+        int | None,
+        Option(
+            "--max-rounds N",
+            f"rounds at most with --until verdict (default: {DEFAULT_MOST_ROUNDS})",
+            type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
+        ),
+    ] = None
+    budget_s: Annotated[
+        float | None,
+        Option(
+            "--budget TIME",
+            "with --until verdict: end after the round in which so much time is over, such as 2h",
+            type=some_time,
+        ),
+    ] = None
+    rate: Annotated[
+        str | None,
+        Option(
+            "--rate RATE",
+            "start jobs at this rate over all workers, such as 200/s, even if earlier jobs still run (open load); "
+            "needs -o or --run-seconds if the scenario counts iterations",
+        ),
+    ] = None
+    arrivals: Annotated[
+        ArrivalProcess | None,
+        Option("--arrivals", "spacing of the jobs that start at a rate (default: the scenario's, else constant)"),
+    ] = None
+    skip_host_ceiling: Annotated[
+        bool,
+        Option("--skip-host-ceiling", "do not measure the host ceiling, even if the scenario asks for it"),
+    ] = False
+    look_ahead: Annotated[
+        bool,
+        Option(
+            "--look-ahead",
+            "prefetch jobs to workers when jobs are short and independent (default: yes)",
+            action=argparse.BooleanOptionalAction,
+        ),
+    ] = True
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "--batch-size N",
+            "jobs or results in one message (default: adapts to the rate of jobs)",
+            type=int_range(1, MAX_LOOK_AHEAD),
+        ),
+    ] = None
+    keep: Annotated[
+        bool, Option("-k, --keep", "leave containers as the jobs left them; cleanup-containers removes them")
+    ] = False
+    overhead: Annotated[
+        bool,
+        Option(
+            "--overhead",
+            "sample the memory and CPU time of the engines' own processes, as the scenario key 'overhead' does",
+        ),
+    ] = False
+    explain: Annotated[
+        bool,
+        Option(
+            "--explain",
+            "after the measured trials trace a few jobs of each treatment, and report where their time goes, as the "
+            "scenario key 'explain' does",
+        ),
+    ] = False
     only_labels: tuple[str, ...] = ()
     """Labels of the treatments to run, as ``LABEL=VALUE``; empty: all."""
-
-
-def add_plan_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options of `LoadOptions` that stand beside the scenario."""
-    parser.add_argument("--noop", action="store_true", help="execute nothing: measure the harness's own maximum rate")
-    parser.add_argument(
-        "--seed",
-        type=int_range(0, MAX_SEED),
-        metavar="N",
-        help="seed of the order of trials (default: the scenario's, else random; the stats file keeps it)",
-    )
-
-
-def add_load_options(group: argparse._ActionsContainer, *, short_length: bool = True) -> None:
-    """Add the size and the rate of the load; with `short_length`, ``-r`` is the length of a trial."""
-    group.add_argument(
-        "-u", "--user-count", type=int_range(1), metavar="N", help="jobs in flight, over all workers together"
-    )
-    group.add_argument("-o", "--operation-count", type=int_range(1), metavar="N", help="jobs in each trial")
-    group.add_argument(
-        *(("-r",) if short_length else ()),
-        "--run-seconds",
-        metavar="TIME",
-        help="length of each trial, not of the run: 90, 15m. An ssbench scenario is one trial, so there it is the "
-        "length of the run, and takes precedence over -o",
-    )
-    group.add_argument(
-        "--until",
-        choices=("verdict",),
-        help="instead of a number of trials: go on until every comparison is settled, or --max-rounds is reached",
-    )
-    group.add_argument(
-        "--max-rounds",
-        type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
-        metavar="N",
-        help=f"rounds at most with --until verdict (default: {DEFAULT_MOST_ROUNDS})",
-    )
-    group.add_argument(
-        "--budget",
-        metavar="TIME",
-        help="with --until verdict: end after the round in which so much time is over, such as 2h",
-    )
-    group.add_argument(
-        "--rate",
-        metavar="RATE",
-        help="start jobs at this rate over all workers, such as 200/s, even if earlier jobs still run (open load); "
-        "needs -o or --run-seconds if the scenario counts iterations",
-    )
-    group.add_argument(
-        "--arrivals",
-        choices=ARRIVAL_PROCESSES,
-        help="spacing of the jobs that start at a rate (default: the scenario's, else constant)",
-    )
-    group.add_argument(
-        "--skip-host-ceiling",
-        action="store_true",
-        help="do not measure the host ceiling, even if the scenario asks for it",
-    )
-
-
-def add_dispatch_options(group: argparse._ActionsContainer) -> None:
-    """Add how jobs reach the workers."""
-    group.add_argument(
-        "--look-ahead",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="prefetch jobs to workers when jobs are short and independent (default: yes)",
-    )
-    group.add_argument(
-        "--batch-size",
-        type=int_range(1, MAX_LOOK_AHEAD),
-        metavar="N",
-        help="jobs or results in one message (default: adapts to the rate of jobs)",
-    )
 
 
 def is_timed(scenario: Scenario) -> bool:
@@ -166,14 +160,12 @@ def _apply_size(scenario: Scenario, options: LoadOptions) -> Scenario:
         return scenario
     if count is not None and seconds is not None:
         raise UsageError(
-            f"--run-seconds {seconds}: not allowed with -o {count}: a trial ends after a time or after its jobs"
+            f"--run-seconds {format_duration(seconds)}: not allowed with -o {count}: a trial ends after a time or "
+            "after its jobs"
         )
-    length = None if seconds is None else parse_duration_option(seconds, "--run-seconds")
-    if length is not None and length <= 0:
-        raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
 
     def resize(treatment: Treatment) -> Treatment:
-        return msgspec.structs.replace(treatment, iterations=None, operation_count=count, run_seconds=length)
+        return msgspec.structs.replace(treatment, iterations=None, operation_count=count, run_seconds=seconds)
 
     return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
 
@@ -212,14 +204,16 @@ def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:
 
 def _apply_until(scenario: Scenario, options: LoadOptions) -> Scenario:
     """Return the scenario with ``--until verdict`` and its limits in place of its repeats."""
-    given = {"--max-rounds": options.max_rounds, "--budget": options.budget}
+    budget_s = options.budget_s
+    budget = None if budget_s is None else format_duration(budget_s)
+    given = {"--max-rounds": options.max_rounds, "--budget": budget}
     own = scenario.until_verdict
     if options.until is None and own is None:
         for flag, value in given.items():
             if value is not None:
                 raise UsageError(f"{flag} {value}: the scenario has a fixed number of repeats; add --until verdict")
         return scenario
-    if options.until is None and options.max_rounds is None and options.budget is None:
+    if options.until is None and options.max_rounds is None and budget_s is None:
         return scenario
     if len(scenario.treatments) < 2:  # noqa: PLR2004  a comparison takes two
         raise UsageError("--until verdict: the scenario has one treatment, and nothing to compare it with")
@@ -227,11 +221,8 @@ def _apply_until(scenario: Scenario, options: LoadOptions) -> Scenario:
         raise UsageError(
             "--until verdict: it looks at whole rounds, and 'order: blocked' has none; add --set order=interleaved"
         )
-    budget_s = own.budget_s if own is not None else None
-    if options.budget is not None:
-        budget_s = parse_duration_option(options.budget, "--budget")
-        if budget_s <= 0:
-            raise UsageError(f"--budget {options.budget}: expected more than 0 seconds")
+    if budget_s is None and own is not None:
+        budget_s = own.budget_s
     at_most = options.max_rounds or (own.at_most if own is not None else DEFAULT_MOST_ROUNDS)
     rule = UntilVerdict(at_most, budget_s)
     return replace(scenario, until_verdict=rule, repeats=(at_most,) * len(scenario.treatments))

@@ -6,16 +6,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue, file_name
 from bench_common.errors import InfrastructureError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.files import real_path
+from bench_common.options import Option
 from bench_common.streams import discard_output, escape_output, tell_quoted
 from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.formatting import DEFAULT_WIDTH, page_of
@@ -54,84 +55,12 @@ def report_target(text: str) -> ReportTarget:
     return ReportTarget(name, file_name(path) if equals and path != "-" else None)
 
 
-class ReportOptions(Struct, frozen=True):
-    """How reports are shown."""
-
-    formats: tuple[ReportTarget, ...] = ()
-    """The report formats that were asked for, at most one of them for standard output."""
-    pctile: float = DEFAULT_PERCENTILE
-    """The percentile to show beside the median."""
-    quiet: bool = False
-    verbose: bool = False
-    chart_options: ChartOptions = NO_CHART_OPTIONS
-
-    @property
-    def format(self) -> str:
-        """The name of the report format on standard output."""
-        return next((str(target) for target in self.formats if target.path is None), DEFAULT_FORMAT)
-
-    @property
-    def files(self) -> list[tuple[str, Path]]:
-        """The format and the file of each report that goes to a file."""
-        return [(str(target), target.path) for target in self.formats if target.path is not None]
-
-    @property
-    def detail(self) -> Detail:
-        """How much a report for people shows."""
-        return "full" if self.verbose else "answer" if self.quiet else "page"
-
-
-def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the options of `ReportOptions`."""
-    parser.add_argument(
-        "--format",
-        dest="formats",
-        action=_AddFormat,
-        type=report_target,
-        default=(),
-        choices=sorted(report_formats()),
-        metavar="NAME[=FILE]",
-        help="format of the report (default: text), or with =FILE of one more report, which is written to FILE; "
-        f"can be repeated; one of: {', '.join(sorted(report_formats()))}",
-    )
-    parser.add_argument(
-        "--csv", dest="formats", action=_AddFormat, nargs=0, const=ReportTarget("csv"), help="same as --format csv"
-    )
-    parser.add_argument(
-        "--export",
-        dest="formats",
-        action=_Export,
-        nargs=2,
-        default=(),
-        metavar=("NAME", "FILE"),
-        help="also write the report to FILE: json, markdown, html, csv or another format; same as "
-        "--format NAME=FILE; repeatable",
-    )
-    drawing = registered_charts()
-    if drawing is not None:
-        drawing.add_options(parser)
-    parser.add_argument(
-        "--pctile",
-        type=percentile,
-        default=DEFAULT_PERCENTILE,
-        metavar="P",
-        help=f"percentile to show, from 0 (the minimum) to 100 (the maximum) (default: {DEFAULT_PERCENTILE:g})",
-    )
-
-
-def check_chart(options: ReportOptions) -> None:
-    """Refuse a chart that no report shows, and what it does not show."""
-    drawing = registered_charts()
-    if drawing is not None:
-        drawing.check(options)
-
-
 class _AddFormat(argparse.Action):
     """Adds a report; a second one for standard output or for the same file is an error."""
 
     def __call__(self, _parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
         target: ReportTarget = self.const or values
-        known: tuple[ReportTarget, ...] = getattr(namespace, self.dest)
+        known: Sequence[ReportTarget] = getattr(namespace, self.dest)
         for other in known:
             if other.path is None and target.path is None:
                 raise argparse.ArgumentError(
@@ -165,21 +94,72 @@ def percentile(text: str) -> float:
     return value
 
 
-def add_schema_option(parser: argparse.ArgumentParser, schema: Callable[[], dict[str, Any]], what: str) -> None:
-    """Add ``--schema``, which prints the JSON Schema of `what` and ends the program, as ``--version`` does."""
+class ReportOptions(Struct, frozen=True):
+    """How reports are shown."""
+
+    formats: Annotated[
+        tuple[ReportTarget, ...],
+        Option(
+            "--format NAME[=FILE]",
+            "format of the report (default: text), or with =FILE of one more report, which is written to FILE; "
+            f"can be repeated; one of: {', '.join(sorted(report_formats()))}",
+            action=_AddFormat,
+            type=report_target,
+            choices=sorted(report_formats()),
+        ),
+        Option("--csv", "same as --format csv", action=_AddFormat, nargs=0, const=ReportTarget("csv")),
+        Option(
+            "--export NAME FILE",
+            "also write the report to FILE: json, markdown, html, csv or another format; same as "
+            "--format NAME=FILE; repeatable",
+            action=_Export,
+        ),
+    ] = ()
+    chart_options: ChartOptions = NO_CHART_OPTIONS
+    pctile: Annotated[
+        float,
+        Option(
+            "--pctile P",
+            f"percentile to show, from 0 (the minimum) to 100 (the maximum) (default: {DEFAULT_PERCENTILE:g})",
+            type=percentile,
+        ),
+    ] = DEFAULT_PERCENTILE
+    quiet: bool = False
+    verbose: bool = False
+
+    @property
+    def format(self) -> str:
+        """The name of the report format on standard output."""
+        return next((str(target) for target in self.formats if target.path is None), DEFAULT_FORMAT)
+
+    @property
+    def files(self) -> list[tuple[str, Path]]:
+        """The format and the file of each report that goes to a file."""
+        return [(str(target), target.path) for target in self.formats if target.path is not None]
+
+    @property
+    def detail(self) -> Detail:
+        """How much a report for people shows."""
+        return "full" if self.verbose else "answer" if self.quiet else "page"
+
+
+def check_chart(options: ReportOptions) -> None:
+    """Refuse a chart that no report shows, and what it does not show."""
+    drawing = registered_charts()
+    if drawing is not None:
+        drawing.check(options)
+
+
+def schema_option(schema: Callable[[], dict[str, Any]], what: str) -> Option:
+    """Return ``--schema``, which prints the JSON Schema of `what` and ends the program, as ``--version`` does."""
 
     class PrintSchema(argparse.Action):
         def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
             sys.stdout.write(json.dumps(schema(), indent=2) + "\n")
             parser.exit()
 
-    parser.add_argument(
-        "--schema",
-        action=PrintSchema,
-        nargs=0,
-        default=False,
-        help=f"print the JSON Schema (draft 2020-12) of {what}, and exit",
-    )
+    text = f"print the JSON Schema (draft 2020-12) of {what}, and exit"
+    return Option("--schema", text, action=PrintSchema, nargs=0)
 
 
 def print_report(report: Report, source: ReportSource, terminal: TerminalOptions, *, paged: bool = False) -> None:

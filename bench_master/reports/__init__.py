@@ -19,7 +19,8 @@ from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_OPTIONS, DEFAULT_PERCENTILE, document_of
 from bench_master.analysis.gates import document_gates, judge_gates, unpassed_gates
 from bench_master.analysis.report_types import ReportDocument, ThresholdReport
-from bench_master.analysis.verdict_types import ClaimReport, GateReport, VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import ClaimReport, GateReport
 from bench_master.formatting import plural
 from bench_master.progress_message import progress_message
 from bench_master.reports.charts import NO_CHART_OPTIONS, ChartOptions, registered_charts

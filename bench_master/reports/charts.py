@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from bench_common import load_entry, registered
 from bench_common.cli import read_options
+from bench_common.options import add_options
 from bench_common.streams import tell
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class ChartOptions(Struct, frozen=True):
     value: Struct | None = None
 
     @classmethod
+    def add_arguments(cls, where: argparse._ActionsContainer) -> None:
+        """Add the options of what draws charts (see `bench_common.options.add_options`)."""
+        found = registered_charts()
+        if found is not None:
+            add_options(where, found.Options)
+
+    @classmethod
     def read_arguments(cls, arguments: argparse.Namespace) -> Self:
         """Return what the parser found (see `bench_common.cli.read_options`)."""
         found = registered_charts()
@@ -78,13 +86,9 @@ class Charts(ABC):
     """Draws runs; its class takes no arguments."""
 
     Options: ClassVar[type[Struct]]
-    """Its options; each field has the name of an argument, and a default."""
+    """Its options, each with a default (see `bench_common.options`)."""
     formats: ClassVar[frozenset[str]]
     """The names of the report formats that show one chart."""
-
-    @abstractmethod
-    def add_options(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-        """Add the arguments of `Options`."""
 
     @abstractmethod
     def part(self) -> LookMaker:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from bench_common.profiling import Profile, Profiler
+from bench_common.stats.reader import SUFFIX
 
 log = logging.getLogger(__name__)
 
 MAX_NAME_CHARS: Final = 64
 """How much of a worker's id becomes part of its files' names, in characters."""
-SUFFIX: Final = ".stats.gz"
 
 
 class Profiles:

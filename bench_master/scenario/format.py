@@ -56,6 +56,7 @@ from bench_master.scenario.types import (
     Shape,
     Text,
 )
+from bench_master.verdicts.decision import MAX_MARGIN
 from bench_workloads.registry import workload_classes
 
 ORDERS: Final = ("interleaved", "blocked", "as-written")
@@ -70,8 +71,6 @@ COST: Final = "cost"
 MAX_RATE_PER_S: Final = 1e6
 OPEN_CONCURRENCY: Final = 64
 """The jobs that a worker runs at once where jobs arrive at a rate and the scenario gives no ``concurrency``."""
-MAX_MARGIN: Final = 0.5
-"""The largest margin of verdicts, as a share."""
 _DAY_S: Final = 86400.0
 
 

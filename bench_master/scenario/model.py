@@ -5,9 +5,13 @@ A file of another tool is a `TranslatedScenario` before it is loaded; `bench_mas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
+
+from bench_common.argument_types import InvalidValue, duration
+from bench_common.options import Heading, Option
+from bench_common.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,23 +139,52 @@ class TranslatedScenario(Struct):
             self.comments[id(node), key] = comment
 
 
+def _driver_names(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if not names:
+        raise InvalidValue(f"{text!r}: expected names of drivers, such as Docker,CRun")
+    return names
+
+
+def _stop_grace(text: str) -> str:
+    return format_duration(duration(text))
+
+
 class DefinitionFlags(Struct, frozen=True):
     """How the command line asks for another tool's file to be read; the first four are of bucketbench's."""
 
-    legacy: bool = False
-    """Run each driver with 1, 2, ... threads up to its maximum, as bucketbench's ``-l`` does."""
+    legacy: Annotated[
+        bool, Option("--legacy", "run each driver with 1, 2, ... threads up to its maximum, not only all")
+    ] = False
     overhead: bool = False
     """Sample the engines' own processes, as bucketbench's ``-o`` does."""
-    drivers: tuple[str, ...] = ()
-    """The drivers to run; empty: all."""
-    grace: str | None = None
-    """How long `stop` waits before it kills, under every driver; None: as bucketbench does under each."""
+    drivers: Annotated[
+        tuple[str, ...],
+        Option(
+            "--drivers A,B",
+            "run only these drivers, by type; the second one of a type is called Docker-2",
+            action="store",
+            type=_driver_names,
+        ),
+    ] = ()
+    grace: Annotated[
+        str | None,
+        Option(
+            "--stop-grace TIME",
+            "how long `stop` waits before it kills, under every driver; 0 is SIGKILL alone (default: what "
+            "bucketbench does under each: 30s for Docker, 10s for DockerCLI, 0 for the others)",
+            type=_stop_grace,
+        ),
+    ] = None
     user_count: int | None = None
     """Jobs in flight by ``-u``: the file then needs no number of users."""
     operation_count: int | None = None
     """Jobs by ``-o``: the file then needs no size."""
-    run_seconds: str | None = None
+    run_seconds: float | None = None
     """A length by ``-r``, likewise."""
+
+
+Definition: TypeAlias = Annotated[DefinitionFlags, Heading("bucketbench definitions")]
 
 
 class Origin(Struct, frozen=True):

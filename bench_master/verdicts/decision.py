@@ -23,6 +23,7 @@ BandKind: TypeAlias = Literal["clock", "quantised", "failed"]
 
 DEFAULT_MARGIN: Final = 0.03
 """Smaller differences are *same*, as a share."""
+MAX_MARGIN: Final = 0.5
 ALPHA: Final = 0.05
 """How often a family of comparisons may err."""
 MIN_GAP_ROUNDS: Final = 3

@@ -1,1 +1,1 @@
-"""Queries that `bench-worker` answers about its machine, one module each: FLAG, HELP, Options, configure, run."""
+"""Queries that `bench-worker` answers about its machine, one module each: FLAG, HELP, Options, run."""

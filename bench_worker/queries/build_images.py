@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from bench_common.options import Option
 
 FLAG = "--build-images"
 HELP = "build the images that scenarios use: all, or each --image"
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The arguments of this query."""
 
-    images: tuple[str, ...]
-    """The images to build; empty: all."""
-    image_args: tuple[str, ...]
-    """Build arguments, as ``NAME=VALUE``."""
-    image_contexts: tuple[str, ...]
-    """Folders to build images from in place of their own, as ``NAME=FOLDER``."""
-    image_force: bool
-    image_dry_run: bool
-    """Build nothing; report what would be built."""
-    image_quiet: bool
+    images: Annotated[tuple[str, ...], Option("--image NAME", "build this image; repeatable")] = ()
+    image_args: Annotated[
+        tuple[str, ...], Option("--image-arg NAME=VALUE", "build argument of the Dockerfile; repeatable")
+    ] = ()
+    image_contexts: Annotated[
+        tuple[str, ...],
+        Option(
+            "--image-context NAME=FOLDER",
+            "build this image from a folder that has its Dockerfile and more; repeatable",
+        ),
+    ] = ()
+    image_force: Annotated[bool, Option("--image-force", "rebuild even images that are up to date")] = False
+    image_dry_run: Annotated[bool, Option("--image-dry-run", "report what would be built, and build nothing")] = False
+    image_quiet: Annotated[bool, Option("--image-quiet", "print no progress of builds to stderr")] = False
     verbose: bool
     """Print the output of the build steps."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments of this query."""
-    group.add_argument(
-        "--image", dest="images", metavar="NAME", action="append", default=[], help="build this image; repeatable"
-    )
-    group.add_argument(
-        "--image-arg",
-        dest="image_args",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="build argument of the Dockerfile; repeatable",
-    )
-    group.add_argument(
-        "--image-context",
-        dest="image_contexts",
-        metavar="NAME=FOLDER",
-        action="append",
-        default=[],
-        help="build this image from a folder that has its Dockerfile and more; repeatable",
-    )
-    group.add_argument("--image-force", action="store_true", help="rebuild even images that are up to date")
-    group.add_argument("--image-dry-run", action="store_true", help="report what would be built, and build nothing")
-    group.add_argument("--image-quiet", action="store_true", help="print no progress of builds to stderr")
 
 
 def run(options: Options) -> Iterator[dict[str, Any]]:

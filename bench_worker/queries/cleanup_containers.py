@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
+
+from bench_common.options import Option
 
 if TYPE_CHECKING:
     from bench_worker.cleanup import CleanupStatus
@@ -20,25 +21,13 @@ HELP = "remove what finished runs left behind on this machine"
 class Options(Struct, frozen=True):
     """The arguments of this query."""
 
-    cleanup_dry_run: bool
-    cleanup_run_id: str | None
-    """The run to clean up, even if it is active; None: every finished run."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments of this query."""
-    group.add_argument(
-        "--dry-run",
-        dest="cleanup_dry_run",
-        action="store_true",
-        help="with --cleanup-containers: list what would be removed, and remove nothing",
-    )
-    group.add_argument(
-        "--run",
-        dest="cleanup_run_id",
-        metavar="RUN_ID",
-        help="with --cleanup-containers: clean up after this run only, even if it is active",
-    )
+    cleanup_dry_run: Annotated[
+        bool, Option("--dry-run", "with --cleanup-containers: list what would be removed, and remove nothing")
+    ] = False
+    cleanup_run_id: Annotated[
+        str | None,
+        Option("--run RUN_ID", "with --cleanup-containers: clean up after this run only, even if it is active"),
+    ] = None
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:

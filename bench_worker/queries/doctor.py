@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import WeighbridgeError
+from bench_common.options import Option
 from bench_common.requirements import DoctorNeeds, Requirement
 
 if TYPE_CHECKING:
@@ -26,31 +27,19 @@ HELP = "check whether this machine is fit to measure"
 class Options(Struct, frozen=True):
     """The arguments of this query."""
 
-    doctor_directory: tuple[str, ...]
-    """Directories that runs write to."""
-    doctor_jobs: tuple[str, ...] = ()
-    """Jobs of kinds from packages to check the needs of, each a `KindNeed` in JSON."""
-    doctor_needs: str | None = None
+    doctor_directory: Annotated[
+        tuple[str, ...],
+        Option(
+            "--doctor-directory DIR",
+            "with --doctor: directory that runs write to (default: the working and the temporary directory)",
+        ),
+    ] = ()
+    doctor_jobs: Annotated[
+        tuple[str, ...],
+        Option("--doctor-jobs JSON", "with --doctor: jobs of a kind from a package, to check what they need"),
+    ] = ()
+    doctor_needs: Annotated[str | None, Option("--doctor-needs JSON", argparse.SUPPRESS)] = None
     """What a scenario needs, as JSON of `DoctorNeeds`; None without one."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments of this query."""
-    group.add_argument(
-        "--doctor-directory",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="with --doctor: directory that runs write to (default: the working and the temporary directory)",
-    )
-    group.add_argument(
-        "--doctor-jobs",
-        action="append",
-        default=[],
-        metavar="JSON",
-        help="with --doctor: jobs of a kind from a package, to check what they need",
-    )
-    group.add_argument("--doctor-needs", metavar="JSON", help=argparse.SUPPRESS)
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
+
+from bench_common.options import Option
 
 FLAG = "--explain"
 HELP = "trace a few jobs of each treatment of --explain-plan, and print where their time goes"
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The arguments of this query."""
 
-    explain_plan: Path | None
-    """The file with the treatments, which a master writes: messages that define them, in MessagePack."""
+    explain_plan: Annotated[
+        Path | None, Option("--explain-plan FILE", "with --explain: the treatments, as bench-master writes them")
+    ] = None
     allow_swapoff: bool
     """Whether swap may be switched off."""
     allow_cold: bool
@@ -27,16 +29,6 @@ class Options(Struct, frozen=True):
     """Whether containers may use what is somebody else's on this host."""
     allow_host_settings: tuple[str, ...]
     """Settings of the kernel that may be changed."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments of this query."""
-    group.add_argument(
-        "--explain-plan",
-        type=Path,
-        metavar="FILE",
-        help="with --explain: the treatments, as bench-master writes them",
-    )
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,11 +13,6 @@ HELP = "print the properties of this host that may explain a result, and its det
 
 class Options(Struct, frozen=True):
     """This query has no arguments."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add nothing."""
-    del group
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:

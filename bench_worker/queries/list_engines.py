@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,11 +14,6 @@ HELP = "list the engines that are usable on this machine, and why the others are
 
 class Options(Struct, frozen=True):
     """This query has no arguments."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add nothing."""
-    del group
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:

@@ -1,11 +1,13 @@
 """What features add to sub-commands and to the workers of a run, found by entry points alone."""
 
 import argparse
+from typing import Annotated
 
 import pytest
 from msgspec import Struct
 
 from bench_common.cli import CommandParser, read_options
+from bench_common.options import Option
 from bench_common.requirements import KindNeed
 from bench_master import command_extension, registered_parts
 from bench_master.command_extension import (
@@ -21,7 +23,7 @@ from bench_master.run.started_workers import NO_WORKERS, StartedWorkers, togethe
 
 
 class Age(Struct, frozen=True):
-    age: int | None = None
+    age: Annotated[int | None, Option("--age DAYS", "of what is kept", type=int)] = None
 
 
 class Clean(Struct, frozen=True):
@@ -34,9 +36,6 @@ class CleanByAge(CommandExtension):
 
     def __init__(self):
         self.prepared = 0
-
-    def add_options(self, parser):
-        parser.add_argument("--age", type=int)
 
     def prepare(self, options):
         self.prepared += 1

@@ -8,7 +8,7 @@ from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.early_stopping import take_look
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.scenario.model import AGAIN
 
 LAST = 30

@@ -1,13 +1,12 @@
 """What `list engines` and `cleanup-containers` print."""
 
-import argparse
 import json
 
 import pytest
 
-from bench_common.cli import read_options
+from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
-from bench_master.cli import run_command_line
+from bench_master.cli import configure, run_command_line
 from bench_master.commands import cleanup_containers
 from bench_master.commands.list import engines as list_engines
 
@@ -71,8 +70,8 @@ def test_the_tab_separated_form_has_one_line_for_each_engine():
 def run(command, monkeypatch, rows, *words):
     asked = []
     monkeypatch.setattr(command, "query_worker", lambda *flags, **_: asked.append(flags) or rows)
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
+    parser = CommandParser()
+    configure(parser, command)
     return command.run(read_options(command.Options, parser.parse_args(words))), asked[0]
 
 

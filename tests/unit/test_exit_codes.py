@@ -9,9 +9,9 @@ from builders import StatsBuilder, footer, header, host, ticket_of, treatment_wi
 from bench_common.files import write_new
 from bench_common.records import Outcome, OutputRecord
 from bench_common.stats.reader import StatsFile
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.cli import run_command_line
 from bench_master.commands import run_scenario
-from bench_master.options.verdict import VerdictOptions
 from bench_master.reports import ReportSource
 
 S = 10**9

@@ -22,7 +22,8 @@ from bench_common.errors import ExitCode, UsageError
 from bench_common.records import ticket_of
 from bench_common.thresholds import parse_condition, parse_verdict_condition
 from bench_master.analysis.gates import check_gates, gates_exit_code, judge_gates, requested_gates
-from bench_master.analysis.verdict_types import PartReport, VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import PartReport
 from bench_master.cli import run_command_line
 from bench_master.verdicts.reasons import Code, because
 

@@ -11,7 +11,7 @@ from bench_common.stats.reader import StatsFile
 from bench_features.formats.github import GithubReport
 from bench_master.analysis.document import build_document
 from bench_master.analysis.early_stopping import Looks
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.reports import ReportSource
 from bench_master.reports.html import HtmlReport
 from bench_master.reports.markdown import MarkdownReport

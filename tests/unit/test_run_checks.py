@@ -11,7 +11,7 @@ from bench_common.errors import UsageError
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
-from bench_master.analysis.verdict_types import VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.scenario.model import AGAIN
 from bench_master.verdicts.reasons import Code
 

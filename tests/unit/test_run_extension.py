@@ -2,6 +2,7 @@
 
 import argparse
 from contextlib import contextmanager
+from typing import Annotated
 
 import pytest
 from msgspec import Struct
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from bench_common.cli import CommandParser, read_options
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Option, add_options
 from bench_master import registered_parts
 from bench_master.cli import build_parser
 from bench_master.options.run import RunOptions, add_run_options, add_shared_run_options
@@ -18,7 +20,7 @@ OF_FEATURES = {"--archive", "--web", "--web-control", "--web-insecure-bind"}
 
 
 class Age(Struct, frozen=True):
-    age: int | None = None
+    age: Annotated[int | None, Option("--age DAYS", "of what is kept", type=int)] = None
 
 
 class AgeExtension(RunExtension):
@@ -30,7 +32,7 @@ class AgeExtension(RunExtension):
         self.calls = calls
 
     def add_options(self, groups):
-        groups.named(RESULTS).add_argument("--age", type=int)
+        add_options(groups.named(RESULTS), Age)
 
     def settle(self, options):
         return replace(options, quiet=options.extensions.of(Age).age is not None)

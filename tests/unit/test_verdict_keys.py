@@ -3,8 +3,8 @@
 import pytest
 
 from bench_common.errors import ScenarioError, UsageError
-from bench_master.analysis.verdict_types import VerdictOptions
-from bench_master.options.verdict import apply_verdict_options, baseline_labels, margin
+from bench_master.analysis.verdict_options import VerdictOptions, baseline_labels, margin
+from bench_master.options.verdict import apply_verdict_options
 from bench_master.plan import make_plan
 from bench_master.run.journal import build_header
 from bench_master.scenario.load import parse_scenario

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
-from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Option
 from bench_common.streams import tell
 from bench_features.archive.archive import Archive
-from bench_features.archive.options import SubCommand, add_archive_option
+from bench_features.archive.options import ArchivePlace, SubCommand
 from bench_master.formatting import plural
 from bench_master.progress_message import Steps, note, progress_message, put
 
@@ -20,15 +19,9 @@ from bench_master.progress_message import Steps, note, progress_message, put
 class AddOptions(Struct, frozen=True):
     """The command line of `archive add`."""
 
-    files: tuple[Path, ...]
+    files: Annotated[tuple[Path, ...], Option("FILE", "stats file", nargs="+")]
     quiet: bool
-    archive: str | None = None
-    """Where the archive is; None for the default."""
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=file_name, metavar="FILE", help="stats file")
-    add_archive_option(parser)
+    archive: ArchivePlace = None
 
 
 def _run(options: AddOptions) -> int:
@@ -60,7 +53,5 @@ def _run(options: AddOptions) -> int:
 
 
 COMMANDS: Final = (
-    SubCommand(
-        "add", "add stats files; those that are in the archive stay as they are", AddOptions, _configure, _run
-    ),
+    SubCommand("add", "add stats files; those that are in the archive stay as they are", AddOptions, _run),
 )

@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError, UsageError
+from bench_common.options import Option, add_options
 from bench_features.archive.archive import Archive
 from bench_features.archive.folder import hash_of
-from bench_features.archive.options import SubCommand, add_archive_option
+from bench_features.archive.options import ArchivePlace, SubCommand
 from bench_master.commands import compare
 
 
@@ -21,19 +22,14 @@ class CompareOptions(Struct, frozen=True):
 
     compare: compare.Options
     """As the command `compare` has it; its files are ids of runs."""
-    archive: str | None = None
-    """Where the archive is; None for the default."""
+    archive: ArchivePlace = None
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    compare.configure(parser)
     parser.epilog = (
         "RUN is the beginning of a run's id; the last one is the new run. All else is as in bench-master compare.\n"
     )
-    for action in parser._actions:  # noqa: SLF001  argparse shows them in no other way
-        if action.dest == "runs":
-            action.help = "beginning of a run's id"
-    add_archive_option(parser)
+    add_options(parser, CompareOptions, runs=Option("RUN", "beginning of a run's id", nargs="+"))
 
 
 def _run(options: CompareOptions) -> int:
@@ -67,6 +63,6 @@ def _file_of(archive: Archive, word: str, names: dict[str, str]) -> Path:
 
 COMMANDS: Final = (
     SubCommand(
-        "compare", "compare runs of the archive, as the command compare does", CompareOptions, _configure, _run
+        "compare", "compare runs of the archive, as the command compare does", CompareOptions, _run, _configure
     ),
 )

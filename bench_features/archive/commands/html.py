@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
 from bench_common import __version__
-from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Option
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.streams import tell
 from bench_features.archive.archive import EVERYTHING, Archive
 from bench_features.archive.commands.list_show import DASH, shown_state, shown_time, shown_value
 from bench_features.archive.commands.trend import trend_of
-from bench_features.archive.options import SubCommand, add_archive_option
+from bench_features.archive.options import ArchivePlace, SubCommand
 from bench_features.archive.trend_chart import draw_trend
 from bench_features.archive.trend_types import TrendReport
 from bench_features.archive.types import ArchivedRun
@@ -34,18 +33,9 @@ _TEMPLATES: Final = "bench_features.archive:pages"
 class HtmlOptions(Struct, frozen=True):
     """The command line of `archive html`."""
 
-    folder: Path
-    """The folder that the pages are written to."""
-    archive: str | None = None
-    """Where the archive is; None for the default."""
+    folder: Annotated[Path, Option("DIR", "folder for index.html and a page of each run; it is made")]
+    archive: ArchivePlace = None
     quiet: bool = False
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", type=file_name, metavar="DIR", help="folder for index.html and a page of each run; it is made"
-    )
-    add_archive_option(parser)
 
 
 def _run(options: HtmlOptions) -> int:
@@ -135,6 +125,4 @@ def _run_table(runs: list[ArchivedRun]) -> Table:
     return Table("Runs", "The newest first.", columns, rows)
 
 
-COMMANDS: Final = (
-    SubCommand("html", "write pages: trends, runs, and the report of each run", HtmlOptions, _configure, _run),
-)
+COMMANDS: Final = (SubCommand("html", "write pages: trends, runs, and the report of each run", HtmlOptions, _run),)

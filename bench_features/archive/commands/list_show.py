@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common.argument_types import InvalidValue, int_range
 from bench_common.errors import ExitCode, did_you_mean
+from bench_common.options import Option
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_features.archive.archive import EVERYTHING, Archive
-from bench_features.archive.options import SubCommand, add_archive_option, add_filter_options
+from bench_features.archive.options import ArchivePlace, SubCommand
 from bench_features.archive.types import ArchivedRun, ArchivedTreatment, RunFilter
 from bench_master.formatting import (
     DEFAULT_WIDTH,
@@ -33,7 +34,7 @@ from bench_master.formatting import (
     tab_separated,
     wrap_last_column,
 )
-from bench_master.options.list_format import add_list_format
+from bench_master.options.list_format import LIST_FORMAT_HELP
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 
@@ -96,39 +97,24 @@ def _columns(text: str) -> tuple[str, ...]:
 class ListOptions(Struct, frozen=True):
     """The command line of `archive list`."""
 
-    scenario: str | None = None
-    """Only runs of this scenario."""
-    host: str | None = None
-    """Only runs on this host."""
-    since: float | None = None
-    """Only runs begun since (Unix, seconds)."""
-    limit: int | None = None
-    """At most so many."""
-    columns: tuple[str, ...] = DEFAULT_COLUMNS
-    """What to show of each."""
-    format: str | None = None
-    """``table`` or ``tsv``; None: by the output."""
+    wanted: RunFilter = EVERYTHING
+    limit: Annotated[int | None, Option("--limit N", "at most N runs, the newest", type=int_range(1))] = None
+    columns: Annotated[
+        tuple[str, ...],
+        Option(
+            "--columns A,B",
+            f"what to show of each run, of: {', '.join(COLUMNS)} (default: {','.join(DEFAULT_COLUMNS)})",
+            action="store",
+            type=_columns,
+        ),
+    ] = DEFAULT_COLUMNS
+    format: Annotated[Literal["table", "tsv"] | None, Option("--format", LIST_FORMAT_HELP)] = None
+    archive: ArchivePlace = None
     quiet: bool = False
-    archive: str | None = None
-    """Where the archive is; None for the default."""
-
-
-def _configure_list(parser: argparse.ArgumentParser) -> None:
-    add_filter_options(parser)
-    parser.add_argument("--limit", type=int_range(1), metavar="N", help="at most N runs, the newest")
-    parser.add_argument(
-        "--columns",
-        type=_columns,
-        default=DEFAULT_COLUMNS,
-        metavar="A,B",
-        help=f"what to show of each run, of: {', '.join(COLUMNS)} (default: {','.join(DEFAULT_COLUMNS)})",
-    )
-    add_list_format(parser, ("table", "tsv"))
-    add_archive_option(parser)
 
 
 def _run_list(options: ListOptions) -> int:
-    wanted = RunFilter(options.scenario, options.host, options.since, options.limit)
+    wanted = replace(options.wanted, limit=options.limit)
     with Archive.open(options.archive) as archive:
         runs = archive.runs(wanted)
         shown = archive.folder.shown
@@ -164,19 +150,12 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 class ShowOptions(Struct, frozen=True):
     """The command line of `archive show`."""
 
-    run: str
-    """The beginning of the run's id."""
-    archive: str | None = None
-    """Where the archive is; None for the default."""
+    run: Annotated[str, Option("RUN", "a unique beginning of the run's id (4 characters or more)")]
+    archive: ArchivePlace = None
     verbose: bool = False
     """Show every property of the hosts."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show it on a terminal."""
-
-
-def _configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a unique beginning of the run's id (4 characters or more)")
-    add_archive_option(parser)
 
 
 def _run_show(options: ShowOptions) -> int:
@@ -238,6 +217,6 @@ def _treatment_table(treatments: Sequence[ArchivedTreatment]) -> Iterator[str]:
 
 
 COMMANDS: Final = (
-    SubCommand("list", "list the runs of the archive, the newest first", ListOptions, _configure_list, _run_list),
-    SubCommand("show", "show what the archive has of one run", ShowOptions, _configure_show, _run_show),
+    SubCommand("list", "list the runs of the archive, the newest first", ListOptions, _run_list),
+    SubCommand("show", "show what the archive has of one run", ShowOptions, _run_show),
 )

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue, file_name
 from bench_common.errors import ExitCode, UsageError, did_you_mean
+from bench_common.options import Option
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
-from bench_features.archive.archive import MIN_PREFIX, Archive
-from bench_features.archive.options import SubCommand, add_archive_option, add_filter_options
+from bench_features.archive.archive import EVERYTHING, MIN_PREFIX, Archive
+from bench_features.archive.options import ArchivePlace, SubCommand
 from bench_features.archive.trend_report import lines, list_lines, write_csv, write_json
 from bench_features.archive.trend_types import TrendReport
 from bench_features.archive.trends import build_trend, measure_of
 from bench_features.archive.types import RunFilter, Series
+from bench_master.analysis.verdict_options import margin
 from bench_master.formatting import plural
-from bench_master.options.verdict import margin
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.verdicts.decision import DEFAULT_MARGIN
@@ -30,25 +30,28 @@ from bench_master.verdicts.decision import DEFAULT_MARGIN
 class TrendOptions(Struct, frozen=True):
     """The command line of `archive trend`."""
 
-    series: str | None
-    """The series' key, the beginning of it, or the treatment's title; None: all that meet the filter."""
-    of: str | None
-    """The measure; None for the primary one."""
-    margin: float
-    """Smaller changes count as none."""
-    chart: Path | None
-    """Write the chart to this file."""
-    across: Literal["date", "version"]
-    """What the chart's x axis is."""
-    format: str
-    scenario: str | None = None
-    """Only runs of this scenario."""
-    host: str | None = None
-    """Only runs in which this host took part."""
-    since: float | None = None
-    """Only runs begun since (Unix, seconds)."""
-    archive: str | None = None
-    """Where the archive is; None for the default."""
+    series: Annotated[
+        str | None,
+        Option(
+            "SERIES",
+            "a series: its key, the beginning of it, or the title of its treatment (default: a line for each)",
+            nargs="?",
+        ),
+    ]
+    wanted: RunFilter = EVERYTHING
+    of: Annotated[
+        str | None,
+        Option("--of MEASURE", "another measure than the primary one, such as start.p95 or a metric's name"),
+    ] = None
+    margin: Annotated[float, Option("--margin P%", "smaller changes are none (default: 3%%)", type=margin)] = (
+        DEFAULT_MARGIN
+    )
+    chart: Annotated[Path | None, Option("--chart FILE.svg", "draw the series to this file", type=_svg_name)] = None
+    across: Annotated[Literal["date", "version"], Option("--across", "the chart's x axis (default: date)")] = "date"
+    format: Annotated[Literal["text", "json", "csv"], Option("--format", "format of the output (default: text)")] = (
+        "text"
+    )
+    archive: ArchivePlace = None
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show it on a terminal."""
 
@@ -60,36 +63,11 @@ def _svg_name(text: str) -> Path:
     return path
 
 
-def _configure_trend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "series",
-        nargs="?",
-        metavar="SERIES",
-        help="a series: its key, the beginning of it, or the title of its treatment (default: a line for each)",
-    )
-    add_filter_options(parser)
-    parser.add_argument(
-        "--of", metavar="MEASURE", help="another measure than the primary one, such as start.p95 or a metric's name"
-    )
-    parser.add_argument(
-        "--margin", type=margin, default=DEFAULT_MARGIN, metavar="P%", help="smaller changes are none (default: 3%%)"
-    )
-    parser.add_argument("--chart", type=_svg_name, metavar="FILE.svg", help="draw the series to this file")
-    parser.add_argument(
-        "--across", choices=("date", "version"), default="date", help="the chart's x axis (default: date)"
-    )
-    parser.add_argument(
-        "--format", choices=("text", "json", "csv"), default="text", help="format of the output (default: text)"
-    )
-    add_archive_option(parser)
-
-
 def _run_trend(options: TrendOptions) -> int:
-    wanted = RunFilter(options.scenario, options.host, options.since)
     with Archive.open(options.archive) as archive:
-        known = archive.series(wanted)
+        known = archive.series(options.wanted)
         chosen = known if options.series is None else [find_series(options.series, known)]
-        trends = [trend_of(archive, one, wanted, margin=options.margin, of=options.of) for one in chosen]
+        trends = [trend_of(archive, one, options.wanted, margin=options.margin, of=options.of) for one in chosen]
     if options.chart is not None:
         _draw(trends, options)
     if options.format == "json":
@@ -154,18 +132,10 @@ def _draw(trends: Sequence[TrendReport], options: TrendOptions) -> None:
 class AcknowledgeOptions(Struct, frozen=True):
     """The command line of `archive acknowledge`."""
 
-    series: str
-    run: str
-    """The run that begins the change."""
-    archive: str | None = None
-    """Where the archive is; None for the default."""
+    series: Annotated[str, Option("SERIES", "the series: its key, or the title of its treatment")]
+    run: Annotated[str, Option("RUN", "the first run of the new level, as archive trend names it")]
+    archive: ArchivePlace = None
     quiet: bool = False
-
-
-def _configure_acknowledge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("series", metavar="SERIES", help="the series: its key, or the title of its treatment")
-    parser.add_argument("run", metavar="RUN", help="the first run of the new level, as archive trend names it")
-    add_archive_option(parser)
 
 
 def _run_acknowledge(options: AcknowledgeOptions) -> int:
@@ -181,12 +151,11 @@ def _run_acknowledge(options: AcknowledgeOptions) -> int:
 
 
 COMMANDS: Final = (
-    SubCommand("trend", "since when? the changes of each series of runs", TrendOptions, _configure_trend, _run_trend),
+    SubCommand("trend", "since when? the changes of each series of runs", TrendOptions, _run_trend),
     SubCommand(
         "acknowledge",
         "note that a change is known: gates judge by the new level from there on",
         AcknowledgeOptions,
-        _configure_acknowledge,
         _run_acknowledge,
     ),
 )

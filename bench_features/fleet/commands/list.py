@@ -7,16 +7,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 from bench_features.fleet.hosts import FleetHost
 from bench_features.fleet.inventory import load_inventory
-from bench_features.fleet.options import DiscoveryOptions, InventoryOptions, add_discovery_options, open_discovery
+from bench_features.fleet.options import DiscoveryOptions, InventoryOptions, inventory_option, open_discovery
 from bench_master.formatting import align_table, plural, tab_separated
 from bench_master.progress_message import progress_message
 from bench_master.run.discovery import DiscoveredWorker
@@ -74,35 +74,21 @@ class WorkerRow(Struct, frozen=True):
         return document
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `fleet list`."""
 
     fleet: InventoryOptions
     """The hosts whose workers should connect; may name none."""
     discovery: DiscoveryOptions
-    format: str
-    """``text`` or ``json``."""
+    format: Annotated[Literal["text", "json"], Option("--format", "output format (default: text)")] = "text"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = EPILOG
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        type=file_name,
-        metavar="HOSTS.yaml",
-        help="inventory of hosts whose workers should connect",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="with -i: only this host, range of hosts or group; repeatable",
-    )
-    add_discovery_options(parser)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
+    inventory = inventory_option("inventory of hosts whose workers should connect")
+    only = Option("--only NAME", "with -i: only this host, range of hosts or group; repeatable")
+    add_options(parser, InventoryOptions, "inventory", "only", inventory=inventory, only=only)
+    add_options(parser, Options, fleet=None, work_port=None)
 
 
 def run(options: Options) -> int:

@@ -5,40 +5,38 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import Struct
 
-from bench_common.argument_types import file_name
 from bench_common.errors import ExitCode, InfrastructureError
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 from bench_features.fleet.fleet import Fleet
-from bench_features.fleet.options import InventoryOptions, add_inventory_options, launch_spec, selected_inventory
+from bench_features.fleet.options import InventoryOptions, inventory_option, launch_spec, selected_inventory
 from bench_features.fleet.progress import FleetProgress, report_new_host_keys
 
 DEFAULT_DIRECTORY = Path("weighbridge-logs")
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `fleet logs`."""
 
     fleet: InventoryOptions
-    directory: Path
-    """Where to write the logs."""
+    directory: Annotated[
+        Path,
+        Option(
+            "-d, --directory DIR",
+            "directory for the logs, WORKER.log each; existing ones are replaced (default: %(default)s)",
+        ),
+    ] = DEFAULT_DIRECTORY
     quiet: bool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "A worker that starts again overwrites its log. Of a long log the last 8 MiB are fetched."
-    add_inventory_options(parser, required=True)
-    parser.add_argument(
-        "-d",
-        "--directory",
-        type=file_name,
-        default=DEFAULT_DIRECTORY,
-        metavar="DIR",
-        help="directory for the logs, WORKER.log each; existing ones are replaced (default: %(default)s)",
-    )
+    add_options(parser, Options, inventory=inventory_option(required=True))
 
 
 def run(options: Options) -> int:

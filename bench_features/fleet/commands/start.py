@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Annotated
 
 import gevent
 from msgspec import Struct
 
 from bench_common.errors import ExitCode
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 from bench_features.fleet.fleet import Fleet
 from bench_features.fleet.hosts import FleetHost, Inventory, Login
 from bench_features.fleet.options import (
     InventoryOptions,
     StartOptions,
-    add_inventory_options,
-    add_start_options,
+    inventory_option,
     launch_spec,
     selected_inventory,
     warn_duplicate_hosts,
@@ -24,7 +25,7 @@ from bench_features.fleet.options import (
 from bench_features.fleet.progress import FleetProgress, exit_code_for, print_outcomes, report_new_host_keys, stop_all
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import align_table, tab_separated
-from bench_master.options.network import NetworkOptions, add_key_dir_option, add_port_options
+from bench_master.options.network import NetworkOptions
 
 EPILOG = """\
 Connects to all hosts at once, finds a Python, installs this version of Weighbridge from here if needed (the host
@@ -35,15 +36,14 @@ Exit codes: 0 every worker runs; 3 a host failed (the others continue, unless --
 """
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `fleet start`."""
 
     fleet: InventoryOptions
     start: StartOptions
+    dry_run: Annotated[bool, Option("--dry-run", "list which workers would start where, and do nothing")] = False
     network: NetworkOptions
     """The master's ports and keys."""
-    dry_run: bool
-    """List what would start where."""
     quiet: bool
     """Print no progress and no notes."""
     verbose: bool
@@ -52,12 +52,8 @@ class Options(Struct, frozen=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = EPILOG
-    add_inventory_options(parser, required=True)
-    add_start_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="list which workers would start where, and do nothing")
-    add_key_dir_option(parser)
-    add_port_options(parser, work=True)
+    inventory = inventory_option(required=True)
+    add_options(parser, Options, inventory=inventory, bind_ip=None, insecure=None)
 
 
 def run(options: Options) -> int:

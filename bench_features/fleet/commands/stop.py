@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Annotated
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import ExitCode, UsageError
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 from bench_features.fleet.fleet import Fleet
 from bench_features.fleet.options import (
     DiscoveryOptions,
     InventoryOptions,
-    add_discovery_options,
-    add_inventory_options,
     launch_spec,
     open_discovery,
     selected_inventory,
@@ -33,13 +33,12 @@ exit.
 """
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `fleet stop`."""
 
     fleet: InventoryOptions
     """The hosts; none: workers that wait for this master."""
-    purge: bool
-    """Also remove what is installed on the hosts."""
+    purge: Annotated[bool, Option("--purge", "with -i: also remove the installation and the logs")] = False
     discovery: DiscoveryOptions
     """How to look for waiting workers."""
     quiet: bool
@@ -47,10 +46,7 @@ class Options(Struct, frozen=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = EPILOG
-    add_inventory_options(parser, required=False)
-    parser.add_argument("--purge", action="store_true", help="with -i: also remove the installation and the logs")
-    add_discovery_options(parser)
+    add_options(parser, Options, work_port=None)
 
 
 def run(options: Options) -> int:

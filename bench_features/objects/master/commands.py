@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Struct
 
 from bench_common.errors import UsageError
+from bench_common.options import Heading, Option
 from bench_common.streams import tell
-from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags, add_store_options
+from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags
 from bench_master.command_extension import CommandExtension
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
 
     from bench_common.requirements import KindNeed
@@ -24,9 +24,14 @@ STORE_TIMEOUT_S: Final = 86_400.0
 class StoreChecks(Struct, frozen=True):
     """What `doctor` is asked of stores."""
 
-    stores: tuple[str, ...] = ()
-    """Object stores to log in to, as ``STORE`` or ``STORE:PROFILE``."""
-    credentials: StoreFlags = StoreFlags()
+    stores: Annotated[
+        tuple[str, ...],
+        Option(
+            "--store STORE[:PROFILE]",
+            "log in to an object store, such as swift or s3:lab (a profile of stores.yaml); repeatable",
+        ),
+    ] = ()
+    credentials: Annotated[StoreFlags, Heading(STORE_OPTIONS)] = StoreFlags()
     """How to log in to those without a profile."""
 
 
@@ -35,18 +40,6 @@ class StoreDoctor(CommandExtension):
 
     command = "doctor"
     Options = StoreChecks
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the store, and how it is reached."""
-        parser.add_argument(
-            "--store",
-            dest="stores",
-            action="append",
-            default=[],
-            metavar="STORE[:PROFILE]",
-            help="log in to an object store, such as swift or s3:lab (a profile of stores.yaml); repeatable",
-        )
-        add_store_options(parser.add_argument_group(STORE_OPTIONS))
 
     def prepare(self, options: Any) -> None:
         """Put how stores are reached into the environment, which the worker inherits."""
@@ -72,13 +65,23 @@ class StoreDoctor(CommandExtension):
 class StoreCleanupOptions(Struct, frozen=True):
     """What `cleanup-containers` is asked to delete in a store."""
 
-    store: str | None = None
-    """The object store to clean up in the place of this machine: a profile, a protocol or a URL."""
-    base: str | None = None
-    """With `store`: the base of further containers."""
-    yes: bool = False
-    """With `store`: delete, and do not only list."""
-    credentials: StoreFlags = StoreFlags()
+    store: Annotated[
+        str | None,
+        Option(
+            "--store PROFILE|URL",
+            "list what runs left in an object store: that of a profile, or (a URL, swift or s3) with the login of "
+            "the environment; --yes deletes it",
+        ),
+    ] = None
+    base: Annotated[
+        str | None,
+        Option(
+            "--base BASE",
+            "with --store: also our objects in the containers of this base (the scenario's, or ssbench's)",
+        ),
+    ] = None
+    yes: Annotated[bool, Option("--yes", "with --store: delete what is listed")] = False
+    credentials: Annotated[StoreFlags, Heading(STORE_OPTIONS)] = StoreFlags()
     """How to log in to a store without a profile."""
 
 
@@ -87,22 +90,6 @@ class StoreCleanup(CommandExtension):
 
     command = "cleanup-containers"
     Options = StoreCleanupOptions
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the store, and how it is reached."""
-        parser.add_argument(
-            "--store",
-            metavar="PROFILE|URL",
-            help="list what runs left in an object store: that of a profile, or (a URL, swift or s3) with the login "
-            "of the environment; --yes deletes it",
-        )
-        parser.add_argument(
-            "--base",
-            metavar="BASE",
-            help="with --store: also our objects in the containers of this base (the scenario's, or ssbench's)",
-        )
-        parser.add_argument("--yes", action="store_true", help="with --store: delete what is listed")
-        add_store_options(parser.add_argument_group(STORE_OPTIONS))
 
     def prepare(self, options: Any) -> None:
         """Put how stores are reached into the environment, which the worker inherits."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
 
 from bench_common.argument_types import InvalidValue, int_range
 from bench_common.errors import UsageError
+from bench_common.options import Option, add_options
 from bench_common.secret import Secret
 from bench_common.units import parse_size
-from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags, add_store_options
+from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags
 from bench_master.run_extension import OptionGroups, RunExtension
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping
 
     from bench_common.treatment import Treatment
@@ -29,39 +29,29 @@ MAX_DELETE_AFTER_S: Final = 10 * 365 * 86_400
 class ObjectOptions(Struct, frozen=True):
     """What overrides a scenario's jobs on object stores; None leaves a value to the scenario."""
 
-    container_count: int | None = None
-    """Containers (buckets) that objects are spread over."""
-    block_size: int | None = None
-    """Bytes of an object that are sent or received at once."""
-    policy: str | None = None
-    """The storage policy of new containers."""
-    delete_after: int | None = None
-    """After how many seconds the store deletes an object by itself; 0: never."""
-
-
-def add_object_options(group: argparse._ActionsContainer) -> None:
-    """Add what overrides a scenario's jobs on object stores."""
-    group.add_argument(
-        "-c",
-        "--container-count",
-        type=int_range(1, MAX_CONTAINERS),
-        metavar="N",
-        help="containers (buckets) that the objects are spread over",
-    )
-    group.add_argument(
-        "-b",
-        "--block-size",
-        type=_size,
-        metavar="BYTES",
-        help="how much of an object is sent or received at once, such as 64KiB",
-    )
-    group.add_argument("-p", "--policy", metavar="NAME", help="storage policy of new containers")
-    group.add_argument(
-        "--delete-after",
-        type=int_range(0, MAX_DELETE_AFTER_S),
-        metavar="SECONDS",
-        help="after how many seconds the store deletes an object by itself; 0: never",
-    )
+    container_count: Annotated[
+        int | None,
+        Option(
+            "-c, --container-count N",
+            "containers (buckets) that the objects are spread over",
+            type=int_range(1, MAX_CONTAINERS),
+        ),
+    ] = None
+    block_size: Annotated[
+        int | None,
+        Option(
+            "-b, --block-size BYTES", "how much of an object is sent or received at once, such as 64KiB", type=_size
+        ),
+    ] = None
+    policy: Annotated[str | None, Option("-p, --policy NAME", "storage policy of new containers")] = None
+    delete_after: Annotated[
+        int | None,
+        Option(
+            "--delete-after SECONDS",
+            "after how many seconds the store deletes an object by itself; 0: never",
+            type=int_range(0, MAX_DELETE_AFTER_S),
+        ),
+    ] = None
 
 
 def _size(text: str) -> int:
@@ -114,7 +104,7 @@ class ObjectExtension(RunExtension):
 
     def add_options(self, groups: OptionGroups) -> None:
         """Add what overrides them."""
-        add_object_options(groups.named("object stores (overrides the scenario)"))
+        add_options(groups.named("object stores (overrides the scenario)"), ObjectOptions)
 
     def change_scenario(self, scenario: Scenario, options: RunOptions) -> Scenario:
         """Return the scenario with these values in its jobs on objects."""
@@ -129,7 +119,7 @@ class StoreExtension(RunExtension):
     def add_options(self, groups: OptionGroups) -> None:
         """Add the login; a command without a scenario file has no jobs on objects."""
         if groups.takes_file:
-            add_store_options(groups.named(STORE_OPTIONS))
+            add_options(groups.named(STORE_OPTIONS), StoreFlags)
 
     def prepare(self, options: RunOptions) -> None:
         """Put the login into the environment, which local workers inherit."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, MutableMapping, MutableSequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
+from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
 from bench_common.errors import UsageError
+from bench_common.options import Option
 from bench_common.safe_text import without_userinfo
 from bench_common.secret import MASK, Secret, hide_from_system
 from bench_common.streams import tell
@@ -59,10 +60,37 @@ _OUTDONE: Final = {
 _LOGIN: Final = frozenset({"ST_AUTH", "ST_USER", "ST_KEY", "OS_AUTH_URL", "OS_USERNAME", "OS_PASSWORD"})
 
 
+class _SetVariable(argparse.Action):
+    """Keeps an option's value under the name of its variable, `const`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
+        del parser
+        value = "true" if values == [] else str(values)
+        pairs = getattr(namespace, self.dest, None) or ()
+        setattr(namespace, self.dest, (*pairs, (self.const, Secret(value))))
+
+
+def _options() -> Iterator[Option]:
+    """Yield an option for each variable."""
+    for names, variable, metavar, text in _FLAGS:
+        spelling = f"{', '.join(names)} {metavar}"
+        yield Option(spelling, f"{text} ({variable})", action=_SetVariable, const=variable)
+    shown = f"Keystone's user; likewise {', '.join(f'--os-{name}' for name in _OS_FLAGS[1:])}: each as OS_..."
+    for name in _OS_FLAGS:
+        under = name.replace("-", "_")
+        for flag, text in (
+            (f"--os-{name}", shown if name == _OS_FLAGS[0] else argparse.SUPPRESS),
+            (f"--os_{under}", argparse.SUPPRESS),
+        ):
+            yield Option(f"{flag} X", text, action=_SetVariable, const=f"OS_{under.upper()}")
+    text = f"do not verify the certificates of the store and of its login ({INSECURE_VARIABLE})"
+    yield Option("--store-insecure", text, action=_SetVariable, const=INSECURE_VARIABLE, nargs=0)
+
+
 class StoreFlags(Struct, frozen=True):
     """What the command line says of the store, by the names of variables."""
 
-    store_values: tuple[tuple[str, Secret], ...] = ()
+    store_values: Annotated[tuple[tuple[str, Secret], ...], *_options()] = ()
     """Variables and their values, in the order of the arguments."""
 
     @property
@@ -132,52 +160,3 @@ def masked(argument: str, secrets: list[str]) -> str:
         if argument.startswith("-") and argument.endswith(secret):
             return argument.removesuffix(secret) + MASK
     return argument
-
-
-class _SetVariable(argparse.Action):
-    """Keeps an option's value under the name of its variable, `const`."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
-        del parser
-        value = "true" if values == [] else str(values)
-        pairs = getattr(namespace, self.dest, None) or ()
-        setattr(namespace, self.dest, (*pairs, (self.const, Secret(value))))
-
-
-def add_store_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options of `StoreFlags`."""
-    dest = "store_values"
-    parser.set_defaults(**{dest: ()})
-    for names, variable, metavar, text in _FLAGS:
-        parser.add_argument(
-            *names,
-            action=_SetVariable,
-            dest=dest,
-            const=variable,
-            metavar=metavar,
-            default=(),
-            help=f"{text} ({variable})",
-        )
-    shown = f"Keystone's user; likewise {', '.join(f'--os-{name}' for name in _OS_FLAGS[1:])}: each as OS_..."
-    for name in _OS_FLAGS:
-        variable = f"OS_{name.replace('-', '_').upper()}"
-        text = shown if name == _OS_FLAGS[0] else argparse.SUPPRESS
-        for flag in (f"--os-{name}", f"--os_{name.replace('-', '_')}"):
-            parser.add_argument(
-                flag,
-                action=_SetVariable,
-                dest=dest,
-                const=variable,
-                metavar="X",
-                default=(),
-                help=text if "_" not in flag else argparse.SUPPRESS,
-            )
-    parser.add_argument(
-        "--store-insecure",
-        action=_SetVariable,
-        dest=dest,
-        const=INSECURE_VARIABLE,
-        nargs=0,
-        default=(),
-        help=f"do not verify the certificates of the store and of its login ({INSECURE_VARIABLE})",
-    )

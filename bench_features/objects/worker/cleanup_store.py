@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
+
+from bench_common.options import Option
 
 if TYPE_CHECKING:
     from bench_features.objects.common.access import Access
@@ -17,27 +18,17 @@ FLAG = "--cleanup-store"
 HELP = "delete what runs left in the object store of --store"
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The arguments of this query."""
 
+    cleanup_store: Annotated[str | None, Option("--store PROFILE|URL", "with --cleanup-store: the store")] = None
+    cleanup_base: Annotated[
+        str | None,
+        Option("--base BASE", "with --cleanup-store: delete our objects in the containers of this base, too"),
+    ] = None
     cleanup_dry_run: bool
     cleanup_run_id: str | None
     """The run to clean up, even if it is active; None: every run that is not active on this machine."""
-    cleanup_store: str | None
-    """Where the store is: a protocol, a profile, or a URL."""
-    cleanup_base: str | None
-    """The base of further containers."""
-
-
-def configure(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments of this query."""
-    group.add_argument("--store", dest="cleanup_store", metavar="PROFILE|URL", help="with --cleanup-store: the store")
-    group.add_argument(
-        "--base",
-        dest="cleanup_base",
-        metavar="BASE",
-        help="with --cleanup-store: delete our objects in the containers of this base, too",
-    )
 
 
 def run(options: Options) -> Iterable[dict[str, Any]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from textwrap import fill
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from bench_common.cli import add_engine_option
+from bench_common.cli import engine_option
 from bench_common.engine_traits import EngineLabel
 from bench_common.errors import UsageError, did_you_mean
 from bench_common.host_info import OTHER_ENGINE
+from bench_common.options import Option
 from bench_common.safe_text import flat_line, one_line
 from bench_master.formatting import choose_format, page_width, tab_separated
-from bench_master.options.list_format import add_list_format
+from bench_master.options.list_format import LIST_FORMAT_HELP
 from bench_master.worker_query import query_worker
 
 _COLUMNS = ("engine", "usable", "version", "endpoint")
@@ -27,29 +27,25 @@ _BYTES = "_bytes"
 """The suffix of a setting's name that its key in a scenario lacks, because the key takes units."""
 
 
-class Options(Struct, frozen=True):
+class Options(Struct, frozen=True, kw_only=True):
     """The command line of `list engines`."""
 
-    format: str | None
-    """How to print it; None: a table on a terminal, else tab-separated."""
-    engine: tuple[EngineLabel, ...] = ()
-    """Labels of engines to list, too."""
-    names: tuple[str, ...] = ()
-    """The engines to list, with all that they cannot do here; none: all of them, in short."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.add_argument(
-        "names",
-        nargs="*",
-        default=(),
-        metavar="NAME",
-        help="list these engines, with what each can do here, and which settings it cannot enforce (default: all, in "
-        "short)",
-    )
-    add_list_format(parser, more="; json has every detail")
-    add_engine_option(parser, "also list an engine under a label, with another program or socket")
+    names: Annotated[
+        tuple[str, ...],
+        Option(
+            "NAME",
+            "list these engines, with what each can do here, and which settings it cannot enforce (default: all, in "
+            "short)",
+            nargs="*",
+        ),
+    ] = ()
+    format: Annotated[
+        Literal["table", "tsv", "json"] | None, Option("--format", f"{LIST_FORMAT_HELP}; json has every detail")
+    ] = None
+    engine: Annotated[
+        tuple[EngineLabel, ...],
+        engine_option("also list an engine under a label, with another program or socket"),
+    ] = ()
 
 
 def run(options: Options) -> int:

@@ -21,11 +21,10 @@ from bench_common.thresholds import (
     parse_measure_path,
 )
 from bench_master.formatting import choose_format, tab_separated, wrap_last_column
-from bench_master.options.list_format import add_list_format
+from bench_master.options.list_format import ListFormat
 from bench_workloads.registry import workload_classes
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
 COLUMNS: Final = ("MEASURE", "UNIT", "MEANING")
@@ -79,13 +78,7 @@ class Measure(Struct, frozen=True):
 class Options(Struct, frozen=True):
     """The command line of `list measures`."""
 
-    format: str | None
-    """How to print it; None: a table on a terminal, else tab-separated."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    add_list_format(parser)
+    format: ListFormat = None
 
 
 def run(options: Options) -> int:

@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from bench_common.errors import UsageError
+from bench_common.options import add_options
 from bench_master.formatting import choose_format, format_span, plural, tab_separated, wrap_last_column
-from bench_master.options.list_format import add_list_format
+from bench_master.options.list_format import ListFormat
 from bench_master.plan import estimate_seconds, make_plan, needed_disk_bytes
 from bench_master.progress_message import progress_message
 from bench_master.scenario import builtin_scenarios, load_scenario
@@ -47,8 +48,7 @@ def explanation() -> str:
 class Options(Struct, frozen=True):
     """The command line of `list scenarios`."""
 
-    format: str | None
-    """How to print it; None: a table on a terminal, else tab-separated."""
+    format: ListFormat = None
 
 
 class Row(Struct, frozen=True):
@@ -72,7 +72,7 @@ class Row(Struct, frozen=True):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = explanation()
-    add_list_format(parser)
+    add_options(parser, Options)
 
 
 def run(options: Options) -> int:

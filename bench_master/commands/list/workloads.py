@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from bench_common.options import Option
 from bench_common.units import format_duration, format_size
 from bench_master.formatting import choose_format, tab_separated, wrap_last_column
-from bench_master.options.list_format import add_list_format
+from bench_master.options.list_format import ListFormat
 from bench_workloads.registry import workload, workload_classes
 
 if TYPE_CHECKING:
@@ -29,16 +29,8 @@ METRIC_COLUMNS = ("METRIC", "UNIT", "BETTER", "DESCRIPTION")
 class Options(Struct, frozen=True):
     """The command line of `list workloads`."""
 
-    workload: str | None
-    """The workload to describe; None: list all."""
-    format: str | None
-    """How to print it; None: a table on a terminal, else tab-separated."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.add_argument("workload", nargs="?", metavar="NAME", help="show this workload's parameters and metrics")
-    add_list_format(parser)
+    workload: Annotated[str | None, Option("NAME", "show this workload's parameters and metrics", nargs="?")]
+    format: ListFormat = None
 
 
 def run(options: Options) -> int:

@@ -12,7 +12,8 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_features.alternate import alternate, builds
 from bench_features.alternate.series import CUT, FILE, Series, files_of, load, run_file, save, set_aside
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
-from bench_master.analysis.verdict_types import DIRECTED_WORDS, VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.cli import run_command_line
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.run_data.trial_values import primary_of
@@ -87,7 +88,7 @@ def complaint(capsys, *words):
         (("--old", "a", "--new", "b", "--", "run-scenario", "--resume=x"), "--resume=x: each run"),
         (("--budget", "1h", *RUN), "add --until verdict"),
         (("--until", "verdict", "--pairs", "8", *RUN), "give --max-pairs"),
-        (("--until", "verdict", "--budget", "soon", *RUN), "--budget soon"),
+        (("--until", "verdict", "--budget", "soon", *RUN), "--budget: 'soon'"),
         (("--pairs", "5", *RUN), "--pairs"),
     ],
 )

@@ -13,7 +13,8 @@ from bench_common.stats.reader import StatsFile
 from bench_master.analysis.gates import judge_gates, requested_gates
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.trend_verdicts import add_trend
-from bench_master.analysis.verdict_types import RunFileReport, VerdictOptions
+from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_types import RunFileReport
 from bench_master.reports import ReportSource, report_named
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.verdicts.between_runs import RunLevels

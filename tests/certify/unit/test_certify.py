@@ -316,7 +316,7 @@ SEVERAL = (
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--budget", "soon"), "--budget soon: expected a duration"),
+        (("--budget", "soon"), "--budget: 'soon': expected a duration"),
         (("--rounds", "5"), "--rounds"),
         (("--engine", "nativ"), "unknown engine (did you mean 'native'?)"),
         (("-f", "several.yaml"), "has several engines; name the one to certify: --engine native"),

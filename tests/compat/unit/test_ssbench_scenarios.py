@@ -201,7 +201,7 @@ def test_a_problem_names_its_place(tmp_path, changes, message):
 
 def test_what_the_command_line_gives_may_be_missing_in_the_file(tmp_path):
     path = saved(tmp_path, changed(user_count=None, operation_count=None, run_seconds=None))
-    scenario = load_scenario_or_definition(path, flags=DefinitionFlags(user_count=5, run_seconds="2m"))
+    scenario = load_scenario_or_definition(path, flags=DefinitionFlags(user_count=5, run_seconds=120.0))
     assert (scenario.user_count, scenario.treatments[0].run_seconds) == (5, 120.0)
     scenario = load_scenario_or_definition(path, flags=DefinitionFlags(user_count=5, operation_count=9))
     assert scenario.treatments[0].operation_count == 9
@@ -219,7 +219,7 @@ def load_of(tmp_path, **given):
 
 def test_the_flags_have_the_precedence_of_ssbench(tmp_path):
     """-r before -o, both before the file's own; users of the file are those of all workers, as with -u."""
-    treatment, options = load_of(tmp_path, operation_count=5, run_seconds="30")
+    treatment, options = load_of(tmp_path, operation_count=5, run_seconds=30.0)
     assert (treatment.run_seconds, treatment.operation_count, options.user_count) == (30.0, None, 7)
     treatment, options = load_of(tmp_path, operation_count=5, user_count=3)
     assert (treatment.run_seconds, treatment.operation_count, options.user_count) == (None, 5, 3)
@@ -235,8 +235,8 @@ def test_the_flags_change_the_jobs(tmp_path):
 
 def test_both_sizes_on_the_command_line_are_refused_for_other_scenarios():
     scenario = load_scenario_or_definition("noop")
-    options = LoadOptions(operation_count=5, run_seconds="30")
-    with pytest.raises(UsageError, match="--run-seconds 30: not allowed with -o 5"):
+    options = LoadOptions(operation_count=5, run_seconds=30.0)
+    with pytest.raises(UsageError, match="--run-seconds 30s: not allowed with -o 5"):
         apply_load_options(scenario, settle_load_options(scenario, options))
     with pytest.raises(UsageError, match="--container-count 3: the scenario has no jobs on objects"):
         apply_object_options(scenario, ObjectOptions(container_count=3))

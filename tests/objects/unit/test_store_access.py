@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from bench_common.cli import CommandParser, read_options
 from bench_common.errors import UsageError
+from bench_common.options import add_options
 from bench_common.secret import Secret, secret_arguments
 from bench_features.objects.common.access import Access, bucket_name, find_access
 from bench_features.objects.common.store_names import STORES_GROUP, store_names
-from bench_features.objects.master.store_options import StoreFlags, add_store_options
+from bench_features.objects.master.store_options import StoreFlags
 from bench_features.objects.worker import registry
 from bench_features.objects.worker.base import StoreOptions, StoreUnavailable
 from bench_features.objects.worker.http_store import parts_of, quick_check
@@ -325,7 +326,7 @@ def test_a_profile_has_what_each_store_needs(tmp_path):
 def flags_of(*words):
     """Return the options of a command line."""
     parser = CommandParser()
-    add_store_options(parser)
+    add_options(parser, StoreFlags)
     return read_options(StoreFlags, parser.parse_args(list(words)))
 
 
