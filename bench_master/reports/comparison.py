@@ -18,6 +18,7 @@ from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
     ArchiveReport,
     ChangeReport,
+    ComparisonReport,
     NoiseFloorReport,
     RunFileReport,
     VerdictsReport,
@@ -27,17 +28,16 @@ from bench_master.analysis.verdict_types import (
 )
 from bench_master.formatting import (
     Column,
-    fit_table,
     format_change,
     format_change_interval,
     format_share,
-    format_value,
     markdown_table,
     paragraph,
     plural,
     table_cell,
 )
 from bench_master.formatting import escape_markdown as escape
+from bench_master.reports.table import Cell, Field, Table, count, measured, table_of, table_text, words
 from bench_master.reports.verdict_text import confidence_together, gate_lines
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.reasons import Reason, joined
@@ -97,13 +97,13 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     yield from paragraph(judge_verdicts(verdicts).sentence, indent=2, hanging=4)
     yield ""
     if verdicts.comparisons:
-        yield from _table(verdicts)
+        yield from table_text(comparisons_table(verdicts))
         yield ""
         yield from _remarks(verdicts, verbose=verbose)
     archive = verdicts.archive
     if archive is not None:
-        if not archive.new:
-            yield from _history(archive)
+        if not archive.new and archive.changes:
+            yield from [*table_text(changes_table(archive)), ""]
         yield from _trust(verdicts, archive, verbose=verbose)
     yield from _warnings(verdicts, verbose=verbose)
     if verdicts.gates:
@@ -113,21 +113,44 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
         yield from _runs(archive, verbose=verbose)
 
 
-def _table(verdicts: VerdictsReport) -> Iterator[str]:
-    single = _is_single(verdicts)
-    columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
-    columns += [Column("difference"), Column("within the runs" if single else _interval_title(verdicts), left=True)]
+def comparisons_table(verdicts: VerdictsReport) -> Table:
+    """Return each treatment against itself in the earlier runs."""
+    within = "within the runs" if _is_single(verdicts) else _interval_title(verdicts)
+    fields: list[Field[ComparisonReport]] = [
+        words("treatment", lambda one: one.name),
+        words("verdict", lambda one: one.word),
+        measured("earlier", lambda one: one.a_value, lambda one: one.unit),
+        measured("new", lambda one: one.b_value, lambda one: one.unit),
+        Field(Column("difference"), lambda one: Cell(change_text(one), one.ratio)),
+        Field(Column(within, left=True), lambda one: Cell(interval_text(one), one.low, left=True)),
+    ]
     measures = {each.measure for each in verdicts.comparisons}
     if len(measures) > 1:
-        columns.append(Column("measure", left=True, droppable=True))
-    rows = []
-    for each in verdicts.comparisons:
-        cells = [one_line(each.name), each.word]
-        cells += [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-        rows.append([*cells, change_text(each), interval_text(each), *([each.measure] if len(measures) > 1 else [])])
-    if len(measures) == 1:
-        yield from paragraph(f"Measure: {one_line(measures.pop())} (median of the trials of a run)", indent=2)
-    yield from fit_table(columns, rows)
+        fields.append(words("measure", lambda one: one.measure, droppable=True))
+        caption = ""
+    else:
+        caption = "".join(f"Measure: {one} (median of the trials of a run)" for one in measures)
+    return table_of("Comparisons", caption, fields, verdicts.comparisons)
+
+
+def changes_table(archive: ArchiveReport | None) -> Table:
+    """Return since when each treatment of a history has changed."""
+    fields: list[Field[ChangeReport]] = [
+        words("treatment", lambda one: one.name),
+        words("verdict", lambda one: one.word.upper()),
+        Field(Column("difference"), lambda one: Cell(format_change(one.ratio, sided=True), one.ratio)),
+        Field(
+            Column("interval", left=True, droppable=True),
+            lambda one: Cell(format_change_interval(one.low, one.high, one.ratio), one.low, left=True),
+        ),
+        count("runs", lambda one: one.runs),
+        words("since", _when),
+        words("first file", lambda one: PurePath(one.since).name, droppable=True),
+    ]
+    changes = [] if archive is None else archive.changes
+    newest = any(each.kind == "newest" for each in changes)
+    notes = ["* the newest runs stand out; too few yet to be a step of the history."] if newest else []
+    return table_of("Changes", "", fields, changes, notes)
 
 
 def _interval_title(verdicts: VerdictsReport) -> str:
@@ -221,30 +244,6 @@ def _margin(margin: float) -> str:
     return f"{100 * margin:.3g} %"
 
 
-def _history(archive: ArchiveReport) -> Iterator[str]:
-    if not archive.changes:
-        return
-    columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
-    columns += [Column("interval", left=True, droppable=True), Column("runs"), Column("since", left=True)]
-    columns += [Column("first file", left=True, droppable=True)]
-    rows = [
-        [
-            one_line(each.name),
-            each.word.upper(),
-            format_change(each.ratio, sided=True),
-            format_change_interval(each.low, each.high, each.ratio),
-            str(each.runs),
-            _when(each),
-            one_line(PurePath(each.since).name),
-        ]
-        for each in archive.changes
-    ]
-    yield from fit_table(columns, rows)
-    if any(each.kind == "newest" for each in archive.changes):
-        yield from paragraph("* the newest runs stand out; too few yet to be a step of the history.", indent=2)
-    yield ""
-
-
 def _when(change_: ChangeReport) -> str:
     created = (change_.created or "unknown")[:16].replace("T", " ")
     return f"{created}{' *' if change_.kind == 'newest' else ''}"
@@ -323,30 +322,9 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
     yield ""
     yield escape(judge_verdicts(verdicts).sentence)
     yield ""
-    if verdicts.comparisons:
-        within = "within the runs" if _is_single(verdicts) else _interval_title(verdicts)
-        columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
-        columns += [Column("difference"), Column(within, left=True)]
-        rows = []
-        for each in verdicts.comparisons:
-            values = [format_value(each.a_value, each.unit), format_value(each.b_value, each.unit)]
-            rows.append([each.name, each.word, *values, change_text(each), interval_text(each)])
-        yield from markdown_table(columns, rows)
-    elif verdicts.archive is not None and verdicts.archive.changes:
-        columns = [Column("treatment", left=True), Column("verdict", left=True), Column("difference")]
-        columns += [Column("interval", left=True), Column("runs"), Column("since", left=True)]
-        rows = [
-            [
-                step.name,
-                step.word.upper(),
-                format_change(step.ratio, sided=True),
-                format_change_interval(step.low, step.high, step.ratio),
-                str(step.runs),
-                _when(step),
-            ]
-            for step in verdicts.archive.changes
-        ]
-        yield from markdown_table(columns, rows)
+    for table in (comparisons_table(verdicts), changes_table(verdicts.archive)):
+        if table.rows:
+            yield from markdown_table(table.columns, table.texts)
     lines = list(remark_lines(verdicts))
     if lines:
         yield ""

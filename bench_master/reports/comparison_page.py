@@ -10,18 +10,22 @@ from typing import TextIO
 from bench_common import __version__
 from bench_common.safe_text import one_line
 from bench_master.analysis.trust import judge_verdicts
-from bench_master.analysis.verdict_types import VerdictsReport, change_text, interval_text
-from bench_master.formatting import MISSING, Column, format_value
-from bench_master.reports.comparison import flag_lines, remark_lines
+from bench_master.analysis.verdict_types import GateReport, PropertyReport, VerdictsReport
+from bench_master.reports.comparison import changes_table, comparisons_table, flag_lines, remark_lines
 from bench_master.reports.html import hash_source, page_environment, page_style, template_text
-from bench_master.reports.table import Cell, Table
+from bench_master.reports.table import Field, Table, table_of, words
 
 
 def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
     """Write the page."""
     style, script = page_style(), template_text("page.js")
     flags = list(flag_lines(verdicts))
-    tables = (_comparisons(verdicts), _gates(verdicts), _differences(verdicts))
+    tables = (
+        comparisons_table(verdicts),
+        changes_table(verdicts.archive),
+        _gates(verdicts),
+        _differences(verdicts),
+    )
     page = page_environment().get_template("comparison.html.j2")
     out.write(
         page.render(
@@ -29,7 +33,7 @@ def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
             answer=one_line(verdicts.answer),
             trust=judge_verdicts(verdicts).sentence,
             warnings=flags,
-            tables=[table for table in tables if table.rows],
+            tables=[table.shown() for table in tables if table.rows],
             remarks=[line for line in remark_lines(verdicts) if line not in flags],
             version=__version__,
             policy=f"default-src 'none'; style-src {hash_source(style)}; script-src {hash_source(script)}; "
@@ -40,38 +44,20 @@ def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
     )
 
 
-def _comparisons(verdicts: VerdictsReport) -> Table:
-    columns = [Column("treatment", left=True), Column("verdict", left=True), Column("earlier"), Column("new")]
-    columns += [Column("difference"), Column("interval"), Column("measure", left=True)]
-    rows = [
-        [
-            Cell(one_line(each.name), left=True),
-            Cell(each.word, left=True),
-            Cell(_shown(format_value(each.a_value, each.unit)), each.a_value),
-            Cell(_shown(format_value(each.b_value, each.unit)), each.b_value),
-            Cell(_shown(change_text(each)), each.ratio),
-            Cell(_shown(interval_text(each)), each.low),
-            Cell(one_line(each.measure), left=True),
-        ]
-        for each in verdicts.comparisons
-    ]
-    return Table("Comparisons", "Each treatment against itself in the earlier runs.", columns, rows)
-
-
 def _gates(verdicts: VerdictsReport) -> Table:
-    columns = [Column("gate", left=True), Column("state", left=True), Column("outcome", left=True)]
-    rows = [[Cell(one_line(text), left=True) for text in (one.gate, one.state, one.text)] for one in verdicts.gates]
-    return Table("Gates", "What the exit code depends on.", columns, rows)
+    fields: list[Field[GateReport]] = [
+        words("gate", lambda one: one.gate),
+        words("state", lambda one: one.state),
+        words("outcome", lambda one: one.text),
+    ]
+    return table_of("Gates", "What the exit code depends on.", fields, verdicts.gates)
 
 
 def _differences(verdicts: VerdictsReport) -> Table:
-    columns = [Column("property", left=True), Column("values", left=True), Column("what follows", left=True)]
-    rows = [
-        [Cell(one_line(text), left=True) for text in (each.name, " -> ".join(each.values.values()), each.level)]
-        for each in verdicts.environment.differences
+    fields: list[Field[PropertyReport]] = [
+        words("property", lambda one: one.name),
+        words("values", lambda one: " -> ".join(one.values.values())),
+        words("what follows", lambda one: one.level),
     ]
-    return Table("What differs between the sides", "Besides what is compared.", columns, rows)
-
-
-def _shown(text: str) -> str:
-    return MISSING if text == "-" else text
+    caption = "Besides what is compared."
+    return table_of("What differs between the sides", caption, fields, verdicts.environment.differences)
