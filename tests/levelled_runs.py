@@ -6,6 +6,7 @@ import numpy as np
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ticket_of
+from bench_master.cli import run_command_line
 
 ROUNDS = 6
 
@@ -42,3 +43,19 @@ def a_run(
         own = {"kind": "harness-ceiling", "ceiling": "no-op", "measured": "2026-01-02", "setup": "s"}
         builder.add("event", own | {"at_ns": clock, "treatment": index, "rate_per_s": harness[0]})
     return builder.close(footer() if foot else None)
+
+
+def archive(folder, levels_ms, **more):
+    folder.mkdir(exist_ok=True)
+    return [
+        a_run(folder / f"{number:03}.stats.gz", level, number=number, **more)
+        for number, level in enumerate(levels_ms)
+    ]
+
+
+def compare(capsys, *arguments, expected=0):
+    """Return what `compare` prints; a list if it is JSON."""
+    status = run_command_line(["compare", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert status == expected, printed.err
+    return printed

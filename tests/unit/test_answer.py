@@ -7,10 +7,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from builders import write_report
+from levelled_runs import archive, compare
 from msgspec.structs import replace
 from places import DATA
 from rounds import A, B, Rounds
-from test_compare_runs import archive, compare
 from verdict_builders import answer_of, comparison
 
 import weighbridge

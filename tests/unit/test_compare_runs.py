@@ -10,30 +10,13 @@ import jsonschema
 import numpy as np
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
-from levelled_runs import ROUNDS, a_run
+from levelled_runs import ROUNDS, a_run, archive, compare
 
 from bench_common.records import MetricRecord, ticket_of
 from bench_master.analysis.occasions import occasions, take_turns
 from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.cli import run_command_line
 from bench_master.run_data.summary import HostSummary, RunSummary
-
-
-def archive(folder, levels_ms, **more):
-    folder.mkdir(exist_ok=True)
-    return [
-        a_run(folder / f"{number:03}.stats.gz", level, number=number, **more)
-        for number, level in enumerate(levels_ms)
-    ]
-
-
-def compare(capsys, *arguments, expected=0):
-    """Return what `compare` prints; a list if it is JSON."""
-    status = run_command_line(["compare", *map(str, arguments)])
-    printed = capsys.readouterr()
-    assert status == expected, printed.err
-    return printed
-
 
 SCHEMA = jsonschema.Draft202012Validator(verdicts_schema())
 

@@ -1,11 +1,9 @@
 """`import weighbridge`: a stats file as frames of pandas and polars and as structured arrays."""
 
-import base64
 import math
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -165,22 +163,6 @@ def test_a_notebook_shows_the_verdicts_and_no_markup_of_the_run(tmp_path):
     assert "<td>INCONCLUSIVE</td>" in shown
     assert run.run_state == "incomplete"
     assert repr(run).endswith("run 20260102-030405-abcdef, incomplete>")
-
-
-def test_a_notebook_shows_the_picture_of_the_comparisons(path, tmp_path):
-    """An image, with the data in words for readers who see none; none where nothing is compared."""
-    shown = weighbridge.load(path)._repr_html_()
-    image = base64.b64decode(re.search(r"data:image/svg\+xml;base64,([^\"]+)", shown)[1])
-    picture = ET.fromstring(image)
-    assert "Ratio to" in "".join(picture.itertext())
-    assert "var(" not in image.decode()
-    assert 'alt="Ratio to' in shown
-    assert shown.index("<img") < shown.index("<table>")
-    alone = StatsBuilder(
-        tmp_path / "alone.stats.gz", header([treatment_wire(0, {"engine": "docker"})], [(0, 0, False)])
-    )
-    alone.add("host", host()).add_jobs({"ticket": ticket_of(0), "treatment": 0, "trial": 0, "end_ns": 1001 * S})
-    assert "<img" not in weighbridge.load(alone.close(footer()))._repr_html_()
 
 
 def test_verdicts_are_a_frame_of_the_comparisons(path):

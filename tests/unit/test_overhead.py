@@ -4,12 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from builders import (
-    S,
-    overhead_report,
-    sample_report,
-    treatment_report,
-)
+from builders import S, overhead_report, sample_report, treatment_report
 
 from bench_common.errors import ScenarioError
 from bench_common.stats.rows import SampleColumns

@@ -1,15 +1,11 @@
 """Published figures: read strictly, matched by labels only, printed beside ours and never compared."""
 
-import io
 import json
 
 import pytest
-from builders import MS, header, job_rows, treatment_wire, write_report
 from places import ROOT
 
 from bench_common.errors import ScenarioError
-from bench_common.records import MetricRecord, ticket_of
-from bench_common.stats.reader import StatsWriter
 from bench_common.treatment import Guest
 from bench_master.analysis.published import published_section
 from bench_master.run_data.host_samples import COLUMNS, UNIT
@@ -101,39 +97,6 @@ def test_the_table_is_beside_the_scenario(tmp_path, name):
     """A scenario reads no other files of the machine."""
     with pytest.raises(ScenarioError, match="expected a table in the scenario's own folder"):
         load(tmp_path, text=TEXT.replace("p.csv", name))
-
-
-@pytest.fixture
-def run(tmp_path):
-    """Write a run of one trial of the treatment with one thread, with published figures in its header."""
-    published = load(tmp_path).published
-    path = tmp_path / "a.stats.gz"
-    writer = StatsWriter(path)
-    labels = {"environment": "local", "engine": "docker", "job": "cpu", "threads": 1}
-    treatment = treatment_wire(0, labels, ["run"], {"events_per_second": {"unit": "1/s", "direction": "higher"}})
-    head = header([treatment], [[0, 0, False]], published=published)
-    head["scenario"]["scale"] = "small"
-    writer.put("header", head)
-    writer.jobs(job_rows({"ticket": ticket_of(0), "end_ns": MS}))
-    writer.metrics([MetricRecord(ticket_of(0), 0, 0, "events_per_second", 42.0)])
-    writer.close({"status": "complete", "counts": {"planned": 1, "done": 1, "failed": 0}})
-    return path
-
-
-def report(path, name):
-    """Return a report as text."""
-    out = io.StringIO()
-    write_report(path, out, name)
-    return out.getvalue()
-
-
-def test_measured_and_published_measures_are_side_by_side(run):
-    """Each published metric of a treatment that ran has a table, whether or not we measured it."""
-    section = json.loads(report(run, "json"))["published"]
-    rate, latency = section["tables"]
-    assert (rate["metric"], rate["ours"]["mean"], rate["ours"]["n"]) == ("events_per_second", 42.0, 1)
-    assert [(row["where"], row["mean"]) for row in rate["published"]] == [("bare-metal", 100.5)]
-    assert (latency["metric"], latency["ours"]) == ("latency_avg_ms", None)
 
 
 def test_several_measurements_need_no_such_caution(tmp_path):

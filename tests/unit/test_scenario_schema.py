@@ -9,11 +9,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench_common.errors import ScenarioError
 from bench_master.scenario import builtin_scenarios, scenario_schema
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.format import scenario_format
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.resolve import Resolver
-from bench_master.scenario.yaml_tree import TreeComposer
+from bench_master.scenario.yaml_tree import Source, TreeComposer
 
 SCHEMA = scenario_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -217,6 +219,36 @@ def test_both_refuse_what_is_bad(document):
     """Each bad document is refused by the schema and by the loader."""
     assert schema_complaints(document)
     assert loader_complaints(document)
+
+
+NEITHER = [
+    {"test": "cpu", "params": {"num-threads": 4, "max-time": 60}},
+    {"workload": "sysbench-cpu", "params": {"num-threads": 4}},
+    {"workload": "sysbench"},
+    {"test": "cpu", "operations": ["run"]},
+    {"test": "cpu", "params": {"num-threads": 0}},
+    {"test": "cpu", "params": {"num-thread": 1}},
+    {"test": "cpu", "params": {"memory-oper": "read"}},
+    {"test": "fileio", "params": {"init-rng": "off"}},
+    {"workload": "mbw", "params": {"num-threads": 2}},
+    {"params": {"num-threads": 2}},
+]
+
+
+def understood(job):
+    """Say whether the loader understands a job."""
+    try:
+        parse_scenario(Source("s.yaml", json.dumps({"name": "a", "job": job})))
+    except ScenarioError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("job", NEITHER, ids=json.dumps)
+def test_both_refuse_what_only_a_tool_calls_so(job):
+    """Options have one name here; the loader's message names it."""
+    assert not understood(job)
+    assert schema_complaints({"name": "a", "job": job})
 
 
 @pytest.mark.parametrize("name", sorted(builtin_scenarios()))

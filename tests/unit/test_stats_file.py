@@ -19,12 +19,7 @@ from isal import isal_zlib
 
 from bench_common.errors import DiskFullError, StatsFileError
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
-from bench_common.records import (
-    MAX_TEXT_CHARS,
-    ErrorRecord,
-    MetricRecord,
-    OutputRecord,
-)
+from bench_common.records import MAX_TEXT_CHARS, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.stats import frame as stats_frame
 from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, pack_payload
 from bench_common.stats.reader import FORMAT, MAX_KEPT_BYTES, VERSION, KeptBlocks, StatsFile, StatsWriter

@@ -12,7 +12,7 @@ from archive_runs import a_run
 from builders import chained, lifecycle_run, text_formats
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_stats_damage import imported_run, object_run
+from other_runs import imported_run, object_run
 
 import weighbridge
 from bench_common.errors import WeighbridgeError

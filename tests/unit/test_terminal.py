@@ -13,14 +13,7 @@ from builders import lifecycle_run
 
 from bench_master.cli import run_command_line
 from bench_master.formatting import DEFAULT_WIDTH, page_of, page_width, paragraph
-from bench_master.terminal import (
-    pager_command,
-    paint,
-    screen_width,
-    show_in_pager,
-    text_output,
-    wants_color,
-)
+from bench_master.terminal import pager_command, paint, screen_width, show_in_pager, text_output, wants_color
 from bench_master.terminal_options import TerminalOptions
 
 RED, GREEN, YELLOW, END = "\x1b[1;31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"

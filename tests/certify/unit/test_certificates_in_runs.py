@@ -4,8 +4,8 @@ import io
 import json
 
 import pytest
+from certificates import MACHINE, a_run, certificate
 from rounds import Rounds
-from test_certify import MACHINE, a_run, certificate
 
 from bench_common.stats.reader import StatsFile
 from bench_features.certify.certificate import kept_file, save

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from certificates import MACHINE, a_run, certificate
 from msgspec.structs import replace
 from rounds import Rounds
 
@@ -14,9 +15,6 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.certify import certify
 from bench_features.certify.certificate import (
-    CertifiedRun,
-    RunComparison,
-    RunMeasure,
     RunSeries,
     kept_file,
     load,
@@ -26,7 +24,6 @@ from bench_features.certify.certificate import (
 from bench_features.certify.evidence import Evidence, probe_correlation, read_evidence, tell_apart
 from bench_features.certify.findings import (
     bounded,
-    certify_runs,
     detectable,
     false_words,
     floor_of,
@@ -42,13 +39,6 @@ from bench_master.verdicts.binomial import binomial_interval
 from bench_master.verdicts.planning import smallest_effect
 
 AGAIN = "(aa)"
-MACHINE = {
-    "machine_id": "0123456789abcdef",
-    "cpu_model": "A CPU",
-    "cpu_threads": 2,
-    "memory": 8 << 30,
-    "kernel": "6.1",
-}
 TWINS = [{"engine": "native"}, {"engine": "native", AGAIN: "again"}]
 
 
@@ -122,28 +112,6 @@ def test_a_place_in_a_round_is_measured(tmp_path):
 
 
 # -- what runs say together -----------------------------------------------------------------------------------------
-
-
-def a_run(number=0, *, word="same", sd=0.03, level=0.0, estimate=0.0, began="2026-01-02T03:04:05+00:00", boot="b"):
-    """Return what a run may have said."""
-    return CertifiedRun(
-        run_id=f"run-{number}",
-        began=began,
-        boot_id=boot,
-        took_s=10.0,
-        comparisons=(RunComparison("engine=native", "job.p50", word, math.exp(estimate), 0.9, 1.1),),
-        measures=(RunMeasure("engine=native", "job.p50", "s", 10, estimate, sd, level),),
-        series=(RunSeries("engine=native", 0.01, -0.01, 0.3, 10),),
-    )
-
-
-def certificate(runs, **changes):
-    """Return the certificate of such runs."""
-    plan = {
-        "host": "blade", "machine": MACHINE, "scenario": "s", "plan": "p", "jobs": "`true`", "rounds": 10,
-        "margin": 0.03, "valid_days": 30,
-    }  # fmt: skip
-    return certify_runs(runs, **(plan | changes))
 
 
 def test_what_a_run_can_show_is_what_its_power_notes_say():

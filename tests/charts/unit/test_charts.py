@@ -13,10 +13,7 @@ from msgspec.structs import replace
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
-from bench_features.charts.chart_data import (
-    MOST_QUANTILES,
-    chart_data,
-)
+from bench_features.charts.chart_data import MOST_QUANTILES, chart_data
 from bench_features.charts.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_features.charts.picture import cut_text, text_width, wrap_text

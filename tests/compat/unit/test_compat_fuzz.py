@@ -15,7 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import DATA, ROOT
-from test_ssbench_files import DONE, FAILED, SCENARIO
+from ssbench_results import DONE, FAILED, SCENARIO
 
 from bench_master.cli import run_command_line
 

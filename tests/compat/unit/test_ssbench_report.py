@@ -7,7 +7,7 @@ from pathlib import Path
 import msgpack
 import pytest
 from builders import write_report
-from test_ssbench_files import DONE, FAILED, SCENARIO, SECRETS
+from ssbench_results import DONE, FAILED, SCENARIO, SECRETS
 
 from bench_common.stats.reader import StatsFile
 from bench_features.objects.master.store_measures import percentile_ranks

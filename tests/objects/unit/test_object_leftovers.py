@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_object_population import MemoryStore, _error
+from memory_store import MemoryStore, error_of
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_features.objects.common.access import find_accesses
@@ -75,7 +75,7 @@ def test_of_one_run_only_what_it_created_is_deleted_from_a_base() -> None:
 
 def test_what_could_not_be_deleted_is_told_with_its_reason() -> None:
     store = _store()
-    store.answer = lambda verb, _path: _error(403) if verb == "DELETE" else None
+    store.answer = lambda verb, _path: error_of(403) if verb == "DELETE" else None
     why = remove_containers(store, find_containers(store, RUN)[:1], run_id=RUN)
     assert list(why) == [OURS]
     assert why[OURS].startswith(f"{OURS}/tiny_0000")
@@ -84,7 +84,7 @@ def test_what_could_not_be_deleted_is_told_with_its_reason() -> None:
 
 def test_a_store_that_does_not_list_is_an_error() -> None:
     store = _store()
-    store.answer = lambda verb, _path: _error(403) if verb == "LIST" else None
+    store.answer = lambda verb, _path: error_of(403) if verb == "LIST" else None
     with pytest.raises(InfrastructureError, match="does not list weighbridge-3f2a9c1b04de-0-000001: status 403"):
         find_containers(store)
 

@@ -2,149 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import inf
 from time import monotonic
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import gevent
 import pytest
 from deadlines import ANSWER_S
 from gevent.event import Event
+from memory_store import MemoryStore, error_of
 from msgspec.structs import replace
 
 from bench_common.treatment import Treatment
-from bench_features.objects.common.access import Access
 from bench_features.objects.common.job import Objects, SizeClass, Sizes, VerifyLevel
 from bench_features.objects.worker import population
-from bench_features.objects.worker.base import (
-    Store,
-    StoreAnswer,
-    StoreEntry,
-    StoreOptions,
-    StoreSlot,
-    StoreUnavailable,
-)
+from bench_features.objects.worker.base import Store, StoreAnswer, StoreUnavailable
 from bench_features.objects.worker.catalogue import EXPIRY_MARGIN_S, StoredObject
 from bench_features.objects.worker.content import content_of
 from bench_features.objects.worker.names import Names
 from bench_features.objects.worker.population import Phase, RunObjects, Sweep, TreatmentObjects
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 RUN = "3f2a9c1b04de"
 OTHER_RUN = "000000000000"
-
-
-class MemoryStore(Store):
-    """A store in memory; `answer` may fail a request before it is carried out."""
-
-    name: ClassVar[str] = "memory"
-
-    def __init__(self) -> None:
-        super().__init__(Access("memory"), StoreOptions())
-        self.content: dict[str, dict[str, bytes]] = {}
-        self.requests: Counter[str] = Counter()
-        self.answer: Callable[[str, str], StoreAnswer | None] = lambda _verb, _path: None
-        self.page = 1000
-        self.closed = 0
-
-    def open(self) -> None: ...
-
-    def close(self) -> None:
-        self.closed += 1
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        return ("memory:",)
-
-    def slot(self, number: int) -> MemorySlot:
-        return MemorySlot(self, number)
-
-
-class MemorySlot(StoreSlot):
-    def __init__(self, store: MemoryStore, number: int) -> None:
-        self._store = store
-        self.number = number
-
-    def _ask(self, verb: str, path: str) -> StoreAnswer | None:
-        self._store.requests[verb] += 1
-        return self._store.answer(verb, path)
-
-    def connect(self) -> StoreAnswer:
-        return StoreAnswer(None)
-
-    def close(self) -> None: ...
-
-    def put(self, container: str, name: str, body: Any, *, update: bool = False) -> StoreAnswer:
-        failed = self._ask("PUT", f"{container}/{name}")
-        if failed is None:
-            self._store.content[container][name] = b"".join(body)
-        return failed or StoreAnswer(None, status=201, etag="e")
-
-    def get(
-        self,
-        container: str,
-        name: str,
-        sink: Any = None,
-        *,
-        byte_range: tuple[int, int] | None = None,
-        restart: Any = None,
-    ) -> StoreAnswer:
-        failed = self._ask("GET", f"{container}/{name}")
-        if failed is None and sink is not None:
-            first, last = byte_range or (0, 1 << 60)
-            sink(memoryview(self._store.content[container][name][first : last + 1]))
-        return failed or StoreAnswer(None, status=200)
-
-    def head(self, container: str, name: str) -> StoreAnswer:
-        failed = self._ask("HEAD", f"{container}/{name}")
-        found = self._store.content[container].get(name)
-        if found is None:
-            return failed or _error(404)
-        return failed or StoreAnswer(None, status=200, length=len(found), etag="in-parts-3")
-
-    def delete(self, container: str, name: str, *, in_parts: bool = False) -> StoreAnswer:
-        failed = self._ask("DELETE", f"{container}/{name}")
-        if failed is None and self._store.content.get(container, {}).pop(name, None) is None:
-            return _error(404)
-        return failed or StoreAnswer(None, status=204)
-
-    def delete_rest(self, container: str, name: str) -> StoreAnswer:
-        return self._ask("REST", f"{container}/{name}") or StoreAnswer(None, status=204)
-
-    def list_objects(self, container: str, *, prefix: str = "", marker: str = "", limit: int = 1000) -> StoreAnswer:
-        failed = self._ask("LIST", container)
-        names = [
-            name
-            for name in sorted(self._store.content.get(container, {}))
-            if name > marker and name.startswith(prefix)
-        ]
-        entries = tuple(map(StoreEntry, names[: min(limit, self._store.page)]))
-        return failed or StoreAnswer(None, status=200, entries=entries)
-
-    def list_containers(self, *, prefix: str = "", marker: str = "", limit: int = 1000) -> StoreAnswer:
-        names = [name for name in sorted(self._store.content) if name > marker and name.startswith(prefix)]
-        return StoreAnswer(None, status=200, entries=tuple(map(StoreEntry, names[:limit])))
-
-    def make_container(self, container: str) -> StoreAnswer:
-        failed = self._ask("MAKE", container)
-        there = container in self._store.content
-        self._store.content.setdefault(container, {})
-        return failed or StoreAnswer(None, status=202 if there else 201)
-
-    def delete_container(self, container: str) -> StoreAnswer:
-        failed = self._ask("REMOVE", container)
-        if self._store.content.get(container):
-            return failed or _error(409)
-        self._store.content.pop(container, None)
-        return failed or StoreAnswer(None, status=204)
-
-
-def _error(status: int) -> StoreAnswer:
-    return StoreAnswer(f"http-{status}", f"status {status}", status=status)
 
 
 @pytest.fixture(autouse=True)
@@ -261,7 +141,7 @@ def test_a_foreign_object_with_a_name_of_the_population_is_overwritten_and_that_
 def test_what_failed_uploads_left_in_a_base_is_deleted_with_their_objects() -> None:
     """The container that holds it stays."""
     store = MemoryStore()
-    store.answer = lambda verb, path: _error(503) if verb == "PUT" and "small_000003" in path else None
+    store.answer = lambda verb, path: error_of(503) if verb == "PUT" and "small_000003" in path else None
     process = _Process(store, replace(_job("base"), multipart_above_bytes=2000)).fill()
     process.objects.clear(keep=False)
     assert store.requests["REST"] == 1
@@ -344,11 +224,11 @@ def test_what_a_killed_process_left_in_a_runs_own_containers_is_deleted_page_by_
 
 def test_a_failure_that_passes_is_none_and_one_that_lasts_is_told_with_its_reason() -> None:
     store = MemoryStore()
-    failures = iter([_error(503), _error(503)])
+    failures = iter([error_of(503), error_of(503)])
     store.answer = lambda verb, _path: next(failures, None) if verb == "PUT" else None
     process = _Process(store, _job()).fill()
     assert process.phases == [("populate", 30, 0, 0, "")]
-    store.answer = lambda verb, path: _error(503) if verb == "DELETE" and "tiny_000003" in path else None
+    store.answer = lambda verb, path: error_of(503) if verb == "DELETE" and "tiny_000003" in path else None
     process.objects.clear(keep=False)
     (_, (phase, objects, _, failed, reason)) = process.phases
     assert (phase, objects) == ("clear", 29)
@@ -362,7 +242,7 @@ def test_after_an_object_that_cannot_be_made_no_more_are_unless_the_run_goes_on(
 
     def refuse(verb: str, path: str) -> StoreAnswer | None:
         gevent.sleep(0)  # as a request does, so that the slots take turns
-        return _error(507) if verb == "PUT" and "tiny_000002" in path else None
+        return error_of(507) if verb == "PUT" and "tiny_000002" in path else None
 
     for allowed in (False, True):
         store = MemoryStore()
@@ -380,7 +260,7 @@ def test_an_object_that_cannot_be_deleted_counts_once(base: str) -> None:
     store = MemoryStore()
     process = _Process(store, _job(base)).fill()
     stays = {f"{name}/{one}" for name, objects in store.content.items() for one in list(objects)[:2]}
-    store.answer = lambda verb, path: _error(503) if verb == "DELETE" and path in stays else None
+    store.answer = lambda verb, path: error_of(503) if verb == "DELETE" and path in stays else None
     process.objects.clear(keep=False)
     assert _count(store) == len(stays) == 6
     assert process.phases[1][3] == 6
@@ -397,7 +277,7 @@ def test_only_what_is_there_counts_as_not_deleted(base: str) -> None:
     store.content[container][there.name] = b"created"
     for one in (there, never):
         catalogue.remember(one)
-    store.answer = lambda verb, path: _error(503) if verb == "DELETE" and path in (there.path, never.path) else None
+    store.answer = lambda verb, path: error_of(503) if verb == "DELETE" and path in (there.path, never.path) else None
     process.objects.clear(keep=False)
     assert process.phases[1][3:] == (1, f"{there.path}: http-503: status 503")
     assert _count(store) == 1
@@ -408,7 +288,7 @@ def test_a_store_where_nothing_succeeds_is_given_up(monkeypatch: pytest.MonkeyPa
     store = MemoryStore()
 
     def refuse(verb: str, _path: str) -> StoreAnswer | None:
-        return _error(503) if verb == "PUT" else None
+        return error_of(503) if verb == "PUT" else None
 
     store.answer = refuse
     monkeypatch.setattr(population, "PAUSES_S", (0.02, 0.02))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from memory_store import MemoryStore
 from msgspec.structs import replace
-from test_object_population import MemoryStore
 
 from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_features.objects.worker import population
