@@ -234,6 +234,85 @@ def test_the_image_weighs_containers_of_the_engine_whose_socket_it_has(release, 
         assert shell("docker", "ps", "--all", "--quiet") == ""
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(SLOW_TEST_S)
+def test_each_way_to_install_is_timed(release, monkeypatch):
+    """Each weighs in the end; the table has its seconds and what it takes on disk, and nothing of it stays."""
+    only(release, "weighbridge_*.deb")
+    only(release, "weighbridge-*-image-*.tar")
+    script = ROOT / "script" / "packages" / "install_paths.py"
+    with private_engine(monkeypatch):
+        printed = shell(sys.executable, script, ROOT, release, deadline_s=SLOW_BUILD_S, PYTHONPATH=str(ROOT))
+        assert "weighbridge/weighbridge" not in shell("docker", "image", "ls")
+    rows = dict(re.findall(r"^(\w+) +\d+\.\d s +(\d+) MB$", printed, re.MULTILINE))
+    assert list(rows) == ["pip", "pipx", "uvx", "deb", "image"], printed
+    assert min(map(int, rows.values())) > 10
+
+
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory):
+    """The folder of the programs pipx and uv, in an environment of their own."""
+    venv = tmp_path_factory.mktemp("installers") / "venv"
+    shell(sys.executable, "-m", "venv", venv)
+    shell(venv / "bin" / "pip", "install", "--quiet", "pipx", "uv", deadline_s=BUILD_S)
+    return venv / "bin"
+
+
+def clean_home(folder, *path):
+    """Return the environment of a user that has nothing yet, and whose search path begins with some folders."""
+    home = folder / "home"
+    home.mkdir()
+    kept = {
+        name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "PIPX_", "UV_", "XDG_"))
+    }
+    return {
+        **kept,
+        "HOME": str(home),
+        "PATH": os.pathsep.join([*map(str, path), "/usr/local/bin:/usr/bin:/bin"]),
+        "PIPX_DEFAULT_PYTHON": sys.executable,
+        "UV_PYTHON": sys.executable,
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_NATIVE_TLS": "true",  # the certificates of this system, as pip has them
+    }
+
+
+def as_user(environment, folder, *words):
+    """Run a program as the user of a clean home; return what it prints."""
+    done = subprocess.run(
+        [*map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+        check=False,
+        env=environment,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_pipx_installs_the_wheel_and_its_programs_weigh(packages, installers, tmp_path):
+    """All three programs are where pipx has the user's, and nothing is left of them after its uninstall."""
+    user = clean_home(tmp_path, installers)
+    as_user(user, tmp_path, "pipx", "install", packages[".whl"])
+    programs = tmp_path / "home" / ".local" / "bin"
+    assert {path.name for path in programs.iterdir()} == {"weighbridge", "bench-master", "bench-worker"}
+    printed = as_user(user, tmp_path, programs / "weighbridge", "weigh", "-r", "3", "native", "--", "true")
+    assert "3 done, 0 failed" in printed
+    as_user(user, tmp_path, "pipx", "uninstall", "weighbridge")
+    assert [*programs.iterdir()] == []
+
+
+@pytest.mark.slow
+def test_uvx_runs_a_weigh_from_the_wheel(packages, installers, tmp_path):
+    """In one command, without an installation that stays."""
+    user = clean_home(tmp_path, installers)
+    words = ("--from", packages[".whl"], "weighbridge", "weigh", "-r", "3", "native", "--", "true")
+    assert "3 done, 0 failed" in as_user(user, tmp_path, "uvx", *words)
+    assert not (tmp_path / "home" / ".local" / "bin").exists()
+
+
 def test_a_version_that_another_commit_released_is_refused(tmp_path):
     """Two different wheels with one version never exist; the message says where to raise it."""
     clone = tmp_path / "clone"
