@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from deadlines import ANSWER_S, END_S, START_S, wait_until
-from live_run import LIFE, SHORT_LEASE, LiveRun, OverTcp, processes_of
+from live_run import LIFE, SHORT_LEASE, Gate, LiveRun, OverTcp, processes_of
 from workspace import PROGRAMS, Workspace
 
 from bench_common.stats.frame import FrameReader
@@ -36,6 +36,14 @@ NOOP = {
 def _short_lease(monkeypatch):
     """Who resumes waits until the workers of before have given their master up."""
     monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Two trials of `NATIVE` pass it; no run is over before it is open."""
+    made = Gate(tmp_path / "gate")
+    made.admit(8)
+    return made
 
 
 class Resumed(LiveRun):
@@ -73,18 +81,20 @@ def kill_after(live, trials):
     [(NATIVE, (), 4), pytest.param(NOOP, ("--noop",), 40_000, marks=pytest.mark.slow)],
     ids=["native", "noop"],
 )
-def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario, flags, jobs):
+def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, gate, scenario, flags, jobs):
     """After two kills the third life ends the run: each trial whole and once, no job twice, the file readable."""
     trials = scenario["repeats"]
-    with LiveRun(tmp_path / "first", scenario, *flags) as first:
+    with LiveRun(tmp_path / "first", gate.holds(scenario), *flags) as first:
         stats = first.stats
         kill_after(first, trials // 4)
         before = len(ended_trials(stats))
         with Resumed(tmp_path / "second", scenario, stats=stats) as second:
-            second.program.wait_for_output("trials whole", ANSWER_S)
+            second.program.wait_for_output("has joined")  # by then no job of the part before is at the gate
+            gate.admit(8)
             kill_after(second, before + 2)
             whole = len(ended_trials(stats))
             assert before < whole < trials, "there is something left to do"
+            gate.open()
             with Resumed(tmp_path / "third", scenario, stats=stats) as third:
                 assert third.end() == 0, third.err
                 assert not processes_of(third.run.run_id), "no job of any part is left"
@@ -111,17 +121,17 @@ class ResumedOverTcp(Resumed):
 
     def __init__(self, folder, scenario, *, ports, stats):
         names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
-        super().__init__(
-            folder, scenario, *(word for pair in zip(names, ports, strict=True) for word in pair), stats=stats
-        )
+        given = [word for pair in zip(names, ports, strict=True) for word in pair]
+        super().__init__(folder, scenario, *given, *OverTcp.place, stats=stats)
 
 
 @pytest.mark.slow
-def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path):
+def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path, gate):
     """A worker that was started by hand gives the dead master up, asks again, and has the number that it had."""
-    with OverTcp(tmp_path / "live", NATIVE) as live:
+    with OverTcp(tmp_path / "live", gate.holds(NATIVE)) as live:
         worker = live.join("-c", 2, "solo")
         kill_after(live, 2)
+        gate.open()
         with ResumedOverTcp(tmp_path / "next", NATIVE, ports=live.ports, stats=live.stats) as following:
             assert following.end() == 0, following.err
             assert worker.process.poll() is None
@@ -131,11 +141,13 @@ def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path):
             assert not processes_of(following.run.run_id)
 
 
-def test_an_interrupted_run_goes_on(tmp_path):
+def test_an_interrupted_run_goes_on(tmp_path, gate):
     """After Ctrl-C a run goes on without a wait; the trial that was cut short is run again, and counts once."""
-    with LiveRun(tmp_path / "live", SHORTER) as live:
-        live.wait_for_jobs(5)
+    with LiveRun(tmp_path / "live", gate.holds(SHORTER)) as live:
+        live.wait_for_jobs(8)
         live.signal([live.master], signal.SIGINT)
+        live.program.wait_for_output("Ctrl-C again aborts", ANSWER_S)
+        gate.open()
         assert live.end() == 130
         with Resumed(tmp_path / "next", SHORTER, stats=live.stats) as following:
             assert following.end() == 0, following.err
@@ -144,14 +156,16 @@ def test_an_interrupted_run_goes_on(tmp_path):
             assert following.run.document["run"]["resumes"][0]["ended"] == "interrupted"
 
 
-def test_what_cannot_be_resumed_is_refused(tmp_path):
+def test_what_cannot_be_resumed_is_refused(tmp_path, gate):
     """Another scenario, other options, a live run: each is refused with a plain error and exit code 2 or 3."""
-    with LiveRun(tmp_path / "live", NATIVE) as live:
+    with LiveRun(tmp_path / "live", gate.holds(NATIVE)) as live:
         live.wait_for_jobs()
         alive = live.workspace.master("run-scenario", "--resume", live.stats)
         assert alive.status == 3
         assert "its run is still running" in alive.err
         live.signal([live.master], signal.SIGINT)
+        live.program.wait_for_output("Ctrl-C again aborts", ANSWER_S)
+        gate.open()
         live.end()
         with Workspace(tmp_path / "live" / "home") as workspace:
             other = workspace.scenario(**{**NATIVE, "repeats": 9})
@@ -170,7 +184,8 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
 
 def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path):
     """The plan is on disk before the first order: whatever the moment, there is a report, and the run goes on."""
-    scenario = {**NATIVE, "repeats": 2}
+    gate = Gate(tmp_path / "gate")
+    scenario = gate.holds({**NATIVE, "repeats": 2})
     left = []
     for place, delay_s in enumerate((0.0, 0.05)):
         with LiveRun(tmp_path / f"run-{place}", scenario) as live:
@@ -199,14 +214,15 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
         header_bytes = reader.offset
     os.truncate(stats, header_bytes)
     os.utime(stats, (0, 0))
+    gate.open()
     with Resumed(tmp_path / "next", scenario, stats=stats) as following:
         assert following.end() == 0, following.err
         assert following.run.outcomes() == {"done": 8}
 
 
-def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
+def test_copies_of_one_file_are_not_resumed_at_once(tmp_path, gate):
     """The second master is told which process works on the run, touches nothing, and resumes its copy afterwards."""
-    with LiveRun(tmp_path / "live", SHORTER) as live:
+    with LiveRun(tmp_path / "live", gate.holds(SHORTER)) as live:
         kill_after(live, 2)
         copy = tmp_path / "copy.stats.gz"
         copy.write_bytes(live.stats.read_bytes())
@@ -219,6 +235,7 @@ def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
                 f"bench-master: another master of this user (process {following.program.process.pid}) works on run "
                 f"{live.run.run_id}, with this stats file or a copy of it"
             )
+            gate.open()
             assert following.end() == 0, following.err
             assert following.run.outcomes() == {"done": 24}
         with Resumed(tmp_path / "other", SHORTER, stats=copy) as other:
