@@ -40,21 +40,24 @@ DOCKER = {
 
 
 class Gate:
-    """Holds the jobs of a run, in containers too: each waits until it is admitted, or until the gate is open."""
+    """Holds the jobs of a run, in containers too: each waits until it is admitted, or until the gate is open.
 
-    def __init__(self, folder):
+    It is a folder, which jobs know as `place`.
+    """
+
+    def __init__(self, folder, place=None):
         folder.mkdir()
-        self.folder = folder
+        self.folder, self._place = folder, str(place or folder)
         self._admitted = 0
 
     def holds(self, scenario):
         """Return a scenario whose jobs are held before they do what they do."""
-        folder, container = shlex.quote(str(self.folder)), scenario["job"]["container"]
+        folder, container = shlex.quote(self._place), scenario["job"]["container"]
         enter = f'for one in {folder}/pass-*; do [ -e "$one" ] && rm "$one" 2>/dev/null && break 2; done'
         wait = f"until [ -e {folder}/open ]; do {enter}; sleep 0.05; done"
         held = {**container, "command": ["sh", "-c", f"{wait}; exec {shlex.join(container['command'])}"]}
         if "image" in container:
-            held["storage"] = [{"host": str(self.folder), "target": str(self.folder)}]
+            held["storage"] = [{"host": str(self.folder), "target": self._place}]
         return {**scenario, "job": {**scenario["job"], "container": held}}
 
     def admit(self, jobs):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from live_run import NATIVE, OverTcp
 from test_hostile_sockets import highest
+from workspace import UNHURRIED
 
 FLOOD = Path(__file__).with_name("flood.py")
 KINDS = {"control": "DEALER", "results": "PUSH", "work": "PULL"}
@@ -68,7 +69,7 @@ def scenario(gone):
 def test_a_run_withstands_floods(tmp_path, floods):
     """Each flood, by six connections that are opened again: no job is lost or retried."""
     gone = tmp_path / "gone"
-    with OverTcp(tmp_path / "live", scenario(gone)) as live:
+    with OverTcp(tmp_path / "live", scenario(gone), *UNHURRIED) as live:
         live.join("-c", 4, "--environment", "local", "solo")
         live.wait_for_jobs()
         for flood in floods:

@@ -14,6 +14,7 @@ import pytest
 from builders import header, job_rows, treatment_wire
 from deadlines import ANSWER_S, END_S, START_S, wait_until
 from live_run import NATIVE, LiveRun
+from small_disk import mounted_disk
 from workspace import Run, held_until, skip_or_fail
 
 from bench_common.errors import DiskFullError
@@ -46,13 +47,8 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path):
     """A file system of 256 KiB."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
-        skip_or_fail("a tmpfs can be mounted by root only")
-    yield Disk(folder)
-    subprocess.run(["umount", "-l", str(folder)], capture_output=True, timeout=END_S, check=True)
+    with mounted_disk(tmp_path / "tiny", "256k") as folder:
+        yield Disk(folder)
 
 
 @pytest.fixture

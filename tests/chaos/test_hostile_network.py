@@ -1,19 +1,20 @@
 """A run over two hosts while the second is harmed: it ends within its bound, as documented, with one story."""
 
 import re
+import shutil
 import signal
 import time
 from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
-from deadlines import END_S, LONG_END_S, START_S, wait_until
+from deadlines import LONG_END_S, START_S, wait_until
 from history import faults_of
-from live_run import LIFE, processes_of
+from live_run import LIFE, Gate, processes_of
 from remote_run import Blades, RemoteRun
 from small_disk import fill
 from test_resumed_runs import ended_trials
-from workspace import Workspace, free_ports
+from workspace import UNHURRIED, Workspace, free_ports
 
 FAR = {
     "engines": ["native"],
@@ -35,9 +36,10 @@ HELD = {
 }
 """The same, and jobs wait for what is done to their blade: a few seconds may pass unseen on a busy machine."""
 JOBS = 40
-LONG_AWAITED = ("--heartbeat-timeout", "3s", "--reconnect-timeout", f"{START_S:g}s", "--lease", f"{START_S:g}s")
-"""For what takes its time to come back."""
-SHORT = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "6s", "--lease", "9s")
+LONG_AWAITED = ("--heartbeat-timeout", "6s", "--reconnect-timeout", f"{START_S:g}s", "--lease", f"{START_S:g}s")
+"""For what comes back, which may take its time."""
+SHORT = ("--heartbeat-timeout", "6s", "--reconnect-timeout", "6s", "--lease", "9s")
+"""For what does not."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,18 @@ def bed():
 def blades(bed):
     yield bed
     bed.repair()
+
+
+@pytest.fixture
+def gates(blades):
+    """A gate on each blade: a trial of ten jobs passes each."""
+    folders = [blades.home(number) / "gate" for number in (1, 2)]
+    made = [Gate(folder, "/root/gate") for folder in folders]
+    for gate in made:
+        gate.admit(10)
+    yield made
+    for folder in folders:
+        shutil.rmtree(folder)
 
 
 # -- what is done to the second blade ------------------------------------------------------------------------------
@@ -67,7 +81,7 @@ def back(run):
 
 
 def cable_out_for_a_moment(run):
-    """For less than half of the silence that is borne: TCP may wait as long again before it retries."""
+    """For far less than the silence that is borne: TCP may wait as long again before it retries."""
     run.blades.set_link("down")
     time.sleep(2)
     run.blades.set_link("up")
@@ -145,22 +159,22 @@ class Trouble:
     deed: object
     status: int = 0
     lossless: bool = False
-    flags: tuple = SHORT
+    flags: tuple = LONG_AWAITED
     marks: tuple = field(default=())
 
 
 TROUBLES = [
-    Trouble(cable_out_for_a_moment, lossless=True, flags=(), marks=(pytest.mark.slow,)),
+    Trouble(cable_out_for_a_moment, lossless=True, flags=UNHURRIED, marks=(pytest.mark.slow,)),
     Trouble(cable_out_for_longer, marks=(pytest.mark.slow,)),
-    Trouble(cable_out_for_good, 3),
+    Trouble(cable_out_for_good, 3, flags=SHORT),
     Trouble(nothing_comes_from_it, marks=(pytest.mark.slow,)),
     Trouble(nothing_gets_to_it, marks=(pytest.mark.slow,)),
-    Trouble(frames_are_late_and_lost, flags=()),
-    Trouble(frames_take_a_second, lossless=True, flags=(), marks=(pytest.mark.slow,)),
+    Trouble(frames_are_late_and_lost, flags=UNHURRIED),
+    Trouble(frames_take_a_second, lossless=True, flags=UNHURRIED, marks=(pytest.mark.slow,)),
     Trouble(frozen_and_thawed, marks=(pytest.mark.slow,)),
-    Trouble(frozen_for_good, 3, marks=(pytest.mark.slow,)),
-    Trouble(killed, 3, marks=(pytest.mark.slow,)),
-    Trouble(rebooted, flags=LONG_AWAITED),
+    Trouble(frozen_for_good, 3, flags=SHORT, marks=(pytest.mark.slow,)),
+    Trouble(killed, 3, flags=SHORT, marks=(pytest.mark.slow,)),
+    Trouble(rebooted),
 ]
 
 
@@ -198,17 +212,20 @@ def test_a_run_survives(tmp_path, blades, trouble):
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades):
+def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades, gates):
     """What needs the space fails, each job once and with a reason; its results come all the same."""
     write = ["sh", "-c", "head -c 1000 /dev/zero > zeros && sleep 0.2"]
     job = {"operations": LIFE, "container": {"command": write}}
     scenario = {**FAR, "iterations": 10, "job": job, "allow_failures": True}
-    with RemoteRun(tmp_path / "live", scenario, blades=blades) as run:
+    gates[0].open()
+    with RemoteRun(tmp_path / "live", gates[1].holds(scenario), *UNHURRIED, blades=blades) as run:
         there, seen = blades.tiny_disk(2)
         run.start_worker(1)
         run.start_worker(2, TMPDIR=there)
         names = (seen / f"ballast-{number}" for number in count())
-        wait_until(lambda: run.jobs_shown() >= 4, START_S, "the first jobs")
+        wait_until(lambda: not [*gates[1].folder.glob("pass-*")], START_S, "what passes the gate of the second blade")
+        fill(next(names))
+        gates[1].open()
         # What a job that ends leaves free is taken too, until one has failed.
         wait_until(
             lambda: fill(next(names)) or re.search(r"^  [.oO*]*X", run.err, re.MULTILINE), START_S, "a failed job"
@@ -225,7 +242,7 @@ def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades):
 
 
 @pytest.mark.slow
-def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
+def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades, gates):
     """Started over SSH, cut off for good: the run ends, says which worker may still be there, and how to end it."""
     with Workspace(tmp_path) as master:
         master.environ["XDG_CACHE_HOME"] = str(blades.cache)
@@ -233,11 +250,12 @@ def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
         ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
         reach = ("-i", blades.inventory(tmp_path / "hosts.yaml"), "--known-hosts", blades.known_hosts)
         flags = (*reach, *ports, *SHORT, "--progress", "chars")
-        program, stats = master.start_run(master.scenario(**FAR), *flags, workers=0)
+        program, stats = master.start_run(master.scenario(**gates[0].holds(FAR)), *flags, workers=0)
         program.wait_for_output("worker blade-2", LONG_END_S)
         wait_until(lambda: ended_trials(stats), START_S, "a whole trial")
         blades.set_link("down")
-        run = master.over(program, stats, status=3, seconds=END_S)
+        gates[0].open()
+        run = master.finish(program, stats, 3)
         assert not faults_of(stats)
         assert "INCOMPLETE" in run.out
         (result,) = (line for line in run.errors if "may still run" in line)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from deadlines import ANSWER_S, END_S, START_S, wait_until
-from live_run import LIFE, SHORT_LEASE, LiveRun, processes_of
+from live_run import LIFE, SHORT_LEASE, Gate, LiveRun, processes_of
 from workspace import PROGRAMS, Workspace
 
 from bench_common.stats.frame import FrameReader
@@ -36,6 +36,14 @@ NOOP = {
 def _short_lease(monkeypatch):
     """Who resumes waits until the workers of before have given their master up."""
     monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Two trials of `NATIVE` pass it; no run is over before it is open."""
+    made = Gate(tmp_path / "gate")
+    made.admit(8)
+    return made
 
 
 class Resumed(LiveRun):
@@ -73,18 +81,20 @@ def kill_after(live, trials):
     [(NATIVE, (), 4), pytest.param(NOOP, ("--noop",), 40_000, marks=pytest.mark.slow)],
     ids=["native", "noop"],
 )
-def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario, flags, jobs):
+def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, gate, scenario, flags, jobs):
     """After two kills the third life ends the run: each trial whole and once, no job twice, the file readable."""
     trials = scenario["repeats"]
-    with LiveRun(tmp_path / "first", scenario, *flags) as first:
+    with LiveRun(tmp_path / "first", gate.holds(scenario), *flags) as first:
         stats = first.stats
         kill_after(first, trials // 4)
         before = len(ended_trials(stats))
         with Resumed(tmp_path / "second", scenario, stats=stats) as second:
-            second.program.wait_for_output("trials whole", ANSWER_S)
+            second.program.wait_for_output("has joined")  # by then no job of the part before is at the gate
+            gate.admit(8)
             kill_after(second, before + 2)
             whole = len(ended_trials(stats))
             assert before < whole < trials, "there is something left to do"
+            gate.open()
             with Resumed(tmp_path / "third", scenario, stats=stats) as third:
                 assert third.end() == 0, third.err
                 assert not processes_of(third.run.run_id), "no job of any part is left"
@@ -106,14 +116,31 @@ def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario,
                 assert "nothing to resume" in again.err
 
 
-def test_what_cannot_be_resumed_is_refused(tmp_path):
+def test_an_interrupted_run_goes_on(tmp_path, gate):
+    """After Ctrl-C a run goes on without a wait; the trial that was cut short is run again, and counts once."""
+    with LiveRun(tmp_path / "live", gate.holds(SHORTER)) as live:
+        live.wait_for_jobs(8)
+        live.signal([live.master], signal.SIGINT)
+        live.program.wait_for_output("Ctrl-C again aborts", ANSWER_S)
+        gate.open()
+        assert live.end() == 130
+        with Resumed(tmp_path / "next", SHORTER, stats=live.stats) as following:
+            assert following.end() == 0, following.err
+            assert "until then workers of the earlier run" not in following.err
+            assert [entry["jobs"]["done"] for entry in following.run.document["treatments"]] == [24]
+            assert following.run.document["run"]["resumes"][0]["ended"] == "interrupted"
+
+
+def test_what_cannot_be_resumed_is_refused(tmp_path, gate):
     """Another scenario, other options, a live run: each is refused with a plain error and exit code 2 or 3."""
-    with LiveRun(tmp_path / "live", NATIVE) as live:
+    with LiveRun(tmp_path / "live", gate.holds(NATIVE)) as live:
         live.wait_for_jobs()
         alive = live.workspace.master("run-scenario", "--resume", live.stats)
         assert alive.status == 3
         assert "its run is still running" in alive.err
         live.signal([live.master], signal.SIGINT)
+        live.program.wait_for_output("Ctrl-C again aborts", ANSWER_S)
+        gate.open()
         live.end()
         with Workspace(tmp_path / "live" / "home") as workspace:
             other = workspace.scenario(**{**NATIVE, "repeats": 9})
@@ -132,7 +159,8 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
 
 def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path):
     """The plan is on disk before the first order: whatever the moment, there is a report, and the run goes on."""
-    scenario = {**NATIVE, "repeats": 2}
+    gate = Gate(tmp_path / "gate")
+    scenario = gate.holds({**NATIVE, "repeats": 2})
     left = []
     for place, delay_s in enumerate((0.0, 0.05)):
         with LiveRun(tmp_path / f"run-{place}", scenario) as live:
@@ -161,14 +189,15 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
         header_bytes = reader.offset
     os.truncate(stats, header_bytes)
     os.utime(stats, (0, 0))
+    gate.open()
     with Resumed(tmp_path / "next", scenario, stats=stats) as following:
         assert following.end() == 0, following.err
         assert following.run.outcomes() == {"done": 8}
 
 
-def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
+def test_copies_of_one_file_are_not_resumed_at_once(tmp_path, gate):
     """The second master is told which process works on the run, touches nothing, and resumes its copy afterwards."""
-    with LiveRun(tmp_path / "live", SHORTER) as live:
+    with LiveRun(tmp_path / "live", gate.holds(SHORTER)) as live:
         kill_after(live, 2)
         copy = tmp_path / "copy.stats.gz"
         copy.write_bytes(live.stats.read_bytes())
@@ -181,6 +210,7 @@ def test_copies_of_one_file_are_not_resumed_at_once(tmp_path):
                 f"bench-master: another master of this user (process {following.program.process.pid}) works on run "
                 f"{live.run.run_id}, with this stats file or a copy of it"
             )
+            gate.open()
             assert following.end() == 0, following.err
             assert following.run.outcomes() == {"done": 24}
         with Resumed(tmp_path / "other", SHORTER, stats=copy) as other:

@@ -66,7 +66,8 @@ def test_an_operation_begins_with_its_first_command_and_ends_with_its_last():
 def test_more_output_than_is_kept_is_read_all_the_same():
     """A command that prints more than a pipe holds does not block, and the result says that it was cut."""
     answer = SHELL.sequence(ANSWER_S).run_unchecked("head -c 3000000 /dev/zero", limit_bytes=1000)
-    assert (answer.stdout.count(b"\0"), answer.truncated, answer.exit_code) == (0, True, 0)
+    assert 0 < answer.stdout.count(b"\0") <= 1000
+    assert (answer.truncated, answer.exit_code) == (True, 0)
     whole = SHELL.sequence(ANSWER_S).run_unchecked("head -c 3000000 /dev/zero")
     assert (len(whole.stdout), whole.truncated) == (3_000_000, False)
 

@@ -191,7 +191,8 @@ def test_a_container_that_ended_tells_its_cost(name, image):
         bench.engine.wait(made, timeout_s=LONG_END_S)
         printed = bench.engine.logs(made, limit_bytes=999, timeout_s=ANSWER_S).stdout.decode()
         found = cost_of(bench.engine, made)
-        assert found["cpu_user"] + found["cpu_system"] == pytest.approx(found["cpu_total"])
+        # Where an engine writes them apart, the parts are of another instant than the sum.
+        assert found["cpu_user"] + found["cpu_system"] == pytest.approx(found["cpu_total"], abs=2 * TICK_S)
         assert found["cpu_total"] >= 0.5 * sum(seconds_of(printed)) - TICK_S > 0
         assert ("memory_peak" in found) == (name != "podman")
     finally:

@@ -1,9 +1,7 @@
 """Guests that fail, in a container and as a process: each a failed job with a plain reason, and nothing left."""
 
 import io
-import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import uuid
@@ -12,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from busybox_image import skip_or_fail
-from deadlines import END_S, START_S, wait_until
+from deadlines import START_S, wait_until
 from service_runs import left_behind, require_tools
+from small_disk import mounted_disk
 from workspace import Workspace, containers_of, require_images
 
 from bench_common.errors import StatsFileError
@@ -36,12 +34,9 @@ def client():
 @pytest.fixture
 def small_disk():
     """A file system of 4 MiB."""
-    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
-            skip_or_fail("a tmpfs can be mounted by root only")
-        yield Path(folder)
-        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=END_S, check=True)
+    temporary = tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True)
+    with temporary as folder, mounted_disk(Path(folder), "4m") as disk:
+        yield disk
 
 
 @pytest.fixture
