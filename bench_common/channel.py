@@ -86,11 +86,8 @@ class ZmqChannel:
         self._draining = False
         self._settled = True
         """Whether the socket reported nothing more to read, and was not used since."""
-        self.rounds = 0
-        """How often every peer had its turn: the socket was empty, or `MAX_DRAIN` messages were received."""
         self.emptied = 0
         """How often the socket was found empty."""
-        self._since_round = 0
         self._again: Any = None
         self._busy_poller = None if receiver is None else BusyPoller()
         loop = gevent.get_hub().loop
@@ -197,12 +194,7 @@ class ZmqChannel:
         if self._has_pending_io():
             self._schedule()
         else:
-            self._note_empty()
-
-    def _note_empty(self) -> None:
-        self.rounds += 1
-        self.emptied += 1
-        self._since_round = 0
+            self.emptied += 1
 
     def _receive(self, receiver: Receiver) -> None:
         messages: list[Frames] = []
@@ -226,12 +218,8 @@ class ZmqChannel:
             # Some edges announce no message, and a peer that disconnects may withdraw an announced one. Keep the
             # messages read so far.
             log.debug("a message that was announced could not be read: %s", error)
-        self._since_round += len(messages)
         if self._settled:
-            self._note_empty()
-        elif self._since_round >= MAX_DRAIN:
-            self.rounds += 1
-            self._since_round = 0
+            self.emptied += 1
         if messages:
             try:
                 receiver(messages)

@@ -45,34 +45,21 @@ SCAN_INTERVAL_S: Final = 0.02
 """How often the thread looks at all connections, at most."""
 SCAN_COST_S: Final = 0.0003
 """It looks less often where there are more of them: so long for each."""
-STALL_PULSES: Final = 3
-"""A worker's connection is judged only when the loop ran so often meanwhile: its stall is not the worker's fault."""
-
 HANDSHAKE_BYTES: Final = 4 * KIB
 """What a connection may send besides messages: the handshake, rounded up ..."""
 OVERHEAD_BYTES_S: Final = 64
 """... and heartbeats of zmq, in bytes a second; rounded up."""
-FRAME_BYTES: Final = {"control": 1 * MIB, "results": 256 * KIB, "work": 0}
-"""The largest frame that a worker sends, by lane ..."""
-STRANGER_FRAME_BYTES: Final = {"control": 256 * KIB, "results": 256 * KIB, "work": 0}
-"""... and before it takes part."""
-STRANGER_BYTES: Final = {"control": 2 * MIB, "results": 16 * MIB, "work": 16 * KIB}
-"""How much a connection may hold before a message of a worker that takes part has come by it, by lane.
-
-A worker sends results in the order of their jobs, so after an interruption all that it had to send may come at once.
-"""
-WORKER_BYTES: Final = {"control": 16 * MIB, "results": 64 * MIB, "work": 16 * KIB}
-"""Likewise afterwards."""
+QUEUED_BYTES: Final = {"control": 16 * MIB, "results": 128 * MIB, "work": 16 * KIB}
+"""How much a connection may hold, by lane: more than an honest worker ever sends while the loop stands still, so that
+nobody need know whether it does. A worker has about 16 MiB of results on their way at most (`bench_worker.outbox`),
+and sends each again after 1, 3, 7 and 15 s, when its lease ends: 80 MiB. To a lane nothing is sent."""
+STRANGER_BYTES: Final = 512 * KIB
+"""The same on the control port before a message of a worker that takes part came: twice its largest frame then. Small
+frames take many times their size in libzmq."""
 UNREAD_BYTES: Final = 1 * MIB
 """A port takes no new connections while strangers and closed connections hold more than this ..."""
 READ_BYTES: Final = 256 * KIB
 """... until they hold less than this, and the loop has read what was there."""
-STRANGERS_BYTES: Final = 8 * MIB
-"""The strangers of a socket together hold no more than this: the largest one is cut off."""
-SLACK_BYTES: Final = 16 * KIB
-"""A connection that holds a frame and this much more, of which nothing can be read, sends a message without end."""
-STUCK_ROUNDS: Final = 3
-"""So many rounds of the loop make sure that nothing can be read."""
 
 TRIM_INTERVAL_S: Final = 5.0
 """How often memory that a flood has left is given back to the kernel, at most."""
@@ -125,10 +112,6 @@ class _Connection(Struct):
     received: int = 0
     held: int = 0
     """How much it holds, by the last look."""
-    stuck: tuple[int, int] | None = None
-    """Bytes consumed and rounds of the loop when it first held more than a frame."""
-    over_since: int | None = None
-    """The pulse of the loop at which it first held too much."""
     cut: bool = False
 
 
@@ -159,15 +142,9 @@ class ConnectionGuard:
         self._on_cut = on_cut
         self._monitors: dict[zmq.Socket[bytes], zmq.Socket[bytes]] = {}
         self._new: deque[_Watched] = deque()
-        self._requests: deque[tuple[Traffic, int, int, str]] = deque()
         self._cuts: deque[Cut] = deque()
         self._channels: list[ZmqChannel] = []
-        self._asked = False
-        """Whether the loop is to show that it runs, and to look for messages."""
-        self._pulses = 0
         self._closing = False
-        self._hurry = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Wakes the thread before its time."""
         loop = gevent.get_hub().loop
         self._stopped = Event()
         self._wake = loop.async_()
@@ -208,22 +185,11 @@ class ConnectionGuard:
         if monitor is not None:
             monitor.close()
 
-    def cut_off(self, traffic: Traffic, fd: int, sent: int, reason: str) -> None:
-        """Cut off a connection that sent `sent` bytes of what it must not send.
-
-        A number may belong to another connection by now, which did not send as much.
-        """
-        self._requests.append((traffic, fd, sent, reason))
-        if self._running:
-            os.eventfd_write(self._hurry, 1)
-
     def close(self) -> None:
         """Stop; the sockets' monitors must be disabled by now (`forget`)."""
         self._closing = True
         if self._running:
-            os.eventfd_write(self._hurry, 1)
             self._stopped.wait(5.0)
-        os.close(self._hurry)
         for monitor in self._monitors.values():
             monitor.close()
         self._wake.stop()
@@ -232,11 +198,8 @@ class ConnectionGuard:
     # -- in the loop --------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        if self._asked:
-            self._asked = False
-            self._pulses += 1
-            for channel in self._channels:
-                channel.look()
+        for channel in self._channels:
+            channel.look()
         while self._cuts:
             self._on_cut(self._cuts.popleft())
         if self._failure:
@@ -250,7 +213,6 @@ class ConnectionGuard:
     def _guard(self) -> None:
         watched: list[_Watched] = []
         poller = zmq.Poller()
-        poller.register(self._hurry, zmq.POLLIN)
         next_scan = 0.0
         try:
             while not self._closing:
@@ -259,14 +221,11 @@ class ConnectionGuard:
                     watched.append(one)
                     poller.register(one.monitor, zmq.POLLIN)
                 poller.poll(int(SCAN_INTERVAL_S * 1000))
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._hurry)
                 for one in list(watched):
                     if not self._take_events(one):
                         poller.unregister(one.monitor)
                         watched.remove(one)
                         self._release(one)
-                self._serve_requests(watched)
                 if monotonic() < next_scan:
                     continue
                 for one in watched:
@@ -354,7 +313,7 @@ class ConnectionGuard:
         read = max(0, one.traffic.consumed.get(connection.fd, 0) - connection.base)
         overhead = HANDSHAKE_BYTES + int(OVERHEAD_BYTES_S * (monotonic() - connection.began_s))
         connection.held = max(0, connection.received - read - overhead)
-        if connection.held > SLACK_BYTES:
+        if connection.held:
             # What the kernel still holds is bounded by its own buffer, and not in our memory.
             connection.held = max(0, connection.held - _unread(connection.handle))
 
@@ -362,62 +321,23 @@ class ConnectionGuard:
         if one.channel.emptied != one.emptied:
             one.emptied = one.channel.emptied
             one.left_by.clear()
-        strangers = []
+        unread = sum(one.left_by.values())
         for connection in one.connections.values():
             if connection.cut:
                 continue
             self._look(one, connection)
-            if reason := self._judge(one, connection):
-                self._cut(one, connection, reason)
-            elif connection.fd not in one.traffic.epochs:
-                strangers.append(connection)
-        held = sum(connection.held for connection in strangers)
-        strangers.sort(key=lambda connection: connection.held)
-        while held > STRANGERS_BYTES:
-            largest = strangers.pop()
-            held -= largest.held
-            self._cut(one, largest, f"{_mib(largest.held)} wait to be read, and too much of other connections")
-        unread = held + sum(one.left_by.values())
+            limit = QUEUED_BYTES[one.lane]
+            if connection.fd not in one.traffic.epochs:
+                limit = STRANGER_BYTES if one.lane == "control" else limit
+                unread += connection.held
+            if connection.held > limit:
+                self._cut(one, connection, f"{_mib(connection.held)} wait to be read, more than {_mib(limit)}")
         if not one.shut and unread > UNREAD_BYTES:
             self._shut(one)
         elif one.shut and unread < READ_BYTES:
             self._open(one)
-        if unread > READ_BYTES or any(each.stuck or each.over_since for each in one.connections.values()):
-            self._asked = True
+        if unread > READ_BYTES:
             self._wake.send()
-
-    def _judge(self, one: _Watched, connection: _Connection) -> str:
-        """Return why a connection must be cut off; empty if it need not be."""
-        held = connection.held
-        worker = connection.fd in one.traffic.epochs
-        limit = (WORKER_BYTES if worker else STRANGER_BYTES)[one.lane]
-        frame = (FRAME_BYTES if worker else STRANGER_FRAME_BYTES)[one.lane]
-        if held <= min(limit, frame + SLACK_BYTES):
-            connection.stuck = connection.over_since = None
-            return ""
-        if held > limit:
-            if connection.over_since is None:
-                connection.over_since = self._pulses
-            if not worker or self._pulses - connection.over_since >= STALL_PULSES:
-                return f"{_mib(held)} wait to be read, more than {_mib(limit)}"
-        consumed, rounds = one.traffic.consumed.get(connection.fd, 0), one.channel.rounds
-        if connection.stuck is None or connection.stuck[0] != consumed:
-            connection.stuck = consumed, rounds
-        elif rounds - connection.stuck[1] >= STUCK_ROUNDS:
-            return f"a message without end ({_mib(held)} so far)"
-        return ""
-
-    def _serve_requests(self, watched: list[_Watched]) -> None:
-        while self._requests:
-            traffic, fd, sent, reason = self._requests.popleft()
-            for one in watched:
-                connection = one.connections.get(fd)
-                if one.traffic is traffic and connection is not None and not connection.cut:
-                    self._look(one, connection)
-                    if connection.received >= sent:
-                        self._cut(one, connection, reason)
-                    else:
-                        traffic.cut.discard(fd)
 
     def _cut(self, one: _Watched, connection: _Connection, reason: str) -> None:
         connection.cut = True

@@ -1,19 +1,17 @@
 """Turns the frames that reach a master's sockets into checked messages, and counts what each connection sends.
 
 The head of a frame says whether the rest is unpacked: its type, the size of that type, and the epoch of a worker that
-takes part. What is not a message of the protocol is counted and dropped. A connection that sends too many of those,
-or too much of anything, is cut off.
+takes part. What is not a message of the protocol is counted and dropped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from time import monotonic, monotonic_ns
+from time import monotonic_ns
 from typing import Final, Literal, Protocol, TypeAlias
 
 import zmq
-from msgspec import Struct
 
 from bench_common.channel import Frames
 from bench_common.errors import ProtocolError
@@ -28,7 +26,7 @@ from bench_common.messages import (
     ResultsPart,
     WorkerControlMessage,
 )
-from bench_master.run.connections import ConnectionGuard, Traffic
+from bench_master.run.connections import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -54,27 +52,6 @@ class Receiver(Protocol):
 SRCFD: Final = int(zmq.SRCFD)
 CURVE_BYTES: Final = 33
 """What CURVE adds to a frame (RFC 26): a command name, a nonce, a MAC, flags."""
-MAX_FAULTS: Final = 128
-"""How many messages of a connection may break the protocol at once; more cut it off ..."""
-FAULTS_S: Final = 16
-"""... and how many a second. A worker of an earlier run sends a few until it learns that it is over."""
-RATE_WINDOW_S: Final = 5.0
-MAX_WINDOW_MESSAGES: Final = 10_000
-"""How many control messages of one connection are read in such a time; workers send some ten a second."""
-MAX_WINDOW_BYTES: Final = 32 << 20
-"""Likewise bytes."""
-TOO_MUCH: Final = f"{MAX_WINDOW_MESSAGES:,} messages or {MAX_WINDOW_BYTES >> 20} MiB in {RATE_WINDOW_S:g} s"
-
-
-class _Rate(Struct):
-    """What a connection sent lately."""
-
-    since: float
-    messages: int = 0
-    size: int = 0
-    faults: float = 0.0
-    faults_at: float = 0.0
-    fault_bytes: int = 0
 
 
 class ResultsAssembly:
@@ -112,13 +89,11 @@ class Incoming:
     """Hands the messages of a master's sockets to its receiver; counts those that are `dropped`, by where and why.
 
     With `keyed` each frame must prove its sender, with `tokens` results that arrive by TCP must prove their epoch.
-    Without a `guard` (local sockets) no connection is cut off.
     """
 
     def __init__(
         self,
         receiver: Receiver,
-        guard: ConnectionGuard | None,
         dropped: Counter[str],
         *,
         keyed: bool,
@@ -127,11 +102,9 @@ class Incoming:
         self._dropped = dropped
         self.traffic: dict[Lane, Traffic] = {lane: Traffic() for lane in ("control", "results", "work")}
         self._receiver = receiver
-        self._guard = guard
         self._keyed = keyed
         self._tokens = tokens
         self._overhead = CURVE_BYTES if keyed else 0
-        self._rates: dict[tuple[Lane, int], _Rate] = {}
         self._assembly = ResultsAssembly()
 
     def _account(self, lane: Lane, frame: zmq.Frame) -> int | None:
@@ -144,39 +117,6 @@ class Incoming:
         traffic = self.traffic[lane]
         traffic.consumed[fd] = traffic.consumed.get(fd, 0) + size + (2 if size < 256 else 9)  # noqa: PLR2004  RFC 23
         return None if fd in traffic.cut else fd
-
-    def _exceeds(self, lane: Lane, fd: int, size: int, now: float) -> bool:
-        """Return whether a connection sends more than any worker does; it is cut off then."""
-        rate = self._rates.get((lane, fd))
-        if rate is None or now - rate.since > RATE_WINDOW_S:
-            faults = (rate.faults, rate.faults_at, rate.fault_bytes) if rate is not None else ()
-            rate = self._rates[lane, fd] = _Rate(now, 0, 0, *faults)
-        rate.messages += 1
-        rate.size += size
-        if rate.messages <= MAX_WINDOW_MESSAGES and rate.size <= MAX_WINDOW_BYTES:
-            return False
-        if self._guard is not None:
-            self._guard.cut_off(self.traffic[lane], fd, rate.size, f"more than {TOO_MUCH}")
-            self.traffic[lane].cut.add(fd)
-        return True
-
-    def _fault(self, lane: Lane, fd: int | None, size: int) -> None:
-        """Count a message that broke the protocol; too many cut its connection off."""
-        if fd is None:
-            return
-        now = monotonic()
-        rate = self._rates.setdefault((lane, fd), _Rate(now))
-        left = rate.faults - FAULTS_S * (now - rate.faults_at)
-        if left <= 0:
-            left, rate.fault_bytes = 0.0, 0
-        rate.faults, rate.faults_at = left + 1, now
-        rate.fault_bytes += size
-        if rate.faults > MAX_FAULTS and self._guard is not None:
-            self._guard.cut_off(
-                self.traffic[lane], fd, rate.fault_bytes, f"{MAX_FAULTS} messages that break the protocol"
-            )
-            rate.faults = 0.0
-            self.traffic[lane].cut.add(fd)
 
     def on_control_frames(self, batch: list[Frames]) -> None:
         """Handle messages of the control socket."""
@@ -195,15 +135,12 @@ class Incoming:
                 self._take_control(frames[0].bytes, identity, frame.bytes, fd, now_ns)
             except ProtocolError as error:
                 drop(self._dropped, "control", str(error), identity)
-                self._fault("control", fd, len(frame))
             except Exception as error:  # noqa: BLE001  the boundary: what breaks our code must not end the listener
                 drop(self._dropped, "control: internal error", str(error), identity, error)
 
     def _take_control(self, peer: bytes, identity: str | None, content: bytes, fd: int, now_ns: int) -> None:
         kind, epoch = FROM_WORKER.peek(content)
         try:
-            if self._exceeds("control", fd, len(content), now_ns / 1e9):
-                raise ProtocolError(f"more than {TOO_MUCH}")
             if not _is_heard(kind, epoch, self._receiver):
                 return
             self._receiver.on_control(peer, identity, FROM_WORKER.decode(content), now_ns)
@@ -230,7 +167,6 @@ class Incoming:
                 self._take_results(identity, frame, fd)
             except ProtocolError as error:
                 drop(self._dropped, "results", str(error), identity)
-                self._fault("results", fd, len(frame))
             except Exception as error:  # noqa: BLE001  the boundary, as above
                 drop(self._dropped, "results: internal error", str(error), identity, error)
 

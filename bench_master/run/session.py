@@ -314,7 +314,7 @@ class Session:
         resume_state = self._options.resume_state
         for (lane, peer), count in self._parts.sockets.cut_off.items():
             where = f"{peer} on the {lane} port ({plural(count, 'time')})"
-            recorder.warn(f"cut off {where}: it sent too much, or garbage", first=True)
+            recorder.warn(f"cut off {where}: it sent more than the master could read", first=True)
         dropped = self._parts.sockets.dropped.total()
         if dropped:
             recorder.warn(f"{plural(dropped, 'message')} broke the protocol and were dropped", first=True)

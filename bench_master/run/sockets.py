@@ -103,7 +103,6 @@ class Sockets:
             self._guard = ConnectionGuard(self._context, self._on_cut)
         incoming = self._incoming = Incoming(
             receiver,
-            self._guard,
             self.dropped,
             keyed=self._key is not None,
             tokens=self._key is None and self._endpoints.bind_ip is not None,

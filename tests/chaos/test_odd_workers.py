@@ -90,21 +90,11 @@ def odd_rows(word):
     return b"".join(value.to_bytes(WORD_BYTES, "little", signed=True) for value in head + [word] * 2 * OPERATIONS)
 
 
-def flood(worker, was_too_much):
-    """Send messages faster than any worker does, until it was too much."""
-    deadline = time.monotonic() + ANSWER_S
-    while not was_too_much():
-        assert time.monotonic() < deadline, "the flood was not noticed"
-        for _ in range(2_000):
-            worker.send(encode(beat(worker.welcome.epoch)))
-        time.sleep(0.02)
-
-
 def test_each_odd_worker_ends_its_own_part_only(tmp_path):
-    """An offset of -2**63, stamps of 2**63 - 1, a flood of valid messages: all results of the honest worker count."""
+    """An offset of -2**63, stamps of 2**63 - 1: all results of the honest worker count."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    with OverTcp(tmp_path / "live", {**NATIVE, "repeats": 1, "iterations": 16}, workers=4) as live:
-        odd = {name: OddWorker(live.ports[0], name, boot_id) for name in ("clock", "stamps", "flood")}
+    with OverTcp(tmp_path / "live", {**NATIVE, "repeats": 1, "iterations": 16}, workers=3) as live:
+        odd = {name: OddWorker(live.ports[0], name, boot_id) for name in ("clock", "stamps")}
         try:
             live.join("-c", 4, "--environment", "local", "solo")
             live.wait_for_jobs(2)
@@ -118,7 +108,6 @@ def test_each_odd_worker_ends_its_own_part_only(tmp_path):
                               errors=[], outputs=[])  # fmt: skip
             push = odd["stamps"].results()
             push.send(encode(results))
-            flood(odd["flood"], lambda: "worker flood was lost" in live.err)
             assert live.end() == 3, live.err
         finally:
             for one in odd.values():
@@ -129,5 +118,4 @@ def test_each_odd_worker_ends_its_own_part_only(tmp_path):
     report = live.run.details
     assert "worker clock was lost (it broke the protocol: message 'heartbeat': Expected `int` >= -" in report
     assert "worker stamps was lost (it broke the protocol: results with a number that" in report
-    assert "worker flood was lost (it broke the protocol: more than 10,000 messages" in report
     assert "internal error" not in live.err

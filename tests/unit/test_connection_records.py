@@ -14,7 +14,7 @@ from bench_master.run.connections import ConnectionGuard, Traffic, _Watched
 def watched():
     """A guard whose thread does not run, and a watched socket."""
     guard = ConnectionGuard(SimpleNamespace(), lambda _: None)
-    channel = SimpleNamespace(emptied=0, rounds=0)
+    channel = SimpleNamespace(emptied=0)
     yield guard, _Watched("results", SimpleNamespace(), Traffic(), channel)
     guard.close()
 

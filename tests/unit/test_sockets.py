@@ -33,7 +33,7 @@ def board(deed, *, keys=False):
     """Return what takes frames, and what it dropped; its receiver does `deed` with every message."""
     dropped = Counter()
     receiver = SimpleNamespace(on_control=deed, on_results=deed, epoch_state=lambda _: "current", on_broken=print)
-    return Incoming(receiver, None, dropped, keyed=keys), dropped
+    return Incoming(receiver, dropped, keyed=keys), dropped
 
 
 def break_down(*_):
@@ -96,7 +96,7 @@ def test_a_worker_with_an_odd_hello_is_refused_with_the_reason():
         plan=SimpleNamespace(treatments=(), trials=()),
     )
     dropped = Counter()
-    incoming = Incoming(MessageHandler(parts, None), None, dropped, keyed=False)
+    incoming = Incoming(MessageHandler(parts, None), dropped, keyed=False)
     frame = msgpack.packb([VERSION, ODD_HELLO])
     incoming.on_control_frames([[zmq.Frame(b"peer"), zmq.Frame(frame)]])
     ((peer, dismiss),) = sent
