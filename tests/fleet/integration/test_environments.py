@@ -137,7 +137,7 @@ def test_one_scenario_in_three_environments(estate):
             },
         },
     )
-    run = estate.over(*estate.begin(scenario), seconds=SLOW_BUILD_S)
+    run = estate.finish(*estate.begin(scenario), seconds=SLOW_BUILD_S)
     assert run.outcomes() == {"done": 9}
     assert {(job["worker"], job["treatment"]["environment"]) for job in run.jobs} == set(KINDS.items())
     trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})
@@ -171,7 +171,7 @@ def test_a_machine_that_was_suspended_is_reported(estate):
     wait_until(lambda: "." in program.err.split("has joined")[1], SLOW_BUILD_S, "no job is done")
     subprocess.run([*monitor, "stop"], check=True, timeout=END_S)
     threading.Timer(4, subprocess.run, [[*monitor, "cont"]], {"timeout": END_S}).start()
-    run = estate.over(program, stats, seconds=SLOW_BUILD_S)
+    run = estate.finish(program, stats, seconds=SLOW_BUILD_S)
     (host,) = run.document["hosts"]
     (found,) = host["clock_checks"]["disagreements"]
     assert found["bracket_s"] - found["own_s"] == pytest.approx(4, abs=1.5)
