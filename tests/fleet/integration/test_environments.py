@@ -119,7 +119,7 @@ def test_one_scenario_in_three_environments(estate):
             },
         },
     )
-    run = estate.over(*estate.begin(scenario), seconds=SLOW_BUILD_S)
+    run = estate.finish(*estate.begin(scenario), seconds=SLOW_BUILD_S)
     assert run.outcomes() == {"done": 9}
     assert {(job["worker"], job["treatment"]["environment"]) for job in run.jobs} == set(KINDS.items())
     trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})

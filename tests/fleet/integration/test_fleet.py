@@ -122,8 +122,8 @@ def master(testbed, tmp_path):
         yield made
         if testbed.processes():
             made.inventory = testbed.inventory(tmp_path / "all.yaml")
-            made.fleet("stop", "-q")
-    assert testbed.processes() == []
+            made.master("fleet", "stop", "-i", made.inventory, "--known-hosts", made.known_hosts, seconds=LONG_END_S)
+    wait_until(lambda: testbed.processes() == [], START_S, "the end of the workers")
 
 
 def agents(testbed):
@@ -387,7 +387,7 @@ def test_a_tunnel_that_breaks_is_reopened(master, testbed):
     program.wait_for_output("has joined", LONG_END_S)
     wait_until(lambda: "." in program.err.split("has joined")[1], ANSWER_S, "no job is done")
     assert testbed.cut_connections(1) >= 1
-    run = master.over(program, stats, seconds=LONG_END_S)
+    run = master.finish(program, stats, seconds=LONG_END_S)
     assert "the tunnel to blade-1 broke" in run.err
     assert run.outcomes() == {"done": 24}
 
@@ -507,7 +507,7 @@ def small_disk(testbed, number, place, size):
         yield Path(f"/proc/{first.pid}/root/root/{place}")
     finally:
         command = [*inside, "umount", "-l", f"/root/{place}"]
-        subprocess.run(command, capture_output=True, timeout=ANSWER_S, check=True)
+        subprocess.run(command, capture_output=True, timeout=ANSWER_S, check=False)
 
 
 @pytest.mark.slow

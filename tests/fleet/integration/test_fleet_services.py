@@ -52,7 +52,7 @@ def test_a_firewall_between_the_blades_is_a_failed_job(master, testbed):  # noqa
     space = (testbed.folder / "bed" / "blade-2" / "pid").read_text().strip()
 
     def firewall(action):
-        command = ["nsenter", "--net", "--target", space, "iptables", action, "INPUT", *rule]
+        command = ["nsenter", "--net", "--target", space, "iptables", "-w", action, "INPUT", *rule]
         subprocess.run(command, check=True, timeout=END_S)
 
     firewall("-I")
