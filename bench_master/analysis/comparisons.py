@@ -551,7 +551,7 @@ def _compare_pair(
         *_failure_flags(pair, evidence),
         *failure_flags(trials, pair.a, pair.b, titles, rules),
         *hosts_disagree(per_host, titles[1]),
-        *cluster_note(trials, pair.a, pair.b, titles[1]),
+        *cluster_note(trials, pair.a, pair.b, titles),
     ]
     if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
         is_refused = found.word == "same"
