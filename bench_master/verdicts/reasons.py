@@ -706,7 +706,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"},
         advice="Set `primary` for both jobs.",
     ),
-    Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the run"),
+    Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the occasion"),
     Code.AGAINST_TREND: Sentence(
         "against the trend of earlier runs: the unit is the run, and a second one confirms a change"
     ),
