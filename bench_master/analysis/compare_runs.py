@@ -432,8 +432,9 @@ def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float, ord
         return [because(Code.UNSTABLE_TURNS, findings=findings_data(found))] if found else []
     if design == "occasions":
         # Whatever made one side drift goes on between the sides.
-        found = diagnosis.drift_within([a.values, b.values], size)
-        return [because(Code.UNSTABLE_SIDES, findings=findings_data(found))] if found else []
+        drift = diagnosis.shared_drift([a.values, b.values])
+        if drift is not None and (drift.p or 0.0) <= diagnosis.TREND_LEVEL and abs(drift.size) > size:
+            return [because(Code.UNSTABLE_SIDES, findings=findings_data([drift]))]
     return []
 
 

@@ -822,8 +822,8 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     ),
     Code.EXTENDED: Sentence(
         lambda trials, level, together: (
-            f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.4g} %: a word "
-            f"is wrong in at most {100.0 * together:.4g} % of such runs with the earlier ends"
+            f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.4g} %: a "
+            f"word is wrong in at most {100.0 * together:.4g} % of such runs with the earlier ends"
         ),
         {"trials": 20, "level": 0.025, "together": 0.075},
     ),
@@ -891,7 +891,8 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.RUNS_RESEMBLE: Sentence(
         lambda treatment, findings: (
             f"{treatment}: runs resemble the ones before them ({describe_findings(findings, 'run')}), as on a "
-            "machine whose speed changes by the hour or the day: more unchanged runs than one in 200 can stand out twice"
+            "machine whose speed changes by the hour or the day: more unchanged runs than one in 200 can stand out "
+            "twice"
         ),
         {"treatment": "storage=volume", "findings": [{"kind": "neighbours", "ratio": 1.1, "correlation": 0.8}]},
     ),

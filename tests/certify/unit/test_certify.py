@@ -38,8 +38,8 @@ from bench_features.certify.page import clause, markdown_lines, page_lines
 from bench_features.certify.runs import own_plan, plan_of
 from bench_master.cli import run_command_line
 from bench_master.run_data.aggregate import SpeedReading
-from bench_master.verdicts.binomial import binomial_interval
 from bench_master.verdicts.planning import smallest_effect
+from bench_master.verdicts.student import binomial_interval
 
 AGAIN = "(aa)"
 MACHINE = {
