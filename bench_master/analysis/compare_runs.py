@@ -49,10 +49,12 @@ from bench_master.analysis.verdict_makers import (
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ArchiveReport,
+    ChangeReport,
     ComparisonReport,
     DesignReport,
     FamilyReport,
     FlagReport,
+    NoiseFloorReport,
     PropertyReport,
     RunChecksReport,
     RunFileReport,
@@ -269,26 +271,27 @@ def _blocked(earlier: Sequence[RunSummary], new: Sequence[RunSummary]) -> Reason
 
 def _question(sides: Sides, design: Design) -> str:
     earlier, new = plural(len(sides.earlier), "run"), plural(len(sides.new), "run")
-    before = plural(len(sides.earlier), "earlier run")
-    margin = f"margin {100 * sides.margin:.3g} %"
     name = (sides.new or sides.earlier)[-1].scenario if sides.new or sides.earlier else ""
     texts: Mapping[Design, str] = {
-        "single": f"{name}: one run against another, {margin}",
-        "pairs": f"{name}: {len(sides.new)} pairs of runs in turns, {margin}",
-        "groups": f"{name}: {new} against {earlier}, in turns, {margin}",
-        "occasions": f"{name}: {new} against {earlier}, {margin}",
-        "blocked": f"{name}: {new} against {earlier}, {margin}",
-        "archive": f"{name}: {new} against {before}, {margin}",
-        "few": f"{name}: {new} against {earlier}, {margin}",
-        "history": f"{name}: the history of {earlier}, {margin}",
+        "single": "one run against another",
+        "pairs": f"{len(sides.new)} pairs of runs in turns",
+        "groups": f"{new} against {earlier}, in turns",
+        "archive": f"{new} against {plural(len(sides.earlier), 'earlier run')}",
+        "history": f"the history of {earlier}",
     }
-    return texts[design]
+    return f"{name}: {texts.get(design, f'{new} against {earlier}')}, margin {100 * sides.margin:.3g} %"
 
 
 def _scope(sides: Sides) -> str:
-    hosts = sorted({host for run in (*sides.earlier, *sides.new) for host in run.hosts})
-    where = f"on {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts) or 'unknown'}"
-    return f"{where}, over {plural(len(sides.earlier) + len(sides.new), 'run')}"
+    hosts = {host for run in (*sides.earlier, *sides.new) for host in run.hosts}
+    return scope_of(hosts, len(sides.earlier) + len(sides.new))
+
+
+def scope_of(hosts: Iterable[str], runs: int) -> str:
+    """Return what verdicts between runs are about."""
+    names = sorted(hosts)
+    where = f"on {'host' if len(names) == 1 else 'hosts'} {', '.join(names) or 'unknown'}"
+    return f"{where}, over {plural(runs, 'run')}"
 
 
 def _flags(sides: Sides, design: Design) -> list[FlagReport]:
@@ -585,10 +588,15 @@ def add_earlier_runs(verdicts: VerdictsReport | None, run: MeasuredRun, options:
     found = compare_runs(sides)
     if verdicts is None:
         return found
+    comparisons = [_with_next_run(each, sides) for each in verdicts.comparisons]
+    return beside(replace(verdicts, comparisons=comparisons), found)
+
+
+def beside(verdicts: VerdictsReport, found: VerdictsReport) -> VerdictsReport:
+    """Return the verdicts of a run with those between runs beside them."""
     archive = found.archive
     summary = None if archive is None else ArchiveReport(archive.runs, archive.sd, archive.low, archive.high)
-    comparisons = [_with_next_run(each, sides) for each in verdicts.comparisons]
-    return replace(verdicts, comparisons=comparisons, archive=summary, between=found)
+    return replace(verdicts, archive=summary, between=found)
 
 
 def _with_next_run(comparison: ComparisonReport, sides: Sides) -> ComparisonReport:
@@ -625,15 +633,19 @@ def _archive(sides: Sides) -> ArchiveReport:
             levels = by_occasion(runs, levels)
         floor = noise_floor(levels, treatment, sides.margin)
         noise += [floor] if floor is not None else []
+    changes = sorted(changes, key=lambda each: each.created or "")
+    return archive_of([as_file(run) for run in sides.earlier], sides.new, sides.left_out, noise, changes)
+
+
+def archive_of(
+    earlier: Sequence[RunFileReport],
+    new: Sequence[RunSummary],
+    left_out: Sequence[RunFileReport],
+    noise: Sequence[NoiseFloorReport],
+    changes: Sequence[ChangeReport] = (),
+) -> ArchiveReport:
+    """Return which runs were compared, and by how much the noisiest series of the earlier ones varies."""
     worst = max(noise, key=lambda each: each.sd or 0.0, default=None)
-    return ArchiveReport(
-        runs=len(sides.earlier),
-        sd=worst.sd if worst else None,
-        low=worst.low if worst else None,
-        high=worst.high if worst else None,
-        earlier=[as_file(run) for run in sides.earlier],
-        new=[as_file(run) for run in sides.new],
-        left_out=list(sides.left_out),
-        noise=noise,
-        changes=sorted(changes, key=lambda each: each.created or ""),
-    )
+    spread = (worst.sd, worst.low, worst.high) if worst else (None, None, None)
+    files = [as_file(run) for run in new]
+    return ArchiveReport(len(earlier), *spread, earlier, files, list(left_out), noise, list(changes))
