@@ -19,15 +19,13 @@ from msgspec.structs import replace
 
 from bench_common.stats.block_types import Header
 from bench_common.thresholds import label_equals
-from bench_master.analysis.allowances import allowing_for_position, position_effect
 from bench_master.analysis.answer import badness, is_better
 from bench_master.analysis.claims import Claimed, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
-from bench_master.analysis.run_checks import RunChecks
+from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for_position, position_effect, start_cost_flags
 from bench_master.analysis.side_differences import SideDifferences
-from bench_master.analysis.start_cost import start_cost_flags
 from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_makers import (
     Compared,
@@ -67,19 +65,6 @@ from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, UNEQUAL, eno
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 from bench_master.verdicts.stopping import error_with_earlier_ends, extension_level
-
-
-class Pair(Struct, frozen=True):
-    """Two treatments to compare, by index: `b` against its baseline `a`."""
-
-    a: int
-    b: int
-    name: str
-    """What tells `b` from `a`."""
-    group: str
-    """What both have in common, where that tells groups of comparisons apart."""
-    rounds: int | None = None
-    """The first so many rounds judge it; None for all."""
 
 
 class Evidence(Struct, frozen=True):

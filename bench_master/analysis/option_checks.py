@@ -27,14 +27,10 @@ def check_verdict_options(
     if problem := unmatched_labels(options.baseline, labels):
         raise UsageError(problem)
     if not options.earlier:  # the properties of earlier runs are not known here
-        _check_accepted(options.accept, known_keys(treatments, hosts))
-    check_gates(gates, labels)
-
-
-def _check_accepted(accept: Collection[str], known: Collection[str]) -> None:
-    for name in sorted(accept):
-        if name not in known:
+        known = known_keys(treatments, hosts)
+        for name in sorted(options.accept - {*known}):
             raise UsageError(
                 f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the "
                 "properties that differ"
             )
+    check_gates(gates, labels)
