@@ -113,7 +113,7 @@ def build_verdicts(
     """Return the verdicts of a run; None where there are no two treatments to compare.
 
     Where claims are registered their comparisons come first; the others are exploratory. The options are checked: see
-    `bench_master.analysis.option_checks`.
+    `bench_master.analysis.gates.check_verdict_options`.
     """
     judged = [
         index

@@ -28,13 +28,13 @@ from bench_master.analysis.claims import claimed_of, find_registration, other_me
 from bench_master.analysis.compare_runs import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts, why_no_verdict
 from bench_master.analysis.gates import (
+    check_verdict_options,
     document_gates,
     evaluate_failures,
     evaluate_thresholds,
     with_gates,
 )
 from bench_master.analysis.harness_limits import limit_warnings
-from bench_master.analysis.option_checks import check_verdict_options
 from bench_master.analysis.published import published_section
 from bench_master.analysis.report_types import (
     CertificateReport,
