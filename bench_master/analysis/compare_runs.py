@@ -457,14 +457,14 @@ def _judge(a: RunLevels, b: RunLevels, design: Design, rules: Rules) -> Verdict 
 
 def _anchored(runs: Sequence[RunSummary], treatment: TreatmentSummary, anchor: str) -> RunLevels | None:
     """Return the levels less those of the anchor in the same runs; None where a run lacks either."""
-    values = []
+    values = list[RunLevels]()
     for run in runs:
         own, other = run.treatments.get(treatment.title), run.treatments.get(anchor)
         if own is None or other is None or not own.has_level or not other.has_level:
             return None
         one, base = own.levels, other.levels
-        values.append((one.values - base.values, one.low - base.high, one.high - base.low))
-    return RunLevels(*(np.concatenate(part) for part in zip(*values, strict=True)))
+        values.append(RunLevels(one.values - base.values, one.low - base.high, one.high - base.low))
+    return RunLevels.exact([]).joined(*values)
 
 
 def _why_refused(

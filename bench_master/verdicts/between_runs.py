@@ -64,11 +64,10 @@ class RunLevels(Struct, frozen=True):
         chosen = np.asarray(places, int)
         return RunLevels(self.values[chosen], self.low[chosen], self.high[chosen])
 
-    def joined(self, newer: RunLevels) -> RunLevels:
+    def joined(self, *newer: RunLevels) -> RunLevels:
         """Return these runs, and newer ones behind them."""
-        return RunLevels(
-            *(np.concatenate([getattr(self, name), getattr(newer, name)]) for name in self.__struct_fields__)
-        )
+        names = self.__struct_fields__
+        return RunLevels(*(np.concatenate([getattr(one, name) for one in (self, *newer)]) for name in names))
 
     def trials(self) -> TrialValues:
         """Return the runs as if each were a trial."""
