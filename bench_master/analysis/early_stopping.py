@@ -126,14 +126,8 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
     again = (index for index, treatment in enumerate(treatments) if is_again(treatment.get("labels", {})))
     still |= {index for index in again if originals.get(_plain(treatments[index])) in still}
     comparisons = [
-        {
-            "a": places[one.a],
-            "b": places[one.b],
-            "verdict": one.verdict,
-            "ratio": one.ratio,
-            "low": one.low,
-            "high": one.high,
-        }
+        {"a": places[one.a], "b": places[one.b]}
+        | {name: getattr(one, name) for name in ("verdict", "ratio", "low", "high")}
         for one in found
     ]
     return Look(

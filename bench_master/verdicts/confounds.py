@@ -32,42 +32,16 @@ ABSENT: Final = "unknown"
 
 REFUSED_FACTS: Final = frozenset(
     {
-        "architecture",
-        "cpu_model",
-        "cpus_allowed",
-        "cpu_threads",
-        "cpu_smt",
-        "cpu_governor",
-        "cpu_turbo",
-        "mitigations",
-        "hypervisor",
-        "clocksource",
-        "memory",
-        "kernel",
-        "kernel_hz",
-        "rcu_expedited",
-        "rcu_normal",
-        "rcu_nocbs",
-        "cgroup",
-        "filesystem",
-        "disk",
-        "disk_rotational",
+        "architecture", "cpu_model", "cpus_allowed", "cpu_threads", "cpu_smt", "cpu_governor", "cpu_turbo",
+        "mitigations", "hypervisor", "clocksource", "memory", "kernel", "kernel_hz", "rcu_expedited",
+        "rcu_normal", "rcu_nocbs", "cgroup", "filesystem", "disk", "disk_rotational",
     }
-)
+)  # fmt: skip
 """Properties of a host that change what is measured on it by more than a margin."""
 _WARNED_FACTS: Final = (
-    "kernel_build",
-    "kernel_options",
-    "cpu_microcode",
-    "swappiness",
-    "dirty_ratio",
-    "dirty_background_ratio",
-    "huge_pages",
-    "timer_slack",
-    "numa_balancing",
-    "libc_version",
-    "python_version",
-)
+    "kernel_build", "kernel_options", "cpu_microcode", "swappiness", "dirty_ratio", "dirty_background_ratio",
+    "huge_pages", "timer_slack", "numa_balancing", "libc_version", "python_version",
+)  # fmt: skip
 """Properties that mostly change less than a margin; so do all that are in neither list."""
 _OWN_FACTS: Final = frozenset({"hostname", "boot_id", "machine_id"})
 """Properties that tell hosts and boots apart, and explain nothing."""
