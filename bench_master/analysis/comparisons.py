@@ -59,7 +59,7 @@ from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
-from bench_master.verdicts.confounds import Design, RunDesign, grade_run, grade_sides
+from bench_master.verdicts.confounds import Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
 from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, UNEQUAL, enough_jobs, jobs_needed
 from bench_master.verdicts.reasons import Code, Reason, because
@@ -143,15 +143,7 @@ def build_verdicts(
     repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
     floor, floor_flags = noise_floor(repeated)
     position = position_effect(repeated)
-    design = grade_run(
-        RunDesign(
-            header.get("order"),
-            bool(header.get("imported")),
-            bool(header.get("noop")),
-            len(split),
-            knows_position_effect=position is not None,
-        )
-    )
+    design = grade_run(header, len(split), knows_position_effect=position is not None)
     judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
     checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
     judge = partial(_judge_pair, design=design, sides=sides, position=position)
@@ -469,12 +461,8 @@ def _neighbours(
                 chosen.append(Pair(worse.b, better.b, better.name, worse.group))
     reports: list[ComparisonReport] = []
     for pair in chosen:
-        grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
-        if grade.grade != "C":
-            report = _compare_pair(pair, own, refusals(pair, own, grade, checks, sides), is_of_hosts=False)
-            if evidence.header.get("order") == "as-written" and position is not None:
-                report = allowing_for_position(report, position, math.log1p(evidence.margin))
-            reports.append(checks.applied(pair, report, partial(_parts, pair, own)))
+        report, grade = _judge_pair(pair, own, checks, design=design, sides=sides, position=position)
+        reports += [report] if grade.grade != "C" else []
     return reports
 
 
