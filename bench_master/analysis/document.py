@@ -277,16 +277,8 @@ def _measurement_kind(header: Header) -> str:
 def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
     if not origin:
         return None
-    files = [
-        ImportedFileReport(
-            name=file["name"],
-            bytes=file["bytes"],
-            sha256=file["sha256"],
-            runs=file["runs"],
-            readings=file["readings"],
-        )
-        for file in origin["files"]
-    ]
+    names = ImportedFileReport.__struct_fields__
+    files = [ImportedFileReport(*(file[name] for name in names)) for file in origin["files"]]
     return ImportReport(at=origin.get("at"), workload=origin.get("workload"), files=files)
 
 
