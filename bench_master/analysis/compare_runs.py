@@ -300,18 +300,10 @@ def _flags(sides: Sides, design: Design) -> list[FlagReport]:
         reason = because(Code.ONE_AFTER_THE_OTHER)
         found.append(FlagReport("one after the other", "runs", "warning", None, None, reason))
     if design == "single":
-        doubtful = [run for run in (*sides.earlier, *sides.new) if run.problem and not run.imported]
-        found += [
-            FlagReport(
-                "no measurement",
-                run.file,
-                "warning",
-                None,
-                None,
-                because(Code.NO_MEASUREMENT, file=run.file, problem=run.problem),
-            )
-            for run in doubtful
-        ]
+        for run in (*sides.earlier, *sides.new):
+            if run.problem and not run.imported:
+                reason = because(Code.NO_MEASUREMENT, file=run.file, problem=run.problem)
+                found.append(FlagReport("no measurement", run.file, "warning", None, None, reason))
     if sides.new and (gone := {one for run in sides.new for one in run.treatments} - _titles(sides.earlier)):
         reason = because(Code.NO_COUNTERPART, treatments=sorted(gone))
         found.append(FlagReport("no counterpart", "runs", "warning", None, None, reason))
@@ -537,14 +529,9 @@ def compare_levels(
     """Return a treatment's comparison: earlier runs `a`, new ones `b`; see `make_comparison` for the reasons."""
     known = bool(len(a)) and bool(len(b))
     ratio = math.exp(float(b.values.mean() - a.values.mean())) if known else None
+    earlier = "earlier runs" if len(a) > 1 else "the earlier run"
     report = make_comparison(
-        Compared(
-            "earlier runs" if len(a) > 1 else "the earlier run",
-            treatment.title,
-            treatment.title,
-            treatment.labels,
-            treatment.measure,
-        ),
+        Compared(earlier, treatment.title, treatment.title, treatment.labels, treatment.measure),
         None if verdict is None else _shown(verdict, is_refused=bool(refused)),
         refused,
         rounds=min(len(a), len(b)) if len(b) > MAX_NEW or not known else len(a),

@@ -580,19 +580,8 @@ def _seconds(nanoseconds: float | None) -> float | None:
 def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float, *, primary: bool) -> MetricReport:
     unit, direction, name = declared.get("unit", ""), declared.get("direction"), percentile_name(pctile)
     if not trials:
-        return MetricReport(
-            unit=unit,
-            direction=direction,
-            primary=primary,
-            n=0,
-            median=None,
-            mean=None,
-            stddev=None,
-            min=None,
-            percentiles={name: None},
-            max=None,
-            worst_job=None,
-        )
+        none = dict.fromkeys(("median", "mean", "stddev", "min", "max", "worst_job"))
+        return MetricReport(unit=unit, direction=direction, primary=primary, n=0, percentiles={name: None}, **none)
     values = np.array([trial.mean for trial in trials])
     worst = int(values.argmin()) if direction == "higher" else int(values.argmax())
     rank = nearest_rank(len(values), Fraction(repr(float(pctile))) / 100)

@@ -150,16 +150,10 @@ def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | N
         return None, []
     worst = max(found, key=lambda one: (one.verdict in DIRECTED_WORDS, _width(one)))
     flags = [
-        FlagReport(
-            kind="noise-floor",
-            where=one.a,
-            level="warning",
-            p=one.p,
-            size=None if one.ratio is None else abs(one.ratio - 1.0),
-            reason=because(Code.DIFFERS_FROM_ITSELF, name=one.name),
-        )
+        FlagReport("noise-floor", one.a, "warning", one.p, size, because(Code.DIFFERS_FROM_ITSELF, name=one.name))
         for one in found
         if one.verdict in DIRECTED_WORDS
+        for size in [None if one.ratio is None else abs(one.ratio - 1.0)]
     ]
     return worst, flags
 

@@ -60,16 +60,10 @@ def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostE
     found = []
     for name in hosts:
         verdict = _on_host(name, trials.measures[a], first, second, _described(rules, len(hosts)))
-        has_interval = verdict.rounds >= MIN_ROUNDS
-        found.append(
-            HostEffectReport(
-                host=name,
-                ratio=finite_or_none(verdict.ratio),
-                low=finite_or_none(verdict.low) if has_interval else None,
-                high=finite_or_none(verdict.high) if has_interval else None,
-                rounds=verdict.rounds,
-            )
-        )
+        # Of few rounds the ends are a range.
+        low, high = (verdict.low, verdict.high) if verdict.rounds >= MIN_ROUNDS else (None, None)
+        ratio, low, high = map(finite_or_none, (verdict.ratio, low, high))
+        found.append(HostEffectReport(name, ratio, low, high, verdict.rounds))
     return found
 
 
@@ -177,18 +171,10 @@ def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rul
     if p * rules.comparisons > FAILURE_ALPHA:
         return
     worse = int(differences.mean() > 0.0)
-    means = [float(np.nanmean(side)) for side in shares]
-    reason = because(
-        Code.FAILS_MORE_OFTEN,
-        treatment=titles[worse],
-        other=titles[1 - worse],
-        share=means[worse],
-        other_share=means[1 - worse],
-        rounds=len(differences),
-        p=p,
-    )
-    size = means[worse] - means[1 - worse]
-    yield FlagReport(kind="failure-share", where=titles[1], level="warning", p=p, size=size, reason=reason)
+    share, other = (float(np.nanmean(shares[side])) for side in (worse, 1 - worse))
+    about = {"treatment": titles[worse], "other": titles[1 - worse], "share": share, "other_share": other}
+    reason = because(Code.FAILS_MORE_OFTEN, **about, rounds=len(differences), p=p)
+    yield FlagReport("failure-share", titles[1], "warning", p, share - other, reason)
 
 
 def _paired(trials: TrialTable, a: int, b: int) -> tuple[list[int], list[TrialValue], list[TrialValue]]:
