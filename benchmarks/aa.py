@@ -33,10 +33,9 @@ from common import master_command, parser_of
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
-from bench_master.verdicts.binomial import LEVEL, binomial_interval
 from bench_master.verdicts.diagnosis import rank_sum_p
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, exact_interval
-from bench_master.verdicts.student import t_two_sided
+from bench_master.verdicts.student import LEVEL, binomial_interval, t_two_sided
 
 IMAGE: Final = "weighbridge/base"
 UNDECIDED: Final = frozenset({"same", "inconclusive", "refused"})

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from aa import line
 from common import parser_of
 
-from bench_master.verdicts.binomial import binomial_interval
 from bench_master.verdicts.knee import LEVEL, fit_curve
+from bench_master.verdicts.student import binomial_interval
 
 Values = npt.NDArray[np.float64]
 

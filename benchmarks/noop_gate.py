@@ -26,7 +26,7 @@ from aa import UNDECIDED, line
 from common import FOLDER, parser_of
 
 from bench_common.errors import ExitCode
-from bench_master.verdicts.binomial import LEVEL, binomial_interval
+from bench_master.verdicts.student import LEVEL, binomial_interval
 
 SCRIPT: Final = FOLDER.parent / "script" / "compare-builds"
 LIMIT_S: Final = 600.0

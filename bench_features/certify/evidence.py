@@ -22,7 +22,7 @@ from bench_common.thresholds import JOB_SERIES
 from bench_features.certify.certificate import CertifiedRun, RunComparison, RunMeasure, RunSeries
 from bench_master.analysis.claims import ClaimedMeasure
 from bench_master.analysis.comparisons import build_verdicts
-from bench_master.analysis.run_checks import RunChecks
+from bench_master.analysis.run_checks import Pair, RunChecks
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.plan import is_host_ceiling
@@ -42,14 +42,6 @@ SECOND: Final = "second"
 PERCENTILES: Final = ("p50", "p95", "p99")
 _FEWEST: Final = 2
 """Fewest rounds that have a spread."""
-
-
-class Twins(Struct, frozen=True):
-    """A treatment and its twin, by index."""
-
-    a: int
-    b: int
-    title: str
 
 
 class Evidence(Struct, frozen=True):
@@ -75,7 +67,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
         raise InfrastructureError(f"{path}: the run is not whole, or has no treatment that ran twice in each round")
     tables = {name: run.part(look).table(run.sums, "worst") for name, look in looks.items()}
     checks = RunChecks(run.sums, trials, twins, verdicts.family.margin, cancels=True)
-    header, titles = stats.header, {_second_title(stats.header, one): one.title for one in twins}
+    header, titles = stats.header, {_second_title(stats.header, one): one.name for one in twins}
     (host, *_) = run.sums.hosts.values()
     fingerprint = host.get("fingerprint") or {}
     record = CertifiedRun(
@@ -96,7 +88,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
     )
 
 
-def tell_apart(header: Header) -> list[Twins]:
+def tell_apart(header: Header) -> list[Pair]:
     """Give each treatment that ran twice, and its twin, a label by which they are compared; return them."""
     plain: dict[tuple[tuple[str, str], ...], int] = {}
     treatments: list[Any] = list(header.get("treatments", ()))
@@ -115,7 +107,7 @@ def tell_apart(header: Header) -> list[Twins]:
                 treatments[place] = treatments[place] | {
                     "labels": {**kept, TWIN: side}, "title": f"{title} {TWIN}={side}"
                 }  # fmt: skip
-            found.append(Twins(first, index, title))
+            found.append(Pair(first, index, title, ""))
     header["treatments"] = treatments
     return found
 
@@ -124,7 +116,7 @@ def _texts(labels: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((key, label_text(value)) for key, value in labels.items() if key != AGAIN)
 
 
-def _second_title(header: Header, twins: Twins) -> str:
+def _second_title(header: Header, twins: Pair) -> str:
     return str(header["treatments"][twins.b].get("title"))
 
 
@@ -137,7 +129,7 @@ def _comparison(title: str, one: ComparisonReport) -> RunComparison:
 # -- measures --------------------------------------------------------------------------------------------------------
 
 
-def _measure_names(header: Header, twins: Sequence[Twins]) -> list[str]:
+def _measure_names(header: Header, twins: Sequence[Pair]) -> list[str]:
     """Return the percentiles of the job and of each operation of the treatments that ran twice, each once."""
     treatments = header.get("treatments", [])
     series = dict.fromkeys(
@@ -146,7 +138,7 @@ def _measure_names(header: Header, twins: Sequence[Twins]) -> list[str]:
     return [f"{name}.{field}" for name in series for field in PERCENTILES]
 
 
-def _measures(twins: Twins, trials: TrialTable, tables: Mapping[str, TrialTable]) -> Iterator[RunMeasure]:
+def _measures(twins: Pair, trials: TrialTable, tables: Mapping[str, TrialTable]) -> Iterator[RunMeasure]:
     """Yield the measures of a treatment, its primary one first."""
     yielded = set[str]()
     for table in (trials, *tables.values()):
@@ -164,7 +156,7 @@ def _measures(twins: Twins, trials: TrialTable, tables: Mapping[str, TrialTable]
         first, second = np.log(a[known]), np.log(b[known])
         yielded.add(measure.name)
         yield RunMeasure(
-            treatment=twins.title,
+            treatment=twins.name,
             measure=measure.name,
             unit=measure.unit,
             rounds=int(known.sum()),
@@ -177,7 +169,7 @@ def _measures(twins: Twins, trials: TrialTable, tables: Mapping[str, TrialTable]
 # -- order and probe ------------------------------------------------------------------------------------------------
 
 
-def _series(twins: Twins, trials: TrialTable, checks: RunChecks, run: MeasuredRun) -> RunSeries:
+def _series(twins: Pair, trials: TrialTable, checks: RunChecks, run: MeasuredRun) -> RunSeries:
     first, second = trials.rounds[twins.a], trials.rounds[twins.b]
     both = [
         (first[block], second[block])
@@ -191,7 +183,7 @@ def _series(twins: Twins, trials: TrialTable, checks: RunChecks, run: MeasuredRu
         [(a.trial, b.trial) for a, b in both], differences.tolist(), *run.sums.speeds.values()
     )
     return RunSeries(
-        treatment=twins.title,
+        treatment=twins.name,
         place=estimate(differences * later) if both else None,
         carry_over=None if carried is None else carried.shift,
         probe_correlation=correlation,

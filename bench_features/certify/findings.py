@@ -22,10 +22,10 @@ from bench_features.certify.certificate import (
 )
 from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
-from bench_master.verdicts.binomial import binomial_interval
 from bench_master.verdicts.planning import smallest_effect
 from bench_master.verdicts.quantiles import quantile
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, estimate, exact_interval
+from bench_master.verdicts.student import binomial_interval
 
 PROMISED: Final = 0.05
 """In how many runs of equal treatments any of the words may be false."""

@@ -24,6 +24,10 @@ from bench_master.verdicts.reasons import Code
 
 MAX_NAMES: Final = 4
 """Names after one word of the answer; the tables have all."""
+_TOO_FEW: Final = (
+    Code.ONE_RUN_EACH, Code.RUNS_IN_BLOCKS, Code.TOO_FEW_EARLIER_RUNS, Code.TOO_FEW_HERE, Code.TOO_FEW_OCCASIONS
+)  # fmt: skip
+"""Why runs carry no word that more of them would."""
 _WORDS: Final[tuple[Word, ...]] = ("faster", "slower", "better", "worse", "same", "inconclusive", "refused")
 
 
@@ -184,12 +188,13 @@ def value_text(comparison: ComparisonReport, title: str, value: float | None) ->
 
 
 def is_weak_evidence(comparison: ComparisonReport) -> bool:
-    """Return whether a word is refused for nothing but that there is a single run on each side."""
-    if comparison.verdict != "refused" or comparison.ratio is None or len(comparison.reasons) != 1:
+    """Return whether a word is refused for nothing but that runs are too few, or not on enough occasions."""
+    if comparison.verdict != "refused" or comparison.ratio is None:
         return False
-    reason = comparison.reasons[0]
+    *notes, reason = comparison.reasons
     # Of runs that differ in a property as well no number of runs would decide.
-    return reason.code is Code.ONE_RUN_EACH and not reason.data.get("properties")
+    is_alone = all(note.code is Code.OCCASIONS for note in notes) and not reason.data.get("properties")
+    return is_alone and reason.code in _TOO_FEW
 
 
 def _weak(comparison: ComparisonReport, *, groups: bool) -> str:

@@ -49,10 +49,12 @@ from bench_master.analysis.verdict_makers import (
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ArchiveReport,
+    ChangeReport,
     ComparisonReport,
     DesignReport,
     FamilyReport,
     FlagReport,
+    NoiseFloorReport,
     PropertyReport,
     RunChecksReport,
     RunFileReport,
@@ -269,26 +271,27 @@ def _blocked(earlier: Sequence[RunSummary], new: Sequence[RunSummary]) -> Reason
 
 def _question(sides: Sides, design: Design) -> str:
     earlier, new = plural(len(sides.earlier), "run"), plural(len(sides.new), "run")
-    before = plural(len(sides.earlier), "earlier run")
-    margin = f"margin {100 * sides.margin:.3g} %"
     name = (sides.new or sides.earlier)[-1].scenario if sides.new or sides.earlier else ""
     texts: Mapping[Design, str] = {
-        "single": f"{name}: one run against another, {margin}",
-        "pairs": f"{name}: {len(sides.new)} pairs of runs in turns, {margin}",
-        "groups": f"{name}: {new} against {earlier}, in turns, {margin}",
-        "occasions": f"{name}: {new} against {earlier}, {margin}",
-        "blocked": f"{name}: {new} against {earlier}, {margin}",
-        "archive": f"{name}: {new} against {before}, {margin}",
-        "few": f"{name}: {new} against {earlier}, {margin}",
-        "history": f"{name}: the history of {earlier}, {margin}",
+        "single": "one run against another",
+        "pairs": f"{len(sides.new)} pairs of runs in turns",
+        "groups": f"{new} against {earlier}, in turns",
+        "archive": f"{new} against {plural(len(sides.earlier), 'earlier run')}",
+        "history": f"the history of {earlier}",
     }
-    return texts[design]
+    return f"{name}: {texts.get(design, f'{new} against {earlier}')}, margin {100 * sides.margin:.3g} %"
 
 
 def _scope(sides: Sides) -> str:
-    hosts = sorted({host for run in (*sides.earlier, *sides.new) for host in run.hosts})
-    where = f"on {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts) or 'unknown'}"
-    return f"{where}, over {plural(len(sides.earlier) + len(sides.new), 'run')}"
+    hosts = {host for run in (*sides.earlier, *sides.new) for host in run.hosts}
+    return scope_of(hosts, len(sides.earlier) + len(sides.new))
+
+
+def scope_of(hosts: Iterable[str], runs: int) -> str:
+    """Return what verdicts between runs are about."""
+    names = sorted(hosts)
+    where = f"on {'host' if len(names) == 1 else 'hosts'} {', '.join(names) or 'unknown'}"
+    return f"{where}, over {plural(runs, 'run')}"
 
 
 def _flags(sides: Sides, design: Design) -> list[FlagReport]:
@@ -297,18 +300,10 @@ def _flags(sides: Sides, design: Design) -> list[FlagReport]:
         reason = because(Code.ONE_AFTER_THE_OTHER)
         found.append(FlagReport("one after the other", "runs", "warning", None, None, reason))
     if design == "single":
-        doubtful = [run for run in (*sides.earlier, *sides.new) if run.problem and not run.imported]
-        found += [
-            FlagReport(
-                "no measurement",
-                run.file,
-                "warning",
-                None,
-                None,
-                because(Code.NO_MEASUREMENT, file=run.file, problem=run.problem),
-            )
-            for run in doubtful
-        ]
+        for run in (*sides.earlier, *sides.new):
+            if run.problem and not run.imported:
+                reason = because(Code.NO_MEASUREMENT, file=run.file, problem=run.problem)
+                found.append(FlagReport("no measurement", run.file, "warning", None, None, reason))
     if sides.new and (gone := {one for run in sides.new for one in run.treatments} - _titles(sides.earlier)):
         reason = because(Code.NO_COUNTERPART, treatments=sorted(gone))
         found.append(FlagReport("no counterpart", "runs", "warning", None, None, reason))
@@ -432,8 +427,9 @@ def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float, ord
         return [because(Code.UNSTABLE_TURNS, findings=findings_data(found))] if found else []
     if design == "occasions":
         # Whatever made one side drift goes on between the sides.
-        found = diagnosis.drift_within([a.values, b.values], size)
-        return [because(Code.UNSTABLE_SIDES, findings=findings_data(found))] if found else []
+        drift = diagnosis.shared_drift([a.values, b.values])
+        if drift is not None and (drift.p or 0.0) <= diagnosis.TREND_LEVEL and abs(drift.size) > size:
+            return [because(Code.UNSTABLE_SIDES, findings=findings_data([drift]))]
     return []
 
 
@@ -453,14 +449,14 @@ def _judge(a: RunLevels, b: RunLevels, design: Design, rules: Rules) -> Verdict 
 
 def _anchored(runs: Sequence[RunSummary], treatment: TreatmentSummary, anchor: str) -> RunLevels | None:
     """Return the levels less those of the anchor in the same runs; None where a run lacks either."""
-    values = []
+    values = list[RunLevels]()
     for run in runs:
         own, other = run.treatments.get(treatment.title), run.treatments.get(anchor)
         if own is None or other is None or not own.has_level or not other.has_level:
             return None
         one, base = own.levels, other.levels
-        values.append((one.values - base.values, one.low - base.high, one.high - base.low))
-    return RunLevels(*(np.concatenate(part) for part in zip(*values, strict=True)))
+        values.append(RunLevels(one.values - base.values, one.low - base.high, one.high - base.low))
+    return RunLevels.exact([]).joined(*values)
 
 
 def _why_refused(
@@ -533,14 +529,9 @@ def compare_levels(
     """Return a treatment's comparison: earlier runs `a`, new ones `b`; see `make_comparison` for the reasons."""
     known = bool(len(a)) and bool(len(b))
     ratio = math.exp(float(b.values.mean() - a.values.mean())) if known else None
+    earlier = "earlier runs" if len(a) > 1 else "the earlier run"
     report = make_comparison(
-        Compared(
-            "earlier runs" if len(a) > 1 else "the earlier run",
-            treatment.title,
-            treatment.title,
-            treatment.labels,
-            treatment.measure,
-        ),
+        Compared(earlier, treatment.title, treatment.title, treatment.labels, treatment.measure),
         None if verdict is None else _shown(verdict, is_refused=bool(refused)),
         refused,
         rounds=min(len(a), len(b)) if len(b) > MAX_NEW or not known else len(a),
@@ -584,10 +575,15 @@ def add_earlier_runs(verdicts: VerdictsReport | None, run: MeasuredRun, options:
     found = compare_runs(sides)
     if verdicts is None:
         return found
+    comparisons = [_with_next_run(each, sides) for each in verdicts.comparisons]
+    return beside(replace(verdicts, comparisons=comparisons), found)
+
+
+def beside(verdicts: VerdictsReport, found: VerdictsReport) -> VerdictsReport:
+    """Return the verdicts of a run with those between runs beside them."""
     archive = found.archive
     summary = None if archive is None else ArchiveReport(archive.runs, archive.sd, archive.low, archive.high)
-    comparisons = [_with_next_run(each, sides) for each in verdicts.comparisons]
-    return replace(verdicts, comparisons=comparisons, archive=summary, between=found)
+    return replace(verdicts, archive=summary, between=found)
 
 
 def _with_next_run(comparison: ComparisonReport, sides: Sides) -> ComparisonReport:
@@ -624,15 +620,19 @@ def _archive(sides: Sides) -> ArchiveReport:
             levels = by_occasion(runs, levels)
         floor = noise_floor(levels, treatment, sides.margin)
         noise += [floor] if floor is not None else []
+    changes = sorted(changes, key=lambda each: each.created or "")
+    return archive_of([as_file(run) for run in sides.earlier], sides.new, sides.left_out, noise, changes)
+
+
+def archive_of(
+    earlier: Sequence[RunFileReport],
+    new: Sequence[RunSummary],
+    left_out: Sequence[RunFileReport],
+    noise: Sequence[NoiseFloorReport],
+    changes: Sequence[ChangeReport] = (),
+) -> ArchiveReport:
+    """Return which runs were compared, and by how much the noisiest series of the earlier ones varies."""
     worst = max(noise, key=lambda each: each.sd or 0.0, default=None)
-    return ArchiveReport(
-        runs=len(sides.earlier),
-        sd=worst.sd if worst else None,
-        low=worst.low if worst else None,
-        high=worst.high if worst else None,
-        earlier=[as_file(run) for run in sides.earlier],
-        new=[as_file(run) for run in sides.new],
-        left_out=list(sides.left_out),
-        noise=noise,
-        changes=sorted(changes, key=lambda each: each.created or ""),
-    )
+    spread = (worst.sd, worst.low, worst.high) if worst else (None, None, None)
+    files = [as_file(run) for run in new]
+    return ArchiveReport(len(earlier), *spread, earlier, files, list(left_out), noise, list(changes))

@@ -19,15 +19,13 @@ from msgspec.structs import replace
 
 from bench_common.stats.block_types import Header
 from bench_common.thresholds import label_equals
-from bench_master.analysis.allowances import allowing_for_position, position_effect
 from bench_master.analysis.answer import badness, is_better
 from bench_master.analysis.claims import Claimed, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
-from bench_master.analysis.run_checks import RunChecks
+from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for_position, position_effect, start_cost_flags
 from bench_master.analysis.side_differences import SideDifferences
-from bench_master.analysis.start_cost import start_cost_flags
 from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_makers import (
     Compared,
@@ -61,25 +59,12 @@ from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
-from bench_master.verdicts.confounds import Design, RunDesign, grade_run, grade_sides
+from bench_master.verdicts.confounds import Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
 from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, UNEQUAL, enough_jobs, jobs_needed
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 from bench_master.verdicts.stopping import error_with_earlier_ends, extension_level
-
-
-class Pair(Struct, frozen=True):
-    """Two treatments to compare, by index: `b` against its baseline `a`."""
-
-    a: int
-    b: int
-    name: str
-    """What tells `b` from `a`."""
-    group: str
-    """What both have in common, where that tells groups of comparisons apart."""
-    rounds: int | None = None
-    """The first so many rounds judge it; None for all."""
 
 
 class Evidence(Struct, frozen=True):
@@ -128,7 +113,7 @@ def build_verdicts(
     """Return the verdicts of a run; None where there are no two treatments to compare.
 
     Where claims are registered their comparisons come first; the others are exploratory. The options are checked: see
-    `bench_master.analysis.option_checks`.
+    `bench_master.analysis.gates.check_verdict_options`.
     """
     judged = [
         index
@@ -158,15 +143,7 @@ def build_verdicts(
     repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
     floor, floor_flags = noise_floor(repeated)
     position = position_effect(repeated)
-    design = grade_run(
-        RunDesign(
-            header.get("order"),
-            bool(header.get("imported")),
-            bool(header.get("noop")),
-            len(split),
-            knows_position_effect=position is not None,
-        )
-    )
+    design = grade_run(header, len(split), knows_position_effect=position is not None)
     judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
     checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
     judge = partial(_judge_pair, design=design, sides=sides, position=position)
@@ -484,12 +461,8 @@ def _neighbours(
                 chosen.append(Pair(worse.b, better.b, better.name, worse.group))
     reports: list[ComparisonReport] = []
     for pair in chosen:
-        grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
-        if grade.grade != "C":
-            report = _compare_pair(pair, own, refusals(pair, own, grade, checks, sides), is_of_hosts=False)
-            if evidence.header.get("order") == "as-written" and position is not None:
-                report = allowing_for_position(report, position, math.log1p(evidence.margin))
-            reports.append(checks.applied(pair, report, partial(_parts, pair, own)))
+        report, grade = _judge_pair(pair, own, checks, design=design, sides=sides, position=position)
+        reports += [report] if grade.grade != "C" else []
     return reports
 
 
@@ -551,7 +524,7 @@ def _compare_pair(
         *_failure_flags(pair, evidence),
         *failure_flags(trials, pair.a, pair.b, titles, rules),
         *hosts_disagree(per_host, titles[1]),
-        *cluster_note(trials, pair.a, pair.b, titles[1]),
+        *cluster_note(trials, pair.a, pair.b, titles),
     ]
     if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
         is_refused = found.word == "same"

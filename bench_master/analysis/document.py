@@ -28,13 +28,13 @@ from bench_master.analysis.claims import claimed_of, find_registration, other_me
 from bench_master.analysis.compare_runs import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts, why_no_verdict
 from bench_master.analysis.gates import (
+    check_verdict_options,
     document_gates,
     evaluate_failures,
     evaluate_thresholds,
     with_gates,
 )
 from bench_master.analysis.harness_limits import limit_warnings
-from bench_master.analysis.option_checks import check_verdict_options
 from bench_master.analysis.published import published_section
 from bench_master.analysis.report_types import (
     CertificateReport,
@@ -277,16 +277,8 @@ def _measurement_kind(header: Header) -> str:
 def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
     if not origin:
         return None
-    files = [
-        ImportedFileReport(
-            name=file["name"],
-            bytes=file["bytes"],
-            sha256=file["sha256"],
-            runs=file["runs"],
-            readings=file["readings"],
-        )
-        for file in origin["files"]
-    ]
+    names = ImportedFileReport.__struct_fields__
+    files = [ImportedFileReport(*(file[name] for name in names)) for file in origin["files"]]
     return ImportReport(at=origin.get("at"), workload=origin.get("workload"), files=files)
 
 
@@ -588,19 +580,8 @@ def _seconds(nanoseconds: float | None) -> float | None:
 def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float, *, primary: bool) -> MetricReport:
     unit, direction, name = declared.get("unit", ""), declared.get("direction"), percentile_name(pctile)
     if not trials:
-        return MetricReport(
-            unit=unit,
-            direction=direction,
-            primary=primary,
-            n=0,
-            median=None,
-            mean=None,
-            stddev=None,
-            min=None,
-            percentiles={name: None},
-            max=None,
-            worst_job=None,
-        )
+        none = dict.fromkeys(("median", "mean", "stddev", "min", "max", "worst_job"))
+        return MetricReport(unit=unit, direction=direction, primary=primary, n=0, percentiles={name: None}, **none)
     values = np.array([trial.mean for trial in trials])
     worst = int(values.argmin()) if direction == "higher" else int(values.argmax())
     rank = nearest_rank(len(values), Fraction(repr(float(pctile))) / 100)

@@ -126,14 +126,8 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
     again = (index for index, treatment in enumerate(treatments) if is_again(treatment.get("labels", {})))
     still |= {index for index in again if originals.get(_plain(treatments[index])) in still}
     comparisons = [
-        {
-            "a": places[one.a],
-            "b": places[one.b],
-            "verdict": one.verdict,
-            "ratio": one.ratio,
-            "low": one.low,
-            "high": one.high,
-        }
+        {"a": places[one.a], "b": places[one.b]}
+        | {name: getattr(one, name) for name in ("verdict", "ratio", "low", "high")}
         for one in found
     ]
     return Look(
@@ -156,16 +150,10 @@ def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | N
         return None, []
     worst = max(found, key=lambda one: (one.verdict in DIRECTED_WORDS, _width(one)))
     flags = [
-        FlagReport(
-            kind="noise-floor",
-            where=one.a,
-            level="warning",
-            p=one.p,
-            size=None if one.ratio is None else abs(one.ratio - 1.0),
-            reason=because(Code.DIFFERS_FROM_ITSELF, name=one.name),
-        )
+        FlagReport("noise-floor", one.a, "warning", one.p, size, because(Code.DIFFERS_FROM_ITSELF, name=one.name))
         for one in found
         if one.verdict in DIRECTED_WORDS
+        for size in [None if one.ratio is None else abs(one.ratio - 1.0)]
     ]
     return worst, flags
 

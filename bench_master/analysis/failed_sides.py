@@ -27,19 +27,15 @@ def failure_text(ledger: Aggregator, trials: TrialTable, treatment: int) -> str 
     failed, ran = failed_jobs(trials, treatment)
     if not failed:
         return None
-    return failure_words(failed, ran, first_reason(ledger, treatment))
+    # Of several messages of as many jobs it is the first one.
+    own = [group for group in ledger.errors.values() if group.treatments[treatment]]
+    most = min(own, key=lambda group: (-group.treatments[treatment], group.job), default=None)
+    return failure_words(failed, ran, "" if most is None else reason_of(most.message))
 
 
 def failure_words(failed: int, ran: int, reason: str) -> str:
     """Return counts of jobs and a reason, which may be empty, as a clause."""
     return f"{failed:,} of {plural(ran, 'job')}{f': {reason}' if reason else ''}"
-
-
-def first_reason(ledger: Aggregator, treatment: int) -> str:
-    """Return the first line of what most failed jobs of a treatment say; of as many the first one."""
-    own = [group for group in ledger.errors.values() if group.treatments[treatment]]
-    most = min(own, key=lambda group: (-group.treatments[treatment], group.job), default=None)
-    return "" if most is None else reason_of(most.message)
 
 
 def reason_of(message: str) -> str:

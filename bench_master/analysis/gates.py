@@ -8,7 +8,7 @@ verdict decides, so that a gate and the report cannot contradict each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import ExitCode, UsageError, did_you_mean
-from bench_common.stats.block_types import Header
+from bench_common.stats.block_types import Header, StoredHost, StoredTreatment
 from bench_common.thresholds import (
     OPERATORS,
     Threshold,
@@ -27,11 +27,13 @@ from bench_common.thresholds import (
     parse_verdict_condition,
 )
 from bench_common.units import unit_converter
+from bench_master.analysis.parameters import known_keys
 from bench_master.analysis.report_types import ThresholdReport, as_json
 from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictsReport
 from bench_master.formatting import format_change, format_change_interval
+from bench_master.scenario.keys_run import unmatched_labels
 from bench_master.verdicts.reasons import Code
 
 if TYPE_CHECKING:
@@ -98,6 +100,29 @@ def _option_condition(option: str, text: str) -> VerdictCondition:
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if " " in text else text
+
+
+def check_verdict_options(
+    options: VerdictOptions,
+    gates: Sequence[Gate],
+    labels: Sequence[Mapping[str, Any]],
+    treatments: Collection[StoredTreatment],
+    hosts: Collection[StoredHost] = (),
+) -> None:
+    """Raise `UsageError` for a baseline or a gate whose labels no treatment has, or a property that nothing has.
+
+    An option that means nothing is a mistake, also where nothing is compared. `labels` are those of the treatments.
+    """
+    if problem := unmatched_labels(options.baseline, labels):
+        raise UsageError(problem)
+    if not options.earlier:  # the properties of earlier runs are not known here
+        known = known_keys(treatments, hosts)
+        for name in sorted(options.accept - {*known}):
+            raise UsageError(
+                f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the "
+                "properties that differ"
+            )
+    check_gates(gates, labels)
 
 
 def check_gates(gates: Iterable[Gate], labels: Sequence[Mapping[str, Any]]) -> None:

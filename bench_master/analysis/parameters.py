@@ -23,23 +23,9 @@ PLAIN: Final = "plain_environment"
 LAYOUT: Final = "layout"
 """Likewise: a layout that is drawn is the default."""
 _PARAMETERS: Final = (
-    "workload",
-    "operations",
-    "concurrency",
-    "iterations",
-    "operation_count",
-    "run_seconds",
-    "rate",
-    "arrivals",
-    "queue_timeout",
-    "swap",
-    "until",
-    "placement",
-    "cold",
-    "cost",
-    PLAIN,
-    LAYOUT,
-)
+    "workload", "operations", "concurrency", "iterations", "operation_count", "run_seconds", "rate",
+    "arrivals", "queue_timeout", "swap", "until", "placement", "cold", "cost", PLAIN, LAYOUT,
+)  # fmt: skip
 """Parameters of a treatment that refuse.
 
 Those of its workload and container follow as ``params.NAME`` and so on; those of an own command as ``job.NAME``.

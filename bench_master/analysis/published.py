@@ -79,23 +79,11 @@ def _tables(rows: Sequence[Mapping[str, Any]], entry: TreatmentReport) -> Iterat
             direction=metric.direction if metric else None,
             ours=_statistics(metric) if metric and metric.n else None,
             published=[
-                PublishedStatisticsReport(
-                    where=row["where"],
-                    n=row["n"],
-                    mean=row["mean"],
-                    stddev=row["stddev"],
-                    min=row["min"],
-                    median=row["median"],
-                    max=row["max"],
-                    source=row["source"],
-                    note=row["note"],
-                )
+                PublishedStatisticsReport(*(row[name] for name in PublishedStatisticsReport.__struct_fields__))
                 for row in theirs
             ],
         )
 
 
 def _statistics(metric: MetricReport | HostCpuReport) -> StatisticsReport:
-    return StatisticsReport(
-        n=metric.n, mean=metric.mean, stddev=metric.stddev, min=metric.min, median=metric.median, max=metric.max
-    )
+    return StatisticsReport(*(getattr(metric, name) for name in StatisticsReport.__struct_fields__))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from bench_master.analysis.allowances import allowing_for
+from bench_common.treatment import START_COST_STEP
 from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport, FlagLevel, FlagReport, PartReport
-from bench_master.run_data.aggregate import Aggregator
+from bench_master.run_data.aggregate import JOB, Aggregator
 from bench_master.run_data.trial_values import TrialTable
 from bench_master.verdicts import diagnosis, signed_rank
 from bench_master.verdicts.decision import DEFAULT_MARGIN, MIN_GAP_ROUNDS
@@ -29,16 +29,17 @@ _ORDER: Final = {"regimes": 0, "step": 1, "drift": 2, "neighbours": 3}
 """Which of several findings names a series: what explains most of it."""
 
 
-class Pair(Protocol):
-    """Two treatments to compare, by index."""
+class Pair(Struct, frozen=True):
+    """Two treatments to compare, by index: `b` against its baseline `a`."""
 
-    @property
-    def a(self) -> int:
-        """The baseline."""
-
-    @property
-    def b(self) -> int:
-        """The treatment."""
+    a: int
+    b: int
+    name: str
+    """What tells `b` from `a`."""
+    group: str
+    """What both have in common, where that tells groups of comparisons apart."""
+    rounds: int | None = None
+    """The first so many rounds judge it; None for all."""
 
 
 class _Trial(Struct, frozen=True):
@@ -247,8 +248,15 @@ class RunChecks:
                 )
         carried = self._carry_over(pair)
         if carried is not None:
-            flags.append(self._carry_over_flag(pair, carried))
-            report = self._with_carry_over(report, carried)
+            # Half of it may be in the ratio either way.
+            half = abs(carried.shift) / 2.0
+            sizes = {"ratio": math.exp(carried.shift), "half": math.exp(half)}
+            first, second = self._titles[pair.a], self._titles[pair.b]
+            reason = because(Code.CARRY_OVER, treatment=first, other=second, **sizes)
+            size = sizes["half"] - 1.0
+            flags.append(FlagReport("carry-over", f"{first}, {second}", "warning", carried.p, size, reason))
+            undone = because(Code.DEPENDS_ON_CARRY_OVER, half=sizes["half"])
+            report = allowing_for(report, half, self._margin, undone)
         report = replace(
             report,
             a_value=None if pair.a in self.without_summary else report.a_value,
@@ -303,18 +311,6 @@ class RunChecks:
         is_shown = found is not None and found.p <= self._carry_over_level and abs(found.shift) > self._margin
         return found if is_shown else None
 
-    def _with_carry_over(self, report: ComparisonReport, found: CarryOver) -> ComparisonReport:
-        """Return a comparison whose interval allows for a carry-over: half of it may be in the ratio either way."""
-        half = abs(found.shift) / 2.0
-        return allowing_for(report, half, self._margin, because(Code.DEPENDS_ON_CARRY_OVER, half=math.exp(half)))
-
-    def _carry_over_flag(self, pair: Pair, found: CarryOver) -> FlagReport:
-        """Return the warning about what one treatment leaves to the next."""
-        first, second = self._titles[pair.a], self._titles[pair.b]
-        half = math.exp(abs(found.shift) / 2.0)
-        reason = because(Code.CARRY_OVER, treatment=first, other=second, ratio=math.exp(found.shift), half=half)
-        return FlagReport("carry-over", f"{first}, {second}", "warning", found.p, half - 1.0, reason)
-
     def _can_find_carry_over(self, pair: Pair) -> bool:
         after_a, after_b = self.after(pair)
         return diagnosis.can_find_carry_over(len(after_a), len(after_b), self._carry_over_level)
@@ -343,6 +339,47 @@ class RunChecks:
         return [name for kind, (name, possible) in checks.items() if possible and kind not in kinds]
 
 
+# -- what an interval must allow for beyond chance: a shift between the sides of unknown direction ------------------
+
+
+def allowing_for(report: ComparisonReport, shift: float, margin: float, reason: Reason) -> ComparisonReport:
+    """Return a comparison whose interval allows for a shift of so much, a logarithm, either way.
+
+    A word that does not hold with it is withdrawn for `reason`; `margin` is a logarithm, too. Differences keep their
+    interval, and refused comparisons theirs.
+    """
+    if report.scale != "ratio" or report.verdict == "refused":
+        return report
+    low = None if report.low is None else report.low * math.exp(-shift)
+    high = None if report.high is None else report.high * math.exp(shift)
+    widened = replace(report, low=low, high=high)
+    holds_none = (low or 0.0) > 1.0 or (high is not None and high < 1.0)
+    is_within = low is not None and high is not None and max(-math.log(low), math.log(high)) < margin
+    if holds_none if report.verdict in DIRECTED_WORDS else report.verdict != "same" or is_within:
+        return replace(widened, tipping=max((low or 0.0) - 1.0, 1.0 - (high or math.inf), 0.0))
+    return replace(widened, verdict="inconclusive", reasons=[reason], tipping=0.0, more_rounds=None)
+
+
+def position_effect(again: Sequence[ComparisonReport]) -> float | None:
+    """Return the largest effect, a logarithm, that the place in a round may have by treatments that ran twice in it.
+
+    None where they cannot say: none ran twice, or in too few rounds for an interval.
+    """
+    ends = [end for one in again for end in (one.low, one.high)]
+    if not ends or any(one.rounds < signed_rank.MIN_ROUNDS or one.scale != "ratio" for one in again):
+        return None
+    logs = [abs(math.log(end)) if end else math.inf for end in ends]
+    return max(logs) if math.isfinite(max(logs)) else None
+
+
+def allowing_for_position(report: ComparisonReport, effect: float, margin: float) -> ComparisonReport:
+    """Return a comparison of rounds in one order: its interval allows for the effect of a treatment's place."""
+    return allowing_for(report, effect, margin, because(Code.DEPENDS_ON_POSITION, effect=math.exp(effect)))
+
+
+# -- series ----------------------------------------------------------------------------------------------------------
+
+
 def series_flags(title: str, values: Values, margin: float) -> Iterator[FlagReport]:
     """Yield what makes the trials of one treatment, in the order in which they ran, more than one number."""
     known = values[np.isfinite(values) & (values > 0.0)]
@@ -355,6 +392,29 @@ def series_flags(title: str, values: Values, margin: float) -> Iterator[FlagRepo
         lost = len(values) - len(known)
         reason = because(Code.SURVIVORS, treatment=title, lost=lost, of=len(values))
         yield FlagReport("failed", title, "warning", None, lost / len(values), reason)
+
+
+def start_cost_flags(
+    ledger: Aggregator, trials: TrialTable, judged: Iterable[int], margin: float
+) -> list[FlagReport]:
+    """Return a warning on the treatment of which the cost is the largest share, where that is beyond the margin.
+
+    An empty command in the same jobs measures it. It is in both sides, and makes the ratio of short commands smaller.
+    """
+    found = []
+    for index in judged:
+        start, job = (ledger.series.get((index, name)) for name in (START_COST_STEP, JOB))
+        if start is None or job is None or trials.measures[index].kind not in ("duration", "rate"):
+            continue
+        cost_ns, time_ns = (series.histogram.quantile(0.5) for series in (start, job))
+        if cost_ns and time_ns and cost_ns > margin * time_ns:
+            found.append((cost_ns / time_ns, index, cost_ns, time_ns))
+    if not found:
+        return []
+    share, index, cost_ns, time_ns = max(found)
+    title = str(ledger.treatments[index].get("title"))
+    reason = because(Code.START_COST, treatment=title, cost_s=cost_ns / 1e9, time_s=time_ns / 1e9)
+    return [FlagReport("start-cost", title, "warning", None, share, reason)]
 
 
 def series_warnings(ledger: Aggregator, trials: TrialTable, margin: float = DEFAULT_MARGIN) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -33,8 +33,8 @@ from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSumm
 from bench_master.run_data.trial_values import Failures
 from bench_master.scenario.model import is_again
 from bench_master.verdicts import between_runs
-from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
-from bench_master.verdicts.change_points import TREND_P, find_steps, standing_out
+from bench_master.verdicts.between_runs import MIN_ARCHIVE, Prediction, RunLevels
+from bench_master.verdicts.change_points import TREND_P, Step, find_steps, standing_out
 from bench_master.verdicts.confounds import (
     ABSENT,
     Difference,
@@ -45,7 +45,6 @@ from bench_master.verdicts.confounds import (
 )
 from bench_master.verdicts.decision import DEFAULT_MARGIN
 from bench_master.verdicts.reasons import Code, Reason, because
-from bench_master.verdicts.signed_rank import Interval
 
 
 def summarize(stats: StatsFile, failures: Failures = "worst") -> RunSummary:
@@ -241,28 +240,20 @@ def read_paths(
 ) -> tuple[list[RunSummary], list[tuple[str, str]]]:
     """Read the runs of files and folders; return them, and each file that cannot be read with the reason.
 
-    A file that is named must be readable: otherwise `StatsFileError` is raised. One of a folder need not be.
+    A file that is named must be readable: otherwise `StatsFileError` is raised. One of a folder need not be; of those
+    `progress` is called with how many were read, and of how many.
     """
     named = find_files(path for path in paths if not path.is_dir())
     runs = [summarize(StatsFile(path), failures) for path in named]
     known = {real_path(path) for path in named}
     found = [file for file in find_files(path for path in paths if path.is_dir()) if real_path(file) not in known]
-    more, unreadable = _read_runs(found, failures, progress)
-    return [*runs, *more], unreadable
-
-
-def _read_runs(
-    files: Sequence[Path], failures: Failures, progress: Callable[[int, int], None]
-) -> tuple[list[RunSummary], list[tuple[str, str]]]:
-    """Read each file; `progress` is called with the number of files read and of all of them."""
-    runs: list[RunSummary] = []
     unreadable: list[tuple[str, str]] = []
-    for number, file in enumerate(files, 1):
+    for number, file in enumerate(found, 1):
         try:
             runs.append(summarize(StatsFile(file), failures))
         except StatsFileError as error:
             unreadable.append((str(file), error.message.removeprefix(f"{file}: ")))
-        progress(number, len(files))
+        progress(number, len(found))
     return runs, unreadable
 
 
@@ -346,11 +337,7 @@ def levels_of(
             others.append(because(Code.NO_VALUE_OR_0))
         else:
             found.append(own.levels)
-    if not found:
-        return RunLevels.exact([]), others
-    return RunLevels(
-        *(np.concatenate([getattr(one, name) for one in found]) for name in RunLevels.__struct_fields__)
-    ), others
+    return RunLevels.exact([]).joined(*found), others
 
 
 def current_regime(levels: RunLevels, margin: float) -> int:
@@ -385,42 +372,26 @@ def changes_of(
     """Return the steps in the history of a treatment, and its newest runs if they stand out."""
     steps = find_steps(levels.values, margin)
     ends = [*(step.first for step in steps[1:]), *([len(levels)] if steps else [])]
-    found = [
-        _change_report(
-            runs[step.first], treatment, "step", end - step.first, (step.difference, step.interval), TREND_P
-        )
-        for step, end in zip(steps, ends, strict=True)
+    found: list[tuple[Step | Prediction, int, int, float]] = [
+        (step, step.first, end - step.first, TREND_P) for step, end in zip(steps, ends, strict=True)
     ]
     new = standing_out(levels, steps[-1].first if steps else 0, margin)
-    if new is not None:
-        found.append(
-            _change_report(runs[-new.new], treatment, "newest", new.new, (new.difference, new.interval), new.p)
-        )
-    return found
-
-
-def _change_report(
-    run: RunSummary,
-    treatment: TreatmentSummary,
-    kind: Literal["step", "newest"],
-    count: int,
-    size: tuple[float, Interval],
-    p: float,
-) -> ChangeReport:
+    found += [(new, len(runs) - new.new, new.new, new.p)] if new is not None else []
     measure = treatment.measure
-    difference, interval = size
     worse, better = words_of(measure)
-    word = worse if (difference > 0.0) == (measure.direction == "lower") else better
-    return ChangeReport(
-        name=treatment.title,
-        measure=measure.name,
-        kind=kind,
-        since=run.file,
-        created=run.created,
-        runs=count,
-        ratio=math.exp(difference),
-        low=math.exp(interval.low),
-        high=math.exp(interval.high),
-        p=p,
-        word=word,
-    )
+    return [
+        ChangeReport(
+            name=treatment.title,
+            measure=measure.name,
+            kind="newest" if change is new else "step",
+            since=runs[first].file,
+            created=runs[first].created,
+            runs=count,
+            ratio=math.exp(change.difference),
+            low=math.exp(change.interval.low),
+            high=math.exp(change.interval.high),
+            p=p,
+            word=worse if (change.difference > 0.0) == (measure.direction == "lower") else better,
+        )
+        for change, first, count, p in found
+    ]

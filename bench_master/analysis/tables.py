@@ -14,14 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from bench_common.records import (
-    ATTEMPT_SHIFT,
-    JOB_ID,
-    OPERATION_DONE,
-    OPERATION_FAILED,
-    MetricRecord,
-    Outcome,
-)
+from bench_common.records import ATTEMPT_SHIFT, JOB_ID, OPERATION_DONE, OPERATION_FAILED, MetricRecord, Outcome
 from bench_common.safe_text import one_line
 from bench_common.stats.block_types import StoredTreatment, StoredTrial
 from bench_common.stats.reader import has_times
@@ -56,44 +49,18 @@ _JOB: Final = ("job_id", "attempt")
 _TRIAL: Final = ("trial", "block", "warmup")
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "trials": (
-        *_TRIAL,
-        "begin_ns",
-        "duration_ns",
-        "jobs_done",
-        "jobs_failed",
-        "jobs_lost",
-        "jobs_aborted",
-        "job_mean_ns",
+        *_TRIAL, "begin_ns", "duration_ns", "jobs_done", "jobs_failed", "jobs_lost", "jobs_aborted", "job_mean_ns",
     ),
     "jobs": (*_JOB, *_TRIAL, "worker", "outcome", "start_ns", "duration_ns", "end_uncertainty_ns", "wait_ns"),
     "operations": (*_JOB, *_TRIAL, "operation", "ok", "counts", "start_ns", "duration_ns"),
     "transfers": (
-        *_JOB,
-        *_TRIAL,
-        "operation",
-        "ok",
-        "counts",
-        "endpoint",
-        "retries",
-        "redrawn",
-        "bytes",
-        "duration_ns",
-        "last_try_ns",
-        "first_uncertainty_ns",
+        *_JOB, *_TRIAL, "operation", "ok", "counts", "endpoint", "retries", "redrawn", "bytes", "duration_ns",
+        "last_try_ns", "first_uncertainty_ns",
     ),
     "metrics": (*_JOB, *_TRIAL, "name", "value", "unit", "direction"),
     "samples": ("time_ns", "worker", "source", "name", "value", "unit", "trial", "warmup"),
-}
+}  # fmt: skip
 """The columns of each table after those of the labels, in order."""
-
-KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "jobs": frozenset({"jobs"}),
-    "operations": frozenset({"operations"}),
-    "transfers": frozenset({"transfers"}),
-    "metrics": frozenset({"metrics"}),
-    "samples": frozenset({"samples"}),
-}
-"""The kinds of blocks that a table is made of; trials are counted from events and jobs."""
 
 
 class Tables:
@@ -132,7 +99,7 @@ class Tables:
             "metrics": self._metric_rows,
             "samples": self._sample_rows,
         }
-        for block in self._run.blocks(KINDS[table]):
+        for block in self._run.blocks({table}):
             batch = makers[table](block.body)
             if len(next(iter(batch.values()), ())):
                 yield batch

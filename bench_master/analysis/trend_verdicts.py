@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bench_master.analysis.compare_runs import as_file, compare_levels
+from bench_master.analysis.compare_runs import archive_of, as_file, beside, compare_levels, scope_of
 from bench_master.analysis.harness_limits import ceiling_refusal
 from bench_master.analysis.run_checks import findings_data
 from bench_master.analysis.run_summary import noise_floor, summary_of
@@ -53,11 +53,7 @@ def add_trend(verdicts: VerdictsReport | None, measured: MeasuredRun, options: V
     treatments = list(run.treatments.values())
     past = options.trend.past(run) if not run.problem else {}
     found = _report(run, treatments, past, margin)
-    if verdicts is None:
-        return found
-    archive = found.archive
-    summary = None if archive is None else ArchiveReport(archive.runs, archive.sd, archive.low, archive.high)
-    return replace(verdicts, archive=summary, between=found)
+    return found if verdicts is None else beside(verdicts, found)
 
 
 def _report(
@@ -65,7 +61,6 @@ def _report(
 ) -> VerdictsReport:
     comparisons = [_judge(one, past.get(one.title, NOTHING), run.problem, margin) for one in treatments]
     archive = _archive(run, treatments, past, margin)
-    hosts = ", ".join(sorted(run.hosts)) or "unknown"
     return make_verdicts(
         comparisons,
         Parts(
@@ -78,8 +73,7 @@ def _report(
                 order=None,
                 seed=None,
                 rounds=0,
-                scope=f"on {'host' if len(run.hosts) == 1 else 'hosts'} {hosts}, "
-                f"over {plural(archive.runs + 1, 'run')}",
+                scope=scope_of(run.hosts, archive.runs + 1),
                 unit="run",
                 stopping=None,
             ),
@@ -163,15 +157,5 @@ def _archive(
         files |= {each.file: each for each in series.runs}
         floor = noise_floor(series.levels, one, margin)
         noise += [floor] if floor is not None else []
-    worst = max(noise, key=lambda each: each.sd or 0.0, default=None)
-    return ArchiveReport(
-        runs=len(files),
-        sd=worst.sd if worst else None,
-        low=worst.low if worst else None,
-        high=worst.high if worst else None,
-        earlier=sorted(files.values(), key=lambda each: each.created or ""),
-        new=[as_file(run)],
-        left_out=[as_file(run, run.problem)] if run.problem is not None else [],
-        noise=noise,
-        changes=[],
-    )
+    earlier = sorted(files.values(), key=lambda each: each.created or "")
+    return archive_of(earlier, [run], [as_file(run, run.problem)] if run.problem is not None else [], noise)

@@ -8,7 +8,7 @@ diagnosis, what else happened during the run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from bench_common.safe_text import one_line, shorten
@@ -30,18 +30,17 @@ _CLAUSE_END: Final = re.compile(r": |; | \(|, ")
 
 def judge_trust(document: ReportDocument) -> TrustReport:
     """Return the word, the gravest reason, and how many other reasons there are."""
-    found = list(dict.fromkeys(_limits(document)))
-    return _trust(found)
+    return _trust(_limits(document))
 
 
 def judge_verdicts(verdicts: VerdictsReport) -> TrustReport:
     """Return what `judge_trust` does, by verdicts alone: those between runs."""
-    return _trust(list(dict.fromkeys(_limits_of_verdicts(verdicts, {}))))
+    return _trust(_limits_of_verdicts(verdicts, {}))
 
 
-def _trust(found: Sequence[Limit]) -> TrustReport:
+def _trust(found: Iterable[Limit]) -> TrustReport:
     # Sorting keeps the order among equals.
-    ranked = sorted(found, key=lambda limit: limit[0] != "poor")
+    ranked = sorted(dict.fromkeys(found), key=lambda limit: limit[0] != "poor")
     if not ranked:
         return TrustReport(word="good", reason="", others=0)
     word, reason = ranked[0]

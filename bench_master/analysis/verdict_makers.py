@@ -69,11 +69,11 @@ def make_comparison(
     limits the verdict; `values` are the medians of both sides, and `rounds`, `lost` and `tipping` as in the report.
     """
     is_refused = bool(refused) or verdict is None
-    reasons = [*notes, *([verdict.reason] if verdict is not None and verdict.reason is not None else [])]
+    found = verdict or _NONE
+    reasons = [*notes, *([found.reason] if found.reason is not None else [])]
     if is_refused:
         reasons = [*(refused or (because(Code.TOO_FEW_RUNS),))]
-    measure = compared.measure
-    differences = verdict is not None and verdict.differences
+    measure, (exact_low, exact_high) = compared.measure, map(finite_or_none, found.exact)
     return ComparisonReport(
         a=compared.a,
         b=compared.b,
@@ -83,34 +83,28 @@ def make_comparison(
         measure=measure.name,
         unit=measure.unit,
         direction=measure.direction,
-        verdict="refused" if verdict is None or is_refused else verdict.word,
+        verdict="refused" if is_refused else found.word,
         reasons=reasons,
-        ratio=None if verdict is None else finite_or_none(verdict.ratio),
-        low=None if verdict is None else finite_or_none(verdict.low),
-        high=None if verdict is None else finite_or_none(verdict.high),
-        scale="difference" if differences else "ratio",
-        confidence=1.0 - ALPHA if verdict is None else verdict.confidence,
+        ratio=finite_or_none(found.ratio),
+        low=finite_or_none(found.low),
+        high=finite_or_none(found.high),
+        scale="difference" if found.differences else "ratio",
+        confidence=found.confidence,
         rounds=rounds,
         lost=lost,
-        p=None if verdict is None else finite_or_none(verdict.p),
-        mde=None if verdict is None or differences else finite_or_none(verdict.smallest_effect),
+        p=finite_or_none(found.p),
+        mde=None if found.differences else finite_or_none(found.smallest_effect),
         tipping=tipping,
-        more_rounds=None if verdict is None or is_refused else verdict.more_rounds,
-        band=_band(verdict),
+        more_rounds=None if is_refused else found.more_rounds,
+        band=None if found.band is None else BandReport(exact_low, exact_high, found.band),
         a_value=values[0],
         b_value=values[1],
-        ratio_low=None if verdict is None else finite_or_none(verdict.ratio_ends[0]),
-        ratio_high=None if verdict is None else finite_or_none(verdict.ratio_ends[1]),
+        ratio_low=finite_or_none(found.ratio_ends[0]),
+        ratio_high=finite_or_none(found.ratio_ends[1]),
     )
 
 
-def _band(verdict: Verdict | None) -> BandReport | None:
-    if verdict is None or verdict.band is None:
-        return None
-    low, high = map(finite_or_none, verdict.exact)
-    return BandReport(low, high, verdict.band)
-
-
+_NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA, 0, math.nan, math.nan, None)
 NO_CHECKS: Final = RunChecksReport(flags=[], looked_for=[], noise_floor=None)
 
 

@@ -18,7 +18,7 @@ from bench_master.analysis.verdict_types import FlagReport, HostEffectReport, Qu
 from bench_master.run_data.trial_values import Band, TrialTable, TrialValue
 from bench_master.verdicts.between_runs import RunLevels, can_rank, of_groups
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict, compare
-from bench_master.verdicts.quantiles import SHIFT_QUANTILES, Clusters, enough_jobs
+from bench_master.verdicts.quantiles import SHIFT_QUANTILES, enough_jobs, intraclass_correlation
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, swap_p_value
 
@@ -60,16 +60,10 @@ def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostE
     found = []
     for name in hosts:
         verdict = _on_host(name, trials.measures[a], first, second, _described(rules, len(hosts)))
-        has_interval = verdict.rounds >= MIN_ROUNDS
-        found.append(
-            HostEffectReport(
-                host=name,
-                ratio=finite_or_none(verdict.ratio),
-                low=finite_or_none(verdict.low) if has_interval else None,
-                high=finite_or_none(verdict.high) if has_interval else None,
-                rounds=verdict.rounds,
-            )
-        )
+        # Of few rounds the ends are a range.
+        low, high = (verdict.low, verdict.high) if verdict.rounds >= MIN_ROUNDS else (None, None)
+        ratio, low, high = map(finite_or_none, (verdict.ratio, low, high))
+        found.append(HostEffectReport(name, ratio, low, high, verdict.rounds))
     return found
 
 
@@ -139,24 +133,25 @@ def effective_jobs(trials: TrialTable, a: int, b: int) -> float | None:
 
 
 def _effective_of(trials: TrialTable, treatment: int) -> float | None:
-    clusters, own = Clusters(), trials.rounds[treatment].values()
-    clusters.add(one.logs for one in own if one.logs is not None)
-    sizes = [one.jobs for one in own if one.jobs]
-    if clusters.design_effect is None or not sizes:
+    correlation, sizes = _correlation(trials, treatment), [one.jobs for one in trials.rounds[treatment].values()]
+    if correlation is None:
         return None
-    jobs = float(np.median(sizes))
+    jobs = float(np.median([size for size in sizes if size]))
     # Of the jobs that were looked at the correlation is known, not their number.
-    correlation = max(0.0, clusters.correlation or 0.0)
-    return jobs / (1.0 + (jobs - 1.0) * correlation)
+    return jobs / (1.0 + (jobs - 1.0) * max(0.0, correlation))
 
 
-def cluster_note(trials: TrialTable, a: int, b: int, where: str) -> Iterator[FlagReport]:
-    """Yield a note if the jobs of a trial are so alike that more of them would hardly tell more."""
-    clusters = Clusters()
-    for index in (a, b):
-        clusters.add(one.logs for one in trials.rounds[index].values() if one.logs is not None)
-    correlation = clusters.correlation
-    if correlation is not None and correlation > ALIKE:
+def _correlation(trials: TrialTable, treatment: int) -> float | None:
+    own = trials.rounds[treatment].values()
+    return intraclass_correlation([one.logs for one in own if one.logs is not None])
+
+
+def cluster_note(trials: TrialTable, a: int, b: int, titles: Sequence[str]) -> Iterator[FlagReport]:
+    """Yield a note if the jobs of a trial are so alike, on the side where they are more, that more tell little."""
+    correlation, where = max(
+        (_correlation(trials, index) or 0.0, titles[place]) for place, index in enumerate((a, b))
+    )
+    if correlation > ALIKE:
         reason = because(Code.JOBS_ALIKE, treatment=where, correlation=correlation)
         yield FlagReport(kind="clusters", where=where, level="note", p=None, size=correlation, reason=reason)
 
@@ -176,18 +171,10 @@ def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rul
     if p * rules.comparisons > FAILURE_ALPHA:
         return
     worse = int(differences.mean() > 0.0)
-    means = [float(np.nanmean(side)) for side in shares]
-    reason = because(
-        Code.FAILS_MORE_OFTEN,
-        treatment=titles[worse],
-        other=titles[1 - worse],
-        share=means[worse],
-        other_share=means[1 - worse],
-        rounds=len(differences),
-        p=p,
-    )
-    size = means[worse] - means[1 - worse]
-    yield FlagReport(kind="failure-share", where=titles[1], level="warning", p=p, size=size, reason=reason)
+    share, other = (float(np.nanmean(shares[side])) for side in (worse, 1 - worse))
+    about = {"treatment": titles[worse], "other": titles[1 - worse], "share": share, "other_share": other}
+    reason = because(Code.FAILS_MORE_OFTEN, **about, rounds=len(differences), p=p)
+    yield FlagReport("failure-share", titles[1], "warning", p, share - other, reason)
 
 
 def _paired(trials: TrialTable, a: int, b: int) -> tuple[list[int], list[TrialValue], list[TrialValue]]:

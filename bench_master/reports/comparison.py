@@ -161,8 +161,9 @@ def _interval_title(verdicts: VerdictsReport) -> str:
 def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str]:
     yield from _limited(_limits(verdicts), verbose=verbose)
     yield from _limited(_shifts(verdicts), verbose=verbose)
+    unit = f"more {verdicts.design.unit}"
     texts = [
-        f"{each.name}: about {plural(each.more_rounds, 'more run')} of the new build would settle it"
+        f"{each.name}: about {plural(each.more_rounds, unit)} of the new build would settle it"
         for each in verdicts.comparisons
         if each.more_rounds
     ]
@@ -223,17 +224,18 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = 
         text += f" {confidence_together(together, 'verdict', '95 %')}."
     yield from paragraph(one_line(text), indent=2, hanging=4)
     noisiest_first = sorted(archive.noise, key=lambda each: -(each.sd or 0.0))
-    yield from _limited([_noise(each, archive, verdicts.family.margin) for each in noisiest_first], verbose=verbose)
+    yield from _limited([_noise(each, archive, verdicts) for each in noisiest_first], verbose=verbose)
 
 
-def _noise(floor: NoiseFloorReport, archive: ArchiveReport, margin: float) -> str:
+def _noise(floor: NoiseFloorReport, archive: ArchiveReport, verdicts: VerdictsReport) -> str:
+    unit = "run" if verdicts.family.control == EACH_CONFIRMED else "occasion"
     reach = None if floor.high is None else floor.high - 1.0
-    gate = f"a gate at {_margin(margin)}"
+    gate = f"a gate at {_margin(verdicts.family.margin)}"
     needed = f"no number of new runs carries {gate}: it takes more earlier runs, or a quieter machine"
     if floor.new_runs:
-        needed = f"{gate} needs {plural(floor.new_runs, 'run')} of the new build"
+        needed = f"{gate} needs {plural(floor.new_runs, unit)} of the new build"
     which = f"{floor.name}: runs" if len(archive.noise) > 1 else "Runs"
-    return f"{which} of this differ by {format_share(reach)} (95 %, {floor.runs} runs); {needed}"
+    return f"{which} of this differ by {format_share(reach)} (95 %, {floor.runs} {unit}s); {needed}"
 
 
 def _sentence(text: str) -> str:

@@ -13,7 +13,7 @@ When a long series of runs changed is in `change_points`. Levels are logarithms,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -64,11 +64,10 @@ class RunLevels(Struct, frozen=True):
         chosen = np.asarray(places, int)
         return RunLevels(self.values[chosen], self.low[chosen], self.high[chosen])
 
-    def joined(self, newer: RunLevels) -> RunLevels:
+    def joined(self, *newer: RunLevels) -> RunLevels:
         """Return these runs, and newer ones behind them."""
-        return RunLevels(
-            *(np.concatenate([getattr(self, name), getattr(newer, name)]) for name in self.__struct_fields__)
-        )
+        names = self.__struct_fields__
+        return RunLevels(*(np.concatenate([getattr(one, name) for one in (self, *newer)]) for name in names))
 
     def trials(self) -> TrialValues:
         """Return the runs as if each were a trial."""
@@ -137,22 +136,15 @@ def new_runs_needed(earlier: RunLevels, effect: float) -> int | None:
 def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict:
     """Return the verdict on the mean of the `new` runs against at least `MIN_ARCHIVE` earlier ones."""
     alpha = rules.alpha / rules.comparisons
-    found, narrow = predict(earlier, new, alpha), predict(earlier, new, 2.0 * alpha)
-    exact = RunLevels.exact
-    verdict = _verdict(
-        found.interval,
-        narrow.interval,
-        predict(exact(earlier.values), exact(new.values), alpha).interval,
-        found.difference,
-        found.p,
-        rules,
-    )
-    reason = verdict.reason
-    if found.spread == 0.0:
-        reason = because(Code.EARLIER_RUNS_ALIKE)
+    found = predict(earlier, new, alpha)
+
+    def interval(one: RunLevels, other: RunLevels, level: float) -> Interval:
+        return predict(one, other, level / rules.comparisons).interval
+
+    verdict = _verdict(earlier, new, interval, found.difference, found.p, rules)
     return replace(
         verdict,
-        reason=reason,
+        reason=verdict.reason if found.spread else because(Code.EARLIER_RUNS_ALIKE),
         rounds=found.earlier,
         smallest_effect=math.expm1(smallest_effect(found.spread, found.earlier, found.new, alpha)),
         more_rounds=_more_new(earlier, found.new, rules) if verdict.word == "inconclusive" and found.spread else None,
@@ -179,16 +171,13 @@ def of_groups(a: RunLevels, b: RunLevels, rules: Rules) -> Verdict:
 
     The interval holds the differences between all pairs; as within a run, what is shown is what was decided.
     """
-    exact = b.values[:, None] - a.values[None, :]
     alpha = rules.alpha / rules.comparisons
-    verdict = _verdict(
-        _rank_sum_interval(a, b, rules.alpha, rules.comparisons),
-        _rank_sum_interval(a, b, 2.0 * rules.alpha, rules.comparisons),
-        _rank_sum_interval(RunLevels.exact(a.values), RunLevels.exact(b.values), rules.alpha, rules.comparisons),
-        float(np.median(exact)),
-        rank_sum_p(a.values, b.values),
-        rules,
-    )
+
+    def interval(one: RunLevels, other: RunLevels, level: float) -> Interval:
+        return _rank_sum_interval(one, other, level, rules.comparisons)
+
+    estimate, p = float(np.median(np.subtract.outer(b.values, a.values))), rank_sum_p(a.values, b.values)
+    verdict = _verdict(a, b, interval, estimate, p, rules)
     degrees = len(a) + len(b) - 2
     pooled = float(((len(a) - 1) * a.values.var(ddof=1) + (len(b) - 1) * b.values.var(ddof=1)) / degrees)
     quantile = t_quantile(1.0 - alpha / 2.0, degrees) + POWER_QUANTILE
@@ -230,13 +219,19 @@ def _student(a: RunLevels, b: RunLevels, alpha: float) -> Interval:
 
 
 def _verdict(
-    interval: Interval, narrow: Interval, exact: Interval, estimate: float, p: float, rules: Rules
+    a: RunLevels,
+    b: RunLevels,
+    interval_at: Callable[[RunLevels, RunLevels, float], Interval],
+    estimate: float,
+    p: float,
+    rules: Rules,
 ) -> Verdict:
-    """Return the verdict of intervals of a difference; `exact` is the wide one as if all were known exactly."""
-    word = decision.word_of(interval, narrow, rules)
+    """Return the verdict by what gives the interval of a difference of levels at an error."""
+    interval = interval_at(a, b, rules.alpha)
+    word = decision.word_of(interval, interval_at(a, b, 2.0 * rules.alpha), rules)
     reason = decision.limits_of(word, interval, rules.margin)
     if word == "inconclusive":
-        hangs = exact.excludes_zero()
+        hangs = interval_at(RunLevels.exact(a.values), RunLevels.exact(b.values), rules.alpha).excludes_zero()
         reason = because(Code.DEPENDS_ON_FAILURES if hangs else Code.NOT_ENOUGH_EVIDENCE)
     return Verdict(
         word=word,

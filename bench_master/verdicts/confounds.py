@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, PROGRAM_DETAIL, short_digests
+from bench_common.stats.block_types import Header
 from bench_master.verdicts.reasons import Code, Reason, because
 
 Effect: TypeAlias = Literal["refusal", "warning"]
@@ -32,42 +33,16 @@ ABSENT: Final = "unknown"
 
 REFUSED_FACTS: Final = frozenset(
     {
-        "architecture",
-        "cpu_model",
-        "cpus_allowed",
-        "cpu_threads",
-        "cpu_smt",
-        "cpu_governor",
-        "cpu_turbo",
-        "mitigations",
-        "hypervisor",
-        "clocksource",
-        "memory",
-        "kernel",
-        "kernel_hz",
-        "rcu_expedited",
-        "rcu_normal",
-        "rcu_nocbs",
-        "cgroup",
-        "filesystem",
-        "disk",
-        "disk_rotational",
+        "architecture", "cpu_model", "cpus_allowed", "cpu_threads", "cpu_smt", "cpu_governor", "cpu_turbo",
+        "mitigations", "hypervisor", "clocksource", "memory", "kernel", "kernel_hz", "rcu_expedited",
+        "rcu_normal", "rcu_nocbs", "cgroup", "filesystem", "disk", "disk_rotational",
     }
-)
+)  # fmt: skip
 """Properties of a host that change what is measured on it by more than a margin."""
 _WARNED_FACTS: Final = (
-    "kernel_build",
-    "kernel_options",
-    "cpu_microcode",
-    "swappiness",
-    "dirty_ratio",
-    "dirty_background_ratio",
-    "huge_pages",
-    "timer_slack",
-    "numa_balancing",
-    "libc_version",
-    "python_version",
-)
+    "kernel_build", "kernel_options", "cpu_microcode", "swappiness", "dirty_ratio", "dirty_background_ratio",
+    "huge_pages", "timer_slack", "numa_balancing", "libc_version", "python_version",
+)  # fmt: skip
 """Properties that mostly change less than a margin; so do all that are in neither list."""
 _OWN_FACTS: Final = frozenset({"hostname", "boot_id", "machine_id"})
 """Properties that tell hosts and boots apart, and explain nothing."""
@@ -200,21 +175,6 @@ MIN_HOSTS: Final = 4
 """Fewest hosts on each side for a word about hosts: 4 against 4 can be divided in 70 ways, 3 against 3 in 20."""
 
 
-class RunDesign(Struct, frozen=True):
-    """How a run was done, as far as it matters for the words."""
-
-    order: str | None
-    """``interleaved``, ``as-written`` or ``blocked``; None if nobody knows."""
-    imported: bool = False
-    """Whether the results were measured elsewhere."""
-    noop: bool = False
-    """Whether the jobs executed nothing."""
-    split_rounds: int = 0
-    """Rounds of which a part ran before an interruption and a part after it."""
-    knows_position_effect: bool = False
-    """Whether a treatment that ran twice in each round bounds what a place in a round does."""
-
-
 class Design(Struct, frozen=True):
     """A grade, and why it is not a better one."""
 
@@ -227,23 +187,28 @@ class Design(Struct, frozen=True):
         return self.grade != "D"
 
 
-def grade_run(run: RunDesign) -> Design:
-    """Return the grade of a run whose treatments ran on the same hosts."""
-    if run.imported:
-        return Design("D", (because(Code.MEASURED_ELSEWHERE),))
-    if run.noop:
-        return Design("D", (because(Code.NOOP),))
-    if run.order == "blocked":
-        return Design("D", (because(Code.NOT_INTERLEAVED, order=run.order),))
-    if run.order not in ("interleaved", "as-written"):
-        return Design("D", (because(Code.UNKNOWN_ORDER),))
-    reasons = []
-    if run.order == "as-written" and not run.knows_position_effect:
-        return Design("D", (because(Code.POSITION_UNKNOWN, order=run.order),))
-    if run.order == "as-written":
-        reasons.append(because(Code.ORDER_NOT_DRAWN, order=run.order))
-    if run.split_rounds:
-        reasons.append(because(Code.SPLIT_ROUNDS, rounds=run.split_rounds))
+def grade_run(header: Header, split_rounds: int = 0, *, knows_position_effect: bool = False) -> Design:
+    """Return the grade of a run whose treatments ran on the same hosts.
+
+    Of `split_rounds` a part ran before an interruption and a part after it. A position effect is known where a
+    treatment that ran twice in each round bounds what a place in a round does.
+    """
+    order, refusal = header.get("order"), None
+    if header.get("imported"):
+        refusal = because(Code.MEASURED_ELSEWHERE)
+    elif header.get("noop"):
+        refusal = because(Code.NOOP)
+    elif order == "blocked":
+        refusal = because(Code.NOT_INTERLEAVED, order=order)
+    elif order not in ("interleaved", "as-written"):
+        refusal = because(Code.UNKNOWN_ORDER)
+    elif order == "as-written" and not knows_position_effect:
+        refusal = because(Code.POSITION_UNKNOWN, order=order)
+    if refusal is not None:
+        return Design("D", (refusal,))
+    reasons = [because(Code.ORDER_NOT_DRAWN, order=order)] if order == "as-written" else []
+    if split_rounds:
+        reasons.append(because(Code.SPLIT_ROUNDS, rounds=split_rounds))
     return Design("B" if reasons else "A", tuple(reasons))
 
 

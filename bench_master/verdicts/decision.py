@@ -152,16 +152,12 @@ class _Side:
         return float(np.nanmax(widths, initial=0.0))
 
 
-def _wider(a: _Side, b: _Side) -> _Side:
-    return max((a, b), key=lambda side: side.width if side.band else -1.0)
-
-
 def compare(a: TrialValues, b: TrialValues, rules: Rules) -> Verdict:
     """Return the verdict on `b` against `a`; the values of one round stand at the same place in both."""
     first, second = _Side(a, rules), _Side(b, rules)
     point = second.values - first.values
     known = np.isfinite(point)
-    band = _wider(first, second).band
+    band = max((first, second), key=lambda side: side.width if side.band else -1.0).band
     if int(known.sum()) < MIN_ROUNDS:
         return _by_gap(first, second, known, band, rules)
     low, high = second.low - first.high, second.high - first.low
@@ -198,8 +194,7 @@ def by_parts(a: TrialValues, b: TrialValues, rules: Rules) -> tuple[Part, ...]:
 def _part(series: Sequence[Values], part: tuple[int, int], rules: Rules) -> Part:
     point, low, high = _condensed(*(each[slice(*part)] for each in series))
     interval, _ = _intervals(low, high, rules)
-    ends = _shown(interval.low, rules), _shown(interval.high, rules)
-    return Part(part[0] + 1, part[1], _shown(signed_rank.estimate(point), rules), *ends)
+    return Part(part[0] + 1, part[1], _shown(signed_rank.estimate(point), rules), *_shown_ends(interval, rules))
 
 
 def _ratio_ends(a: _Side, b: _Side, known: Any, rules: Rules) -> tuple[float, float]:
@@ -239,7 +234,8 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
         reason = _why_inconclusive(point, low, high, band, rules)
         # More rounds make no band narrower.
         more = None if reason.code in _BANDS.values() else planning.more_rounds(exact, _margin(rules), _asked(rules))
-    smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact), _asked(rules, len(exact)), _last(rules))
+    last = rules.last_look if rules.look is not None else None
+    smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact), _asked(rules, len(exact)), last)
     return Verdict(
         word=word,
         reason=reason,
@@ -253,7 +249,7 @@ def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None
         more_rounds=more,
         differences=rules.differences,
         band=band,
-        exact=_exact_ends(exact, rules) if band is not None else (math.nan, math.nan),
+        exact=_shown_ends(_intervals(exact, exact, rules)[0], rules) if band is not None else (math.nan, math.nan),
     )
 
 
@@ -265,16 +261,6 @@ def _asked(rules: Rules, rounds: int | None = None) -> float:
     return max(1.0, rules.comparisons * ALPHA / level)
 
 
-def _last(rules: Rules) -> int | None:
-    return rules.last_look if rules.look is not None else None
-
-
-def _exact_ends(exact: Values, rules: Rules) -> tuple[float, float]:
-    """Return the ends of the interval that shows a difference, as if all values were known exactly."""
-    interval, _ = _intervals(exact, exact, rules)
-    return _shown(interval.low, rules), _shown(interval.high, rules)
-
-
 def _margin(rules: Rules) -> float:
     return 0.0 if rules.differences else math.log1p(rules.margin)
 
@@ -282,6 +268,10 @@ def _margin(rules: Rules) -> float:
 def _shown(effect: float, rules: Rules) -> float:
     """Return an effect as a ratio, or the difference that it is."""
     return effect if rules.differences else ratio_of(effect)
+
+
+def _shown_ends(interval: Interval, rules: Rules) -> tuple[float, float]:
+    return _shown(interval.low, rules), _shown(interval.high, rules)
 
 
 def _intervals(low: Values, high: Values, rules: Rules, comparisons: int | None = None) -> tuple[Interval, Interval]:
@@ -310,7 +300,7 @@ def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
 
 def limits_of(word: Word, interval: Interval, margin: float) -> Reason | None:
     """Return what limits a word that was found; None if nothing does."""
-    if word not in ("same", "inconclusive") and _overlaps(interval, margin):
+    if word not in ("same", "inconclusive") and min(abs(interval.low), abs(interval.high)) < math.log1p(margin):
         return because(Code.MAYBE_BELOW_MARGIN)
     if word == "same" and interval.excludes_zero():
         return because(Code.BELOW_MARGIN)
@@ -320,10 +310,6 @@ def limits_of(word: Word, interval: Interval, margin: float) -> Reason | None:
 def ratio_of(difference: float) -> float:
     """Return the ratio of a difference of logarithms; infinite above what a double can hold."""
     return math.exp(difference) if difference < 700 else math.inf  # noqa: PLR2004  the largest exponent
-
-
-def _overlaps(interval: Interval, margin: float) -> bool:
-    return min(abs(interval.low), abs(interval.high)) < math.log1p(margin)
 
 
 def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> Reason:

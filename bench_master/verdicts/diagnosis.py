@@ -117,46 +117,27 @@ def drift(values: Values) -> Finding | None:
 
     References: Mann, Econometrica 13 (1945); Sen, JASA 63 (1968).
     """
-    n = len(values)
-    if n < MIN_DRIFT:
-        return None
-    score, variance = _kendall(values)
-    if variance <= 0.0:
-        return None
-    z = max(abs(score) - 1.0, 0.0) / math.sqrt(variance)
-    slope = float(np.median(_slopes(values)))
-    return Finding("drift", min(1.0, 2.0 * _upper_tail(z)), slope * (n - 1))
+    return shared_drift([values]) if len(values) >= MIN_DRIFT else None
 
 
-def drift_within(parts: Sequence[Values], margin: float, *, level: float = TREND_LEVEL) -> list[Finding]:
-    """Return a trend that several series share, each with a level of its own: Mann and Kendall's, stratified.
+def shared_drift(parts: Sequence[Values]) -> Finding | None:
+    """Return the test of a trend that several series share, each with a level of its own; None for constants.
 
     Their scores and variances are summed up (van Belle and Hughes, Water Resources Research 20, 1984). The size is
     that of the whole, from the first series to the last.
     """
-    tested = [_kendall(values) for values in parts if len(values) > 1]
-    variance, score = sum(one for _, one in tested), sum(one for one, _ in tested)
+    score, variance, slopes = 0.0, 0.0, []
+    for values in parts:
+        n = len(values)
+        first, second = np.triu_indices(n, 1)
+        score += float(np.sign(values[second] - values[first]).sum())
+        _, ties = np.unique(values, return_counts=True)
+        variance += (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18.0
+        slopes.append((values[second] - values[first]) / (second - first))
     if variance <= 0.0:
-        return []
+        return None
     p = min(1.0, 2.0 * _upper_tail(max(abs(score) - 1.0, 0.0) / math.sqrt(variance)))
-    slopes = np.concatenate([_slopes(values) for values in parts if len(values) > 1])
-    size = float(np.median(slopes)) * (sum(map(len, parts)) - 1)
-    return [Finding("drift", p, size)] if p <= level and abs(size) > margin else []
-
-
-def _slopes(values: Values) -> Values:
-    first, second = np.triu_indices(len(values), 1)
-    return np.asarray((values[second] - values[first]) / (second - first))
-
-
-def _kendall(values: Values) -> tuple[float, float]:
-    """Return Mann and Kendall's score of a trend and its variance."""
-    n = len(values)
-    first, second = np.triu_indices(n, 1)
-    score = float(np.sign(values[second] - values[first]).sum())
-    _, ties = np.unique(values, return_counts=True)
-    variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18.0
-    return score, variance
+    return Finding("drift", p, float(np.median(np.concatenate(slopes))) * (sum(map(len, parts)) - 1))
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------

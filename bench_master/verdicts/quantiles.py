@@ -7,7 +7,7 @@ few jobs, so that treatments with unequal numbers of jobs would seem to differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -68,48 +68,20 @@ def quantiles(values: Numbers, wanted: Sequence[float], zeros: int = 0, infinite
     return found
 
 
-class Clusters:
-    """Trials as clusters of jobs: how alike the jobs of one trial are, by one-way analysis of variance.
+def intraclass_correlation(trials: Sequence[tuple[int, float, float]]) -> float | None:
+    """Return how alike the jobs of one trial are, by one-way analysis of variance; None if it cannot be told.
 
-    `add` takes the trials of one treatment at a time: what treatments differ in is not what makes jobs alike.
+    It is 0 of jobs that are independent, 1 of equal ones. `trials` are the jobs, mean and sum of squared deviations
+    of each trial of one treatment: what treatments differ in is not what makes jobs alike.
     """
-
-    def __init__(self) -> None:
-        self._between = self._within = 0.0
-        self._between_df = self._within_df = 0
-        self._spread_sizes = 0.0
-
-    def add(self, trials: Iterable[tuple[int, float, float]]) -> None:
-        """Add one treatment's trials: jobs, mean and sum of squared deviations of each."""
-        known = [trial for trial in trials if trial[0]]
-        if len(known) < 2:  # noqa: PLR2004  one trial varies from no other
-            return
-        total = sum(jobs for jobs, _, _ in known)
-        mean = sum(jobs * level for jobs, level, _ in known) / total
-        self._between += sum(jobs * (level - mean) ** 2 for jobs, level, _ in known)
-        self._within += sum(squares for _, _, squares in known)
-        self._between_df += len(known) - 1
-        self._within_df += total - len(known)
-        self._spread_sizes += total - sum(jobs * jobs for jobs, _, _ in known) / total
-
-    @property
-    def size(self) -> float:
-        """The number of jobs of a trial, for trials of unequal size as the analysis of variance weighs them."""
-        return self._spread_sizes / self._between_df if self._between_df else 0.0
-
-    @property
-    def correlation(self) -> float | None:
-        """The intraclass correlation: 0 of jobs that are independent, 1 of equal ones; None if it cannot be told."""
-        if self._within_df < 1 or not self._between_df or not self._between + self._within:
-            return None
-        between, within = self._between / self._between_df, self._within / self._within_df
-        return (between - within) / (between + (self.size - 1.0) * within)
-
-    @property
-    def design_effect(self) -> float | None:
-        """By how much the variance of a trial's mean exceeds that of as many independent jobs; None if unknown."""
-        correlation = self.correlation
-        return None if correlation is None else 1.0 + (self.size - 1.0) * correlation
+    jobs, levels, squares = np.array([trial for trial in trials if trial[0]]).reshape(-1, 3).T
+    total, freedom = jobs.sum(), len(jobs) - 1
+    if freedom < 1 or total <= len(jobs):
+        return None
+    between = float(jobs @ (levels - jobs @ levels / total) ** 2) / freedom
+    within = float(squares.sum()) / (total - len(jobs))
+    size = float(total - jobs @ jobs / total) / freedom
+    return (between - within) / (between + (size - 1.0) * within) if between + within else None
 
 
 def summarise_logs(values: Numbers) -> tuple[int, float, float]:

@@ -263,18 +263,6 @@ def _against(properties: Sequence[Mapping[str, Any]]) -> str:
 # -- sentences within a run ------------------------------------------------------------------------------------------
 
 
-def _too_few_rounds(rounds: int) -> str:
-    return f"{plural(rounds, 'round')} {'is' if rounds == 1 else 'are'} too few"
-
-
-def _treatments_skipped(ran: int, title: str, why: str) -> str:
-    return f"{'one treatment' if ran else 'no treatment'} ran, as {title} is optional and was skipped: {why}"
-
-
-def _split_rounds(rounds: int) -> str:
-    return f"{rounds} {'round was' if rounds == 1 else 'rounds were'} split by an interruption and left out"
-
-
 def _different_hosts(baseline: int, treatment_hosts: int, needed: int) -> str:
     fewest = min(baseline, treatment_hosts)
     each = "one host each" if baseline == treatment_hosts == 1 else f"only {fewest} of them on one side"
@@ -283,13 +271,6 @@ def _different_hosts(baseline: int, treatment_hosts: int, needed: int) -> str:
 
 def _effect_changed(first: float, last: float) -> str:
     return f"the effect itself changed, from {format_change(first)} to {format_change(last)}"
-
-
-def _margin_too_narrow(margin: float, measure: str, least: float) -> str:
-    return (
-        f"a margin of {100.0 * margin:.4g} % is less than {measure} can tell here: the least sensible one is "
-        f"{100.0 * least:.4g} %"
-    )
 
 
 def _properties_differ(properties: Sequence[Mapping[str, Any]]) -> str:
@@ -303,13 +284,6 @@ def _properties_differ(properties: Sequence[Mapping[str, Any]]) -> str:
     return f"{count} besides the treatment ({'; '.join(texts)}{more})"
 
 
-def _harness_cpu(treatment: str, share: float, idle: float, difference: float) -> str:
-    return (
-        f"limited by the harness: in {treatment} it took {100 * share:.1f} % of the host's CPU time, of which "
-        f"{100 * idle:.1f} % were idle; the difference is {100 * difference:.1f} %"
-    )
-
-
 def _limited_by_harness(
     treatment: str, rate_per_s: float, ceiling_per_s: float, ceiling: str, others: float | None
 ) -> str:
@@ -321,16 +295,6 @@ def _limited_by_harness(
     if others is None:
         return text
     return f"{text}; others had {100 * others:.0f} % of the CPUs meanwhile, and the next run measures it again"
-
-
-def _unlike_measures(a: str, a_unit: str, b: str, b_unit: str) -> str:
-    return f"unlike measures: {a} in {a_unit or '1'} and {b} in {b_unit or '1'}"
-
-
-def _treatment_series(
-    treatment: str, findings: Sequence[Mapping[str, Any]], values: Sequence[float], unit: str
-) -> str:
-    return f"{treatment} has {describe_spread(findings, values, unit)}"
 
 
 # -- sentences between runs ------------------------------------------------------------------------------------------
@@ -358,17 +322,9 @@ def _too_few_earlier_runs(earlier: int, needed: int, others: Reason | None) -> s
     return f"only {plural(earlier, 'earlier run')} of this kind{last}; {needed} are needed"
 
 
-def _level_changed(runs: int, needed: int) -> str:
-    return f"the level changed {plural(runs, 'run')} ago; {needed} are needed since"
-
-
 def _other_parameters(changes: Sequence[Mapping[str, Any]]) -> str:
     texts = [f"{one['name']} {' -> '.join(one['values'])}" for one in changes]
     return f"other parameters: {_listed(texts, 2, ' and {more} more')}"
-
-
-def _one_side_states(names: Sequence[str]) -> str:
-    return f"only one side states {_listed(names, MAX_NAMED, ' and {more} more')}"
 
 
 def _runs_in_blocks(earlier: int, new: int, needed: int) -> str:
@@ -388,10 +344,6 @@ def _occasions(earlier_runs: int, earlier: int, new_runs: int, new: int) -> str:
     return f"runs of one occasion count once: {' and '.join(texts)}"
 
 
-def _confirmed(runs: int, since: str, run: str) -> str:
-    return f"confirmed by {plural(runs, 'run')} since {since} ({run})"
-
-
 def _unconfirmed(ratio: float, low: float | None, high: float | None) -> str:
     size = f"{format_change(ratio)} {format_change_interval(low, high, ratio)}"
     return f"{size}, unconfirmed: run it again; a second run that agrees confirms it"
@@ -401,21 +353,9 @@ def _since(since: Reason | None) -> str:
     return f" {since.sentence()}" if since is not None else ""
 
 
-def _no_earlier_run(since: Reason | None, needed: int) -> str:
-    return f"no earlier run{_since(since)}; {needed} are needed"
-
-
-def _too_few_in_trend(earlier: int, since: Reason | None, needed: int) -> str:
-    return f"only {plural(earlier, 'earlier run')}{_since(since)}; {needed} are needed"
-
-
 def _archived_elsewhere(hosts: str, known: Sequence[str]) -> str:
     more = f" and {len(known) - 1} more" if len(known) > 1 else ""
     return f"on {hosts} (the archive has runs of this on {known[0]}{more})"
-
-
-def _since_machine_changed(changes: str, run: str, *, includes: bool) -> str:
-    return f"since the machine changed ({changes}, {'with' if includes else 'after'} run {run})"
 
 
 # -- sentences of flags ----------------------------------------------------------------------------------------------
@@ -432,34 +372,10 @@ def _speed_changed(host: str, findings: Sequence[Mapping[str, Any]], *, by_other
     return f"{host} changed speed ({describe_findings(findings)}; {cause}): {consequence}"
 
 
-def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
-    return (
-        f"{treatment}: starting a process takes {format_value(cost_s, 's')} of its {format_value(time_s, 's')} (an "
-        "empty command in the same jobs), so the commands' own times differ by more"
-    )
-
-
 def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
     numbers = _listed([str(number) for number in rounds], 5, " ...")
     return (
         f"{treatment}: {trials} of {of} trials lie far from the others (round {numbers}); they count like the others"
-    )
-
-
-def _no_single_number(
-    treatment: str, findings: Sequence[Mapping[str, Any]], values: Sequence[float], unit: str
-) -> str:
-    return f"{treatment}: no single number: {describe_spread(findings, values, unit)}"
-
-
-def _effect_changed_between(treatment: str, other: str, first: float, last: float) -> str:
-    return f"{treatment}: {_effect_changed(first, last)} against {other}"
-
-
-def _carry_over(treatment: str, other: str, ratio: float, half: float) -> str:
-    return (
-        f"trials that follow {treatment} come out {format_change(ratio)} against those that follow {other}: the "
-        f"ratio may be off by {format_change(half)}; let the host settle between trials"
     )
 
 
@@ -468,30 +384,9 @@ def _hosts_disagree(hosts: Sequence[Mapping[str, Any]]) -> str:
     return f"the hosts disagree: {effect}; what holds for all of them together holds for none"
 
 
-def _fails_more_often(treatment: str, other: str, share: float, other_share: float, rounds: int, p: float) -> str:
-    return (
-        f"{treatment} fails more often: {100.0 * share:.3g} % of the jobs of a trial, against "
-        f"{100.0 * other_share:.3g} % of {other} ({plural(rounds, 'round')}, p {p:.2g})"
-    )
-
-
 def _jobs_failed(treatment: str, failed: int, of: int, *, left_out: bool) -> str:
     how = "left out: those that succeeded are judged" if left_out else "counted as the worst both ways"
     return f"{treatment}: {failed} of {of} jobs failed; {how}"
-
-
-def _extended(trials: int, level: float, together: float) -> str:
-    return (
-        f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.4g} %: a word is "
-        f"wrong in at most {100.0 * together:.4g} % of such runs with the earlier ends"
-    )
-
-
-def _runs_resemble(treatment: str, findings: Sequence[Mapping[str, Any]]) -> str:
-    return (
-        f"{treatment}: runs resemble the ones before them ({describe_findings(findings, 'run')}), as on a machine "
-        "whose speed changes by the hour or the day: more unchanged runs than one in 200 can stand out twice"
-    )
 
 
 _DRIFT: Final = {"findings": [{"kind": "drift", "ratio": 1.2}]}
@@ -560,7 +455,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "no round has a value on both sides", advice="All rounds are lost: see the errors of the run."
     ),
     Code.TOO_FEW_ROUNDS: Sentence(
-        _too_few_rounds,
+        lambda rounds: f"{plural(rounds, 'round')} {'is' if rounds == 1 else 'are'} too few",
         {"rounds": 2},
         advice="Fewer than three rounds never have a verdict; three to five only for a gap that leaves no doubt. Run"
         " six or more; ten is good advice.",
@@ -579,7 +474,9 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "only one treatment ran: add an engine or a value, or compare runs with 'bench-master compare'"
     ),
     Code.TREATMENTS_SKIPPED: Sentence(
-        _treatments_skipped,
+        lambda ran, title, why: (
+            f"{'one treatment' if ran else 'no treatment'} ran, as {title} is optional and was skipped: {why}"
+        ),
         {"ran": 1, "title": "storage=tmpfs", "why": "..."},
         advice="Provide what the treatment lacks, and run again.",
     ),
@@ -616,7 +513,11 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "place does.",
     ),
     Code.SPLIT_ROUNDS: Sentence(
-        _split_rounds, {"rounds": 2}, advice="A resumed run: the halves of these rounds do not belong together."
+        lambda rounds: (
+            f"{rounds} {'round was' if rounds == 1 else 'rounds were'} split by an interruption and left out"
+        ),
+        {"rounds": 2},
+        advice="A resumed run: the halves of these rounds do not belong together.",
     ),
     Code.SOME_HOSTS_SHARED: Sentence(
         "the sides share some of their hosts and not others",
@@ -641,7 +542,10 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "designed so. Use `order: interleaved`, and find the cause: another program, heat, a shared machine.",
     ),
     Code.HARNESS_CPU: Sentence(
-        _harness_cpu,
+        lambda treatment, share, idle, difference: (
+            f"limited by the harness: in {treatment} it took {100 * share:.1f} % of the host's CPU time, of which "
+            f"{100 * idle:.1f} % were idle; the difference is {100 * difference:.1f} %"
+        ),
         {"treatment": "command=old", "share": 0.24, "idle": 0.03, "difference": 0.1},
         advice="Master and workers took CPU time that the jobs lacked, and more of it than the two sides differ by "
         "(or than the margin). Keep fewer jobs in flight, use a host with more CPUs, or workers on other "
@@ -661,7 +565,10 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "had CPUs meanwhile, run again without them, or `bench-master doctor --ceiling` first.",
     ),
     Code.MARGIN_TOO_NARROW: Sentence(
-        _margin_too_narrow,
+        lambda margin, measure, least: (
+            f"a margin of {100.0 * margin:.4g} % is less than {measure} can tell here: the least sensible one is "
+            f"{100.0 * least:.4g} %"
+        ),
         {"margin": 0.03, "measure": "job.p50", "least": 0.125},
         names_place=False,
         advice="The measure comes in steps, or its clock is not that exact. Set a wider `margin`, or take longer "
@@ -692,7 +599,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         " in a trial (`iterations`, `run_seconds`), or compare a lower quantile.",
     ),
     Code.TREATMENT_SERIES: Sentence(
-        _treatment_series,
+        lambda treatment, findings, values, unit: f"{treatment} has {describe_spread(findings, values, unit)}",
         {
             "treatment": "storage=volume",
             "findings": [{"kind": "regimes", "ratio": 1.21, "switches": 7}],
@@ -702,11 +609,11 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="The series changed while the treatments ran. Use `order: interleaved`, and find the cause.",
     ),
     Code.UNLIKE_MEASURES: Sentence(
-        _unlike_measures,
+        lambda a, a_unit, b, b_unit: f"unlike measures: {a} in {a_unit or '1'} and {b} in {b_unit or '1'}",
         {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"},
         advice="Set `primary` for both jobs.",
     ),
-    Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the run"),
+    Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the occasion"),
     Code.AGAINST_TREND: Sentence(
         "against the trend of earlier runs: the unit is the run, and a second one confirms a change"
     ),
@@ -731,7 +638,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Runs that agree to the last digit are copies, or the measure is too coarse to vary.",
     ),
     Code.LEVEL_CHANGED: Sentence(
-        _level_changed,
+        lambda runs, needed: f"the level changed {plural(runs, 'run')} ago; {needed} are needed since",
         {"runs": 2, "needed": 5},
         advice="What came before a change says nothing of what comes after it. Collect more runs.",
     ),
@@ -748,7 +655,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Runs made shortly after one another do not show how much occasions differ. Make runs on other days.",
     ),
     Code.ONE_SIDE_STATES: Sentence(
-        _one_side_states,
+        lambda names: f"only one side states {_listed(names, MAX_NAMED, ' and {more} more')}",
         {"names": ["params.version"]},
         advice="One side was measured elsewhere, and the other says nothing of these parameters. Look them up before"
         " you read anything into the two figures.",
@@ -849,12 +756,12 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     ),
     Code.UNREADABLE: Sentence("{why}", {"why": "not a regular file"}, advice="The file is listed as left out."),
     Code.CONFIRMED: Sentence(
-        _confirmed,
+        lambda runs, since, run: f"confirmed by {plural(runs, 'run')} since {since} ({run})",
         {"runs": 2, "since": "2026-01-21", "run": "1e6b67310c2f"},
         advice="The second run that stands out from the trend, and those after it: the change is real.",
     ),
     Code.NO_EARLIER_RUN: Sentence(
-        _no_earlier_run,
+        lambda since, needed: f"no earlier run{_since(since)}; {needed} are needed",
         {"since": Reason(Code.NOT_ARCHIVED), "needed": 5},
         advice="A series is one treatment with all its parameters on hosts of the same names. Archive five runs "
         "first; the run itself is archived in any case.",
@@ -864,7 +771,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="The machine is quiet enough to show a change that is too small to matter.",
     ),
     Code.TOO_FEW_IN_TREND: Sentence(
-        _too_few_in_trend,
+        lambda earlier, since, needed: f"only {plural(earlier, 'earlier run')}{_since(since)}; {needed} are needed",
         {"earlier": 3, "since": None, "needed": 5},
         advice="Archive five runs first; the run itself is archived in any case.",
     ),
@@ -888,13 +795,18 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Five runs since the change are a new level.",
     ),
     Code.SINCE_MACHINE_CHANGED: Sentence(
-        _since_machine_changed,
+        lambda changes, run, includes: (
+            f"since the machine changed ({changes}, {'with' if includes else 'after'} run {run})"
+        ),
         {"changes": "kernel 6.1.0 -> 6.8.0", "run": "1e6b67310c2f", "includes": False},
         advice="The earlier runs were made on another machine, or on this one as it was. Five runs on the machine as"
         " it is now are a new level.",
     ),
     Code.CARRY_OVER: Sentence(
-        _carry_over,
+        lambda treatment, other, ratio, half: (
+            f"trials that follow {treatment} come out {format_change(ratio)} against those that follow {other}: the "
+            f"ratio may be off by {format_change(half)}; let the host settle between trials"
+        ),
         {"treatment": "storage=image", "other": "storage=volume", "ratio": 1.08, "half": 1.04},
         advice="The interval allows for it.",
     ),
@@ -904,13 +816,22 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         names_place=False,
     ),
     Code.EFFECT_CHANGED_BETWEEN: Sentence(
-        _effect_changed_between,
+        lambda treatment, other, first, last: f"{treatment}: {_effect_changed(first, last)} against {other}",
         {"treatment": "storage=volume", "other": "storage=image", "first": 1.02, "last": 1.09},
         advice="Find what changed, and measure each state by itself.",
     ),
-    Code.EXTENDED: Sentence(_extended, {"trials": 20, "level": 0.025, "together": 0.075}),
+    Code.EXTENDED: Sentence(
+        lambda trials, level, together: (
+            f"the run was extended by {trials} trials after its end, so it is judged at {100.0 * level:.4g} %: a "
+            f"word is wrong in at most {100.0 * together:.4g} % of such runs with the earlier ends"
+        ),
+        {"trials": 20, "level": 0.025, "together": 0.075},
+    ),
     Code.FAILS_MORE_OFTEN: Sentence(
-        _fails_more_often,
+        lambda treatment, other, share, other_share, rounds, p: (
+            f"{treatment} fails more often: {100.0 * share:.3g} % of the jobs of a trial, against "
+            f"{100.0 * other_share:.3g} % of {other} ({plural(rounds, 'round')}, p {p:.2g})"
+        ),
         {
             "treatment": "storage=volume",
             "other": "storage=image",
@@ -952,7 +873,9 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Read the ratio with that in mind.",
     ),
     Code.NO_SINGLE_NUMBER: Sentence(
-        _no_single_number,
+        lambda treatment, findings, values, unit: (
+            f"{treatment}: no single number: {describe_spread(findings, values, unit)}"
+        ),
         {"treatment": "storage=volume", **_SPREAD},
         advice="Rounds cancel it; the median of this treatment alone means nothing.",
     ),
@@ -966,7 +889,11 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Nothing is ever removed.",
     ),
     Code.RUNS_RESEMBLE: Sentence(
-        _runs_resemble,
+        lambda treatment, findings: (
+            f"{treatment}: runs resemble the ones before them ({describe_findings(findings, 'run')}), as on a "
+            "machine whose speed changes by the hour or the day: more unchanged runs than one in 200 can stand out "
+            "twice"
+        ),
         {"treatment": "storage=volume", "findings": [{"kind": "neighbours", "ratio": 1.1, "correlation": 0.8}]},
     ),
     Code.SPEED_CHANGED: Sentence(
@@ -976,7 +903,10 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         " engine.",
     ),
     Code.START_COST: Sentence(
-        _start_cost,
+        lambda treatment, cost_s, time_s: (
+            f"{treatment}: starting a process takes {format_value(cost_s, 's')} of its {format_value(time_s, 's')} "
+            "(an empty command in the same jobs), so the commands' own times differ by more"
+        ),
         {"treatment": "command=old", "cost_s": 0.0012, "time_s": 0.012},
         advice="The cost is in the times of both sides, and is not subtracted.",
     ),

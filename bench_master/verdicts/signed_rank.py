@@ -259,11 +259,6 @@ def ratio_interval(lower: Pairs, upper: Pairs, alpha: float, comparisons: int, *
     return exact.hull(Interval(lower.student_end(corrected, -1.0), upper.student_end(corrected, 1.0)))
 
 
-def min_rounds(alpha: float, comparisons: int) -> int:
-    """Return how many rounds an exact interval at the corrected level needs."""
-    return math.ceil(math.log2(2.0 * comparisons / alpha))
-
-
 def _cumulated(rounds: int, t: int) -> float:
     if rounds <= MAX_EXACT:
         return float(null_distribution(rounds)[t])

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from bench_master.verdicts.signed_rank import NO_INTERVAL, null_distribution
 
@@ -40,13 +41,7 @@ class Look(Struct, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of its event."""
-        return {
-            "rounds": self.rounds,
-            "last": self.last,
-            "nominal": self.nominal,
-            "settled": sorted(self.settled),
-            "comparisons": list(self.comparisons),
-        }
+        return asdict(self) | {"settled": sorted(self.settled), "comparisons": list(self.comparisons)}
 
 
 def extension_level(extensions: int, alpha: float) -> float:

@@ -1,4 +1,4 @@
-"""Student's t and the chi squared distribution, from the incomplete beta and gamma functions, which numpy lacks.
+"""Student's t, chi squared and the binomial interval, of the incomplete beta and gamma functions that numpy lacks.
 
 The continued fraction is Lentz's, as in Press et al., Numerical Recipes (2007), sections 6.2 and 6.4.
 """
@@ -81,6 +81,19 @@ def regularized_gamma(a: float, x: float) -> float:
 def chi_squared_quantile(p: float, df: float) -> float:
     """Return the `p` quantile, 0 < p < 1, with `df` degrees of freedom."""
     return _first_positive(lambda x: regularized_gamma(df / 2.0, x / 2.0) - p)
+
+
+LEVEL: Final = 0.05
+
+
+def binomial_interval(found: int, of: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return the ends of the exact interval of a share (Clopper and Pearson, Biometrika 26, 1934); (0, 1) of none."""
+    low = high = 0.0
+    if found:
+        low = _first_positive(lambda share: regularized_beta(found, of - found + 1, share) - level / 2)
+    if found < of:
+        high = _first_positive(lambda share: regularized_beta(found + 1, of - found, share) - 1 + level / 2)
+    return low, high or 1.0
 
 
 def _first_positive(rising: Callable[[float], float]) -> float:

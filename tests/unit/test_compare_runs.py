@@ -131,6 +131,7 @@ def test_four_earlier_runs_are_too_few(tmp_path, capsys):
     few = report(capsys, *old, new[0])
     assert few["comparisons"][0]["verdict"] == "refused"
     assert "too few runs" in few["refused"][0]
+    assert few["answer"].startswith("Weak evidence against earlier runs, no verdict: engine=docker (120 ms")
     groups = report(capsys, *old, "--new", *new)
     assert (groups["comparisons"][0]["verdict"], groups["design"]["unit"]) == ("slower", "occasion")
     assert "came before all of the other" in groups["runs"]["flags"][0]["text"]
@@ -187,6 +188,7 @@ def test_groups_that_did_not_take_turns_are_refused(tmp_path, capsys):
     assert found["comparisons"][0]["reason"].startswith(
         "the runs did not take turns, and were made on 1 occasion and 1 occasion"
     )
+    assert found["answer"].startswith("Weak evidence against earlier runs, no verdict: engine=docker (")
     compare(capsys, *old, "--new", *new, "--fail-on", "slower by 2%", expected=4)
     mixed = [[old[n] for n in (0, 1, 4, 5)], [old[n] for n in (2, 3)] + soon(tmp_path / "c", LEVELS[:2], hours=1)]
     turns = report(capsys, *mixed[0], "--new", *mixed[1])
@@ -204,6 +206,9 @@ def test_an_occasion_counts_once(tmp_path, capsys):
     assert comparison["reason"].startswith(
         "runs of one occasion count once: 12 earlier runs on 6 occasions and 3 new runs on 1 occasion"
     )
+    text = " ".join(compare(capsys, *days, "--new", *new).out.split())
+    assert "against earlier runs: the unit is the occasion" in text
+    assert "(95 %, 6 occasions); a gate at 3 % needs 2 occasions of the new build" in text
     alone = report(capsys, *days, new[0])["comparisons"][0]
     assert (comparison["low"], comparison["high"]) == pytest.approx((alone["low"], alone["high"]), rel=0.005)
     evening = soon(tmp_path / "evening", LEVELS, hours=0, minutes=5)

@@ -19,7 +19,7 @@ from bench_common.treatment import (
 from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_master.analysis.parameters import known_keys, parameter_differences, timeout_differences
 from bench_master.verdicts import confounds
-from bench_master.verdicts.confounds import RunDesign, grade_run, grade_sides
+from bench_master.verdicts.confounds import grade_run, grade_sides
 from bench_master.verdicts.reasons import Code, because
 
 HOST = {
@@ -175,32 +175,31 @@ def test_names_that_accept_takes():
 
 
 @pytest.mark.parametrize(
-    ("run", "grade", "reason"),
+    ("header", "known", "grade", "reason"),
     [
-        (RunDesign("interleaved"), "A", None),
-        (RunDesign("as-written"), "D", because(Code.POSITION_UNKNOWN, order="as-written")),
+        ({"order": "interleaved"}, {}, "A", None),
+        ({"order": "as-written"}, {}, "D", because(Code.POSITION_UNKNOWN, order="as-written")),
         (
-            RunDesign("as-written", knows_position_effect=True),
-            "B",
+            {"order": "as-written"}, {"knows_position_effect": True}, "B",
             because(Code.ORDER_NOT_DRAWN, order="as-written"),
         ),
-        (RunDesign("interleaved", split_rounds=2), "B", because(Code.SPLIT_ROUNDS, rounds=2)),
-        (RunDesign("blocked"), "D", because(Code.NOT_INTERLEAVED, order="blocked")),
-        (RunDesign(None), "D", because(Code.UNKNOWN_ORDER)),
-        (RunDesign("interleaved", noop=True), "D", because(Code.NOOP)),
-        (RunDesign(None, imported=True), "D", because(Code.MEASURED_ELSEWHERE)),
+        ({"order": "interleaved"}, {"split_rounds": 2}, "B", because(Code.SPLIT_ROUNDS, rounds=2)),
+        ({"order": "blocked"}, {}, "D", because(Code.NOT_INTERLEAVED, order="blocked")),
+        ({}, {}, "D", because(Code.UNKNOWN_ORDER)),
+        ({"order": "interleaved", "noop": True}, {}, "D", because(Code.NOOP)),
+        ({"imported": {"files": []}}, {}, "D", because(Code.MEASURED_ELSEWHERE)),
     ],
-)
-def test_grades(run, grade, reason):
+)  # fmt: skip
+def test_grades(header, known, grade, reason):
     """What a run's design allows, and why it is not the best one."""
-    design = grade_run(run)
+    design = grade_run(header, **known)
     assert (design.grade, *design.reasons) == ((grade,) if reason is None else (grade, reason))
     assert design.allows_words == (grade != "D")
 
 
 def test_sides_on_other_hosts():
     """One host each can say nothing about environments; four each can; a shared host is no group of its own."""
-    run = grade_run(RunDesign("interleaved"))
+    run = grade_run({"order": "interleaved"})
     blades = ["h1", "h2", "h3", "h4"]
     assert grade_sides(run, blades, list(reversed(blades))).grade == "A"
     few = because(Code.DIFFERENT_HOSTS, baseline=1, treatment_hosts=1, needed=4)
@@ -208,7 +207,7 @@ def test_sides_on_other_hosts():
     assert grade_sides(run, blades, ["v1", "v2", "v3"]).grade == "D"
     assert grade_sides(run, blades, ["v1", "v2", "v3", "v4"]).grade == "C"
     assert grade_sides(run, ["h1", "h2"], ["h2", "h3"]).grade == "D"
-    assert grade_sides(grade_run(RunDesign("blocked")), blades, ["v1"]).reasons == (
+    assert grade_sides(grade_run({"order": "blocked"}), blades, ["v1"]).reasons == (
         because(Code.NOT_INTERLEAVED, order="blocked"),
     )
 

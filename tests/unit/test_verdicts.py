@@ -15,7 +15,6 @@ from bench_master.verdicts.signed_rank import (
     exact_interval,
     family_interval,
     look_interval,
-    min_rounds,
     null_distribution,
     p_value,
     ratio_interval,
@@ -98,7 +97,6 @@ def test_a_family_holds_together():
     assert (alone.ratio, alone.low, alone.high) == near(1.055645, 1.039604, 1.068681)
     assert alone.p == 1 / 512
     assert (one_of_thirty.low, one_of_thirty.high) == near(1.028118, 1.081717)
-    assert [min_rounds(0.05, k) for k in (1, 3, 10, 25, 100, 1000)] == [6, 7, 9, 10, 12, 16]
 
 
 def test_too_few_comparisons_are_named():

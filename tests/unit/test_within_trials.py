@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rounds import A, B, Rounds
 
-from bench_master.verdicts.quantiles import Clusters, quantile, summarise_logs
+from bench_master.verdicts.quantiles import intraclass_correlation, quantile, summarise_logs
 from bench_master.verdicts.signed_rank import p_value, swap_p_value
 
 
@@ -46,9 +46,8 @@ def test_quantiles_of_a_trial_hold_together(rounds):
 
 def test_jobs_of_a_trial_are_worth_fewer(rounds):
     """The reference value; and jobs that share their trial's seconds count as about one."""
-    clusters = Clusters()
-    clusters.add(summarise_logs(np.array(each)) for each in ((1, 1.1, 1.05), (1.3, 1.35, 1.4), (0.9, 0.95, 1)))
-    assert (clusters.correlation, clusters.design_effect) == pytest.approx((0.93758, 2.87517), abs=5e-6)
+    trials = [summarise_logs(np.array(each)) for each in ((1, 1.1, 1.05), (1.3, 1.35, 1.4), (0.9, 0.95, 1))]
+    assert intraclass_correlation(trials) == pytest.approx(0.93758, abs=5e-6)
     alike = rounds().write(*([[t * 0.999, t, t * 1.001] for t in side] for side in (A, B))).only()
     assert alike.effective_jobs == pytest.approx(1.0, abs=0.01)
     (note,) = [each for each in alike.flags if each.kind == "clusters"]
@@ -61,7 +60,10 @@ def test_the_side_whose_jobs_are_worth_less_counts(rounds):
     draw = np.random.default_rng(7)
     alike = [[t * (1 + 0.001 * k) for k in range(5)] for t in np.exp(0.05 * draw.normal(size=20))]
     loose = [np.exp(0.2 * draw.normal(size=5)).tolist() for _ in range(20)]
-    assert rounds().write(alike, loose).only().effective_jobs == pytest.approx(1.0, abs=0.05)
+    found = rounds().write(alike, loose).only()
+    assert found.effective_jobs == pytest.approx(1.0, abs=0.05)
+    (note,) = [each for each in found.flags if each.kind == "clusters"]
+    assert (note.where, note.size) == (found.a, pytest.approx(1.0, abs=0.05))
     assert rounds().write(loose, loose[::-1]).only().effective_jobs > 3.5
 
 

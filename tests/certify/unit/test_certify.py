@@ -35,8 +35,8 @@ from bench_features.certify.page import clause, markdown_lines, page_lines
 from bench_features.certify.runs import own_plan, plan_of
 from bench_master.cli import run_command_line
 from bench_master.run_data.aggregate import SpeedReading
-from bench_master.verdicts.binomial import binomial_interval
 from bench_master.verdicts.planning import smallest_effect
+from bench_master.verdicts.student import binomial_interval
 
 AGAIN = "(aa)"
 TWINS = [{"engine": "native"}, {"engine": "native", AGAIN: "again"}]
@@ -90,7 +90,7 @@ def test_twins_of_several_treatments_keep_apart(tmp_path):
         {"engine": "crun", "job": "x", AGAIN: "again"}, {"engine": "crun", "job": "y", AGAIN: "again"},
     ]  # fmt: skip
     written = Rounds(tmp_path / "run.stats.gz", labels=labels).write(*(np.full((8, 4), 0.01) for _ in labels))
-    assert [(one.a, one.b, one.title) for one in tell_apart(StatsFile(written.path).header)] == [
+    assert [(one.a, one.b, one.name) for one in tell_apart(StatsFile(written.path).header)] == [
         (0, 3, "engine=crun job=x"), (1, 4, "engine=crun job=y")
     ]  # fmt: skip
     found = read_evidence(written.path, 1.0).run
