@@ -433,10 +433,11 @@ def _speed_changed(host: str, findings: Sequence[Mapping[str, Any]], *, by_other
 
 
 def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
-    return (
-        f"{treatment}: starting a process takes {format_value(cost_s, 's')} of its {format_value(time_s, 's')} (an "
-        "empty command in the same jobs), so the commands' own times differ by more"
-    )
+    cost = f"{treatment}: starting a process takes {format_value(cost_s, 's')}"
+    measured = "of its time (an empty command in the same jobs)"
+    if cost_s >= time_s:
+        return f"{cost}, all {measured}: its own time does not show"
+    return f"{cost}, {100.0 * cost_s / time_s:.0f} % {measured}, so the commands' own times differ by more"
 
 
 def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
