@@ -107,6 +107,9 @@ def figures(document: ReportDocument) -> list[Table]:
     if not timed.rows:
         timed = operations(document, labels).without({"slowest job"})
         said |= {"job p50", f"job {percentile_name(document.pctile)}"}
+    if not any(one.jobs.done for one in document.treatments):
+        # What failed has a section of its own.
+        timed = replace(timed, rows=[])
     first = overview(document).without(said)
     found = [
         first,
