@@ -170,7 +170,7 @@ def _run_lines(document: ReportDocument) -> Iterator[str]:
         # All other findings are among the warnings.
         for one in host.findings:
             if one.check == "containers":
-                yield from field("", one_line(f"before the run: {one.finding}"))
+                yield from field("", one_line(f"before the run: {one.check}: {one.finding}"))
     for certificate in run.certificates:
         yield from field("certified", one_line(certificate.sentence))
 
