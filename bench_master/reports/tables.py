@@ -194,7 +194,6 @@ def treatments(document: ReportDocument, labels: Labels) -> Table:
         count("warm-up", lambda one: one.jobs.warmup, optional=True, droppable=True),
         number("jobs/s", lambda one: one.jobs_per_s),
         number("MB/s", _megabytes, optional=True),
-        *_job_times(document.pctile),
         Field(Column("trials took", droppable=True), lambda one: Cell(format_span(one.busy_s), one.busy_s)),
     ]
     caption = "Jobs by outcome; those of warm-up are in no figure."
