@@ -274,6 +274,9 @@ class CommandParser(argparse.ArgumentParser):
             value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
             hint = did_you_mean(value, choices)
+            group, _, own = value.partition("-")
+            if not hint and own and group in choices:
+                hint = f" (did you mean '{group} {own}'?)"
             what = message.partition(":")[0]
             known = f"one of {', '.join(choices)}"
             if what == "argument SUB-COMMAND":

@@ -213,7 +213,9 @@ def _format_setting(container: ContainerSettings, setting: str) -> str:
     value = getattr(container, setting)
     if setting.endswith(_BYTES):
         return f"{setting.removesuffix(_BYTES)}={format_size(value)}"
-    return f"{setting}={value!r}"
+    if isinstance(value, tuple) and all(isinstance(one, Mount) for one in value):
+        return f"{setting}={', '.join(one.target for one in value)}"
+    return f"{setting}={str(value).lower() if isinstance(value, bool) else repr(value)}"
 
 
 RequestedAction: TypeAlias = Literal["start", "inspect", "stop", "remove"]

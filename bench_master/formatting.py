@@ -216,6 +216,7 @@ def page_of(width: int) -> Iterator[None]:
 
 
 _MINIMUM_NAME: Final = 10
+_MINIMUM_WORDS: Final = 30
 _LONG_NAME: Final = 24
 """Shorter names are worth more than a spare column."""
 _NOTHING: Final = re.compile(r"-|(?:0(?:\.0+)?)?(?: ?(?:%|s|ns|B|/s))?")
@@ -283,11 +284,16 @@ def wrap_last_column(titles: Sequence[str], rows: Sequence[Sequence[str]], least
     rows = [_cells(row) for row in rows]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles) - 1)]
     head = sum(widths) + 2 * len(widths)
+    return align_table(titles, _wrapped_rows(rows, max(least, page_width() - head)))
+
+
+def _wrapped_rows(rows: Iterable[Sequence[str]], room: int) -> list[Sequence[str]]:
+    """Return rows of which no last cell is wider; what else it has is in rows of its own."""
     lines: list[Sequence[str]] = []
     for row in rows:
-        first, *rest = textwrap.wrap(row[-1], max(least, page_width() - head)) or [""]
+        first, *rest = textwrap.wrap(row[-1], room) or [""]
         lines += [(*row[:-1], first), *((*("" for _ in row[:-1]), text) for text in rest)]
-    return align_table(titles, lines)
+    return lines
 
 
 def says_nothing(cells: Iterable[str]) -> bool:
@@ -299,7 +305,7 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
     """Return the lines of a table that fits the page; the first column names the row.
 
     Where it would not fit, the gaps narrow first; then long names get a line of their own; then spare columns are
-    left out; at last the rows are wrapped like text.
+    left out; at last a column of words is wrapped, or the rows are like text.
     """
     rows = [_cells(row) for row in rows]
     kept = _told_columns(columns, rows)
@@ -311,6 +317,10 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
                 return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, gap, indent)
         name = page_width() - indent - sum(widths[1:]) - (len(widths) - 1)
         spare = [place for place in kept if columns[place].droppable]
+        room = page_width() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
+        if not spare and len(kept) > 1 and columns[kept[-1]].left and room >= _MINIMUM_WORDS:
+            wrapped = _wrapped_rows(_select_columns(rows, kept), room)
+            return _lines([columns[place] for place in kept], wrapped, [*widths[:-1], room], 2, indent)
         if (widths[0] > _LONG_NAME and name >= max(_MINIMUM_NAME, len(columns[0].title))) or not spare:
             widths[0] = max(name, len(columns[0].title))
             return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, 1, indent)

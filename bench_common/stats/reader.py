@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final, cast
 import numpy as np
 from msgspec import Struct
 
-from bench_common.errors import NotAStatsFileError, StatsFileError, did_you_mean
+from bench_common.errors import NotAStatsFileError, StatsFileError, closest_match
 from bench_common.files import STDIN, descriptor_path, open_regular, spool_stdin
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.safe_text import shorten
@@ -431,6 +431,10 @@ def _block_name(kind: str) -> str:
 
 def _similar_file_hint(path: Path) -> str:
     """Return a hint at the stats file beside `path` with the nearest name or the same start; else nothing."""
-    names = sorted(each.name for each in path.parent.glob("*.stats.gz"))
+    ending = ".stats.gz"
+    names = sorted(each.name for each in path.parent.glob(f"*{ending}"))
     longer = [name for name in names if name.startswith(path.name)]
-    return did_you_mean(path.name, names) or (f" (did you mean '{longer[-1]}'?)" if longer else "")
+    # Names are not alike by the ending that all of them have.
+    near = closest_match(path.name.removesuffix(ending), [name.removesuffix(ending) for name in names])
+    meant = f"{near}{ending}" if near is not None else longer[-1] if longer else None
+    return f" (did you mean '{meant}'?)" if meant is not None else ""

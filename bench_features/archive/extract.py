@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ from bench_features.archive.types import (
 )
 from bench_master.analysis.document import document_of
 from bench_master.analysis.parameters import parameters
+from bench_master.analysis.verdict_types import DIRECTED_WORDS, VerdictsReport, change_text
 from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.measured import MeasuredRun, Part
 from bench_master.run_data.trial_statistics import Numbers
@@ -107,6 +109,8 @@ def _contents(run: MeasuredRun, sha256: str, size: int) -> ArchivedRun:
         versions={name: str(version) for name, version in (header.get("versions") or {}).items()},
         argv=[str(word) for word in header.get("argv") or ()],
         hosts=hosts,
+        verdict=_verdict(document.verdicts),
+        trust=document.trust.word,
     )
     for index, entry in enumerate(ledger.treatments):
         if not is_again(entry.get("labels", {})):
@@ -119,6 +123,14 @@ def _contents(run: MeasuredRun, sha256: str, size: int) -> ArchivedRun:
         known = [value for value in primary.trials["value"] if value is not None]
         found.measure, found.unit, found.value = primary.name, primary.unit, median(known) if known else None
     return found
+
+
+def _verdict(verdicts: VerdictsReport | None) -> str:
+    found = list(verdicts.comparisons) if verdicts is not None else []
+    if len(found) == 1 and found[0].verdict in DIRECTED_WORDS:
+        return f"{found[0].word.lower()}, {change_text(found[0])}"
+    words = Counter(each.word.lower() for each in found)
+    return ", ".join(word if len(found) == 1 else f"{number} {word}" for word, number in words.items())
 
 
 def _problem(header: Header, state: State, reasons: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from bench_common.errors import InfrastructureError
 from bench_common.streams import tell
 from bench_features.archive.types import ArchivedRun, ArchivedTreatment
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of what is kept; an index of another one is made again."""
 BUSY_S: Final = 60.0
 """How long to wait for another command that writes."""

@@ -96,6 +96,10 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
     unit: str = ""
     value: float | None = None
     """The median of the trials' values of that."""
+    verdict: str = ""
+    """What its only comparison found, or how many of several found what; empty without comparisons."""
+    trust: str = ""
+    """How far its report can be trusted, in a word."""
     treatment_count: int = 0
     treatments: list[ArchivedTreatment] = []
     """Only a run that was asked for by itself has them."""

@@ -161,7 +161,8 @@ def _named(name: str, found: Sequence[ComparisonReport], of: int, *, groups: boo
     """Return a name with where one word holds for it, its value, and by how much it differs."""
     facts = []
     if len(found) > 1:
-        facts.append("in all" if len(found) == of else f"in {len(found)} of {of}")
+        every = "in both" if of == 2 else f"in all {of}"  # noqa: PLR2004
+        facts.append(every if len(found) == of else f"in {len(found)} of {of}")
     elif groups and found[0].group:
         facts.append(found[0].group)
     if len(found) == 1:

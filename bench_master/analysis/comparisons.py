@@ -526,7 +526,8 @@ def _compare_pair(
         *hosts_disagree(per_host, titles[1]),
         *cluster_note(trials, pair.a, pair.b, titles),
     ]
-    if evidence.margin < sides.least_margin and found.word in ("same", "inconclusive") and not differences:
+    is_open = found.word in ("same", "inconclusive") and found.rounds > 0
+    if evidence.margin < sides.least_margin and is_open and not differences:
         is_refused = found.word == "same"
         flags.append(_margin_flag(pair, evidence, sides.least_margin, "refusal" if is_refused else "warning"))
         refused = refused or ([flags[-1].reason] if is_refused else [])

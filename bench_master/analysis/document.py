@@ -350,10 +350,8 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     # If all that are missing never started, the number of the missing ones, which every report has, says it.
     if totals.lost or not totals.missing or totals.missing != totals.not_started:
         reasons += _jobs_not_done(ledger, totals)
-    cut = _trials_not_run(ledger)
-    if sum(cut) != totals.missing or totals.missing != totals.not_started:
-        # Where each trial has one job, the number of the missing ones is that of the trials.
-        reasons += _cut_text(ledger, cut)
+    if not reasons or not totals.missing or totals.missing != totals.not_started:
+        reasons += _cut_text(ledger, _trials_not_run(ledger))
     if reasons:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]

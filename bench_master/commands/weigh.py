@@ -76,6 +76,7 @@ _DIRECTIONS: Final = ("higher", "lower")
 
 _OURS: Final = frozenset(
     {"--repeats", "--runs", "--image", "--job", "--concurrency", "--until", "--margin", "--baseline", "-q"}
+    | {"--mount", "--env", "--metric", "--prepare"}
 )
 """Options that are not seldom put behind ``--`` by mistake."""
 
@@ -319,7 +320,9 @@ def explain_missing_command(words: Sequence[str]) -> str:
     rest = list(words[len(engines) :])
     if not (engines and rest) or rest[0].startswith("-"):
         engines, rest = engines or [default_engine(), baseline_engine()], ["sleep", "1"]
-    example = shlex.join([*engines, "--", *rest])
+    # The options of weigh end at the dashes, so they stand before the command.
+    command = list(takewhile(lambda word: word.partition("=")[0] not in _OURS | {"-r", "-s"}, rest))
+    example = shlex.join([*engines, *rest[len(command) :], "--", *command])
     return f"the command is missing: write it after '--', such as: bench-master weigh {example}"
 
 

@@ -105,8 +105,9 @@ def final_line(snapshot: Snapshot) -> str:
     """Return how a run ended, in one line."""
     outcomes = ", ".join([f"{snapshot.done:,} done", *failure_counts(snapshot)])
     rate = f"{format_number(snapshot.rate_mean)} jobs/s"
-    noun = "job" if snapshot.finished == 1 else "jobs"
-    return f"{snapshot.finished:,} {noun} in {format_elapsed(snapshot.elapsed_s)} ({rate}): {outcomes}"
+    ran = snapshot.finished - snapshot.aborted
+    noun = "job" if ran == 1 else "jobs"
+    return f"{ran:,} {noun} in {format_elapsed(snapshot.elapsed_s)} ({rate}): {outcomes}"
 
 
 class TrialRow(Struct, frozen=True):

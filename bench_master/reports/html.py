@@ -165,8 +165,13 @@ def _first_table(table: VerdictTable, rows: Sequence[VerdictRow]) -> Table:
 
 
 def page_tables(document: ReportDocument) -> list[Table]:
-    """Return the tables of a page that have rows, verdicts and what the exit code depends on before the others."""
-    first = [table for table in (comparisons(document), claims(document), conditions(document)) if table.rows]
+    """Return the tables of a page that have rows, verdicts and what the exit code depends on before the others.
+
+    The verdicts are among them where the first screen has not all.
+    """
+    is_cut = sum(len(table.rows) for table in verdict_tables(document)) > _FIRST_ROWS
+    found = [*([comparisons(document)] if is_cut else []), claims(document), conditions(document)]
+    first = [table for table in found if table.rows]
     return [table.shown() for table in (*first, *tables(document))]
 
 

@@ -73,9 +73,8 @@ def store_operations(document: ReportDocument, labels: Labels, *, full: bool) ->
             late = _late_texts(each.objects) if full else ()
             texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
             notes += texts if alone else [f"{title}: {text}" for text in texts]
-    caption = "Over objects of all sizes. ?: a p99 of fewer than 1,000 values."
-    table = labels.table("Operations on the store", caption, fields, rows, notes)
-    return replace(table, leads=True)
+    table = labels.table("Operations on the store", "Over objects of all sizes.", fields, rows, notes)
+    return replace(table.shown(), leads=True)
 
 
 def _measures() -> Iterator[Field[tuple[str, _One]]]:

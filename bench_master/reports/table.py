@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
@@ -59,16 +59,25 @@ class Table:
         """The cells as texts."""
         return [[cell.text for cell in row] for row in self.rows]
 
+    def without(self, titles: Collection[str]) -> Table:
+        """Return it without some of its columns."""
+        kept = [place for place, column in enumerate(self.columns) if column.title not in titles]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
+
     def shown(self) -> Table:
-        """Return it without optional columns that say nothing, and with words in the place of a bare dash."""
+        """Return it without optional columns that say nothing, and with words for a bare dash and for its signs."""
         kept = [
             place
             for place, column in enumerate(self.columns)
             if not (column.optional and says_nothing(row[place].text for row in self.rows))
         ]
         rows = [[_told(row[place]) for place in kept] for row in self.rows]
-        missing = any(cell.text == MISSING for row in rows for cell in row)
-        notes = [*self.notes, f"{MISSING}: {MISSING_MEANS}"] if missing else self.notes
+        notes = list(self.notes)
+        if any(cell.text.endswith("?") and not cell.left for row in rows for cell in row):
+            notes.append("?: a p99 of fewer than 1,000 values")
+        if any(cell.text == MISSING for row in rows for cell in row):
+            notes.append(f"{MISSING}: {MISSING_MEANS}")
         columns, labels = [self.columns[place] for place in kept], sum(place < self.labels for place in kept)
         return replace(self, columns=columns, rows=rows, notes=notes, labels=labels)
 

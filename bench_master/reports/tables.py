@@ -101,10 +101,25 @@ def figures(document: ReportDocument) -> list[Table]:
     hidden = len(others.rows)
     if hidden and primary.rows:
         primary = _noted(primary, f"... and {plural(hidden, 'other metric')} with -v")
-    of_store = store_operations(document, labels, full=False)
-    timed = of_store if of_store.rows else operations(document, labels)
-    found = [timed, endpoints(document, labels), primary, packings(document, labels)]
-    return [table for table in (overview(document), open_load(document, labels), *found) if table.rows]
+    # What the tables below have is not in the first one, too.
+    said = set(primary_metrics(document.treatments)) if primary.rows else set()
+    timed = store_operations(document, labels, full=False)
+    if not timed.rows:
+        timed = operations(document, labels).without({"slowest job"})
+        said |= {"job p50", f"job {percentile_name(document.pctile)}"}
+    if not any(one.jobs.done for one in document.treatments):
+        # What failed has a section of its own.
+        timed = replace(timed, rows=[])
+    first = overview(document).without(said)
+    found = [
+        first,
+        open_load(document, labels),
+        timed,
+        endpoints(document, labels),
+        primary,
+        packings(document, labels),
+    ]
+    return [table for table in found if table.rows]
 
 
 def _noted(table: Table, note: str) -> Table:
@@ -179,7 +194,6 @@ def treatments(document: ReportDocument, labels: Labels) -> Table:
         count("warm-up", lambda one: one.jobs.warmup, optional=True, droppable=True),
         number("jobs/s", lambda one: one.jobs_per_s),
         number("MB/s", _megabytes, optional=True),
-        *_job_times(document.pctile),
         Field(Column("trials took", droppable=True), lambda one: Cell(format_span(one.busy_s), one.busy_s)),
     ]
     caption = "Jobs by outcome; those of warm-up are in no figure."
@@ -235,7 +249,7 @@ def operations(document: ReportDocument, labels: Labels) -> Table:
         for name, one in entry.operations.items()
         if one.n or one.errors
     ]
-    caption = "Durations of operations that were done. ?: a p99 of fewer than 1,000 values."
+    caption = "Durations of operations that were done."
     found = labels.table("Operations", caption, fields, rows).shown()
     return _folded(found, len(rows) > MOST_OPEN_ROWS)
 

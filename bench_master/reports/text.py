@@ -139,7 +139,9 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     most = None if full else _ITEMS
     yield from section("Claims", claim_lines(None if verdicts is None else verdicts.claims))
     yield from section("Thresholds", _thresholds(document, full=full))
-    yield from section("Gates", gate_lines(() if verdicts is None else verdicts.gates))
+    # Those on earlier runs stand below their verdicts.
+    gates = [] if verdicts is None else [one for one in verdicts.gates if between is None or one not in between.gates]
+    yield from section("Gates", gate_lines(gates))
     yield from section("Warnings", _items(map(one_line, document.warnings), most))
     yield from section("Errors", _errors(document, full=full))
 

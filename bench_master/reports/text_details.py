@@ -167,8 +167,10 @@ def _run_lines(document: ReportDocument) -> Iterator[str]:
         if host.clock_checks.uncertainty_max_s is not None:
             bound = format_seconds(host.clock_checks.uncertainty_max_s)
             yield from field("", f"clock offset to the master known within {bound}")
+        # All other findings are among the warnings.
         for one in host.findings:
-            yield from field("", one_line(f"before the run: {one.check}: {one.finding}"))
+            if one.check == "containers":
+                yield from field("", one_line(f"before the run: {one.check}: {one.finding}"))
     for certificate in run.certificates:
         yield from field("certified", one_line(certificate.sentence))
 

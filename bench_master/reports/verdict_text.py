@@ -35,7 +35,6 @@ from bench_master.formatting import (
     fit_table,
     format_change,
     format_change_interval,
-    format_percent,
     format_value,
     has_room,
     paragraph,
@@ -235,9 +234,11 @@ def _limits(comparison: ComparisonReport) -> str:
     # Of two rounds everybody knows that their range is no interval.
     is_range = comparison.confidence < FULL_INTERVAL and comparison.rounds > FEWEST_ROUNDS
     if is_range and interval_text(comparison, FEWEST_ROUNDS) != "-":
-        parts.append(f"shown is the range of {comparison.rounds} rounds ({format_percent(comparison.confidence)})")
-    if (share := _clock_share(comparison)) > _LARGE_SHARE:
-        parts.append(f"the clock: {100 * share:.0f} % of the interval's width")
+        held = f"{100.0 * comparison.confidence:.3g} % confidence"
+        parts.append(f"shown is the range of {comparison.rounds} rounds ({held})")
+    # Where there is a verdict, the interval has what is not known of the clock, and it changes no word.
+    if comparison.verdict == "inconclusive" and (share := _clock_share(comparison)) > _LARGE_SHARE:
+        parts.append(f"how the clock was read makes {100 * share:.0f} % of the interval's width")
     if comparison.lost:
         parts.append(f"{plural(comparison.lost, 'round')} lost")
     return one_line("; ".join(parts))

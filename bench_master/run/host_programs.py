@@ -17,7 +17,7 @@ from bench_common.job_rules import rules_of
 from bench_common.safe_text import one_line
 from bench_common.treatment import CONTAINER_PATH, Treatment
 from bench_master.run.preflight import own_programs
-from bench_workloads.registry import debian_packages
+from bench_workloads.registry import debian_packages, workload_classes
 
 Find = Callable[[str, str], str | None]
 """Returns where a program is on a PATH; None where it is not there."""
@@ -64,10 +64,11 @@ def _missing(own: Mapping[str, str], of_workloads: Iterable[str]) -> Weighbridge
     if texts:
         return UsageError("; ".join(texts))
     packages = debian_packages()
+    hints = {kind.binary: kind.install_hint for kind in workload_classes().values()}
     return InfrastructureError(
         "; ".join(
-            f"the workload's program {program} is not installed on this host: apt-get install "
-            f"{packages.get(program, program)}, or leave engine native out"
+            f"the workload's program {program} is not installed on this host: "
+            f"{hints.get(program) or f'apt-get install {packages.get(program, program)}'}, or leave engine native out"
             for program in of_workloads
         )
     )

@@ -372,6 +372,14 @@ def _speed_changed(host: str, findings: Sequence[Mapping[str, Any]], *, by_other
     return f"{host} changed speed ({describe_findings(findings)}; {cause}): {consequence}"
 
 
+def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
+    cost = f"{treatment}: starting a process takes {format_value(cost_s, 's')}"
+    measured = "of its time (an empty command in the same jobs)"
+    if cost_s >= time_s:
+        return f"{cost}, all {measured}: its own time does not show"
+    return f"{cost}, {100.0 * cost_s / time_s:.0f} % {measured}, so the commands' own times differ by more"
+
+
 def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
     numbers = _listed([str(number) for number in rounds], 5, " ...")
     return (
@@ -903,10 +911,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         " engine.",
     ),
     Code.START_COST: Sentence(
-        lambda treatment, cost_s, time_s: (
-            f"{treatment}: starting a process takes {format_value(cost_s, 's')} of its {format_value(time_s, 's')} "
-            "(an empty command in the same jobs), so the commands' own times differ by more"
-        ),
+        _start_cost,
         {"treatment": "command=old", "cost_s": 0.0012, "time_s": 0.012},
         advice="The cost is in the times of both sides, and is not subtracted.",
     ),

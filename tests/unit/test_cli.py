@@ -384,6 +384,7 @@ def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
         (["run-scenario", "-f", "x", "y"], "run-scenario: unexpected argument 'y'"),
         (["report-scenario"], "report-scenario: the following arguments are required: -s/--stats-file"),
         (["run-scenaro"], "unknown sub-command 'run-scenaro' (did you mean 'run-scenario'?)"),
+        (["list-engines"], "unknown sub-command 'list-engines' (did you mean 'list engines'?)"),
         (["report"], "unknown sub-command 'report' (did you mean 'report-scenario'?)"),
         (["lost-and-found"], "unknown sub-command 'lost-and-found'; one of alternate,"),
         (

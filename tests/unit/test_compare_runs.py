@@ -546,9 +546,10 @@ def test_a_report_of_one_treatment_against_an_earlier_run(tmp_path, capsys):
     a, b = a_run(tmp_path / "a.stats.gz", 100), a_run(tmp_path / "b.stats.gz", 110, number=1)
     found = json.loads(report_scenario(capsys, b, "--baseline", a, "--format", "json"))["verdicts"]
     assert [each["verdict"] for each in found["comparisons"]] == ["refused"]
-    text = report_scenario(capsys, b, "--baseline", a)
+    text = report_scenario(capsys, b, "--baseline", a, "--fail-on", "slower", expected=4)
     assert "REFUSED" in text
     assert "one run against another" in text
+    assert text.count("UNDECIDED") == 1
 
 
 @pytest.mark.parametrize(

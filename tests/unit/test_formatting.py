@@ -112,6 +112,8 @@ def test_a_table_gives_way_in_order():
     wide = fit_table(columns, [["long name " * 3, "1" * 60, "2" * 15]], indent=0)
     assert wide[0].split() == ["name", "a"]
     assert fit_table(columns, [["n" * 90, "1", "2"]], indent=0)[-1].split() == ["1", "2"]
+    words = fit_table([Column("trial", left=True), Column("what", left=True)], [["3", "taken " * 14]], indent=0)
+    assert [line[:9] for line in words] == ["trial  wh", "3      ta", "       ta"]
 
 
 @pytest.mark.parametrize(

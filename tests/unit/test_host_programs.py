@@ -53,6 +53,8 @@ def test_a_workloads_program_is_the_hosts_fault(monkeypatch):
     job = Guest("sysbench-cpu", {})
     with pytest.raises(InfrastructureError, match="program sysbench is not installed on this host: apt-get install"):
         check_programs([treatment(job=job)], "local", nothing)
+    with pytest.raises(InfrastructureError, match="blogbench is not installed on this host: Debian does not"):
+        check_programs([treatment(job=Guest("blogbench", {}))], "local", nothing)
 
 
 def test_what_a_run_does_not_need_of_this_host_is_not_looked_for():

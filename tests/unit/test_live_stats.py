@@ -10,7 +10,7 @@ import pytest
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW, TRANSFER_ROW
 from bench_common.records import ErrorRecord, Outcome
 from bench_master.progress.live import _counts
-from bench_master.progress.view import HostRow, final_line
+from bench_master.progress.view import HostRow, Snapshot, final_line
 from bench_master.run import live_stats as live_stats_module
 from bench_master.run.live_stats import JOB, LiveStats
 
@@ -90,6 +90,13 @@ def test_jobs_that_do_one_operation_have_rates_of_what_was_done_and_moved():
     assert (created.per_s, created.mb_per_s, created.p99_s) == (2.0, 2.0, 1e-9)
     assert row_of(now, 0, JOB).mb_per_s == 4.0
     assert (row_of(now, 1, "start").per_s, row_of(now, 1, "start").mb_per_s) == (None, None)
+
+
+def test_aborted_jobs_are_none_of_those_that_took_the_time():
+    """After an interruption most of them never began."""
+    line = final_line(Snapshot("s", done=24, aborted=579, elapsed_s=4.0))
+    assert line.startswith("24 jobs in 0:04 (")
+    assert line.endswith("24 done, 0 failed, 579 aborted")
 
 
 def test_left_out_jobs_of_optional_treatments_did_not_fail():

@@ -107,6 +107,13 @@ def test_what_treatments_are_compared_by_has_one_value(run):
     assert not judged & (measures - {"MB/s"})
 
 
+def test_signs_are_told_and_the_only_treatment_has_each_time_once(run):
+    """A question mark has its meaning below the table; the row of the whole job is no column, too."""
+    page = "\n".join(lines(source_of(run).document))
+    assert bool(re.search(r"\d [mun]?s\?", page)) == ("?: a p99 of fewer" in page)
+    assert not (re.search("^  job  ", page, re.MULTILINE) and "  job p50" in page.partition("Side by side")[0])
+
+
 def test_trust_takes_few_lines(run):
     """From the line of trust to the next section."""
     page = list(lines(source_of(run).document))

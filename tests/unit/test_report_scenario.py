@@ -128,6 +128,13 @@ def test_a_missing_stats_file_suggests_the_nearest_name(path, capsys, asked):
     assert "(did you mean 'run.stats.gz'?)" in capsys.readouterr().err
 
 
+def test_names_are_not_alike_by_the_ending_of_all_stats_files(path, capsys):
+    """What has nothing else in common is not suggested."""
+    lifecycle_run(path)
+    assert run_command_line(["report-scenario", "-s", str(path.with_name("nosuch.stats.gz"))]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_damage_in_the_middle_ends_the_report_there(path, capsys):
     """A damaged block costs the data after it, never the report."""
     whole = bytearray(lifecycle_run(path).read_bytes())

@@ -156,3 +156,13 @@ def test_the_overview_has_the_columns_that_it_needs(path):
     assert "job done read write" in lines
     assert "j0 0 2 MB/s n/a" in lines
     assert "j1 0 n/a 3 MB/s" in lines
+
+
+def test_a_treatment_of_which_no_job_was_done_has_no_table_of_times(path):
+    """Its errors have a section."""
+    builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "e"})], [(0, 0, False)]))
+    builder.add_jobs({"outcome": Outcome.FAILED, "end_ns": S})
+    builder.writer.errors([ErrorRecord(0, 0, 0, "job", "exit-code", "exit code 1")])
+    page = text_of(builder.close(footer()), detail="page")
+    assert "exit code 1" in page
+    assert "stddev" not in page

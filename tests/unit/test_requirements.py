@@ -77,6 +77,13 @@ def test_what_has_no_meaning_is_left_out_and_said():
     """An image is no matter to a plain process; that is a note and not a refusal."""
     wanted = treatment(image="i", command=("a",), network="none")
     assert unsupported_features(STATUS, wanted) == []
+    mounted = ContainerSettings(storage=(Mount("host", "/t", source="/s"), Mount("tmpfs", "/u")), init=True)
+    of_mounts = Treatment(0, {}, None, "native", wanted.job, mounted)
+    status = {**STATUS, "inapplicable": ["init", "storage"]}
+    assert ignored_settings(status, of_mounts) == [
+        "engine 'native' has no init: init=true is left out",
+        "engine 'native' has no storage: storage=/t, /u is left out",
+    ]
     notes = ignored_settings(STATUS, wanted)
     assert notes == [
         "engine 'native' has no image: image='i' is left out",

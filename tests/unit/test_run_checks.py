@@ -116,7 +116,9 @@ def test_the_cost_of_a_start_is_told_where_it_matters(run):
     (flag,) = much.runs.flags
     assert (flag.kind, flag.level, flag.where) == ("start-cost", "warning", "environment=local engine=docker")
     assert flag.size == pytest.approx(0.2, rel=0.02)
-    assert flag.text.startswith("environment=local engine=docker: starting a process takes 20.0 ms of its ")
+    assert flag.text.startswith("environment=local engine=docker: starting a process takes 20.0 ms, 20 % of its ")
+    all_of_it = run(start_cost_s=0.2, wires=wires).write(lambda side, *_: sides(side)).verdicts()
+    assert "takes 200 ms, all of its time" in all_of_it.runs.flags[0].text
     little = run(start_cost_s=0.002, wires=wires).write(lambda side, *_: sides(side)).verdicts()
     assert little.runs.flags == []
 

@@ -268,6 +268,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("native native -- true", "engine 'native' is named twice"),
         ("docker runc sleep 1", "write it after '--', such as: bench-master weigh docker runc -- sleep 1;"),
         ("docker ls -l 'a b'", "write it after '--', such as: bench-master weigh docker -- ls -l 'a b';"),
+        ("docker ./x.sh a --mount . -r 2", "such as: bench-master weigh docker --mount . -r 2 -- ./x.sh a;"),
         ("docker --job command x", "write it after '--', such as: bench-master weigh docker -- sleep 1;"),
         ("", "the command is missing: write it after '--', such as: bench-master weigh docker native -- sleep 1;"),
         ("native --", "the command is missing: write it after '--', such as: bench-master weigh native -- sleep 1;"),

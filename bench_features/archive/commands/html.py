@@ -110,7 +110,13 @@ def _run_table(runs: list[ArchivedRun]) -> Table:
         Column("scenario", left=True),
         Column("hosts", left=True),
     ]
-    columns += [Column("state", left=True), Column("jobs"), Column("failed"), Column("value")]
+    columns += [
+        Column("state", left=True),
+        Column("jobs"),
+        Column("failed"),
+        Column("value"),
+        Column("trust", left=True),
+    ]
     rows = [
         [
             Cell(run.id, left=True, link=_page_of(run) if run.state != "damaged" else ""),
@@ -119,6 +125,7 @@ def _run_table(runs: list[ArchivedRun]) -> Table:
             Cell(f"{run.done:,}", run.done),
             Cell(f"{run.failed:,}", run.failed),
             Cell(shown_value(run), run.value),
+            Cell(run.trust or DASH, left=True),
         ]
         for run in runs
     ]

@@ -53,9 +53,9 @@ def shown_state(run: ArchivedRun) -> str:
 
 
 def shown_value(run: ArchivedRun) -> str:
-    """Return the value of a run's only treatment, by its primary measure; of several how many there are."""
+    """Return the value of a run's only treatment, by its primary measure; of several the verdicts or the number."""
     if run.treatment_count > 1:
-        return plural(run.treatment_count, "treatment")
+        return run.verdict or plural(run.treatment_count, "treatment")
     return DASH if run.value is None else format_value(run.value, run.unit)
 
 
@@ -64,6 +64,7 @@ COLUMNS: Final[Mapping[str, Callable[[ArchivedRun], str]]] = {
     "created": lambda run: shown_time(run.created),
     "scenario": lambda run: run.scenario or DASH,
     "value": shown_value,
+    "trust": lambda run: run.trust or DASH,
     "measure": lambda run: run.measure or DASH,
     "hosts": lambda run: ",".join(host.label for host in run.hosts) or DASH,
     "state": shown_state,
@@ -78,7 +79,7 @@ COLUMNS: Final[Mapping[str, Callable[[ArchivedRun], str]]] = {
     "sha256": lambda run: run.sha256,
 }
 """What a list can show, in order."""
-DEFAULT_COLUMNS: Final = ("id", "created", "state", "done", "failed", "value", "hosts", "scenario")
+DEFAULT_COLUMNS: Final = ("id", "created", "state", "done", "failed", "value", "trust", "hosts", "scenario")
 _SPARE: Final = frozenset({"failed", "value"})
 """Columns that a table leaves out unless they are asked for, where no run has anything in them."""
 _LEAST_CHARS: Final = 8
@@ -172,6 +173,7 @@ def shown_run(run: ArchivedRun, file: Path, *, verbose: bool = False) -> Iterato
     yield one_line(f"{run.scenario or 'unknown scenario'}  {run.id}")
     yield from _field("run", f"{run.run_id or DASH}, begun {shown_time(run.created)}, {format_span(run.duration_s)}")
     yield from _field("state", f"{shown_state(run)}{f': {run.problem}' if run.problem else ''}")
+    yield from _field("verdict", f"{run.verdict or DASH}; trust: {run.trust or DASH}")
     yield from _field("jobs", f"{run.done:,} done, {run.failed:,} failed or lost")
     yield from _field("command", " ".join(run.argv) or DASH)
     yield from _field("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()) or DASH)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from archive_runs import a_run
 from deadlines import END_S
+from places import ROOT
 
 from bench_common.errors import InfrastructureError, NotAStatsFileError, UsageError
 from bench_features.archive import archive as archive_module
@@ -80,6 +81,14 @@ def test_runs_are_added_found_and_shown(command, archive_folder, tmp_path):
         names = {value.name for value in archive.find(oldest.id).treatments[0].values}
     assert names == {"job", "start", "remove", "job.p50"}
     assert paths[0].exists(), "it was copied"
+
+
+def test_a_list_has_the_verdict_and_the_trust_of_each_run(command):
+    """Of one comparison with its difference, of several how many found what."""
+    recorded = (ROOT / "docs" / "data" / "weigh.stats.gz", *sorted((ROOT / "tests/data/pages").glob("engines.*")))
+    assert command("add", *recorded)[0] == 0
+    rows = {tuple(line.split("\t")) for line in command("list", "--columns", "value,trust")[1].splitlines()[1:]}
+    assert rows == {("slower, 98.5x as slow", "good"), ("3 inconclusive", "fair")}
 
 
 def test_what_is_typed_wrong_is_answered_with_the_nearest_right(command, tmp_path):
