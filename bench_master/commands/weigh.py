@@ -319,7 +319,8 @@ def explain_missing_command(words: Sequence[str]) -> str:
     rest = list(words[len(engines) :])
     if not (engines and rest) or rest[0].startswith("-"):
         engines, rest = engines or [default_engine(), baseline_engine()], ["sleep", "1"]
-    example = shlex.join([*engines, "--", *rest])
+    ours = next((place for place, word in enumerate(rest) if word in _OURS or word == "-r"), len(rest))
+    example = shlex.join([*engines, *rest[ours:], "--", *rest[:ours]])
     return f"the command is missing: write it after '--', such as: bench-master weigh {example}"
 
 

@@ -131,6 +131,18 @@ def test_quoted_commands_are_compared_with_the_first(weighed):
     assert set(named.warmup) == {3}
 
 
+def test_options_may_stand_between_commands(weighed):
+    """As a name before its command, and between an engine and the commands."""
+    scenario, _ = weighed("-n old './a 1' -n new './a 2' -r 7")
+    assert [one.labels["command"] for one in scenario.treatments] == ["old", "new"]
+    assert [one.job.own.command[1] for one in scenario.treatments] == ["1", "2"]
+    scenario, _ = weighed("crun --image web 'a 1' --env A=1 'b 2'")
+    assert [one.labels["command"] for one in scenario.treatments] == ["a 1", "b 2"]
+    assert {one.engine for one in scenario.treatments} == {"crun"}
+    scenario, _ = weighed("docker -r 3 crun -- true")
+    assert [one.engine for one in scenario.treatments] == ["docker", "crun"]
+
+
 def test_a_second_pair_of_dashes_is_told(weighed, capsys):
     """They are an argument of the command; two commands are quoted."""
     scenario, _ = weighed("native -- true a -- false b")
@@ -268,6 +280,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("native native -- true", "engine 'native' is named twice"),
         ("docker runc sleep 1", "write it after '--', such as: bench-master weigh docker runc -- sleep 1;"),
         ("docker ls -l 'a b'", "write it after '--', such as: bench-master weigh docker -- ls -l 'a b';"),
+        ("docker true -r 3", "write it after '--', such as: bench-master weigh docker -r 3 -- true;"),
         ("docker --job command x", "write it after '--', such as: bench-master weigh docker -- sleep 1;"),
         ("", "the command is missing: write it after '--', such as: bench-master weigh docker native -- sleep 1;"),
         ("native --", "the command is missing: write it after '--', such as: bench-master weigh native -- sleep 1;"),
