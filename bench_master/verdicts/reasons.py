@@ -433,6 +433,11 @@ def _speed_changed(host: str, findings: Sequence[Mapping[str, Any]], *, by_other
 
 
 def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
+    if cost_s >= time_s:
+        return (
+            f"{treatment}: an empty command in the same jobs takes {format_value(cost_s, 's')}, no less than "
+            f"the command with {format_value(time_s, 's')}: its own time is lost in that of starting a process"
+        )
     return (
         f"{treatment}: starting a process takes {format_value(cost_s, 's')} of its {format_value(time_s, 's')} (an "
         "empty command in the same jobs), so the commands' own times differ by more"

@@ -117,6 +117,11 @@ def test_the_cost_of_a_start_is_told_where_it_matters(run):
     assert (flag.kind, flag.level, flag.where) == ("start-cost", "warning", "environment=local engine=docker")
     assert flag.size == pytest.approx(0.2, rel=0.02)
     assert flag.text.startswith("environment=local engine=docker: starting a process takes 20.0 ms of its ")
+    all_of_it = run(start_cost_s=0.3, wires=wires).write(lambda side, *_: sides(side)).verdicts()
+    assert (
+        "an empty command in the same jobs takes 300 ms, no less than the command with"
+        in all_of_it.runs.flags[0].text
+    )
     little = run(start_cost_s=0.002, wires=wires).write(lambda side, *_: sides(side)).verdicts()
     assert little.runs.flags == []
 
