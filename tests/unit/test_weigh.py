@@ -232,6 +232,9 @@ def test_numbers_of_the_output_and_cpu_time_can_be_compared(weighed):
     assert (scenario.primary[0], metric.usage, metric.unit, metric.better) == ("user", "user", "s", "lower")
     scenario, _ = weighed("native --primary cpu_total -- true")
     assert (scenario.primary[0], scenario.treatments[0].cost) == ("cpu_total", True)
+    for words, measure in (("a b", "max_rss"), ("docker 'a 1'", "memory_peak")):
+        scenario, _ = weighed(f"{words} --primary max-rss")
+        assert (scenario.primary[0], scenario.treatments[0].cost) == (measure, True)
     scenario, _ = weighed("a b --primary job.p95")
     assert set(scenario.primary) == {"job.p95"}
 
@@ -249,13 +252,15 @@ def test_engines_are_named_by_option_and_by_label(weighed):
     assert [one.engine for one in scenario.treatments] == ["docker"]
 
 
-def test_a_shell_reads_commands_where_it_is_asked_to(weighed):
+def test_a_shell_reads_commands_where_it_is_asked_to(weighed, capsys):
     """Also what prepares and cleans up; without it no character is special."""
     scenario, _ = weighed("'a | b' 'c > d' --shell --prepare 'rm -f *' --cleanup 'e; f' --setup 'g h'")
     own = scenario.treatments[0].job.own
     assert (own.command, own.prepare) == (("sh", "-c", "a | b"), ("sh", "-c", "rm -f *"))
     assert (own.cleanup, own.setup) == (("sh", "-c", "e; f"), ("sh", "-c", "g h"))
+    capsys.readouterr()
     scenario, _ = weighed("'a | b' --prepare 'rm -f *'")
+    assert "note: no shell reads a '|' b: its | is an argument; --shell has sh read it" in capsys.readouterr().err
     assert scenario.treatments[0].job.own.command == ("a", "|", "b")
     assert scenario.treatments[0].job.own.prepare == ("rm", "-f", "*")
 
@@ -303,7 +308,10 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("a --metric '(.)'", "it has no word for a name; write NAME=REGEX"),
         ("a --metric 'x: (.)' --primary x", "say what is better: x:higher or x:lower"),
         ("a --primary y:higher", "expected a --metric before ':'"),
-        ("a --primary max-rss", "write max_rss (plain processes that take more than the worker does) or memory_peak"),
+        (
+            "docker native 'a b' --primary max-rss",
+            "write max_rss (plain processes that take more than the worker does) or memory_peak",
+        ),
         ("native --primary memory_peak -- true", "nobody tells memory_peak of a job of native"),
         ("docker 'a b' --primary cpu", "docker does not tell the CPU time of a command; native does"),
         ("native --primary cpu -- true", "--primary cpu: needs --job command, or a quoted command"),
