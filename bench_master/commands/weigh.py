@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 from decimal import Decimal, InvalidOperation
 from itertools import groupby, pairwise, takewhile
 from pathlib import Path
@@ -273,7 +274,8 @@ def _first_help(program: str) -> FirstHelp:
             FIRST_RESULTS: ["--metric", "-s", "--export"],
             "what is compared, and what fails": ["--primary", "--baseline", "--fail-on"],
         },
-        f"{EXAMPLES}\nAll options, gates and exit codes: {program} --help-all\n",
+        f"{EXAMPLES.replace('bench-master weigh', program)}\n"
+        f"All options, gates and exit codes: {program} --help-all\n",
     )
 
 
@@ -298,6 +300,9 @@ def run(options: Options) -> int:
                 f"note: the second '--' is an argument of {options.words[0]}; to weigh several commands quote each: "
                 f"bench-master weigh {shlex.join(options.engines)} {example}"
             )
+        others = [words for words in commands.values() if options.engines == (baseline_engine(),)][1:]
+        if others and all(len(words) == 1 and not shutil.which(words[0]) for words in others):
+            tell(f"note: these are {len(commands)} commands; quote one with its arguments: {shlex.join(commands)!r}")
         for words in commands.values():
             special = next(filter(_SHELL_WORD.fullmatch, () if options.shell else words), None)
             if special is not None:

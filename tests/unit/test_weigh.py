@@ -157,6 +157,14 @@ def test_an_option_of_ours_behind_the_dashes_is_told(weighed, capsys):
     assert "note: --repeats stands behind '--', so it is an option of true, not of weigh" in capsys.readouterr().err
 
 
+def test_a_command_that_is_not_quoted_is_told(weighed, capsys):
+    """Its arguments would be commands, which are no programs."""
+    weighed("sleep 1")
+    assert "note: these are 2 commands; quote one with its arguments: 'sleep 1'" in capsys.readouterr().err
+    weighed("sleep true")
+    assert "note" not in capsys.readouterr().err
+
+
 def test_a_parameter_makes_a_command_of_each_value(weighed):
     """Every combination of them; a command without one is weighed once."""
     scenario, _ = weighed("'sort -S {M} -p {N}' true -L N 1,2 -L M 1G,2G")
@@ -367,6 +375,10 @@ def test_the_plan_is_that_of_a_scenario(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["weigh", "docker", "native", "--dry-run", "--seed", "1", "--", "sleep", "1"]) == 0
     assert "2 treatments, 20 trials and 2 warm-up trials" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        run_command_line(["weigh", "--help"])
-    assert "usage: bench-master weigh ENGINE [ENGINE ...] [OPTIONS] -- COMMAND" in capsys.readouterr().out
+    for program, flag in (("bench-master", "--help"), ("weighbridge", "--help"), ("weighbridge", "--help-all")):
+        monkeypatch.setattr("sys.argv", [f"/usr/bin/{program}"])
+        with pytest.raises(SystemExit):
+            run_command_line(["weigh", flag])
+        out = capsys.readouterr().out
+        assert f"usage: {program} weigh " in out
+        assert f"\n  {program} weigh docker runc crun native -- sleep 1\n" in out
