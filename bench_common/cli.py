@@ -236,9 +236,18 @@ class CommandParser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(args, namespace)
         if tail is not None:
             setattr(parsed, tail.dest, after)
+            rest = self._gathered(parsed, rest)
         if rest:
             self._reject_extra(rest)
         return parsed, rest
+
+    def _gathered(self, parsed: argparse.Namespace, rest: list[str]) -> list[str]:
+        """Add words that stand apart, behind options, to the argument that takes any number; return what is left."""
+        takers = [action.dest for action in self._get_positional_actions() if action.nargs == "*"]
+        if not takers or any(word.startswith("-") for word in rest):
+            return rest
+        setattr(parsed, takers[0], [*(getattr(parsed, takers[0]) or ()), *rest])
+        return []
 
     def _positional_words(self, words: Sequence[str]) -> list[str]:
         """Return the words that are neither options nor their values."""

@@ -189,7 +189,7 @@ def _configure(parser: CommandParser, command: Command, words: Sequence[str] | N
             parser.add_help_all()
         return
     parser.add_help_all()
-    parser.epilog = getattr(command, "EPILOG", None)
+    parser.epilog = getattr(command, "EPILOG", "").replace(PROGRAM, program_name()) or None
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
     for name, member in members.items():
         if words is None or name in words[1:]:
@@ -202,7 +202,7 @@ def configure(parser: CommandParser, command: Any) -> None:
     """Add the options and the epilog of one command to its parser."""
     from bench_common.options import add_options  # help does without it
 
-    parser.epilog = getattr(command, "EPILOG", None)
+    parser.epilog = getattr(command, "EPILOG", "").replace(PROGRAM, program_name()) or None
     add = getattr(command, "configure", None)
     if add is None:
         add_options(parser, command.Options)

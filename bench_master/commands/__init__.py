@@ -28,7 +28,7 @@ KERNEL_COMMANDS: Final = {
     "build-images": "build the images that scenarios use, with debootstrap if no registry is reachable",
     "cleanup-containers": "remove what finished runs left on this machine (only what carries Weighbridge's label)",
     "compare": "compare runs with each other: two builds, a run with earlier ones, or the history of a folder",
-    "completion": "print a script that completes sub-commands, options and names in a shell",
+    "completion": "print or install a script that completes commands, options and names in a shell",
     "doctor": "check whether this machine is fit to measure, and advise what to fix",
     "init": "write a commented scenario to start from, by three questions or three options",
     "keygen": "make keys for the master and its workers, list and revoke them",

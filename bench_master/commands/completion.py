@@ -1,4 +1,4 @@
-"""`bench-master completion`: print a script that completes sub-commands, options and names in a shell.
+"""`bench-master completion`: print or install a script that completes sub-commands, options and names in a shell.
 
 `shtab` writes it from the parser itself, for all three shells, without running this program at each key. What the
 parser cannot say is added here: which arguments are files, and the names of ready-made scenarios, workloads
@@ -8,14 +8,18 @@ and engines.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Struct
 
 from bench_common.engine_traits import engine_names
+from bench_common.errors import UsageError
 from bench_common.options import Option
+from bench_common.streams import tell
 from bench_master.scenario.yaml_tree import builtin_scenarios
 from bench_workloads.registry import workload_classes
 
@@ -25,13 +29,17 @@ if TYPE_CHECKING:
     from bench_common.cli import CommandParser
 
 
-SHELLS: Final = ("bash", "zsh", "fish")
+PLACES: Final = {
+    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/{}"),
+    "zsh": ("", ".zfunc", "_{}"),
+    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/{}.fish"),
+}
+"""Where each shell looks: below the folder that this variable names, if it is set, or else below this one at home."""
 EPILOG: Final = """\
-Where shells look for it:
-  bench-master completion bash > ~/.local/share/bash-completion/completions/bench-master
-  bench-master completion zsh > ~/.zfunc/_bench-master
-      with these lines in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit
-  bench-master completion fish > ~/.config/fish/completions/bench-master.fish
+Where --install writes it:
+  bash  ~/.local/share/bash-completion/completions/
+  zsh   ~/.zfunc/, with these lines in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit
+  fish  ~/.config/fish/completions/
 """
 _SCENARIO: Final = "X.yaml"
 """What help calls a scenario: a file, or the name of a ready-made one."""
@@ -44,17 +52,32 @@ _ENGINES: Final = (("weigh", "ENGINE|COMMAND"), ("list engines", "NAME"))
 class Options(Struct, frozen=True):
     """The command line of `completion`."""
 
-    shell: Annotated[str, Option("", "the shell: bash, zsh or fish", choices=SHELLS)]
+    shell: Annotated[str, Option("", "the shell: bash, zsh or fish", choices=tuple(PLACES))]
+    install: Annotated[bool, Option("--install", "write the script where the shell looks for it")] = False
 
 
 def run(options: Options) -> int:
-    """Print the script."""
-    sys.stdout.write(completion_script(options.shell))
+    """Print the script, or install it."""
+    script = completion_script(options.shell)
+    if not options.install:
+        sys.stdout.write(script)
+        return 0
+    from bench_master.cli import program_name
+
+    variable, below_home, name = PLACES[options.shell]
+    folder = Path(os.environ.get(variable) or Path.home() / below_home)
+    path = folder / name.format(program_name())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from error
+    tell(f"{path}: written; a new {options.shell} reads it")
     return 0
 
 
 def completion_script(shell: str) -> str:
-    """Return the script for a shell, one of `SHELLS`."""
+    """Return the script for a shell, one of `PLACES`."""
     import shtab
 
     from bench_master.cli import build_parser

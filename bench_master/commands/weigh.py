@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 from decimal import Decimal, InvalidOperation
 from itertools import groupby, pairwise, takewhile
 from pathlib import Path
@@ -74,6 +75,8 @@ _METRIC_NAME: Final = re.compile(r"(?:(?P<name>[A-Za-z][\w-]{0,63})=)?(?P<regex>
 _FIRST_WORD: Final = re.compile(r"[A-Za-z][\w-]{0,63}")
 _DIRECTIONS: Final = ("higher", "lower")
 
+_SHELL_WORD: Final = re.compile(r"\|\|?|&&?|;|\d?(>>?|<)(&\d|[^=]*)")
+"""A word that means something to a shell alone."""
 _OURS: Final = frozenset(
     {"--repeats", "--runs", "--image", "--job", "--concurrency", "--until", "--margin", "--baseline", "-q"}
     | {"--mount", "--env", "--metric", "--prepare"}
@@ -131,7 +134,7 @@ as plain processes in this directory unless an engine is named; trials take turn
 --mount: containers have the directory or file at the same path (or at :TARGET), and begin in this directory if it is
 there. --metric: a regular expression whose one group captures a number in the output; its first word is the name
 unless NAME= stands before it. --primary: what verdicts are about: time (the default), user, system or cpu (CPU time,
-which the engine native alone counts), cpu_total, max_rss or another measure of the key 'cost' (of a whole job), a
+which the engine native alone counts), max-rss, cpu_total or another measure of the key 'cost' (of a whole job), a
 --metric with :higher or :lower for what is better, or job.p95 and the like.
 Jobs: lifecycle creates a container with the command, starts it, waits for its end and removes it; each is timed, and
 all together. command starts an idle container first and measures the command in it, without the container.
@@ -209,8 +212,8 @@ class Options(Struct, frozen=True, kw_only=True):
         str | None,
         Option(
             "--primary MEASURE",
-            "what to compare: time, user, system, cpu, a --metric such as score:higher, or a measure such as "
-            "job.p95 (default: time)",
+            "what to compare: time, user, system, cpu, max-rss, a --metric such as score:higher, or a measure "
+            "such as job.p95 (default: time)",
         ),
     ] = None
     setup: Annotated[str | None, Option("--setup COMMAND", "run this once before the first job, untimed")] = None
@@ -272,7 +275,8 @@ def _first_help(program: str) -> FirstHelp:
             FIRST_RESULTS: ["--metric", "-s", "--export"],
             "what is compared, and what fails": ["--primary", "--baseline", "--fail-on"],
         },
-        f"{EXAMPLES}\nAll options, gates and exit codes: {program} --help-all\n",
+        f"{EXAMPLES.replace('bench-master weigh', program)}\n"
+        f"All options, gates and exit codes: {program} --help-all\n",
     )
 
 
@@ -297,6 +301,15 @@ def run(options: Options) -> int:
                 f"note: the second '--' is an argument of {options.words[0]}; to weigh several commands quote each: "
                 f"bench-master weigh {shlex.join(options.engines)} {example}"
             )
+        others = [words for words in commands.values() if options.engines == (baseline_engine(),)][1:]
+        if others and all(len(words) == 1 and not shutil.which(words[0]) for words in others):
+            tell(f"note: these are {len(commands)} commands; quote one with its arguments: {shlex.join(commands)!r}")
+        for words in commands.values():
+            special = next(filter(_SHELL_WORD.fullmatch, () if options.shell else words), None)
+            if special is not None:
+                tell(
+                    f"note: no shell reads {shlex.join(words)}: its {special} is an argument; --shell has sh read it"
+                )
     scenario = parse_scenario(Source(SOURCE, scenario_text(scenario_document(options, commands))), options.run.set)
     if options.save_scenario is not None:
         document = with_run_options(scenario, options.run)
@@ -649,6 +662,8 @@ def _metrics(options: Options) -> tuple[dict[str, dict[str, str]], str | None]:
     if measure in USAGES:
         return {**found, measure: _usage(measure, options)}, measure
     if measure == "max-rss":
+        if len(plain := {engine_traits(engine).runs_on_host for engine in options.engines}) == 1:
+            return found, MAX_RSS if plain.pop() else MEMORY_PEAK
         raise UsageError(
             f"--primary max-rss: write {MAX_RSS} (plain processes that take more than the worker does) or "
             f"{MEMORY_PEAK} (containers)"

@@ -9,7 +9,7 @@ from busybox_image import skip_or_fail
 from command_line import run_in_process
 from deadlines import START_S
 
-from bench_master.commands.completion import SHELLS
+from bench_master.commands.completion import PLACES
 
 
 def require(tool):
@@ -23,7 +23,7 @@ def scripts(tmp_path_factory):
     """Each shell's script, as the command prints it, in a folder that has a file to complete."""
     folder = tmp_path_factory.mktemp("completion")
     (folder / "quiet.yaml").touch()
-    for shell in SHELLS:
+    for shell in PLACES:
         (folder / shell).write_text(printed("completion", shell))
     return folder
 
@@ -69,7 +69,25 @@ def test_a_shell_completes_from_the_parser(scripts):
         assert expected <= bash(scripts, f"bench-master {line}")
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", PLACES)
 def test_each_shell_has_a_script(scripts, shell):
     """It names the sub-commands."""
     assert "run-scenario" in (scripts / shell).read_text()
+
+
+def test_a_script_is_installed_where_its_shell_looks(tmp_path):
+    """In the user's own folder, which need not be there; what is in the way is told."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    status, out, err = run_in_process(
+        ("completion", "bash", "--install"), tmp_path, environ | {"HOME": str(tmp_path / "home")}
+    )
+    path = tmp_path / "home/.local/share/bash-completion/completions/bench-master"
+    assert (status, out, err) == (0, "", f"{path}: written; a new bash reads it\n")
+    assert path.read_text() == printed("completion", "bash")
+    (tmp_path / "file").touch()
+    blocked = environ | {"XDG_CONFIG_HOME": str(tmp_path / "file")}
+    status, _, err = run_in_process(("completion", "fish", "--install"), tmp_path, blocked)
+    assert (status, err) == (
+        2,
+        f"bench-master: {tmp_path}/file/fish/completions/bench-master.fish: cannot write: Not a directory\n",
+    )

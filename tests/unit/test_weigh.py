@@ -131,6 +131,18 @@ def test_quoted_commands_are_compared_with_the_first(weighed):
     assert set(named.warmup) == {3}
 
 
+def test_options_may_stand_between_commands(weighed):
+    """As a name before its command, and between an engine and the commands."""
+    scenario, _ = weighed("-n old './a 1' -n new './a 2' -r 7")
+    assert [one.labels["command"] for one in scenario.treatments] == ["old", "new"]
+    assert [one.job.own.command[1] for one in scenario.treatments] == ["1", "2"]
+    scenario, _ = weighed("crun --image web 'a 1' --env A=1 'b 2'")
+    assert [one.labels["command"] for one in scenario.treatments] == ["a 1", "b 2"]
+    assert {one.engine for one in scenario.treatments} == {"crun"}
+    scenario, _ = weighed("docker -r 3 crun -- true")
+    assert [one.engine for one in scenario.treatments] == ["docker", "crun"]
+
+
 def test_a_second_pair_of_dashes_is_told(weighed, capsys):
     """They are an argument of the command; two commands are quoted."""
     scenario, _ = weighed("native -- true a -- false b")
@@ -143,6 +155,14 @@ def test_an_option_of_ours_behind_the_dashes_is_told(weighed, capsys):
     scenario, _ = weighed("native -- true --repeats 3")
     assert scenario.treatments[0].container.command == ("true", "--repeats", "3")
     assert "note: --repeats stands behind '--', so it is an option of true, not of weigh" in capsys.readouterr().err
+
+
+def test_a_command_that_is_not_quoted_is_told(weighed, capsys):
+    """Its arguments would be commands, which are no programs."""
+    weighed("sleep 1")
+    assert "note: these are 2 commands; quote one with its arguments: 'sleep 1'" in capsys.readouterr().err
+    weighed("sleep true")
+    assert "note" not in capsys.readouterr().err
 
 
 def test_a_parameter_makes_a_command_of_each_value(weighed):
@@ -220,6 +240,9 @@ def test_numbers_of_the_output_and_cpu_time_can_be_compared(weighed):
     assert (scenario.primary[0], metric.usage, metric.unit, metric.better) == ("user", "user", "s", "lower")
     scenario, _ = weighed("native --primary cpu_total -- true")
     assert (scenario.primary[0], scenario.treatments[0].cost) == ("cpu_total", True)
+    for words, measure in (("a b", "max_rss"), ("docker 'a 1'", "memory_peak")):
+        scenario, _ = weighed(f"{words} --primary max-rss")
+        assert (scenario.primary[0], scenario.treatments[0].cost) == (measure, True)
     scenario, _ = weighed("a b --primary job.p95")
     assert set(scenario.primary) == {"job.p95"}
 
@@ -237,13 +260,15 @@ def test_engines_are_named_by_option_and_by_label(weighed):
     assert [one.engine for one in scenario.treatments] == ["docker"]
 
 
-def test_a_shell_reads_commands_where_it_is_asked_to(weighed):
+def test_a_shell_reads_commands_where_it_is_asked_to(weighed, capsys):
     """Also what prepares and cleans up; without it no character is special."""
     scenario, _ = weighed("'a | b' 'c > d' --shell --prepare 'rm -f *' --cleanup 'e; f' --setup 'g h'")
     own = scenario.treatments[0].job.own
     assert (own.command, own.prepare) == (("sh", "-c", "a | b"), ("sh", "-c", "rm -f *"))
     assert (own.cleanup, own.setup) == (("sh", "-c", "e; f"), ("sh", "-c", "g h"))
+    capsys.readouterr()
     scenario, _ = weighed("'a | b' --prepare 'rm -f *'")
+    assert "note: no shell reads a '|' b: its | is an argument; --shell has sh read it" in capsys.readouterr().err
     assert scenario.treatments[0].job.own.command == ("a", "|", "b")
     assert scenario.treatments[0].job.own.prepare == ("rm", "-f", "*")
 
@@ -269,6 +294,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("docker runc sleep 1", "write it after '--', such as: bench-master weigh docker runc -- sleep 1;"),
         ("docker ls -l 'a b'", "write it after '--', such as: bench-master weigh docker -- ls -l 'a b';"),
         ("docker ./x.sh a --mount . -r 2", "such as: bench-master weigh docker --mount . -r 2 -- ./x.sh a;"),
+        ("docker true -r 3", "write it after '--', such as: bench-master weigh docker -r 3 -- true;"),
         ("docker --job command x", "write it after '--', such as: bench-master weigh docker -- sleep 1;"),
         ("", "the command is missing: write it after '--', such as: bench-master weigh docker native -- sleep 1;"),
         ("native --", "the command is missing: write it after '--', such as: bench-master weigh native -- sleep 1;"),
@@ -291,7 +317,10 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("a --metric '(.)'", "it has no word for a name; write NAME=REGEX"),
         ("a --metric 'x: (.)' --primary x", "say what is better: x:higher or x:lower"),
         ("a --primary y:higher", "expected a --metric before ':'"),
-        ("a --primary max-rss", "write max_rss (plain processes that take more than the worker does) or memory_peak"),
+        (
+            "docker native 'a b' --primary max-rss",
+            "write max_rss (plain processes that take more than the worker does) or memory_peak",
+        ),
         ("native --primary memory_peak -- true", "nobody tells memory_peak of a job of native"),
         ("docker 'a b' --primary cpu", "docker does not tell the CPU time of a command; native does"),
         ("native --primary cpu -- true", "--primary cpu: needs --job command, or a quoted command"),
@@ -347,6 +376,10 @@ def test_the_plan_is_that_of_a_scenario(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["weigh", "docker", "native", "--dry-run", "--seed", "1", "--", "sleep", "1"]) == 0
     assert "2 treatments, 20 trials and 2 warm-up trials" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        run_command_line(["weigh", "--help"])
-    assert "usage: bench-master weigh ENGINE [ENGINE ...] [OPTIONS] -- COMMAND" in capsys.readouterr().out
+    for program, flag in (("bench-master", "--help"), ("weighbridge", "--help"), ("weighbridge", "--help-all")):
+        monkeypatch.setattr("sys.argv", [f"/usr/bin/{program}"])
+        with pytest.raises(SystemExit):
+            run_command_line(["weigh", flag])
+        out = capsys.readouterr().out
+        assert f"usage: {program} weigh " in out
+        assert f"\n  {program} weigh docker runc crun native -- sleep 1\n" in out
