@@ -19,7 +19,10 @@ from bench_common.stats.frame import LOOSE_MAGIC, Chain, encode_frame
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
 from bench_master.analysis.report_schema import report_schema
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.treatment_types import (
+from bench_master.analysis.verdict_types import BandReport, ComparisonReport
+from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.reports.jsonl import replace_nonfinite
+from bench_master.run_data.treatment_types import (
     JobCounts,
     MetricReport,
     OperationReport,
@@ -28,9 +31,6 @@ from bench_master.analysis.treatment_types import (
     TreatmentReport,
     TrialCounts,
 )
-from bench_master.analysis.verdict_types import BandReport, ComparisonReport
-from bench_master.reports import ReportSource, report_formats, report_named
-from bench_master.reports.jsonl import replace_nonfinite
 from bench_master.verdicts.reasons import Code, because
 
 MS = 1_000_000

@@ -12,16 +12,16 @@ from bench_master.analysis.report_types import (
     PublishedTableReport,
     StatisticsReport,
 )
-from bench_master.analysis.traced_types import TracedTrials
-from bench_master.analysis.treatment_types import (
+from bench_master.reports import ReportSource
+from bench_master.run_data.packed_hosts import add_host_slopes
+from bench_master.run_data.traced_types import TracedTrials
+from bench_master.run_data.treatment_types import (
     OpenLoadReport,
     PackedCountReport,
     PackingSummary,
     PackingTrialReport,
     SampleReport,
 )
-from bench_master.reports import ReportSource
-from bench_master.run_data.packed_hosts import add_host_slopes
 
 HOSTILE = ("<script>alert(1)</script>", "]]>", "\u202egnp.exe", "w" * 10_000, "a&b\"'", "\x00\x1b[2J")
 """Texts that a run may contain."""

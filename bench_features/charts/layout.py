@@ -13,10 +13,10 @@ from bench_features.charts.chart_data import ChartData, chart_data
 from bench_features.charts.picture import DASHES, SHAPES, Frame, Picture, text_width
 from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.plan import is_host_ceiling
 from bench_master.reports.palette import engine_hue
 from bench_master.run_data.measured import MeasuredRun
+from bench_master.run_data.treatment_types import TreatmentReport
 
 MOST_PANELS: Final = 24
 _SMALL: Final = 11.0

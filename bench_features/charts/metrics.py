@@ -8,9 +8,9 @@ from bench_common.cli import check_choice
 from bench_features.charts.layout import ChartSource, NoChartError, count_text
 from bench_features.charts.measures import Measure, Spot, draw_measures
 from bench_features.charts.picture import Picture
-from bench_master.analysis.treatment_types import SampleReport
 from bench_master.formatting import plural
 from bench_master.reports.palette import Theme
+from bench_master.run_data.treatment_types import SampleReport
 
 
 def draw_metrics(source: ChartSource, width: int, theme: Theme) -> Picture:

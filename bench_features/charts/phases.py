@@ -18,9 +18,9 @@ from bench_features.charts.layout import (
 )
 from bench_features.charts.picture import Picture, text_width
 from bench_features.charts.scales import Scale, linear, logarithmic
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
+from bench_master.run_data.treatment_types import TreatmentReport
 
 CRUSHED: Final = 20.0
 """Where the longest life cycle is so many times the shortest, bars of the shortest cannot be seen."""

@@ -29,8 +29,8 @@ from bench_features.charts.layout import (
 )
 from bench_features.charts.picture import Frame, Picture
 from bench_features.charts.scales import Scale, logarithmic
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.reports.palette import Theme
+from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.verdicts.spread import ALPHA, Spread, spread_of
 
 COUNT_LABELS: Final = ("concurrency", "threads", "clients")

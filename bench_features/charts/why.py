@@ -7,9 +7,9 @@ from typing import Final
 from bench_features.charts.layout import MOST_PANELS, ChartSource, NoChartError, draw_x_axis, frame_panel, left_out
 from bench_features.charts.picture import Picture, text_width
 from bench_features.charts.scales import linear
-from bench_master.analysis.traced_types import ON_CPU, TracedReport, cause_sentence
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
+from bench_master.run_data.traced_types import ON_CPU, TracedReport, cause_sentence
 
 HUES_OF_CAUSES: Final = ("vermilion", "blue", "purple", "ochre", "teal", "rose", "indigo", "brown")
 """The hues of the causes that take longest; others are muted."""

@@ -14,11 +14,11 @@ from typing import ClassVar, Final, TextIO
 from bench_common.safe_text import one_line
 from bench_common.stats.block_types import StoredTreatment
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
 from bench_master.formatting import align_table, format_significant, plural
 from bench_master.plan import is_host_ceiling
 from bench_master.reports import ReportSource
 from bench_master.run_data.aggregate import JOB
+from bench_master.run_data.treatment_types import SampleReport, TreatmentReport
 
 _WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
 """Operations that bucketbench calls by another name."""

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final, TextIO, TypeAlias
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.reports import ReportSource
 from bench_master.reports.verdict_text import FULL_INTERVAL
+from bench_master.run_data.treatment_types import TreatmentReport
 
 Sample: TypeAlias = tuple[str, Mapping[str, str], float | None]
 """The family's name without `PREFIX`, labels and value."""

@@ -26,7 +26,6 @@ from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
 from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for_position, position_effect, start_cost_flags
 from bench_master.analysis.side_differences import SideDifferences
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_makers import (
     Compared,
     Parts,
@@ -56,6 +55,7 @@ from bench_master.analysis.within_trials import (
     shift_function,
 )
 from bench_master.run_data.aggregate import Aggregator
+from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again

@@ -42,7 +42,6 @@ from bench_master.analysis.report_types import (
     HostReport,
     ImportedFileReport,
     ImportReport,
-    LoopReport,
     MasterReport,
     ReportDocument,
     RunReport,
@@ -51,17 +50,8 @@ from bench_master.analysis.report_types import (
 )
 from bench_master.analysis.run_checks import series_warnings
 from bench_master.analysis.subject import describe_subject
-from bench_master.analysis.treatment_types import (
-    JobCounts,
-    MetricReport,
-    OperationReport,
-    SampleReport,
-    TreatmentReport,
-    TrialCounts,
-)
 from bench_master.analysis.trend_verdicts import add_trend
 from bench_master.analysis.trust import judge_trust
-from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import plural
@@ -73,8 +63,18 @@ from bench_master.run_data.open_system import open_warnings
 from bench_master.run_data.packed_hosts import add_host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
 from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries
+from bench_master.run_data.run_types import LoopReport
 from bench_master.run_data.store_course import StoreCourse, over_all_sizes
 from bench_master.run_data.transfers import StoreContext, error_kinds_of
+from bench_master.run_data.treatment_types import (
+    JobCounts,
+    MetricReport,
+    OperationReport,
+    SampleReport,
+    TreatmentReport,
+    TrialCounts,
+)
+from bench_master.run_data.validity import timing_error, timing_warning, timing_warnings
 from bench_master.run_data.watched_trials import ranges
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again

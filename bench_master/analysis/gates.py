@@ -29,10 +29,10 @@ from bench_common.thresholds import (
 from bench_common.units import unit_converter
 from bench_master.analysis.parameters import known_keys
 from bench_master.analysis.report_types import ThresholdReport, as_json
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictsReport
 from bench_master.formatting import format_change, format_change_interval
+from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.scenario.keys_run import unmatched_labels
 from bench_master.verdicts.reasons import Code
 

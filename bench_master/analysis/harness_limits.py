@@ -16,8 +16,8 @@ from bench_master.verdicts.reasons import Code, Reason, because
 
 if TYPE_CHECKING:
     from bench_common.thresholds import Primary
-    from bench_master.analysis.treatment_types import TreatmentReport
     from bench_master.run_data.aggregate import Aggregator
+    from bench_master.run_data.treatment_types import TreatmentReport
 
 LIMIT: Final = 0.8
 """A rate of this share of the harness's own, or more, is limited by the harness."""

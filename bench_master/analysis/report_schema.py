@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from bench_master.analysis import report_types, traced_types, transfer_types, treatment_types, verdict_types
+from bench_master.analysis import report_types, verdict_types
 from bench_master.analysis.document import FORMAT, VERSION
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VERDICTS_FORMAT, VERDICTS_VERSION, VerdictsReport
+from bench_master.run_data import run_types, traced_types, transfer_types, treatment_types
 from bench_master.verdicts import reasons
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-_MODULES: Final = (report_types, traced_types, transfer_types, treatment_types, verdict_types, reasons)
+_MODULES: Final = (report_types, run_types, traced_types, transfer_types, treatment_types, verdict_types, reasons)
 _PERCENTILE: Final = r"p\d{1,2}(\.\d+)?"
 """The names of the entries of inline fields, as a regular expression that ECMA-262 and Python read alike."""
 

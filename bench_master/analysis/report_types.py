@@ -13,9 +13,16 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from bench_master.analysis.traced_types import TracedReport
-from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
 from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.run_data.run_types import (
+    ClockReport,
+    HostFindingReport,
+    LoopReport,
+    ResumeReport,
+    TrialOrderReport,
+)
+from bench_master.run_data.traced_types import TracedReport
+from bench_master.run_data.treatment_types import SampleReport, TreatmentReport
 from bench_master.verdicts.reasons import Reason
 
 
@@ -43,32 +50,6 @@ class ImportReport(Struct, frozen=True):
     """The workload that the files are outputs of."""
     files: Sequence[ImportedFileReport]
     """The files, in the order of the command line."""
-
-
-class ResumeReport(Struct, frozen=True):
-    """One time that the run was resumed."""
-
-    at: str | None
-    """When (ISO 8601)."""
-    ended: str | None
-    """How the run had ended before: ``killed``, ``interrupted`` ..."""
-    gap_s: float | None
-    """Seconds between its last record and the resume; None if unknown, as after a reboot."""
-    complete_trials: int | None
-    """Trials that were complete and are kept."""
-    rerun_trials: Sequence[int]
-    """Trials that were incomplete and are run again."""
-
-
-class TrialOrderReport(Struct, frozen=True):
-    """How the order in which trials ran relates to the planned order."""
-
-    as_planned: bool
-    """Whether no trial ran late."""
-    late: Sequence[int]
-    """Trials that ran after a trial that was planned to follow them."""
-    split_blocks: Sequence[int]
-    """Blocks that ran partly before and partly after a resume."""
 
 
 class CertificateReport(Struct, frozen=True):
@@ -142,21 +123,6 @@ class ScenarioReport(Struct, frozen=True):
     """What was run, on which hosts, in a line; empty where the file does not say."""
 
 
-class LoopReport(Struct, frozen=True):
-    """How busy and how late a process's event loop was."""
-
-    n: int
-    """How many readings."""
-    busy_mean: float | None
-    """Mean share of time that it was busy."""
-    busy_max: float | None
-    """The largest share of any reading."""
-    lag_p99_s: float | None
-    """99th percentile of the longest lag of each reading."""
-    lag_max_s: float | None
-    """The longest lag."""
-
-
 class MasterReport(Struct, frozen=True):
     """What the master and its host did during the run."""
 
@@ -164,39 +130,6 @@ class MasterReport(Struct, frozen=True):
     """Each column of the host's samples, by name; amounts are per second."""
     loop: LoopReport | None
     """Its event loop; None if it was not measured."""
-
-
-class ClockDisagreementReport(Struct, frozen=True):
-    """A change of a host's clock against the master's by more than their uncertainties allow."""
-
-    trials: Sequence[int]
-    """The trials in which it may have been: those between the two comparisons of the clocks that show it."""
-    bracket_s: float
-    """How long that was by the master's clock."""
-    own_s: float
-    """How long it was by the host's clock."""
-    allowed_s: float
-    """By how much the two may differ."""
-
-
-class ClockReport(Struct, frozen=True):
-    """How a host's clock compares to the master's."""
-
-    uncertainty_max_s: float | None
-    """Largest uncertainty of its offset in any trial; None if it is the master's own clock."""
-    disagreements: Sequence[ClockDisagreementReport]
-    """The changes of the clock that no drift explains."""
-
-
-class HostFindingReport(Struct, frozen=True):
-    """What the doctor found on a host before the run."""
-
-    check: str
-    """The name of the check."""
-    finding: str
-    """What it found."""
-    advice: str
-    """What to do about it."""
 
 
 class HostReport(Struct, frozen=True):

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument, TrustReport, TrustWord
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_types import ComparisonReport, FlagLevel, VerdictsReport
 from bench_master.formatting import plural
+from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.verdicts.reasons import Code
 
 Limit: TypeAlias = tuple[TrustWord, str]

@@ -11,17 +11,17 @@ from bench_common.records import FIRST_BYTE
 from bench_common.thresholds import TRANSFERRED
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import PublishedReport, ReportDocument
-from bench_master.analysis.transfer_types import (
+from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.formatting import table_cell
+from bench_master.reports import ReportSource
+from bench_master.run_data.store_course import MB
+from bench_master.run_data.transfer_types import (
     EndpointOperationReport,
     SecondReport,
     StoreOperationReport,
     TransfersReport,
 )
-from bench_master.analysis.treatment_types import OverheadReport, PackingSummary, TreatmentReport
-from bench_master.analysis.verdict_types import VerdictsReport
-from bench_master.formatting import table_cell
-from bench_master.reports import ReportSource
-from bench_master.run_data.store_course import MB
+from bench_master.run_data.treatment_types import OverheadReport, PackingSummary, TreatmentReport
 
 _COMMON_COLUMNS: Final = (
     "run_state", "jobs_planned", "jobs_missing",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text
 from bench_master.reports.verdict_text import FEWEST_ROUNDS
+from bench_master.run_data.treatment_types import TreatmentReport
 
 _LEAST_CONFIDENCE: Final = 0.94
 """Of a smaller one the ends are the range of the rounds, and no interval."""

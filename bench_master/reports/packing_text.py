@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from bench_common.safe_text import one_line
-from bench_master.analysis.treatment_types import (
+from bench_master.formatting import format_bytes, format_significant, format_value, plural
+from bench_master.run_data.treatment_types import (
     EachContainerReport,
     HostCurveReport,
     HostSlopeReport,
@@ -14,7 +15,6 @@ from bench_master.analysis.treatment_types import (
     StartCurveReport,
     TreatmentReport,
 )
-from bench_master.formatting import format_bytes, format_significant, format_value, plural
 
 _WORDS: Final = {
     "memory_bytes": "{} of memory",

@@ -10,7 +10,6 @@ from bench_common.cost import HELD_UNITS
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
 from bench_master.analysis.trust import shared_labels, short_names
 from bench_master.formatting import (
     Column,
@@ -22,6 +21,7 @@ from bench_master.formatting import (
 )
 from bench_master.reports.table import varying_labels
 from bench_master.run_data.aggregate import JOB
+from bench_master.run_data.treatment_types import OperationReport, TreatmentReport
 
 _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""

@@ -10,15 +10,6 @@ from typing import Final
 from bench_common.records import FIRST_BYTE
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.transfer_types import (
-    EndpointOperationReport,
-    EndpointReport,
-    SecondReport,
-    StoreOperationReport,
-    TransferReport,
-    TransfersReport,
-)
-from bench_master.analysis.treatment_types import OperationReport, PopulationPhaseReport, TreatmentReport
 from bench_master.formatting import format_bytes, format_count, format_significant, format_span, format_value, plural
 from bench_master.reports.side_by_side import treatment_names
 from bench_master.reports.table import (
@@ -34,6 +25,15 @@ from bench_master.reports.table import (
     words,
 )
 from bench_master.run_data.store_course import MB
+from bench_master.run_data.transfer_types import (
+    EndpointOperationReport,
+    EndpointReport,
+    SecondReport,
+    StoreOperationReport,
+    TransferReport,
+    TransfersReport,
+)
+from bench_master.run_data.treatment_types import OperationReport, PopulationPhaseReport, TreatmentReport
 
 MOST_OPEN_ROWS: Final = 60
 MOST_STEPS: Final = 24

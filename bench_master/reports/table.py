@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from bench_common.safe_text import one_line
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.formatting import (
     MISSING,
     MISSING_MEANS,
@@ -22,6 +21,7 @@ from bench_master.formatting import (
     paragraph,
     says_nothing,
 )
+from bench_master.run_data.treatment_types import TreatmentReport
 
 Row = TypeVar("Row")
 

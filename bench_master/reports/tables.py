@@ -12,25 +12,10 @@ from typing import Any, Final
 from bench_common.safe_text import one_line
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import (
-    LoopReport,
     PublishedStatisticsReport,
     ReportDocument,
     StatisticsReport,
 )
-from bench_master.analysis.traced_types import cause_sentence, shares
-from bench_master.analysis.treatment_types import (
-    DisturbanceReport,
-    HarnessReport,
-    MetricReport,
-    OpenLoadReport,
-    OperationReport,
-    OverheadReport,
-    PackingTrialReport,
-    PressureReport,
-    SampleReport,
-    TreatmentReport,
-)
-from bench_master.analysis.validity import NO_IDLE_CPU
 from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text
 from bench_master.formatting import (
     Column,
@@ -64,6 +49,21 @@ from bench_master.reports.verdict_text import FEWEST_ROUNDS, measure_text, remar
 from bench_master.run_data.aggregate import JOB
 from bench_master.run_data.host_samples import COLUMNS
 from bench_master.run_data.pressure import KINDS
+from bench_master.run_data.run_types import LoopReport
+from bench_master.run_data.traced_types import cause_sentence, shares
+from bench_master.run_data.treatment_types import (
+    DisturbanceReport,
+    HarnessReport,
+    MetricReport,
+    OpenLoadReport,
+    OperationReport,
+    OverheadReport,
+    PackingTrialReport,
+    PressureReport,
+    SampleReport,
+    TreatmentReport,
+)
+from bench_master.run_data.validity import NO_IDLE_CPU
 
 MOST_OPEN_ROWS: Final = 60
 """Rows of a table that a page shows at once; a longer one is folded."""

@@ -14,11 +14,9 @@ from bench_master.analysis.report_types import (
     HostReport,
     ImportReport,
     ReportDocument,
-    ResumeReport,
     RunReport,
     TotalsReport,
 )
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.formatting import (
     MISSING,
     MISSING_MEANS,
@@ -35,6 +33,8 @@ from bench_master.reports.table import table_text
 from bench_master.reports.tables import tables
 from bench_master.reports.traced import job_lines
 from bench_master.reports.verdict_text import comparison_lines
+from bench_master.run_data.run_types import ResumeReport
+from bench_master.run_data.treatment_types import TreatmentReport
 
 
 def details(document: ReportDocument) -> Iterator[str]:

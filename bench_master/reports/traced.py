@@ -7,18 +7,18 @@ from typing import Final
 
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.traced_types import (
-    ON_CPU,
-    TracedOperationReport,
-    TracedPhaseReport,
-    TracedReport,
-    cause_sentence,
-)
 from bench_master.formatting import (
     format_seconds,
     format_value,
     page_width,
     paragraph,
+)
+from bench_master.run_data.traced_types import (
+    ON_CPU,
+    TracedOperationReport,
+    TracedPhaseReport,
+    TracedReport,
+    cause_sentence,
 )
 
 MOST_CAUSES: Final = 5

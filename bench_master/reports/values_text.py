@@ -12,11 +12,11 @@ from typing import Final
 from bench_common.safe_text import one_line
 from bench_master.analysis.failed_sides import failure_words, reason_of
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.transfer_types import TransfersReport
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.formatting import format_count, format_significant, format_value, plural
 from bench_master.reports.packing_text import each_text, fill_text, knee_text
 from bench_master.reports.side_by_side import primary_metrics, treatment_names
+from bench_master.run_data.transfer_types import TransfersReport
+from bench_master.run_data.treatment_types import TreatmentReport
 
 _TIMES: Final = ("response", "job")
 

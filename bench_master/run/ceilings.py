@@ -38,10 +38,10 @@ from bench_common.job_kind import kind_name
 from bench_common.job_rules import rules_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.harness_limits import LIMIT
-from bench_master.analysis.treatment_types import HARNESS_CEILING
 from bench_master.coordinator.messages import LogEvent
 from bench_master.plan import allows_look_ahead, is_host_ceiling
 from bench_master.run.harness_watch import Neighbours, NeighbourWatch
+from bench_master.run_data.treatment_types import HARNESS_CEILING
 from bench_master.run_process import run_process, tail
 from bench_master.scenario.master_part import CeilingProbe, part_of
 

@@ -14,8 +14,8 @@ import msgspec
 
 from bench_common.errors import WeighbridgeError
 from bench_common.messages import DefineTreatment, encode
-from bench_master.analysis.traced_types import TRACED
 from bench_master.coordinator.messages import LogEvent
+from bench_master.run_data.traced_types import TRACED
 from bench_master.worker_query import query_worker
 from bench_workloads.script import job_limit_s
 

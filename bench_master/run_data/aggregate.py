@@ -39,15 +39,15 @@ from bench_common.stats.block_types import (
 )
 from bench_common.stats.reader import RESUMED, Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
-from bench_master.analysis.traced_types import TracedTrials
-from bench_master.analysis.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
 from bench_master.run_data.harness import HarnessReadings
 from bench_master.run_data.host_samples import HostLoad, TrialSpan, TrialSpans
 from bench_master.run_data.open_system import OpenSystems
 from bench_master.run_data.packing import PackingStats
 from bench_master.run_data.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
 from bench_master.run_data.store_course import over_all_sizes
+from bench_master.run_data.traced_types import TracedTrials
 from bench_master.run_data.transfers import PopulationStats, Transfers
+from bench_master.run_data.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
 from bench_master.run_data.watched_trials import Watches
 
 JOB: Final = "job"

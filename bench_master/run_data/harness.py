@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from bench_master.analysis.treatment_types import HARNESS_CEILING, HarnessReport, OpenLoadReport
+from bench_master.run_data.treatment_types import HARNESS_CEILING, HarnessReport, OpenLoadReport
 
 MIN_READ_NS: Final = 500_000_000
 """CPU time of a host, of all its CPUs together, below which shares of it are not known: it is counted in ticks."""

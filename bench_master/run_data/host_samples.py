@@ -21,8 +21,8 @@ from bench_common.histogram import MAX_VALUE_NS, Histogram
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.thresholds import label_equals
 from bench_common.treatment import SOURCE
-from bench_master.analysis.report_types import LoopReport
-from bench_master.analysis.treatment_types import (
+from bench_master.run_data.run_types import LoopReport
+from bench_master.run_data.treatment_types import (
     HostCpuReport,
     OverheadReport,
     RelativeOverheadReport,

@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from bench_common.records import Outcome
 from bench_common.stats.block_types import StoredTreatment
 from bench_common.stats.rows import Columns, SampleColumns
-from bench_master.analysis.treatment_types import LittlesLawReport, OpenLoadReport, TreatmentReport
 from bench_master.run_data.percentiles import group_positions
+from bench_master.run_data.treatment_types import LittlesLawReport, OpenLoadReport, TreatmentReport
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

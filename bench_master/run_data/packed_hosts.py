@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from bench_master.analysis.treatment_types import HostSlopeReport, PackingTrialReport, TreatmentReport
 from bench_master.formatting import plural
+from bench_master.run_data.treatment_types import HostSlopeReport, PackingTrialReport, TreatmentReport
 from bench_master.verdicts.spread import ALPHA, spread_of
 from bench_master.verdicts.student import t_quantile
 
@@ -26,7 +26,7 @@ _FEWEST: Final = 3
 
 
 _FULL_PERCENT: Final = 98.0
-"""Of all CPUs: with less idle time a host has none (`bench_master.analysis.validity`)."""
+"""Of all CPUs: with less idle time a host has none (`bench_master.run_data.validity`)."""
 
 
 def add_host_slopes(treatments: Sequence[TreatmentReport], threads: Mapping[str | int, int]) -> list[TreatmentReport]:

@@ -19,7 +19,8 @@ from bench_common.cost import CONTAINER_CPU, CONTAINER_MEMORY, HELD_UNITS
 from bench_common.stats.block_types import StoredTrial
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
-from bench_master.analysis.treatment_types import (
+from bench_master.run_data.host_samples import MinMeanMax
+from bench_master.run_data.treatment_types import (
     EachContainerReport,
     HostCurveReport,
     HostKneeReport,
@@ -30,7 +31,6 @@ from bench_master.analysis.treatment_types import (
     SampleReport,
     StartCurveReport,
 )
-from bench_master.run_data.host_samples import MinMeanMax
 from bench_master.verdicts.knee import FEWEST_GROUPS, IN_A_GROUP, fit_curve
 from bench_master.verdicts.spread import spread_of
 

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from bench_common.stats.block_types import StoredHost
 from bench_common.stats.rows import SampleColumns
-from bench_master.analysis.treatment_types import PressureReport
 from bench_master.run_data.host_samples import TrialSpan, TrialSpans
+from bench_master.run_data.treatment_types import PressureReport
 
 SOURCE: Final = "pressure"
 """The source of the samples."""

@@ -18,7 +18,7 @@ from bench_common.histogram import Histogram
 from bench_common.records import FIRST_BYTE, OPERATION_DONE, OPERATION_FAILED
 from bench_common.stats.block_types import MAX_ROWS, does_one_operation
 from bench_common.stats.reader import has_times
-from bench_master.analysis.transfer_types import SecondReport, SecondsReport, StoreSeriesReport
+from bench_master.run_data.transfer_types import SecondReport, SecondsReport, StoreSeriesReport
 
 if TYPE_CHECKING:
     from bench_common.stats.block_types import StoredTreatment

@@ -18,7 +18,10 @@ from bench_common.histogram import Histogram
 from bench_common.records import FIRST_BYTE, OPERATION_DONE, OPERATION_FAILED, TransactionRecord, job_id_of
 from bench_common.stats.block_types import StoredTreatment, does_one_operation
 from bench_common.stats.rows import Columns
-from bench_master.analysis.transfer_types import (
+from bench_master.cleanup_command import cleanup_commands
+from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, select_rows
+from bench_master.run_data.store_course import MB, StoreCourse, over_all_sizes
+from bench_master.run_data.transfer_types import (
     EndpointOperationReport,
     EndpointReport,
     FirstByteReport,
@@ -26,10 +29,7 @@ from bench_master.analysis.transfer_types import (
     TransferReport,
     TransfersReport,
 )
-from bench_master.analysis.treatment_types import OperationReport, PopulationPhaseReport
-from bench_master.cleanup_command import cleanup_commands
-from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, select_rows
-from bench_master.run_data.store_course import MB, StoreCourse, over_all_sizes
+from bench_master.run_data.treatment_types import OperationReport, PopulationPhaseReport
 
 _ENDPOINT_PERCENTILES: Final = (50.0, 95.0, 99.0)
 

@@ -7,7 +7,7 @@ from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.validity import ClockChecker
+from bench_master.run_data.validity import ClockChecker
 
 
 def told(*readings, worker=0):

@@ -9,10 +9,10 @@ from chart_runs import traced_event
 
 from bench_common.errors import InfrastructureError
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.traced_types import TracedTrials, cause_sentence
 from bench_master.options.run import WorkerOptions
 from bench_master.reports import ReportSource, report_named
 from bench_master.run import explain
+from bench_master.run_data.traced_types import TracedTrials, cause_sentence
 
 
 def stats_of(path, *events):

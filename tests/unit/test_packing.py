@@ -27,7 +27,6 @@ from bench_common.stats.reader import StatsFile
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.treatment_types import HostCurveReport, PackingTrialReport, SampleReport, StartCurveReport
 from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
 from bench_master.reports.packing_text import fill_text, host_text, knee_text
 from bench_master.reports.text import lines
@@ -35,6 +34,7 @@ from bench_master.reports.values_text import only_value
 from bench_master.run_data.packed_hosts import add_host_slopes, host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
 from bench_master.run_data.packing import PackingStats
+from bench_master.run_data.treatment_types import HostCurveReport, PackingTrialReport, SampleReport, StartCurveReport
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source

@@ -79,6 +79,19 @@ def test_features_know_one_another_only_where_that_is_said(trees):
     assert {(one, other) for one, other in pairs if one and other and one != other} == FEATURES_THAT_KNOW_OTHERS
 
 
+ROAD = ("verdicts", "run_data", "analysis", "reports", "commands")
+"""Folders between a stats file and its reader; none imports one behind it: verdicts know numbers alone."""
+
+
+def test_the_road_from_the_stats_file_to_the_reader_has_one_direction(trees):
+    """What reads a file knows nothing of the document that is made of it, and that nothing of how it is shown."""
+    road = [f"bench_master.{name}" for name in ROAD]
+    for place, folder in enumerate(road):
+        for name in (one for one in trees if one.startswith(f"{folder}.")):
+            for target in modules_imported(trees, name):
+                assert not target.startswith(tuple(f"{later}." for later in road[place + 1 :])), f"{name} -> {target}"
+
+
 def test_the_halves_of_a_feature_know_their_own_side(trees):
     """The worker's half imports nothing of the master, the master's nothing of the worker, the common one neither."""
     sides = {"master": ("bench_worker", "worker"), "worker": ("bench_master", "master")}

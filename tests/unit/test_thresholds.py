@@ -15,7 +15,7 @@ from bench_common.thresholds import (
 )
 from bench_master.analysis.gates import evaluate_thresholds
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.treatment_types import RelativeOverheadReport
+from bench_master.run_data.treatment_types import RelativeOverheadReport
 
 
 def treatments():

@@ -3,7 +3,7 @@
 import pytest
 from builders import operation_report
 
-from bench_master.analysis.validity import SWITCH_INTERVAL_S, LoopStats, timing_warning
+from bench_master.run_data.validity import SWITCH_INTERVAL_S, LoopStats, timing_warning
 
 SHORT = {"start": operation_report(n=10, percentiles_s={"p50": 0.0002})}
 

@@ -25,9 +25,9 @@ from bench_features.objects.master.store_measures import (
     StoreMeasures,
     collect_measures,
 )
-from bench_master.analysis.treatment_types import TreatmentReport
 from bench_master.formatting import format_significant, plural, table_cell
 from bench_master.reports import RATES_LONGEST_S, ReportSource
+from bench_master.run_data.treatment_types import TreatmentReport
 
 _BLOCKS: Final = (TOTAL, "create", "read", "update", "delete", "head", "list")
 """The operations in the order of ssbench's blocks, and then those that it has not."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from bench_common.records import ErrorRecord, Outcome, ticket_of
 from bench_features.compat.bucketbench_report import lines
-from bench_master.analysis.treatment_types import RelativeOverheadReport
+from bench_master.run_data.treatment_types import RelativeOverheadReport
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bench_master.analysis.transfer_types import TransfersReport
+    from bench_master.run_data.transfer_types import TransfersReport
 
 S = 1_000_000_000
 MS = 1_000_000

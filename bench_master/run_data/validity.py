@@ -20,17 +20,17 @@ from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial
 from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
-from bench_master.analysis.report_types import (
+from bench_master.formatting import format_seconds, plural
+from bench_master.run_data.host_samples import TrialSpan, TrialSpans
+from bench_master.run_data.pressure import KINDS, Excess, TrialPressure, warning_of
+from bench_master.run_data.run_types import (
     ClockDisagreementReport,
     ClockReport,
     HostFindingReport,
     ResumeReport,
     TrialOrderReport,
 )
-from bench_master.analysis.treatment_types import DisturbanceReport, OperationReport, TreatmentReport
-from bench_master.formatting import format_seconds, plural
-from bench_master.run_data.host_samples import TrialSpan, TrialSpans
-from bench_master.run_data.pressure import KINDS, Excess, TrialPressure, warning_of
+from bench_master.run_data.treatment_types import DisturbanceReport, OperationReport, TreatmentReport
 
 MAX_ERROR_SHARE: Final = 0.1
 """A timing error above this share of the shortest operation's median gets a warning."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
-from bench_master.analysis.transfer_types import TransfersReport
+from bench_master.run_data.transfer_types import TransfersReport
 
 
 class SampleReport(Struct, frozen=True):
