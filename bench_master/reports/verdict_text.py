@@ -228,7 +228,7 @@ def _limits(comparison: ComparisonReport) -> str:
         # More rounds of what does not work settle nothing.
         pass
     elif comparison.more_rounds:
-        parts.append(f"about {comparison.more_rounds} more rounds would settle it")
+        parts.append(f"about {plural(comparison.more_rounds, 'more round')} would settle it")
     elif comparison.verdict == "inconclusive" and comparison.has_reason(Code.NOT_ENOUGH_EVIDENCE):
         parts.append("no number of rounds within reach would settle it: lower the noise, or widen the margin")
     # Of two rounds everybody knows that their range is no interval.
