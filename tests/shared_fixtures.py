@@ -3,6 +3,10 @@
 What a fixture needs is imported when it is set up: most tests, in most processes, use none of them.
 """
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 
 
@@ -79,3 +83,12 @@ def eyes(chromium):
     made = Eyes(chromium)
     yield made
     made.close()
+
+
+@pytest.fixture
+def open_folder():
+    """A directory for private ones that everybody may pass through, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)

@@ -1,10 +1,7 @@
 """What tests of jobs with servers beside them share."""
 
 import shutil
-import tempfile
-from pathlib import Path
 
-import pytest
 from busybox_image import skip_or_fail
 from workspace import containers_of
 
@@ -18,15 +15,6 @@ def require_tools(*tools):
     for tool in tools:
         if shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin") is None:
             skip_or_fail(f"{tool} is missing; script/test installs it")
-
-
-@pytest.fixture
-def open_folder():
-    """A directory for private ones that everybody may pass through, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def left_behind(client, workspace, run):

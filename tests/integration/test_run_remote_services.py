@@ -3,7 +3,7 @@
 import psutil
 import pytest
 from deadlines import ANSWER_S, END_S, LONG_END_S, START_S, wait_until
-from service_runs import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
+from service_runs import left_behind, outputs_of, require_tools, server_of_running
 from workspace import containers_of, require_images
 
 pytestmark = pytest.mark.docker
@@ -20,7 +20,7 @@ def client():
     opened.close()
 
 
-def test_a_remote_web_server_in_containers_and_natively(workspace, client, open_folder):  # noqa: F811
+def test_a_remote_web_server_in_containers_and_natively(workspace, client, open_folder):
     """The jobs are the one worker's, the server the other's; published, in the host's network, and as a process."""
     workspace.environ["TMPDIR"] = str(open_folder)
     in_host_network = {"webbench": {**THERE["webbench"], "network": "host"}}

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from busybox_image import skip_or_fail
 from deadlines import END_S, LONG_END_S, wait_until
-from service_runs import left_behind, open_folder, outputs_of, require_tools  # noqa: F401
+from service_runs import left_behind, outputs_of, require_tools
 from test_fleet import testbed  # noqa: F401  a fixture
 from test_fleet_services import master  # noqa: F401  a fixture
 from test_run_tcp import Wire
@@ -56,7 +56,7 @@ def test_a_bad_address_is_refused_before_anything_is_started(workspace, flag, va
 
 
 @pytest.mark.docker
-def test_services_are_lent_at_an_ipv6_address(workspace, wire, open_folder):  # noqa: F811
+def test_services_are_lent_at_an_ipv6_address(workspace, wire, open_folder):
     """Published by Docker at it, in the host's network, and as a process: a URL has it in brackets."""
     require_tools("ab", "apache2", "php", "mariadbd", "sysbench")
     client = require_images(*(f"weighbridge/{name}" for name in ("ab", "webbench", "mariadb", "sysbench")))

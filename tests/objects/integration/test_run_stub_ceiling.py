@@ -45,4 +45,4 @@ def test_a_run_on_objects_shows_the_kept_ceiling(workspace, tmp_path):
     (treatment,) = run.document["treatments"]
     assert treatment["jobs"]["done"] == 30
     assert (treatment["harness"]["ceiling"], treatment["harness"]["ceiling_per_s"]) == ("stub store, s3", 1e6)
-    assert "that the harness itself can do here (stub store, s3, " in run.details
+    assert "harness's own: stub store, s3, " in run.details
