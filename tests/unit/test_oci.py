@@ -330,3 +330,20 @@ def test_a_container_works_in_the_directory_that_it_is_given():
     image = ImageConfig(directory="/image")
     assert config(image=image)["process"]["cwd"] == "/image"
     assert config(image=image, directory="/srv")["process"]["cwd"] == "/srv"
+
+
+def test_an_image_that_another_worker_is_deleting_is_asked_of_nobody(tmp_path, monkeypatch):
+    """Its directory has another name by then, which is no image's."""
+    asked = []
+
+    class Engine:
+        def inspect_image(self, name):
+            asked.append(name)
+
+    monkeypatch.setattr(oci_images, "STORE", tmp_path)
+    for name in ("aa", ".bb.old", ".cc.new"):
+        folder = tmp_path / "images" / name
+        folder.mkdir(parents=True)
+        (folder / oci_images._CONFIG).write_text("{}")
+    oci_images._prune(Engine())
+    assert asked == ["aa"]

@@ -224,7 +224,7 @@ def _prune(client: docker.APIClient) -> None:
         with suppress(FileNotFoundError):
             if time.time() - unfinished.stat().st_mtime > _UNPACK_S:
                 delete_directory(unfinished)
-    for config in images_directory().glob(f"*/{_CONFIG}"):
+    for config in images_directory().glob(f"[!.]*/{_CONFIG}"):
         with suppress(FileNotFoundError, BlockingIOError), config.open("rb") as file:
             try:
                 client.inspect_image(config.parent.name)  # type: ignore[no-untyped-call]
