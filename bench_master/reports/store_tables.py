@@ -13,7 +13,7 @@ from bench_master.analysis.report_types import ReportDocument
 from bench_master.formatting import format_bytes, format_count, format_significant, format_span, format_value, plural
 from bench_master.reports.side_by_side import treatment_names
 from bench_master.reports.table import (
-    Cell,
+    MOST_OPEN_ROWS,
     Field,
     Labels,
     Table,
@@ -35,10 +35,11 @@ from bench_master.run_data.transfer_types import (
 )
 from bench_master.run_data.treatment_types import OperationReport, PopulationPhaseReport, TreatmentReport
 
-MOST_OPEN_ROWS: Final = 60
 MOST_STEPS: Final = 24
 """Rows that show the course of a treatment's trials at most."""
 _One = StoreOperationReport | EndpointOperationReport
+_Done = tuple[str, _One, str]
+"""An operation, what was done, and the endpoint where rows tell it."""
 
 
 def store_tables(document: ReportDocument, labels: Labels) -> list[Table]:
@@ -54,13 +55,13 @@ def store_tables(document: ReportDocument, labels: Labels) -> list[Table]:
 
 def store_operations(document: ReportDocument, labels: Labels, *, full: bool) -> Table:
     """Return what jobs on a store did, by operation over objects of all sizes; with `full` more notes."""
-    fields: list[Field[tuple[str, _One]]] = [
+    fields: list[Field[_Done]] = [
         words("operation", lambda row: row[0]),
         *_measures(),
         count("retries", lambda row: getattr(row[1], "retries", None), optional=True),
     ]
-    rows: list[tuple[TreatmentReport, tuple[str, _One]]] = [
-        (each, (verb, one))
+    rows: list[tuple[TreatmentReport, _Done]] = [
+        (each, (verb, one, ""))
         for each in document.treatments
         if each.objects
         for verb, one in each.objects.by_operation.items()
@@ -74,11 +75,11 @@ def store_operations(document: ReportDocument, labels: Labels, *, full: bool) ->
             texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
             notes += texts if alone else [f"{title}: {text}" for text in texts]
     table = labels.table("Operations on the store", "Over objects of all sizes.", fields, rows, notes)
-    return replace(table.shown(), leads=True)
+    return replace(table, leads=True)
 
 
-def _measures() -> Iterator[Field[tuple[str, _One]]]:
-    def first(name: str, **column: bool) -> Field[tuple[str, _One]]:
+def _measures() -> Iterator[Field[_Done]]:
+    def first(name: str, **column: bool) -> Field[_Done]:
         return seconds(
             f"first byte {name}",
             lambda row: row[1].first_byte.percentiles_s.get(name) if row[1].first_byte is not None else None,
@@ -101,22 +102,16 @@ def _measures() -> Iterator[Field[tuple[str, _One]]]:
     yield seconds("max", lambda row: row[1].max_s, droppable=True)
 
 
-def _of_endpoint(
-    field: Field[tuple[str, _One]],
-) -> Field[tuple[str, EndpointOperationReport, EndpointReport]]:
-    return Field(field.column, lambda row: field.cell((row[0], row[1])))
-
-
 def endpoints(document: ReportDocument, labels: Labels) -> Table:
     """Return each endpoint of treatments that have several."""
     several = [each for each in document.treatments if each.objects and len(each.objects.endpoints) > 1]
-    fields: list[Field[tuple[str, EndpointOperationReport, EndpointReport]]] = [
-        words("endpoint", lambda row: endpoint_name(row[2])),
+    fields: list[Field[_Done]] = [
+        words("endpoint", lambda row: row[2]),
         words("operation", lambda row: row[0]),
-        *map(_of_endpoint, _measures()),
+        *_measures(),
     ]
-    rows = [
-        (each, (verb, one, endpoint))
+    rows: list[tuple[TreatmentReport, _Done]] = [
+        (each, (verb, one, endpoint_name(endpoint)))
         for each in several
         if each.objects
         for endpoint in each.objects.endpoints
@@ -131,11 +126,7 @@ def endpoints(document: ReportDocument, labels: Labels) -> Table:
     ]
     caption = "Operations by the endpoint that answered last, over objects of all sizes."
     found = labels.table("Endpoints", caption, fields, rows, notes)
-    return _folded(found, folded=len(rows) > MOST_OPEN_ROWS)
-
-
-def _folded(table: Table, *, folded: bool) -> Table:
-    return replace(table, folded=folded)
+    return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
 
 
 def endpoint_name(one: EndpointReport) -> str:
@@ -163,10 +154,7 @@ def _sizes(document: ReportDocument, labels: Labels) -> Table:
         seconds("p50", lambda row: row[2].percentiles_s.get("p50") if row[2] else None),
         count("retries", lambda row: row[1].retries, optional=True),
         count("redrawn", lambda row: row[1].redrawn, optional=True),
-        Field(
-            words("slowest transaction", lambda row: row[1].slowest_transaction).column._replace(droppable=True),
-            lambda row: Cell(one_line(row[1].slowest_transaction or "-"), left=True),
-        ),
+        words("slowest transaction", lambda row: row[1].slowest_transaction, droppable=True),
     ]
     rows = [
         (each, (name, one, each.operations.get(name)))
@@ -175,7 +163,7 @@ def _sizes(document: ReportDocument, labels: Labels) -> Table:
         for name, one in each.objects.operations.items()
         if not name.endswith(FIRST_BYTE) and one.per_s
     ]
-    return _folded(labels.table("Operations by size", "", fields, rows), folded=True)
+    return replace(labels.table("Operations by size", "", fields, rows), folded=True)
 
 
 def _course(document: ReportDocument, labels: Labels) -> Table:
@@ -243,7 +231,7 @@ def population(document: ReportDocument, labels: Labels) -> Table:
         for phase in _PHASES
         if (parts := [part for part in entry.population if part.phase == phase])
     ]
-    return _folded(labels.table("Objects", "", fields, rows), folded=True)
+    return replace(labels.table("Objects", "", fields, rows), folded=True)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from bench_common.safe_text import one_line
 from bench_master.formatting import (
@@ -22,6 +22,9 @@ from bench_master.formatting import (
     says_nothing,
 )
 from bench_master.run_data.treatment_types import TreatmentReport
+
+MOST_OPEN_ROWS: Final = 60
+"""Rows of a table that a page shows at once; a longer one is folded."""
 
 Row = TypeVar("Row")
 
@@ -91,6 +94,7 @@ def table_text(table: Table) -> Iterator[str]:
 
     Where the page has no room for all columns, the labels of treatments that have several rows stand above them.
     """
+    table = table.shown()
     yield from paragraph(one_line(table.caption), indent=2)
     if _is_flat(table):
         yield from fit_table(table.columns, table.texts) if table.rows else ()

@@ -29,6 +29,7 @@ from bench_master.reports.packing_text import packing_sentences, unread_text
 from bench_master.reports.side_by_side import primary_metrics, treatment_names
 from bench_master.reports.store_tables import endpoints, store_operations, store_tables
 from bench_master.reports.table import (
+    MOST_OPEN_ROWS,
     Cell,
     Field,
     Labels,
@@ -65,8 +66,6 @@ from bench_master.run_data.treatment_types import (
 )
 from bench_master.run_data.validity import NO_IDLE_CPU
 
-MOST_OPEN_ROWS: Final = 60
-"""Rows of a table that a page shows at once; a longer one is folded."""
 _FEW_CONDITIONS: Final = 3
 
 
@@ -136,6 +135,7 @@ def overview(document: ReportDocument) -> Table:
     """
     entries = document.treatments
     fields: list[Field[TreatmentReport]] = [
+        *_only_name(document),
         count("done", lambda one: one.jobs.done),
         count("failed", lambda one: one.jobs.failed, optional=True),
         count("lost", lambda one: one.jobs.lost, optional=True),
@@ -145,16 +145,13 @@ def overview(document: ReportDocument) -> Table:
         *_job_times(document.pctile),
         *map(_median, primary_metrics(entries)),
     ]
-    return _plain_names(document, Labels(entries).table("Treatments", "", fields, [(one, one) for one in entries]))
+    return Labels(entries).table("Treatments", "", fields, [(one, one) for one in entries])
 
 
-def _plain_names(document: ReportDocument, table: Table) -> Table:
-    """Return the table without empty columns, and with the treatment's name where no label tells treatments apart."""
-    table = table.shown()
-    if len(document.treatments) > 1:
-        return table
-    rows = [[Cell(name, left=True), *row] for name, row in zip(treatment_names(document), table.rows, strict=True)]
-    return Table(table.name, "", [Column("treatment", left=True), *table.columns], rows)
+def _only_name(document: ReportDocument) -> list[Field[TreatmentReport]]:
+    """Return a column for the name of a run's only treatment, which no label tells."""
+    names = treatment_names(document)
+    return [words("treatment", lambda _: names[0])] if len(names) == 1 else []
 
 
 def _megabytes(one: TreatmentReport) -> float | None:
@@ -185,6 +182,7 @@ def _median(name: str) -> Field[TreatmentReport]:
 def treatments(document: ReportDocument, labels: Labels) -> Table:
     """Return each treatment's trials, jobs by outcome and rates."""
     fields: list[Field[TreatmentReport]] = [
+        *_only_name(document),
         words("trials", lambda one: f"{one.trials.run} of {one.trials.planned}"),
         count("done", lambda one: one.jobs.done),
         count("failed", lambda one: one.jobs.failed),
@@ -197,8 +195,7 @@ def treatments(document: ReportDocument, labels: Labels) -> Table:
         Field(Column("trials took", droppable=True), lambda one: Cell(format_span(one.busy_s), one.busy_s)),
     ]
     caption = "Jobs by outcome; those of warm-up are in no figure."
-    found = labels.table("Treatments", caption, fields, [(one, one) for one in document.treatments])
-    return found.shown() if labels.columns else _plain_names(document, found)
+    return labels.table("Treatments", caption, fields, [(one, one) for one in document.treatments])
 
 
 def open_load(document: ReportDocument, labels: Labels) -> Table:
@@ -250,12 +247,8 @@ def operations(document: ReportDocument, labels: Labels) -> Table:
         if one.n or one.errors
     ]
     caption = "Durations of operations that were done."
-    found = labels.table("Operations", caption, fields, rows).shown()
-    return _folded(found, len(rows) > MOST_OPEN_ROWS)
-
-
-def _folded(table: Table, folded: bool) -> Table:  # noqa: FBT001  its only property here
-    return replace(table, folded=folded)
+    found = labels.table("Operations", caption, fields, rows)
+    return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
 
 
 _Metric = tuple[str, MetricReport]
@@ -276,10 +269,9 @@ def metrics(document: ReportDocument, labels: Labels) -> tuple[Table, Table]:
         if (names := [one_line(name) for name, metric in entry.metrics.items() if not metric.n])
     ]
     rest = _metric_table(document, labels, "Other metrics" if primary else "Metrics", others)
-    rest = replace(rest, notes=missing)
     return (
         _metric_table(document, labels, "Primary metrics", primary),
-        _folded(rest, bool(primary) or len(others) > MOST_OPEN_ROWS),
+        replace(rest, notes=missing, folded=bool(primary) or len(others) > MOST_OPEN_ROWS),
     )
 
 
@@ -444,7 +436,7 @@ def _harness(document: ReportDocument, labels: Labels) -> Table:
     notes = dict.fromkeys(
         _ceiling(one.harness) for one in document.treatments if one.harness and one.harness.ceiling is not None
     )
-    return labels.table("Harness", caption, fields, rows, list(notes)).shown()
+    return labels.table("Harness", caption, fields, rows, list(notes))
 
 
 def _ceiling(harness: HarnessReport) -> str:
@@ -459,7 +451,7 @@ def _disturbances(document: ReportDocument, labels: Labels) -> Table:
     fields: list[Field[tuple[str, str]]] = [words("trials", lambda row: row[0]), words("what", lambda row: row[1])]
     rows = [(entry, row) for entry in document.treatments for row in disturbances(entry)]
     caption = "Trials in which something else took much of a host, the worst of them in words."
-    return _folded(labels.table("Disturbances", caption, fields, rows), folded=True)
+    return replace(labels.table("Disturbances", caption, fields, rows), folded=True)
 
 
 def disturbances(entry: TreatmentReport) -> Iterator[tuple[str, str]]:
@@ -507,7 +499,7 @@ def _pressure(document: ReportDocument, labels: Labels) -> Table:
         "CPU, I/O and memory wait: share of the time in which some task of the host waited, the jobs' own among "
         "them; run queue: in which the load process waited for a CPU. Steal and softirq are shares of all CPU time."
     )
-    return _folded(labels.table("Pressure", caption, fields, rows).shown(), folded=True)
+    return replace(labels.table("Pressure", caption, fields, rows), folded=True)
 
 
 def _middle(one: PressureReport) -> float:
@@ -552,7 +544,7 @@ def _hosts(document: ReportDocument) -> Table:
         words("host", lambda row: row[0]),
         *(load(name, title) for name, title in _LOAD.items()),
     ]
-    return _folded(table_of("Hosts", "", fields, rows).shown(), folded=True)
+    return replace(table_of("Hosts", "", fields, rows), folded=True)
 
 
 def _processes(document: ReportDocument) -> Iterator[tuple[str, Any]]:
@@ -572,7 +564,7 @@ def _loops(document: ReportDocument) -> Table:
         seconds("lag max", lambda row: row[1].lag_max_s),
     ]
     rows = [(name, process.loop) for name, process in _processes(document) if process.loop]
-    return _folded(table_of("Event loops", "", fields, rows), folded=True)
+    return replace(table_of("Event loops", "", fields, rows), folded=True)
 
 
 # -- traced jobs, published figures ----------------------------------------------------------------------------------
@@ -587,9 +579,7 @@ def _causes(document: ReportDocument, labels: Labels) -> Table:
         words("process", lambda row: row[1].process),
         seconds("a job", lambda row: row[1].seconds),
         share("share", lambda row: row[2]),
-        Field(
-            Column("where in the kernel", left=True, droppable=True), lambda row: Cell(row[1].where or "-", left=True)
-        ),
+        words("where in the kernel", lambda row: row[1].where, droppable=True),
     ]
     rows = [
         (
@@ -678,7 +668,7 @@ def comparisons(document: ReportDocument) -> Table:
     labels = Labels(document.treatments)
     rows = [(by_title[each.b], each) for each in found if each.b in by_title]
     numbered = [f"[{place}] {note}" for place, note in enumerate(notes, 1)] if marked else notes
-    return labels.table("Comparisons", caption, fields, rows, numbered).shown()
+    return labels.table("Comparisons", caption, fields, rows, numbered)
 
 
 def _mark(note: str, notes: Sequence[str]) -> str:
@@ -719,4 +709,4 @@ def conditions(document: ReportDocument) -> Table:
         words("values", lambda row: row[2]),
     ]
     found = table_of("Thresholds and gates", "What the exit code depends on.", fields, rows)
-    return _folded(found, len(rows) > _FEW_CONDITIONS and all(row[1] == "passed" for row in rows))
+    return replace(found, folded=len(rows) > _FEW_CONDITIONS and all(row[1] == "passed" for row in rows))
