@@ -102,8 +102,8 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
         yield from _remarks(verdicts, verbose=verbose)
     archive = verdicts.archive
     if archive is not None:
-        if not archive.new and archive.changes:
-            yield from [*table_text(changes_table(archive)), ""]
+        if (changes := changes_table(archive)).rows:
+            yield from [*table_text(changes), ""]
         yield from _trust(verdicts, archive, verbose=verbose)
     yield from _warnings(verdicts, verbose=verbose)
     if verdicts.gates:
@@ -134,7 +134,7 @@ def comparisons_table(verdicts: VerdictsReport) -> Table:
 
 
 def changes_table(archive: ArchiveReport | None) -> Table:
-    """Return since when each treatment of a history has changed."""
+    """Return since when each treatment of a history has changed; without rows where a new run is compared."""
     fields: list[Field[ChangeReport]] = [
         words("treatment", lambda one: one.name),
         words("verdict", lambda one: one.word.upper()),
@@ -147,7 +147,7 @@ def changes_table(archive: ArchiveReport | None) -> Table:
         words("since", _when),
         words("first file", lambda one: PurePath(one.since).name, droppable=True),
     ]
-    changes = [] if archive is None else archive.changes
+    changes = [] if archive is None or archive.new else archive.changes
     newest = any(each.kind == "newest" for each in changes)
     notes = ["* the newest runs stand out; too few yet to be a step of the history."] if newest else []
     return table_of("Changes", "", fields, changes, notes)

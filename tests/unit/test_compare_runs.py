@@ -408,6 +408,10 @@ def test_only_the_current_regime_predicts(tmp_path, capsys):
     new = a_run(tmp_path / "new.stats.gz", 100, number=60, spread=0.001)
     found = report(capsys, tmp_path / "old", new)
     assert (found["comparisons"][0]["rounds"], found["archive"]["noise"][0]["runs"]) == (12, 12)
+    # Since when is the question of a history without a new run.
+    assert found["archive"]["changes"]
+    for form in ("text", "markdown", "html"):
+        assert "first file" not in compare(capsys, tmp_path / "old", new, "--format", form).out
     assert abs(found["comparisons"][0]["ratio"] - 1) < 0.01
 
 
