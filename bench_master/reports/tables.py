@@ -145,13 +145,25 @@ def overview(document: ReportDocument) -> Table:
         *_job_times(document.pctile),
         *map(_median, primary_metrics(entries)),
     ]
-    return Labels(entries).table("Treatments", "", fields, [(one, one) for one in entries])
+    rows = [(one, one) for one in entries]
+    return Labels(entries).table("Treatments", "", fields, rows, _missing(document, primary=True))
 
 
 def _only_name(document: ReportDocument) -> list[Field[TreatmentReport]]:
     """Return a column for the name of a run's only treatment, which no label tells."""
     names = treatment_names(document)
     return [words("treatment", lambda _: names[0])] if len(names) == 1 else []
+
+
+def _missing(document: ReportDocument, *, primary: bool) -> list[str]:
+    """Return which metrics no trial gave, with `primary` of these alone."""
+    texts = []
+    for title, entry in zip(treatment_names(document), document.treatments, strict=True):
+        lacking = [name for name, one in entry.metrics.items() if not one.n and (one.primary or not primary)]
+        if lacking:
+            text = f"missing from every trial: {', '.join(map(one_line, lacking))}"
+            texts.append(f"{title}: {text}" if len(document.treatments) > 1 else text)
+    return texts
 
 
 def _megabytes(one: TreatmentReport) -> float | None:
@@ -195,7 +207,8 @@ def treatments(document: ReportDocument, labels: Labels) -> Table:
         Field(Column("trials took", droppable=True), lambda one: Cell(format_span(one.busy_s), one.busy_s)),
     ]
     caption = "Jobs by outcome; those of warm-up are in no figure."
-    return labels.table("Treatments", caption, fields, [(one, one) for one in document.treatments])
+    rows = [(one, one) for one in document.treatments]
+    return labels.table("Treatments", caption, fields, rows, _missing(document, primary=False))
 
 
 def open_load(document: ReportDocument, labels: Labels) -> Table:
@@ -263,15 +276,10 @@ def metrics(document: ReportDocument, labels: Labels) -> tuple[Table, Table]:
     first = {name for _, (name, metric) in every if metric.primary or name in compared}
     primary = [row for row in every if row[1][0] in first]
     others = [row for row in every if row[1][0] not in first]
-    missing = [
-        f"{f'{title}: ' if len(document.treatments) > 1 else ''}missing from every trial: {', '.join(names)}"
-        for title, entry in zip(treatment_names(document), document.treatments, strict=True)
-        if (names := [one_line(name) for name, metric in entry.metrics.items() if not metric.n])
-    ]
     rest = _metric_table(document, labels, "Other metrics" if primary else "Metrics", others)
     return (
         _metric_table(document, labels, "Primary metrics", primary),
-        replace(rest, notes=missing, folded=bool(primary) or len(others) > MOST_OPEN_ROWS),
+        replace(rest, folded=bool(primary) or len(others) > MOST_OPEN_ROWS),
     )
 
 
