@@ -84,8 +84,8 @@ def false_words(runs: Iterable[CertifiedRun]) -> FalseWords:
     every = [word for own in words for word in own]
     found = sum(word in DIRECTED_WORDS for word in every)
     runs_found = sum(not DIRECTED_WORDS.isdisjoint(own) for own in words)
-    low, high = binomial_interval(found, len(every)) if every else (0.0, 1.0)
-    runs_low, runs_high = binomial_interval(runs_found, len(words)) if words else (0.0, 1.0)
+    low, high = binomial_interval(found, len(every))
+    runs_low, runs_high = binomial_interval(runs_found, len(words))
     return FalseWords(
         comparisons=len(every),
         found=found,

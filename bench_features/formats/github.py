@@ -120,8 +120,7 @@ def _effects(document: ReportDocument, verdicts: VerdictsReport) -> Iterator[str
             yield ""
         cells = [[shorten(cell, _CELL_CHARS) for cell in row.cells] for row in table.rows]
         yield from markdown_table(table.columns, cells)
-        remarks = [f"{row.name}: {row.remark}" for row in table.rows if row.remark]
-        yield from _bullets([*remarks, *filter(None, [table.remark])])
+        yield from _bullets(table.notes(table.rows))
     if text := neighbour_text(verdicts):
         yield ""
         yield _escaped(text)

@@ -156,10 +156,7 @@ def _first_table(table: VerdictTable, rows: Sequence[VerdictRow]) -> Table:
     cells = [
         [Cell(text, left=column.left) for text, column in zip(row.cells, table.columns, strict=True)] for row in rows
     ]
-    shared = table.shared_remarks()
-    notes = [f"{row.name}: {row.remark}" for row in rows if row.remark and row.remark not in shared]
-    notes += [f"{names}: {remark}" for remark, names in shared.items()]
-    notes += [table.remark] if table.remark else []
+    notes = table.notes(rows)
     notes += [f"{len(table.rows) - len(rows)} more below"] if len(rows) < len(table.rows) else []
     return Table(table.caption or "Verdicts", "", table.columns, cells, notes, sortable=False)
 

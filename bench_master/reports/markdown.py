@@ -109,12 +109,10 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
             yield f"{escape(table.caption)}:"
             yield ""
         yield from markdown_table(table.columns, [row.cells for row in table.rows])
-        shared = table.shared_remarks()
-        remarks = [f"{row.name}: {row.remark}" for row in table.rows if row.remark and row.remark not in shared]
-        remarks += [f"{names}: {remark}" for remark, names in shared.items()]
-        if remarks or table.remark:
+        remarks = table.notes(table.rows)
+        if remarks:
             yield ""
-        yield from (f"- {escape(remark)}" for remark in [*remarks, *filter(None, [table.remark])])
+        yield from (f"- {escape(remark)}" for remark in remarks)
     if text := neighbour_text(verdicts, None if full else MOST_NEIGHBOURS):
         yield ""
         yield escape(text)

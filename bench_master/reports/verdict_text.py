@@ -100,6 +100,12 @@ class VerdictTable:
             names.setdefault(row.remark, []).append(row.name)
         return {remark: ", ".join(several) for remark, several in names.items() if remark and len(several) > 1}
 
+    def notes(self, rows: Sequence[VerdictRow]) -> list[str]:
+        """Return what limits the verdicts of some of its rows; what limits several is said once."""
+        shared = self.shared_remarks()
+        found = [f"{row.name}: {row.remark}" for row in rows if row.remark and row.remark not in shared]
+        return [*found, *(f"{names}: {remark}" for remark, names in shared.items()), *filter(None, [self.remark])]
+
 
 def _labels_by_title(document: ReportDocument) -> dict[str, Mapping[str, Any]]:
     return {str(entry.title): entry.treatment for entry in document.treatments}

@@ -83,16 +83,13 @@ def chi_squared_quantile(p: float, df: float) -> float:
     return _first_positive(lambda x: regularized_gamma(df / 2.0, x / 2.0) - p)
 
 
-LEVEL: Final = 0.05
-
-
-def binomial_interval(found: int, of: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return the ends of the exact interval of a share (Clopper and Pearson, Biometrika 26, 1934); (0, 1) of none."""
+def binomial_interval(found: int, of: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934); (0, 1) of no trial."""
     low = high = 0.0
     if found:
-        low = _first_positive(lambda share: regularized_beta(found, of - found + 1, share) - level / 2)
+        low = _first_positive(lambda share: regularized_beta(found, of - found + 1, share) - 0.025)
     if found < of:
-        high = _first_positive(lambda share: regularized_beta(found + 1, of - found, share) - 1 + level / 2)
+        high = _first_positive(lambda share: regularized_beta(found + 1, of - found, share) - 0.975)
     return low, high or 1.0
 
 

@@ -104,19 +104,8 @@ def _trend_table(trends: list[TrendReport]) -> Table:
 
 
 def _run_table(runs: list[ArchivedRun]) -> Table:
-    columns = [
-        Column("run", left=True),
-        Column("begun", left=True),
-        Column("scenario", left=True),
-        Column("hosts", left=True),
-    ]
-    columns += [
-        Column("state", left=True),
-        Column("jobs"),
-        Column("failed"),
-        Column("value"),
-        Column("trust", left=True),
-    ]
+    columns = [Column(name, left=True) for name in ("run", "begun", "scenario", "hosts", "state")]
+    columns += [Column("jobs"), Column("failed"), Column("value"), Column("trust", left=True)]
     rows = [
         [
             Cell(run.id, left=True, link=_page_of(run) if run.state != "damaged" else ""),
