@@ -16,7 +16,8 @@ from bench_master.formatting import Column, format_span, markdown_table
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import between_runs_of, markdown_lines
-from bench_master.reports.markdown import notices, table_lines
+from bench_master.reports.markdown import notices
+from bench_master.reports.table import markdown_of
 from bench_master.reports.tables import overview
 from bench_master.reports.text_details import format_time, totals_text
 from bench_master.reports.values_text import only_value
@@ -92,7 +93,7 @@ def _lines(source: ReportSource) -> Iterator[str]:
         if why := no_verdict_text(document):
             yield _escaped(f"No verdict: {why}.")
             yield ""
-        yield from table_lines(overview(document))
+        yield from markdown_of(overview(document))
         yield from ("", _escaped(document.trust.sentence))
     yield from _checks(source)
     yield from _section("Warnings", [*warnings(document), *document.warnings])

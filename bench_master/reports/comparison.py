@@ -31,13 +31,12 @@ from bench_master.formatting import (
     format_change,
     format_change_interval,
     format_share,
-    markdown_table,
     paragraph,
     plural,
     table_cell,
 )
 from bench_master.formatting import escape_markdown as escape
-from bench_master.reports.table import Cell, Field, Table, count, measured, table_of, table_text, words
+from bench_master.reports.table import Cell, Field, Table, count, markdown_of, measured, table_of, table_text, words
 from bench_master.reports.verdict_text import confidence_together, gate_lines
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.reasons import Reason, joined
@@ -326,7 +325,7 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
     yield ""
     for table in (comparisons_table(verdicts), changes_table(verdicts.archive)):
         if table.rows:
-            yield from markdown_table(table.columns, table.texts)
+            yield from markdown_of(table)
     lines = list(remark_lines(verdicts))
     if lines:
         yield ""

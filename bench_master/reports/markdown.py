@@ -18,7 +18,7 @@ from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables
 from bench_master.reports.store_tables import store_operations
-from bench_master.reports.table import Labels, Table
+from bench_master.reports.table import Labels, markdown_of
 from bench_master.reports.tables import overview, packings
 from bench_master.reports.text_details import format_time, totals_text
 from bench_master.reports.values_text import only_value
@@ -75,7 +75,7 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         if why := no_verdict_text(document):
             yield escape(f"No verdict: {why}.")
             yield ""
-        yield from table_lines(overview(document))
+        yield from markdown_of(overview(document))
         yield from ("", escape(one_line(document.trust.sentence)))
     yield from _thresholds(document)
     for side in side_tables(document, full=full):
@@ -90,7 +90,7 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     for table in (packings(document, labels), store_operations(document, labels, full=False)):
         if table.rows:
             yield from ("", f"{escape(table.name)}:", "")
-            yield from table_lines(table)
+            yield from markdown_of(table)
     yield from _problems(document)
     yield ""
     run, totals = document.run, document.totals
@@ -130,15 +130,6 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         yield f"- {escape(f'claims registered before the first job, sha256 {verdicts.claims.sha256}')}"
     for gate in verdicts.gates:
         yield f"- {escape(f'{gate.state.upper()} {gate.gate}: {gate.text}')}"
-
-
-def table_lines(table: Table) -> Iterator[str]:
-    """Yield a table, and its notes as a list."""
-    table = table.shown()
-    yield from markdown_table(table.columns, table.texts)
-    if table.notes:
-        yield ""
-    yield from (f"- {escape(note)}" for note in table.notes)
 
 
 def notices(document: ReportDocument) -> Iterator[str]:

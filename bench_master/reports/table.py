@@ -12,12 +12,14 @@ from bench_master.formatting import (
     MISSING,
     MISSING_MEANS,
     Column,
+    escape_markdown,
     fit_table,
     format_bytes,
     format_percent,
     format_significant,
     format_value,
     has_room,
+    markdown_table,
     paragraph,
     says_nothing,
 )
@@ -106,6 +108,15 @@ def table_text(table: Table) -> Iterator[str]:
             yield from fit_table(table.columns[table.labels :], [row[table.labels :] for row in rows], indent=4)
     for note in table.notes:
         yield from paragraph(one_line(note), indent=2, hanging=4)
+
+
+def markdown_of(table: Table) -> Iterator[str]:
+    """Yield a table in Markdown, and its notes as a list."""
+    table = table.shown()
+    yield from markdown_table(table.columns, table.texts)
+    if table.notes:
+        yield ""
+    yield from (f"- {escape_markdown(note)}" for note in table.notes)
 
 
 def _is_flat(table: Table) -> bool:
