@@ -15,8 +15,6 @@ _COMMAND_CHARS: Final = 40
 """How much of a command is shown."""
 _MOST_JOBS: Final = 3
 """Jobs that are named; of more there is their number."""
-_MOST_OPERATIONS: Final = 2
-"""Operations that are named; of more the first and the last are."""
 
 
 def describe_subject(treatments: Iterable[StoredTreatment], hosts: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ def each_text(packing: PackingSummary) -> str:
     known = {name: packing.each[name] for name in _WORDS if name in packing.each}
     if not known:
         return ""
-    parts = [f"{_WORDS[name].format(format_each(each))} {_ends(each)}" for name, each in known.items()]
+    parts = [f"{_WORDS[name].format(_value(each.middle, each.unit))} {_ends(each)}" for name, each in known.items()]
     first = next(iter(known.values()))
     over = f"the 95 % interval of {first.n} packings" if first.is_interval else f"the range of {_containers(first)}"
     return one_line(f"Each container: {', '.join(parts)}; the ends are {over}.")
@@ -41,11 +41,6 @@ def each_text(packing: PackingSummary) -> str:
 def _containers(each: EachContainerReport) -> str:
     counted = plural(each.containers, "container")
     return counted if each.n == 1 else f"{counted} in {each.n} packings"
-
-
-def format_each(each: EachContainerReport) -> str:
-    """Return what a container takes: ``1.2MiB``, ``0.03%``, ``310 ms``."""
-    return _value(each.middle, each.unit)
 
 
 def _ends(each: EachContainerReport) -> str:

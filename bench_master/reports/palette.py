@@ -54,8 +54,6 @@ HUES: Final = {
 }
 SPARE_HUES: Final = ("slate", "plum", "fern")
 """Hues of engines that name none."""
-LEAST_CONTRAST: Final = 4.5
-"""Of text on its ground (WCAG 2.2, success criterion 1.4.3)."""
 
 _COLOURS: Final = INKS | RULES | HUES
 
@@ -74,15 +72,3 @@ def colour(name: str, theme: Theme) -> str:
 def css_variables(ground: Literal["light", "dark"]) -> str:
     """Return the declarations of all colours on a ground, for a rule of a style sheet."""
     return "".join(f"--{name}:{getattr(shades, ground)};" for name, shades in _COLOURS.items())
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours (``#rrggbb``), 1 to 21, by WCAG 2.2."""
-    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(text: str) -> float:
-    parts = [int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]  # noqa: PLR2004
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

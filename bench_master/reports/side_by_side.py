@@ -23,9 +23,6 @@ from bench_master.reports.table import varying_labels
 from bench_master.run_data.aggregate import JOB
 from bench_master.run_data.treatment_types import OperationReport, TreatmentReport
 
-_DIGITS: Final = 3
-"""Seven times of three digits fit a line; the overview and the other formats have more."""
-
 
 def common_labels(document: ReportDocument) -> dict[str, Any]:
     """Return the labels that all treatments share; none for a single treatment."""
@@ -131,9 +128,7 @@ def _measures(
         found = [entry.metrics.get(name) for entry in group]
         rows.append([name, *("-" if one is None else format_value(one.median, one.unit, 4) for one in found)])
     if "jobs_per_s" not in judged:
-        rows.append(
-            ["jobs/s", *("-" if one.jobs_per_s is None else format_value(one.jobs_per_s, "") for one in group)]
-        )
+        rows.append(["jobs/s", *(format_value(one.jobs_per_s, "") for one in group)])
     if group[0].jobs_per_s and len({one.concurrency for one in group}) > 1:
         base, own = group[0].jobs_per_s, group[0].concurrency
         rates = [one.jobs_per_s for one in group]
@@ -144,14 +139,10 @@ def _measures(
         rows.append(
             ["of the harness's own", *(format_percent(one.harness.share if one.harness else None) for one in group)]
         )
-    rows.append(["MB/s", *(_rate(entry.objects.mb_per_s if entry.objects else None) for entry in group)])
+    rows.append(["MB/s", *(format_value(entry.objects.mb_per_s if entry.objects else None, "") for entry in group)])
     if any(entry.jobs.failed for entry in group):
         rows.append(["failed", *(f"{entry.jobs.failed:,} of {entry.jobs.total:,}" for entry in group)])
     return [row for row in rows if any(cell != "-" for cell in row[1:])]
-
-
-def _rate(rate: float | None) -> str:
-    return "-" if rate is None else format_value(rate, "")
 
 
 def measured_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
@@ -174,7 +165,7 @@ def primary_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
 
 
 def _spaced(operation: OperationReport | None, percentile: str) -> str:
-    return format_value(None if operation is None else operation.percentiles_s[percentile], "s", _DIGITS)
+    return format_value(None if operation is None else operation.percentiles_s[percentile], "s")
 
 
 def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:

@@ -35,7 +35,7 @@ from bench_master.run_data.transfer_types import (
 )
 from bench_master.run_data.treatment_types import OperationReport, PopulationPhaseReport, TreatmentReport
 
-MOST_STEPS: Final = 24
+_MOST_STEPS: Final = 24
 """Rows that show the course of a treatment's trials at most."""
 _One = StoreOperationReport | EndpointOperationReport
 _Done = tuple[str, _One, str]
@@ -188,12 +188,12 @@ def _course(document: ReportDocument, labels: Labels) -> Table:
 
 
 def _steps(moved: TransfersReport) -> Iterator[tuple[str, dict[str, float], float, int]]:
-    """Yield operations and MB per second, and errors, in each step of the trials; `MOST_STEPS` at most."""
+    """Yield operations and MB per second, and errors, in each step of the trials; `_MOST_STEPS` at most."""
     lengths: dict[int, int] = {}
     for one in moved.series:
         lengths[one.trial] = max(lengths.get(one.trial, 0), len(one.done))
-    step = max(1, -(-sum(lengths.values()) // MOST_STEPS))
-    left = MOST_STEPS
+    step = max(1, -(-sum(lengths.values()) // _MOST_STEPS))
+    left = _MOST_STEPS
     for trial, length in lengths.items():
         own = [one for one in moved.series if one.trial == trial]
         for begin in range(0, length, step):

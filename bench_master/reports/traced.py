@@ -15,7 +15,6 @@ from bench_master.formatting import (
 )
 from bench_master.run_data.traced_types import (
     ON_CPU,
-    TracedOperationReport,
     TracedPhaseReport,
     TracedReport,
     cause_sentence,
@@ -116,13 +115,6 @@ def slow_downs(document: ReportDocument, traced: TracedReport) -> str:
     found = [
         f"{one_line(one.operation)} {format_value(one.total_s, 's')} ({format_value(median, 's')})"
         for one in traced.phases
-        if (median := _median(measured, one)) is not None
+        if (own := measured.get(one.operation)) and (median := own.percentiles_s.get("p50")) is not None
     ]
     return f"Traced, and in parentheses the measured median: {', '.join(found)}." if found else ""
-
-
-def _median(measured: Mapping[str, object], one: TracedOperationReport) -> float | None:
-    operation = measured.get(one.operation)
-    percentiles = getattr(operation, "percentiles_s", None) or {}
-    value = percentiles.get("p50")
-    return value if isinstance(value, float) else None
