@@ -20,7 +20,7 @@ from bench_master.reports.side_by_side import side_tables
 from bench_master.reports.store_tables import store_operations
 from bench_master.reports.table import Labels, markdown_of
 from bench_master.reports.tables import overview, packings
-from bench_master.reports.text_details import format_time, totals_text
+from bench_master.reports.text_details import format_time, incomplete_text, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     MOST_NEIGHBOURS,
@@ -140,9 +140,7 @@ def notices(document: ReportDocument) -> Iterator[str]:
     if document.run.imported:
         found.append("IMPORTED: measured elsewhere. Only what the files contain is known.")
     if document.incomplete:
-        missing, planned = document.totals.missing, document.totals.planned
-        jobs = f"{missing:,} of {planned:,} planned jobs are missing; " if missing else ""
-        found.append(f"{document.run_state.upper()}: {jobs}{'; '.join(document.incomplete)}")
+        found.append(f"{document.run_state.upper()}: {incomplete_text(document)}")
     found += [f"SKIPPED: {entry.title}: {entry.skipped}" for entry in document.treatments if entry.skipped]
     for text in found:
         yield f"> {escape(text)}"

@@ -217,17 +217,14 @@ class Labels:
 
     def __init__(self, treatments: Sequence[TreatmentReport]) -> None:
         self.names = varying_labels(treatments)
-        self._titles = len(treatments) > 1 and not self.names
 
     @property
     def columns(self) -> list[Column]:
         """The columns."""
-        return [Column(one_line(name), left=True) for name in (["treatment"] if self._titles else self.names)]
+        return [Column(one_line(name), left=True) for name in self.names]
 
     def cells(self, entry: TreatmentReport) -> list[Cell]:
         """Return their cells for one treatment."""
-        if self._titles:
-            return [Cell(entry.title, left=True)]
         return [_label(entry.treatment.get(name)) for name in self.names]
 
     def table(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import escape_lines, one_line
-from bench_master.analysis.report_types import ReportDocument, TotalsReport
+from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import field, fit_table, format_span, heading, paragraph, plural
 from bench_master.reports import ReportSource
@@ -20,7 +20,7 @@ from bench_master.reports.side_by_side import side_lines, treatment_names
 from bench_master.reports.store_tables import population, store_operations
 from bench_master.reports.table import Labels, Table, table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published
-from bench_master.reports.text_details import details, format_time, section, totals_text
+from bench_master.reports.text_details import details, format_time, incomplete_text, section, totals_text
 from bench_master.reports.traced import why_lines
 from bench_master.reports.values_text import only_value, value_sentences
 from bench_master.reports.verdict_text import (
@@ -67,7 +67,7 @@ class TextReport:
 def brief_lines(document: ReportDocument) -> Iterator[str]:
     """Yield the answer alone, the sentence of the first page; figures where there is nothing to compare."""
     if document.incomplete:
-        yield one_line(f"INCOMPLETE {_missing(document.totals)}{'; '.join(document.incomplete)}")
+        yield f"INCOMPLETE {incomplete_text(document)}"
     yield from answer_lines(document)
 
 
@@ -274,12 +274,6 @@ def _ending(document: ReportDocument) -> Iterator[str]:
     yield from field("jobs", totals_text(totals, document.treatments))
 
 
-def _missing(totals: TotalsReport) -> str:
-    if not totals.missing:
-        return ""
-    return f"{totals.missing:,} of {totals.planned:,} planned jobs are missing; "
-
-
 def _warning_banners(document: ReportDocument) -> Iterator[str]:
     """Yield what to know before reading any figure."""
     run = document.run
@@ -290,14 +284,14 @@ def _warning_banners(document: ReportDocument) -> Iterator[str]:
     if run.imported:
         yield from _banner("IMPORTED", "measured elsewhere. Only what the files below contain is known.")
     if document.incomplete:
-        yield from _banner("INCOMPLETE", one_line(f"{_missing(document.totals)}{'; '.join(document.incomplete)}"))
+        yield from _banner("INCOMPLETE", incomplete_text(document))
     for entry in document.treatments:
         if entry.skipped:
             yield from _banner("SKIPPED", one_line(f"{entry.title} (optional): {entry.skipped}"))
 
 
 def _banner(word: str, text: str) -> list[str]:
-    return ["", *paragraph(f"*** {word}{': ' if text else ''}{text}", hanging=4)]
+    return ["", *paragraph(f"*** {word}: {text}", hanging=4)]
 
 
 def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:

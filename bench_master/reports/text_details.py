@@ -183,6 +183,13 @@ def format_time(text: str | None) -> str:
         return str(text)
 
 
+def incomplete_text(document: ReportDocument) -> str:
+    """Return how many jobs are missing, and why the run is not complete."""
+    missing, planned = document.totals.missing, document.totals.planned
+    jobs = [f"{missing:,} of {planned:,} planned jobs are missing"] if missing else []
+    return one_line("; ".join([*jobs, *document.incomplete]))
+
+
 def _excluded(left_out: int) -> str:
     """Return in which trials jobs were that are in no figure."""
     return "warm-up or a trial that lost a worker" if left_out else "warm-up"
