@@ -327,11 +327,11 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, inden
         kept.remove(spare[-1])
 
 
-def has_room(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 2) -> bool:
+def has_room(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the page has room for each row of a table on one line, with every column that says anything."""
     rows = [_cells(row) for row in rows]
     widths = _widths(columns, [without_dashes(row) for row in rows], _told_columns(columns, rows))
-    return indent + sum(widths) + len(widths) - 1 <= page_width()
+    return 2 + sum(widths) + len(widths) - 1 <= page_width()
 
 
 def _told_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:

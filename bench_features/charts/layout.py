@@ -33,7 +33,6 @@ class ChartSource:
         self,
         document: ReportDocument,
         run: MeasuredRun | None = None,
-        data: ChartData | None = None,
         choice: ChartChoice | None = None,
     ) -> None:
         self.document = document
@@ -42,13 +41,10 @@ class ChartSource:
         self.by = None if choice is None else choice.by
         """The label that is the axis of a chart of metrics."""
         self._run = run
-        self._data = data
 
     @cached_property
     def data(self) -> ChartData:
         """Quantiles, trials, readings of hosts."""
-        if self._data is not None:
-            return self._data
         return ChartData(0.0) if self._run is None else chart_data(self._run, self.document)
 
     @cached_property

@@ -249,15 +249,13 @@ class Picture:
         *,
         size: float = 4.0,
         hollow: bool = False,
-        opacity: float = 1.0,
         tip: str = "",
     ) -> None:
         """Draw one of the `SHAPES` around a point."""
         fill = self._colour("ground") if hollow else self._colour(ink)
-        faint = "" if opacity == 1.0 else f' opacity="{opacity:.3g}"'
         self._add(
             f'path d="{_shape(SHAPES[shape % len(SHAPES)], x, y, size)}" fill="{fill}" '
-            f'stroke="{self._colour(ink)}" stroke-width="1.5"{faint}',
+            f'stroke="{self._colour(ink)}" stroke-width="1.5"',
             "path",
             tip,
         )

@@ -234,7 +234,7 @@ def load_lines(treatments: Sequence[int], styles: dict[int, Style], levels: dict
     return [sorted(line) for line in found.values()]
 
 
-def percentile(treatment: TreatmentReport, name: str, operation: str = "job") -> float | None:
-    """Return a percentile of an operation in seconds; None if it was not measured."""
-    found = treatment.operations.get(operation)
+def percentile(treatment: TreatmentReport, name: str) -> float | None:
+    """Return a percentile of the job in seconds; None if it was not measured."""
+    found = treatment.operations.get("job")
     return None if found is None else found.percentiles_s.get(name)

@@ -107,14 +107,14 @@ def predict(earlier: RunLevels, new: RunLevels, alpha: float = decision.ALPHA) -
     return Prediction(m, j, difference, Interval(low - reach, high + reach), p, spread)
 
 
-def next_run(earlier: RunLevels, alpha: float = decision.ALPHA) -> float:
+def next_run(earlier: RunLevels) -> float:
     """Return how far from their mean one more run like these is expected at most (as a difference of logarithms).
 
     This is the noise floor of comparisons between runs, whatever the intervals within each run are.
     """
     m = len(earlier)
     spread = float(earlier.values.std(ddof=1))
-    return t_quantile(1.0 - alpha / 2.0, m - 1) * spread * math.sqrt(1.0 + 1.0 / m)
+    return t_quantile(1.0 - decision.ALPHA / 2.0, m - 1) * spread * math.sqrt(1.0 + 1.0 / m)
 
 
 def smallest_effect(spread: float, earlier: int, new: int, alpha: float = decision.ALPHA) -> float:
@@ -185,10 +185,10 @@ def of_groups(a: RunLevels, b: RunLevels, rules: Rules) -> Verdict:
     return replace(verdict, rounds=min(len(a), len(b)), smallest_effect=math.expm1(effect))
 
 
-def shift_between(a: Values, b: Values, alpha: float = decision.ALPHA) -> tuple[float, Interval]:
+def shift_between(a: Values, b: Values) -> tuple[float, Interval]:
     """Return how far group `b` lies above `a`, two groups that `can_rank`: Hodges and Lehmann's."""
     one, other = RunLevels.exact(a), RunLevels.exact(b)
-    return float(np.median(np.subtract.outer(b, a))), _rank_sum_interval(one, other, alpha, 1)
+    return float(np.median(np.subtract.outer(b, a))), _rank_sum_interval(one, other, decision.ALPHA, 1)
 
 
 def _rank_sum_interval(a: RunLevels, b: RunLevels, alpha: float, comparisons: int) -> Interval:
