@@ -60,7 +60,6 @@ from bench_master.run_data.treatment_types import (
     OperationReport,
     OverheadReport,
     PackingTrialReport,
-    PressureReport,
     SampleReport,
     TreatmentReport,
 )
@@ -99,7 +98,7 @@ def figures(document: ReportDocument) -> list[Table]:
     primary, others = metrics(document, labels)
     hidden = len(others.rows)
     if hidden and primary.rows:
-        primary = _noted(primary, f"... and {plural(hidden, 'other metric')} with -v")
+        primary = replace(primary, notes=[f"... and {plural(hidden, 'other metric')} with -v"])
     # What the tables below have is not in the first one, too.
     said = set(primary_metrics(document.treatments)) if primary.rows else set()
     timed = store_operations(document, labels, full=False)
@@ -119,10 +118,6 @@ def figures(document: ReportDocument) -> list[Table]:
         packings(document, labels),
     ]
     return [table for table in found if table.rows]
-
-
-def _noted(table: Table, note: str) -> Table:
-    return replace(table, notes=[*table.notes, note])
 
 
 # -- treatments ------------------------------------------------------------------------------------------------------
@@ -390,9 +385,6 @@ def overhead(document: ReportDocument, labels: Labels) -> Table:
 
         return get
 
-    relative: Callable[[OverheadReport, str], float | None] = lambda one, name: (  # noqa: E731  used twice below
-        getattr(one.relative, name) if one.relative is not None else None
-    )
     fields: list[Field[OverheadReport]] = [
         count("readings", lambda one: one.memory.n if one.memory else 0, droppable=True),
         amount("memory min", of(lambda one: one.memory, lambda one: one.min)),
@@ -403,8 +395,13 @@ def overhead(document: ReportDocument, labels: Labels) -> Table:
         number("mean", of(lambda one: one.cpu_percent, lambda one: one.mean)),
         number("max", of(lambda one: one.cpu_percent, lambda one: one.max)),
         seconds("CPU/job", lambda one: one.cpu_per_job_s, droppable=True, optional=True),
-        numbers("Mem %", lambda one: relative(one, "memory_percent"), "{:+.2f}".format, optional=True),
-        numbers("CPU x", lambda one: relative(one, "cpu_factor"), "{:.2f}".format, optional=True),
+        numbers(
+            "Mem %",
+            lambda one: one.relative.memory_percent if one.relative else None,
+            "{:+.2f}".format,
+            optional=True,
+        ),
+        numbers("CPU x", lambda one: getattr(one.relative, "cpu_factor", None), "{:.2f}".format, optional=True),
     ]
     rows = [(entry, entry.overhead) for entry in document.treatments if entry.overhead]
     caption = "CPU% is of one CPU; Mem % and CPU x compare means with the baseline."
@@ -498,24 +495,16 @@ def _pressure(document: ReportDocument, labels: Labels) -> Table:
     fields: list[Field[Reading]] = [words("trial", lambda row: row[0])]
     fields += [share(title, of(kind), optional=True) for kind, title in _PRESSURE.items()]
     rows = [
-        (entry, (name, {kind: get(one) for kind, one in entry.pressure.items()}))
+        (entry, (name, {kind: getattr(one, word) for kind, one in entry.pressure.items()}))
         for entry in document.treatments
         if entry.pressure
-        for name, get in (("middle", _middle), ("largest", _largest))
+        for name, word in (("middle", "median"), ("largest", "max"))
     ]
     caption = (
         "CPU, I/O and memory wait: share of the time in which some task of the host waited, the jobs' own among "
         "them; run queue: in which the load process waited for a CPU. Steal and softirq are shares of all CPU time."
     )
     return replace(labels.table("Pressure", caption, fields, rows), folded=True)
-
-
-def _middle(one: PressureReport) -> float:
-    return one.median
-
-
-def _largest(one: PressureReport) -> float:
-    return one.max
 
 
 _LOAD: Final = {
