@@ -405,6 +405,7 @@ def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
         (["cleanup-containers", "--run", ""], "argument --run: '': expected the id of a run"),
         (["run-scenario", "-f", "x", "--margin", "0"], "argument --margin: '0': expected a percentage such as 3%;"),
         (["list", "engines", "--format", "jsn"], "argument --format: 'jsn': expected one of "),
+        (["completion", "fish-shell"], "argument shell: 'fish-shell': expected one of bash, zsh, fish; see"),
     ],
 )
 def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
