@@ -224,16 +224,6 @@ def _member(one: Any) -> MemberEntry:
     return MemberEntry(one.help, lambda: cast("Command", one))
 
 
-def single_commands() -> dict[str, Command]:
-    """Return every command that runs by all the words that name it, such as ``archive add``."""
-    found: dict[str, Command] = {}
-    for name in all_commands():
-        command = load_command(name)
-        members = members_of(command)
-        found |= {f"{name} {word}": one.load() for word, one in members.items()} if members else {name: command}
-    return found
-
-
 def _refuse(error: UsageError) -> int:
     raise error
 
