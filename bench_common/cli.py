@@ -246,7 +246,7 @@ class CommandParser(argparse.ArgumentParser):
         takers = [action.dest for action in self._get_positional_actions() if action.nargs == "*"]
         if not takers or any(word.startswith("-") for word in rest):
             return rest
-        setattr(parsed, takers[0], [*(getattr(parsed, takers[0]) or ()), *rest])
+        setattr(parsed, takers[0], [*getattr(parsed, takers[0]), *rest])
         return []
 
     def _positional_words(self, words: Sequence[str]) -> list[str]:
@@ -283,12 +283,11 @@ class CommandParser(argparse.ArgumentParser):
             value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
             hint = did_you_mean(value, choices)
-            group, _, own = value.partition("-")
-            if not hint and own and group in choices:
-                hint = f" (did you mean '{group} {own}'?)"
             what = message.partition(":")[0]
             known = f"one of {', '.join(choices)}"
             if what == "argument SUB-COMMAND":
+                if not hint and value.partition("-")[0] in choices:
+                    hint = f" (did you mean '{value.replace('-', ' ', 1)}'?)"
                 message = f"unknown sub-command {value!r}{hint or f'; {known}'}"
             else:
                 message = f"{what}: {value!r}: expected {known}{hint}"

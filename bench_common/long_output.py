@@ -7,8 +7,6 @@ from typing import Final
 OUTPUT_LIMIT_BYTES: Final = 4 << 20
 """How much of each stream of a command is kept; of a longer one this much of both ends together."""
 OUTPUT_GAP: Final = "[... the middle of this output was too long to be kept ...]"
-
-
 _GAP_LINE: Final = f"{OUTPUT_GAP}\n".encode()
 
 

@@ -36,15 +36,13 @@ class Option:
         self._settings |= settings
 
     def add_to(self, where: argparse._ActionsContainer, field: str, hint: Any, default: Any) -> None:
-        """Add the argument; not one whose flags the command has already, for another argument."""
-        known = where._option_string_actions  # noqa: SLF001  argparse shows them in no other way
-        flags = [flag for flag in self.flags if flag not in known]
+        """Add the argument."""
         settings = {"default": _default(hint, default), **_of_type(hint), **self._settings}
         if settings.get("action") == "append" and "nargs" in settings:
             settings["action"] = "extend"
-        if flags:
-            where.add_argument(*flags, dest=field, **settings)
-        elif not self.flags:
+        if self.flags:
+            where.add_argument(*self.flags, dest=field, **settings)
+        else:
             settings.pop("action", None)
             where.add_argument(field, **settings)
 
@@ -115,6 +113,6 @@ def add_options(
             for option in filter(None, options):
                 option.add_to(below, name, hint, defaults.get(name, NODEFAULT))
         elif hasattr(plain, "add_arguments"):
-            plain.add_arguments(below)
+            plain.add_arguments(below, **instead)
         elif isinstance(plain, type) and issubclass(plain, Struct):
             add_options(below, plain, **instead)

@@ -182,6 +182,7 @@ def _add_parser(subparsers: Any, name: str, what: str) -> CommandParser:
 def _configure(parser: CommandParser, command: Command, words: Sequence[str] | None) -> None:
     """Add what a command has: the sub-commands of a group, or its arguments; of a group only what `words` name."""
     members = members_of(command)
+    parser.epilog = getattr(command, "EPILOG", "").replace(PROGRAM, program_name()) or None
     if not members:
         configure(parser, command)
         parser.set_defaults(command=command)
@@ -189,7 +190,6 @@ def _configure(parser: CommandParser, command: Command, words: Sequence[str] | N
             parser.add_help_all()
         return
     parser.add_help_all()
-    parser.epilog = getattr(command, "EPILOG", "").replace(PROGRAM, program_name()) or None
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
     for name, member in members.items():
         if words is None or name in words[1:]:
@@ -199,10 +199,9 @@ def _configure(parser: CommandParser, command: Command, words: Sequence[str] | N
 
 
 def configure(parser: CommandParser, command: Any) -> None:
-    """Add the options and the epilog of one command to its parser."""
+    """Add the options of one command to its parser."""
     from bench_common.options import add_options  # help does without it
 
-    parser.epilog = getattr(command, "EPILOG", "").replace(PROGRAM, program_name()) or None
     add = getattr(command, "configure", None)
     if add is None:
         add_options(parser, command.Options)
@@ -223,16 +222,6 @@ def _member(one: Any) -> MemberEntry:
     if isinstance(one, CommandEntry):
         return MemberEntry(one.help, lambda: cast("Command", importlib.import_module(one.module)))
     return MemberEntry(one.help, lambda: cast("Command", one))
-
-
-def single_commands() -> dict[str, Command]:
-    """Return every command that runs by all the words that name it, such as ``archive add``."""
-    found: dict[str, Command] = {}
-    for name in all_commands():
-        command = load_command(name)
-        members = members_of(command)
-        found |= {f"{name} {word}": one.load() for word, one in members.items()} if members else {name: command}
-    return found
 
 
 def _refuse(error: UsageError) -> int:

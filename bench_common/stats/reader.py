@@ -431,10 +431,8 @@ def _block_name(kind: str) -> str:
 
 def _similar_file_hint(path: Path) -> str:
     """Return a hint at the stats file beside `path` with the nearest name or the same start; else nothing."""
-    ending = ".stats.gz"
-    names = sorted(each.name for each in path.parent.glob(f"*{ending}"))
-    longer = [name for name in names if name.startswith(path.name)]
+    names = sorted(each.name for each in path.parent.glob(f"*{SUFFIX}"))
     # Names are not alike by the ending that all of them have.
-    near = closest_match(path.name.removesuffix(ending), [name.removesuffix(ending) for name in names])
-    meant = f"{near}{ending}" if near is not None else longer[-1] if longer else None
-    return f" (did you mean '{meant}'?)" if meant is not None else ""
+    near = closest_match(path.name.removesuffix(SUFFIX), [name.removesuffix(SUFFIX) for name in names])
+    meant = [name for name in names if name.startswith(path.name if near is None else f"{near}{SUFFIX}")]
+    return f" (did you mean '{meant[-1]}'?)" if meant else ""

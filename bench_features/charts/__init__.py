@@ -46,7 +46,6 @@ class ChartChoice(Struct, frozen=True):
             choices=list(CHART_MODULES),
         ),
     ] = None
-    # A command that says itself what to measure has a --metric of its own, so this one is not added.
     metric: Annotated[
         str | None,
         Option("--metric NAME", "metric to draw, with --chart metrics or trials (default: the primary ones)"),

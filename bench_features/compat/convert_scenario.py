@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Struct
 
@@ -15,6 +15,11 @@ from bench_common.streams import tell
 from bench_master.options.load import LoadOptions
 from bench_master.scenario.dialects import scenario_text
 from bench_master.scenario.model import Definition
+
+EPILOG: Final = (
+    "run-scenario -f also runs such a file directly; this command prints the scenario that it runs.\n"
+    "Exit codes: 0 converted, 2 the file is not valid, or of no such tool."
+)
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -30,10 +35,6 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = (
-        "run-scenario -f also runs such a file directly; this command prints the scenario that it runs.\n"
-        "Exit codes: 0 converted, 2 the file is not valid, or of no such tool."
-    )
     add_options(parser, Options)
     add_options(parser, LoadOptions, "overhead")
 

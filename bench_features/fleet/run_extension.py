@@ -39,7 +39,7 @@ class FleetExtension(RunExtension):
     def add_options(self, groups: OptionGroups) -> None:
         """Add the inventory, and how workers start; ``--only`` is an option of every run."""
         hosts = groups.named("workers on the hosts of an inventory (run-scenario starts and stops them)")
-        add_options(hosts, FleetOptions)
+        add_options(hosts, FleetOptions, only=None)
         groups.show_first(FIRST_PLACES, "-i")
 
     def starts_workers(self, options: RunOptions) -> bool:

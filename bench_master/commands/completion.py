@@ -35,10 +35,11 @@ PLACES: Final = {
     "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/{}.fish"),
 }
 """Where each shell looks: below the folder that this variable names, if it is set, or else below this one at home."""
-EPILOG: Final = """\
+_ZSH: Final = ", with these lines in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit"
+EPILOG: Final = f"""\
 Where --install writes it:
   bash  ~/.local/share/bash-completion/completions/
-  zsh   ~/.zfunc/, with these lines in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit
+  zsh   ~/.zfunc/{_ZSH}
   fish  ~/.config/fish/completions/
 """
 _SCENARIO: Final = "X.yaml"
@@ -72,7 +73,7 @@ def run(options: Options) -> int:
         path.write_text(script, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror}") from error
-    tell(f"{path}: written; a new {options.shell} reads it")
+    tell(f"{path}: written; a new {options.shell} reads it{_ZSH if options.shell == 'zsh' else ''}")
     return 0
 
 

@@ -510,7 +510,9 @@ def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group
         value = stored.get(field.name, field.default)
         # A stats file has lists for tuples.
         values[field.name] = value = tuple(value) if isinstance(value, list) else value
-        if getattr(group, field.name) not in (field.default, value):
+        given = getattr(group, field.name)
+        # A default that is given is equal to it; one that is not given is the default itself.
+        if given is not field.default and given != value:
             options = options_of(field.type)
             flag = options[0].flags[-1] if options else "--only"
             raise UsageError(f"{flag}: {path} started with another value and continues with it: leave it out")

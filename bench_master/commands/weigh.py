@@ -304,12 +304,6 @@ def run(options: Options) -> int:
         others = [words for words in commands.values() if options.engines == (baseline_engine(),)][1:]
         if others and all(len(words) == 1 and not shutil.which(words[0]) for words in others):
             tell(f"note: these are {len(commands)} commands; quote one with its arguments: {shlex.join(commands)!r}")
-        for words in commands.values():
-            special = next(filter(_SHELL_WORD.fullmatch, () if options.shell else words), None)
-            if special is not None:
-                tell(
-                    f"note: no shell reads {shlex.join(words)}: its {special} is an argument; --shell has sh read it"
-                )
     scenario = parse_scenario(Source(SOURCE, scenario_text(scenario_document(options, commands))), options.run.set)
     if options.save_scenario is not None:
         document = with_run_options(scenario, options.run)
@@ -482,6 +476,10 @@ def _split(text: str, options: Options) -> tuple[str, ...]:
         raise UsageError(f"{text!r}: {error}; a shell reads it with --shell") from error
     if not words or not words[0]:
         raise UsageError(f"{text!r}: the command is empty")
+    # In quotes, or behind a backslash, it is meant as an argument.
+    special = next((word for word in text.split() if _SHELL_WORD.fullmatch(word) and word in words), None)
+    if special is not None and not (options.words or options.run.quiet):
+        tell(f"note: no shell reads {text!r}: its {special} is an argument; --shell has sh read it")
     return _with_input(words, options)
 
 

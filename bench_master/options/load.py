@@ -22,6 +22,16 @@ from bench_master.scenario.model import UntilVerdict
 from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS
 
 
+def length_option(flags: str) -> Option:
+    """Return ``--run-seconds`` with these flags."""
+    return Option(
+        f"{flags} TIME",
+        "length of each trial, not of the run: 90, 15m. An ssbench scenario is one trial, so there it is the length "
+        "of the run, and takes precedence over -o",
+        type=some_time,
+    )
+
+
 class LoadOptions(Struct, frozen=True):
     """What is run and how it is dispatched; None leaves a value to the scenario."""
 
@@ -40,15 +50,7 @@ class LoadOptions(Struct, frozen=True):
     operation_count: Annotated[
         int | None, Option("-o, --operation-count N", "jobs in each trial", type=int_range(1))
     ] = None
-    run_seconds: Annotated[
-        float | None,
-        Option(
-            "-r, --run-seconds TIME",
-            "length of each trial, not of the run: 90, 15m. An ssbench scenario is one trial, so there it is the "
-            "length of the run, and takes precedence over -o",
-            type=some_time,
-        ),
-    ] = None
+    run_seconds: Annotated[float | None, length_option("-r, --run-seconds")] = None
     until: Annotated[
         Literal["verdict"] | None,
         Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,7 +18,7 @@ from bench_common.units import format_duration
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.coordinator import Policy
 from bench_master.coordinator.policy import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
-from bench_master.options.load import LoadOptions
+from bench_master.options.load import LoadOptions, length_option
 from bench_master.options.network import NetworkOptions
 from bench_master.options.report import ReportOptions
 from bench_master.progress import MODES
@@ -52,6 +53,12 @@ _SIZE: Final = (
     *("user_count", "operation_count", "run_seconds", "until", "max_rounds", "budget_s", "rate", "arrivals"),
     "skip_host_ceiling",
 )
+_WITHOUT_FILE: Final[Mapping[str, Option | None]] = {
+    "engine": engine_option(f"weigh under this engine, or {_LABELLED}", takes_names=True),
+    "run_seconds": length_option("--run-seconds"),
+    "metric": None,
+}
+"""Options of a command that says itself what to measure: its -r are rounds, its --metric is one to measure."""
 _timeout: Final = duration_from(0.5, ": a busy host is not a dead one")
 
 
@@ -348,13 +355,13 @@ def add_shared_run_options(groups: OptionGroups) -> None:
         parser.explain_misused = _explain_bucketbench
     add_options(parser, RunOptions, "set", "only", "dry_run")
     add_options(parser, LoadOptions, "noop", "seed")
-    engines = engine_option(f"weigh under this engine, or {_LABELLED}", takes_names=True)
-    add_options(groups.named(WORKERS), WorkerOptions, **({} if groups.takes_file else {"engine": engines}))
-    add_options(groups.named(LOAD), LoadOptions, *_SIZE)
+    instead = {} if groups.takes_file else _WITHOUT_FILE
+    add_options(groups.named(WORKERS), WorkerOptions, **instead)
+    add_options(groups.named(LOAD), LoadOptions, *_SIZE, **instead)
     add_options(groups.named(DISPATCH), LoadOptions, "look_ahead", "batch_size")
     results = groups.named(RESULTS)
     add_options(results, OutputOptions, "stats_file", "disk_wait_s", "no_report")
-    add_options(results, ReportOptions)
+    add_options(results, ReportOptions, **instead)
     add_options(results, OutputOptions, "progress")
     add_options(results, LoadOptions, "keep", "overhead", "explain")
     add_options(results, OutputOptions, "profile")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from bench_common import load_entry, registered
 from bench_common.cli import read_options
-from bench_common.options import add_options
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class ChartOptions(Struct, frozen=True):
     value: Struct | None = None
 
     @classmethod
-    def add_arguments(cls, where: argparse._ActionsContainer) -> None:
+    def add_arguments(cls, where: argparse._ActionsContainer, **instead: Option | None) -> None:
         """Add the options of what draws charts (see `bench_common.options.add_options`)."""
         found = registered_charts()
         if found is not None:
-            add_options(where, found.Options)
+            add_options(where, found.Options, **instead)
 
     @classmethod
     def read_arguments(cls, arguments: argparse.Namespace) -> Self:

@@ -241,6 +241,12 @@ def test_every_command_is_in_the_first_help():
     assert not [name for name in all_commands() if not re.search(rf"(?<![\w-]){name}(?![\w-])", first)]
 
 
+@pytest.mark.parametrize("name", ["run-scenario", "report-scenario"])
+def test_the_first_help_of_a_command_has_options_of_its_own(name):
+    """What it names is there, and it says how to see the rest."""
+    assert f"{name} --help-all" in cli.build_parser([name]).sub_commands()[name].format_help()
+
+
 HELP_LOADS = {"gevent", "msgspec", "numpy", "yaml", "zmq", "bench_workloads", "bench_worker"}
 """What ``--help`` has no use for, each of which takes longer to load than it takes itself."""
 
@@ -405,6 +411,7 @@ def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
         (["cleanup-containers", "--run", ""], "argument --run: '': expected the id of a run"),
         (["run-scenario", "-f", "x", "--margin", "0"], "argument --margin: '0': expected a percentage such as 3%;"),
         (["list", "engines", "--format", "jsn"], "argument --format: 'jsn': expected one of "),
+        (["completion", "fish-shell"], "argument shell: 'fish-shell': expected one of bash, zsh, fish; see"),
     ],
 )
 def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):

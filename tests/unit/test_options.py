@@ -1,5 +1,6 @@
 """Options that are declared on the fields of a Struct."""
 
+import argparse
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -79,14 +80,13 @@ def test_a_wrong_value_is_told_with_its_option(words, message, capsys):
 
 
 def test_a_command_leaves_options_out_and_has_its_own():
-    """A flag that the command has already stays its own; None leaves a field out."""
+    """None leaves a field out; a flag that the command has already is an error of its author."""
     parser = CommandParser()
-    parser.add_argument("-l", dest="length")
-    parser.add_argument("--wait", dest="waiting")
-    found = parsed("f", "-l", "1", "--wait", "2", "--label", "b", parser=parser, port=None)
+    parser.add_argument("-l", "--port", dest="length")
+    found = parsed("f", "-l", "1", "--label", "b", parser=parser, port=None, label=Option("--label NAME", "of what"))
     assert (found.label, found.inner) == (("a", "b"), Inner())
-    with pytest.raises(SystemExit):
-        parsed("f", "--port", "1", port=None)
+    with pytest.raises(argparse.ArgumentError, match="conflicting option strings: -l, --label"):
+        parsed("f", parser=parser)
 
 
 def declared(kind):

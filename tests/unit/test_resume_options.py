@@ -89,12 +89,14 @@ def test_one_local_worker_runs_what_names_no_workers(path, words, local, expecte
         ("--seed", "8"),
         ("--set", "repeats=2"),
         ("-s", "other.stats.gz"),
+        ("--heartbeat-timeout", "5s"),
+        ("--reconnect-timeout", "10s"),
     ],
     ids=" ".join,
 )
 def test_an_option_that_changes_the_run_is_refused(path, words):
-    """The error names the option and what to do."""
-    past = started(path, "--workers", 1)
+    """The error names the option and what to do, also for a value that is the default."""
+    past = started(path, "--workers", 1, "--heartbeat-timeout", "6s", "--reconnect-timeout", "11s")
     with pytest.raises(UsageError, match="leave it out"):
         restore_options(parsed("--resume", path, *words), past)
     past.close()
@@ -103,7 +105,8 @@ def test_an_option_that_changes_the_run_is_refused(path, words):
 def test_the_same_value_given_again_is_accepted(path):
     """Only a different value is refused."""
     past = started(path, "-u", 4, "--seed", 7)
-    restore_options(parsed("--resume", path, "-u", 4, "--seed", 7, "-s", path), past)
+    words = ("-u", 4, "--seed", 7, "-s", path, "--heartbeat-timeout", "5s")
+    restore_options(parsed("--resume", path, *words), past)
     past.close()
 
 

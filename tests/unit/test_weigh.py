@@ -267,10 +267,16 @@ def test_a_shell_reads_commands_where_it_is_asked_to(weighed, capsys):
     assert (own.command, own.prepare) == (("sh", "-c", "a | b"), ("sh", "-c", "rm -f *"))
     assert (own.cleanup, own.setup) == (("sh", "-c", "e; f"), ("sh", "-c", "g h"))
     capsys.readouterr()
-    scenario, _ = weighed("'a | b' --prepare 'rm -f *'")
-    assert "note: no shell reads a '|' b: its | is an argument; --shell has sh read it" in capsys.readouterr().err
+    scenario, _ = weighed("'a | b' --prepare 'rm -f *' --setup 'echo 3 > f'")
+    notes = [line for line in capsys.readouterr().err.splitlines() if "note:" in line]
+    assert notes == [
+        "note: no shell reads 'a | b': its | is an argument; --shell has sh read it",
+        "note: no shell reads 'echo 3 > f': its > is an argument; --shell has sh read it",
+    ]
     assert scenario.treatments[0].job.own.command == ("a", "|", "b")
     assert scenario.treatments[0].job.own.prepare == ("rm", "-f", "*")
+    weighed(shlex.quote(r"find -exec cut -d '|' {} \;"))
+    assert "note:" not in capsys.readouterr().err
 
 
 def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):

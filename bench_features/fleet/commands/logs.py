@@ -17,6 +17,7 @@ from bench_features.fleet.options import InventoryOptions, inventory_option, lau
 from bench_features.fleet.progress import FleetProgress, report_new_host_keys
 
 DEFAULT_DIRECTORY = Path("weighbridge-logs")
+EPILOG = "A worker that starts again overwrites its log. Of a long log the last 8 MiB are fetched."
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -35,7 +36,6 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = "A worker that starts again overwrites its log. Of a long log the last 8 MiB are fetched."
     add_options(parser, Options, inventory=inventory_option(required=True))
 
 

@@ -66,8 +66,7 @@ class _SetVariable(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
         del parser
         value = "true" if values == [] else str(values)
-        pairs = getattr(namespace, self.dest, None) or ()
-        setattr(namespace, self.dest, (*pairs, (self.const, Secret(value))))
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), (self.const, Secret(value))))
 
 
 def _options() -> Iterator[Option]:
@@ -138,9 +137,6 @@ class StoreFlags(Struct, frozen=True):
                     "until now, and your shell may keep it; set ST_KEY, OS_PASSWORD or OS_AUTH_TOKEN instead, or use "
                     "a profile (docs/objects.rst)"
                 )
-
-
-NO_STORE_FLAGS: Final = StoreFlags()
 
 
 def _refuse_passwords(given: Mapping[str, str]) -> None:
