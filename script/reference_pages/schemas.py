@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -25,8 +26,13 @@ _MODULES = ("messages", "fields", "host_info", "records", "requirements", "treat
 def scenario_page() -> str:
     """Return the document of scenario keys."""
     schema = scenario_schema()
-    matrix = ", ".join(f"``{key}``" for key in sorted(schema["$defs"].pop("matrix")["properties"]))
-    del schema["$defs"]["cell"]
+    parts = schema["$defs"]
+    keys = {re.sub(r"^services\.\w+", "services.NAME", key) for key in parts.pop("matrix")["properties"]}
+    matrix = ", ".join(f"``{key}``" for key in sorted(keys))
+    del parts["cell"]
+    _name_once(parts["job"], schema, "at the top level")
+    _name_once(parts["service"], parts["container"], "of a container")
+    _name_once(parts["service-of-your-own"], parts["container"], "of a container")
     return document(
         "Scenario keys",
         paragraph(
@@ -35,7 +41,7 @@ def scenario_page() -> str:
         ),
         heading("At the top level"),
         *_entries(schema, required="required"),
-        *_sections(schema["$defs"], required="required"),
+        *_sections(parts, required="required"),
         heading("matrix", target="part-matrix"),
         "Each of these keys takes a list of values there:",
         paragraph(f"{matrix}."),
@@ -90,6 +96,14 @@ def message_page() -> str:
             {name: shapes[name] for name in sorted(shapes, key=lambda one: one not in kinds)}, optional="optional"
         ),
     )
+
+
+def _name_once(part: dict[str, Any], other: Mapping[str, Any], where: str) -> None:
+    """Name the keys that a part has in common with another one in its description, and leave their entries out."""
+    known = other["properties"]
+    common = [key for key, value in part["properties"].items() if known.get(key) == value]
+    part["properties"] = {key: value for key, value in part["properties"].items() if key not in common}
+    part["description"] = f"These keys are those {where}: {', '.join(f'`{key}`' for key in common)}. Its own are:"
 
 
 def _sections(shapes: Mapping[str, Any], required: str = "", optional: str = "") -> Iterator[str]:

@@ -98,7 +98,7 @@ def test_every_way_to_schedule_a_run_archives_and_judges_it(bench, from_cron):
     summary = bench / "github.md"
     for step in job["steps"]:
         if "run" in step:
-            done = run(bench, step["run"], GITHUB_STEP_SUMMARY=str(summary), **variables)
+            done = run(bench, step["run"], GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary), **variables)
             assert done.returncode == 0, done.stderr
     assert "nightly" in summary.read_text()
     assert len(archived(bench)) == 3
