@@ -50,9 +50,9 @@ HANDSHAKE_BYTES: Final = 4 * KIB
 OVERHEAD_BYTES_S: Final = 64
 """... and heartbeats of zmq, in bytes a second; rounded up."""
 QUEUED_BYTES: Final = {"control": 16 * MIB, "results": 128 * MIB, "work": 16 * KIB}
-"""How much a connection may hold, by lane: more than an honest worker ever sends while the loop stands still, so that
-nobody need know whether it does. A worker has about 16 MiB of results on their way at most (`bench_worker.outbox`),
-and sends each again after 1, 3, 7 and 15 s, when its lease ends: 80 MiB. To a lane nothing is sent."""
+"""How much a connection may hold, by lane: more than a worker sends until it leaves a master whose loop stands still.
+It has about 16 MiB of results on their way (`bench_worker.outbox`), and sends each again after 1, 3, 7 and 15 s, when
+the default lease ends: 80 MiB. To a lane nothing is sent."""
 STRANGER_BYTES: Final = 512 * KIB
 """The same on the control port before a message of a worker that takes part came: twice its largest frame then. Small
 frames take many times their size in libzmq."""
