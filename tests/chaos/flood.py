@@ -12,10 +12,8 @@ import sys
 import threading
 import time
 
-import msgpack
 from deadlines import ANSWER_S
 
-from bench_common.fields import VERSION
 from bench_common.messages import Heartbeat, Hello, Results, RunWarning, Samples, encode
 from bench_common.records import LOOP_BYTES
 
@@ -37,11 +35,6 @@ def frame(content, *, more=False):
     if len(content) < 256:
         return bytes([more, len(content)]) + content
     return bytes([2 | more]) + struct.pack(">Q", len(content)) + content
-
-
-def typed(kind, **fields):
-    """Return a message that need not be one."""
-    return msgpack.packb([VERSION, {"type": kind, "epoch": 0, **fields}])
 
 
 MAPS = b"\xdd" + struct.pack(">I", MIB - 200) + b"\x80" * (MIB - 200)

@@ -17,7 +17,6 @@ from bench_master.verdicts.decision import Rules
 
 DATA = places.DATA / "vm-docker-bench"
 CPU = ("sysbench-cpu", "cpu", "total_time_s")
-FILE_IO = ("sysbench-fileio", "fileio", "mib_per_second")
 LIMITED = ("sysbench-fileio", "fileio-512m", "mib_per_second")
 AB = ("ab", "ab", "requests_per_second")
 
