@@ -205,9 +205,9 @@ class LiveRun:
         assert ended.status == (3 if incomplete else 0), ended.err
         return ended.out
 
-    def assert_clean(self, seconds=START_S, *, cut_off=False):
+    def assert_clean(self, *, cut_off=False):
         """Assert that the run's history has no faults, and that no process, container or file of it is there."""
-        wait_until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
+        wait_until(lambda: not self.alive(), START_S, f"the end of {self.alive()}")
         faults = self.faults(cut_off=cut_off)
         assert not faults, faults
         run_id = self.run.run_id
