@@ -31,6 +31,8 @@ MAX_DRAIN = 1000
 """Messages received in one drain, so that a flood on one socket does not starve the others."""
 MAX_DRAIN_BYTES = 8 << 20
 """Likewise bytes."""
+MAX_QUEUED = 100_000
+"""Messages that wait here because a socket takes none."""
 MAX_PARTS = 2
 """How many frames a message has at most: one, and on a ROUTER its sender's address before it."""
 
@@ -70,16 +72,13 @@ class ZmqChannel:
     """A socket that receives by callback and sends without blocking.
 
     `receiver` gets lists of multipart messages (lists of `zmq.Frame`); its errors are logged and do not end the
-    channel. `send` queues messages that the socket cannot take now, up to `max_queued`; a ROUTER queues nothing.
+    channel. `send` queues messages that the socket cannot take now, up to `MAX_QUEUED`; a ROUTER queues nothing.
     """
 
-    def __init__(
-        self, socket: zmq.Socket[bytes], receiver: Receiver | None = None, *, max_queued: int = 100_000
-    ) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], receiver: Receiver | None = None) -> None:
         self._socket = socket
         self._receiver = receiver
         self._queue: deque[list[bytes]] = deque()
-        self._max_queued = max_queued
         # A ROUTER rejects a message if that one peer does not read: the other peers must not wait for it.
         self._many_peers = socket.type == zmq.ROUTER
         self._closed = False
@@ -101,7 +100,7 @@ class ZmqChannel:
         if self._closed:
             return False
         if self._queue:
-            if len(self._queue) >= self._max_queued:
+            if len(self._queue) >= MAX_QUEUED:
                 return False
             self._queue.append(list(frames))
             return True

@@ -42,7 +42,7 @@ AssignmentRow: TypeAlias = Sequence[int]
 """The values of `records.ASSIGNMENT_FIELDS`: ticket, seed, intended_ns."""
 
 UNREACHABLE: Final = "unreachable"
-UNREACHABLE_PAUSE_S: Final = 0.2
+UNREACHABLE_PAUSE_S: Final = 1.0
 """How long a slot pauses after it could not reach what it needs, in seconds: the next would fail as fast."""
 SPOOL_POLL_S: Final = 0.02
 """How often a slot checks whether the master has caught up with the spool, in seconds."""

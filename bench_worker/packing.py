@@ -111,7 +111,6 @@ class Packing:
         operations: Sequence[Operation],
         until: StopCondition | None,
         on_result: Callable[[PackingResult], None],
-        look: Callable[[], HostState] | None = None,
     ) -> None:
         self.position = next(place for place, one in enumerate(operations) if one.kind == "hold")
         self._hold_s = operations[self.position].seconds or 0.0
@@ -119,7 +118,7 @@ class Packing:
         self.trial = trial
         self._until = until
         self._on_result = on_result
-        self._look = look or HostStateReader()
+        self._look = HostStateReader()
         before = self._look()
         self._memory_before = before.memory_total - before.memory_available
         self._turn = FifoLock()

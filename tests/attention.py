@@ -101,7 +101,7 @@ class Attention:
         return " and ".join(told) or None
 
 
-def undisturbed(body, limit_s=LIMIT_S, *, attempts=ATTEMPTS, beside_load=False, watch=Attention):
+def undisturbed(body, limit_s=LIMIT_S, *, attempts=ATTEMPTS, beside_load=False):
     """Return what `body()` returns; a round that fails is taken again if the machine disturbed it.
 
     A round that fails without a disturbance fails the test at once. If the machine disturbed all of them the test
@@ -109,7 +109,7 @@ def undisturbed(body, limit_s=LIMIT_S, *, attempts=ATTEMPTS, beside_load=False, 
     """
     told = []
     for _ in range(attempts):
-        attention, failure = watch(limit_s, beside_load=beside_load), None
+        attention, failure = Attention(limit_s, beside_load=beside_load), None
         with attention:
             try:
                 result = body()

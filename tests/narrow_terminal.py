@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def narrow_terminal(columns=80):
+def narrow_terminal():
     """Yield a text stream that is a terminal, and a function that returns what was printed until now."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 48, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 48, 80, 0, 0))
 
     def printed():
         stream.flush()

@@ -400,9 +400,9 @@ def present() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def usual_setups(workers: int = 1) -> Sequence[Setup]:
+def usual_setups() -> Sequence[Setup]:
     """Return the setups of most runs: a life cycle of three operations, one and 24 in flight."""
-    return [Setup(NOOP, workers, concurrency, 3, look_ahead=True) for concurrency in (1, 24)]
+    return [Setup(NOOP, 1, concurrency, 3, look_ahead=True) for concurrency in (1, 24)]
 
 
 def measured_again(setups: Iterable[Setup], kept: KeptCeilings) -> Iterable[Ceiling]:

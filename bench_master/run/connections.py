@@ -50,9 +50,9 @@ HANDSHAKE_BYTES: Final = 4 * KIB
 OVERHEAD_BYTES_S: Final = 64
 """... and heartbeats of zmq, in bytes a second; rounded up."""
 QUEUED_BYTES: Final = {"control": 16 * MIB, "results": 128 * MIB, "work": 16 * KIB}
-"""How much a connection may hold, by lane: more than an honest worker ever sends while the loop stands still, so that
-nobody need know whether it does. A worker has about 16 MiB of results on their way at most (`bench_worker.outbox`),
-and sends each again after 1, 3, 7 and 15 s, when its lease ends: 80 MiB. To a lane nothing is sent."""
+"""How much a connection may hold, by lane: more than a worker sends until it leaves a master whose loop stands still.
+It has about 16 MiB of results on their way (`bench_worker.outbox`), and sends each again after 1, 3, 7 and 15 s, when
+the default lease ends: 80 MiB. To a lane nothing is sent."""
 STRANGER_BYTES: Final = 512 * KIB
 """The same on the control port before a message of a worker that takes part came: twice its largest frame then. Small
 frames take many times their size in libzmq."""
@@ -94,8 +94,8 @@ class Traffic(Struct):
     """Bytes on the wire of the messages that were read; a new connection with the same number goes on counting."""
     names: dict[int, str] = field(default_factory=dict)
     """The name of the key or the worker."""
-    epochs: dict[int, int] = field(default_factory=dict)
-    """The epoch of the worker that takes part."""
+    workers: set[int] = field(default_factory=set)
+    """Connections of workers that take part."""
     cut: set[int] = field(default_factory=set)
     """Connections that were cut off: what is left of them is not read."""
 
@@ -285,7 +285,7 @@ class ConnectionGuard:
         consumed, base = one.traffic.consumed.get(fd, 0), one.ends.get(fd, 0)
         if consumed <= base:
             one.traffic.names.pop(fd, None)
-            one.traffic.epochs.pop(fd, None)
+            one.traffic.workers.discard(fd)
         if fd not in one.left_by:
             base = min(base, consumed)  # a frame of a message that never ended is not read any more
         one.traffic.cut.discard(fd)
@@ -327,7 +327,7 @@ class ConnectionGuard:
                 continue
             self._look(one, connection)
             limit = QUEUED_BYTES[one.lane]
-            if connection.fd not in one.traffic.epochs:
+            if connection.fd not in one.traffic.workers:
                 limit = STRANGER_BYTES if one.lane == "control" else limit
                 unread += connection.held
             if connection.held > limit:

@@ -148,7 +148,7 @@ class Incoming:
             if epoch or kind is Hello:
                 self._receiver.on_broken(peer, identity, epoch, str(error))
             raise
-        if epoch and fd not in self.traffic["control"].epochs:
+        if epoch and fd not in self.traffic["control"].workers:
             self._note_worker("control", fd, epoch, identity)
 
     def on_result_frames(self, batch: list[Frames]) -> None:
@@ -187,7 +187,7 @@ class Incoming:
         except ProtocolError as error:
             self._receiver.on_broken(None, identity, epoch, str(error))
             raise
-        if fd not in self.traffic["results"].epochs:
+        if fd not in self.traffic["results"].workers:
             self._note_worker("results", fd, epoch, identity)
 
     def _join(self, part: ResultsPart, state: EpochState) -> Results | None:
@@ -199,7 +199,7 @@ class Incoming:
     def _note_worker(self, lane: Lane, fd: int, epoch: int, identity: str | None) -> None:
         """Note that a connection is that of a worker, if it takes part."""
         if self._receiver.epoch_state(epoch) == "current":
-            self.traffic[lane].epochs[fd] = epoch
+            self.traffic[lane].workers.add(fd)
             if identity is not None:
                 self.traffic[lane].names[fd] = f"worker {identity}"
 

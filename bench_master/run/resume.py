@@ -20,7 +20,6 @@ from bench_common.errors import InfrastructureError, StatsFileError, UsageError
 from bench_common.files import STDIN
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, StatsFile, StatsWriter, SupersededTrials
-from bench_master.coordinator.policy import DEFAULT_LEASE_S
 from bench_master.formatting import plural
 from bench_master.plan import Plan, Trial, more_rounds
 from bench_master.run.journal import operation_names, read_clock, versions
@@ -96,7 +95,7 @@ class ResumableRun:
         """
         return f"{self.header['run_id']}-{self.state.parts + 1}-{self._part_id}"
 
-    def remaining_lease_s(self, lease_s: float = DEFAULT_LEASE_S) -> float:
+    def remaining_lease_s(self, lease_s: float) -> float:
         """Return how long workers of a killed master may go on and clean up (s), given their lease."""
         if self.state.footer is not None:
             return 0.0

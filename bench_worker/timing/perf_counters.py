@@ -99,12 +99,12 @@ def unavailable() -> Mapping[str, str]:
     return found | ({CPU_FREQUENCY: found[missing[0]]} if missing else {})
 
 
-def _reason(error: OSError, paranoid: Path = _PARANOID) -> str:
+def _reason(error: OSError) -> str:
     if error.errno in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
         return "the CPU has no such counter that this kernel can use; most virtual machines have none"
     if error.errno in (errno.EACCES, errno.EPERM):
         try:
-            level = paranoid.read_text("ascii").strip()
+            level = _PARANOID.read_text("ascii").strip()
         except OSError:
             level = "unknown"
         return (

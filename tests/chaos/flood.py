@@ -12,10 +12,8 @@ import sys
 import threading
 import time
 
-import msgpack
 from deadlines import ANSWER_S
 
-from bench_common.fields import VERSION
 from bench_common.messages import Heartbeat, Hello, Results, RunWarning, Samples, encode
 from bench_common.records import LOOP_BYTES
 
@@ -37,11 +35,6 @@ def frame(content, *, more=False):
     if len(content) < 256:
         return bytes([more, len(content)]) + content
     return bytes([2 | more]) + struct.pack(">Q", len(content)) + content
-
-
-def typed(kind, **fields):
-    """Return a message that need not be one."""
-    return msgpack.packb([VERSION, {"type": kind, "epoch": 0, **fields}])
 
 
 MAPS = b"\xdd" + struct.pack(">I", MIB - 200) + b"\x80" * (MIB - 200)
@@ -71,64 +64,38 @@ FLOODS = {
 }  # fmt: skip
 
 
-class Flood:
-    """One flood at one port, by `CONNECTIONS` connections at once, from `start` to `stop`."""
+def attack(port, kind, content, connected):
+    """Send the content again and again, by one connection after the other."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as line:
+            flood(line, kind, content, connected)
+        time.sleep(0.001)
 
-    def __init__(self, port, kind, name, *, routing_id=b""):
-        self._port, self._kind = port, kind
-        self._content = FLOODS[name]()
-        self._over = threading.Event()
-        self.connected = threading.Event()
-        self.sent = 0
-        self.cut = 0
-        self._threads = [threading.Thread(target=self._attack, daemon=True) for _ in range(CONNECTIONS)]
 
-    def start(self):
-        """Begin."""
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def stop(self):
-        """End, and wait for it."""
-        self._over.set()
-        for thread in self._threads:
-            thread.join(ANSWER_S)
-
-    def _attack(self):
-        while not self._over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 5) as line:
-                self._flood(line)
-            time.sleep(0.001)
-
-    def _flood(self, line):
-        line.sendall(GREETING + ready(self._kind))
-        self.connected.set()
-        came = 0
-        while came < 64 + 27:
-            data = line.recv(500)
-            if not data:
-                return
-            came += len(data)
-        line.settimeout(1.5)  # subject: how long it stays where nothing is taken any more
-        try:
-            while not self._over.is_set():
-                line.sendall(self._content)
-                self.sent += len(self._content)
-        except TimeoutError:
-            # It does not take any more: this is where a reset hurts.
-            pass
-        except OSError:
-            self.cut += 1
-        with contextlib.suppress(OSError):
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+def flood(line, kind, content, connected):
+    """Send the content until the line is cut off, or takes no more; then reset it."""
+    line.sendall(GREETING + ready(kind))
+    connected.set()
+    came = 0
+    while came < 64 + 27:
+        data = line.recv(500)
+        if not data:
+            return
+        came += len(data)
+    line.settimeout(1.5)  # subject: how long it stays where nothing is taken any more
+    with contextlib.suppress(OSError):
+        while True:
+            line.sendall(content)
+    with contextlib.suppress(OSError):
+        # Where it does not take any more a reset hurts.
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
 if __name__ == "__main__":
-    port, kind, name = int(sys.argv[1]), sys.argv[2].encode(), sys.argv[3]
-    flood = Flood(port, kind, name).start()
-    flood.connected.wait(ANSWER_S)
+    words = int(sys.argv[1]), sys.argv[2].encode(), FLOODS[sys.argv[3]](), threading.Event()
+    for _ in range(CONNECTIONS):
+        threading.Thread(target=attack, args=words, daemon=True).start()
+    words[-1].wait(ANSWER_S)
     print("connected", flush=True)  # noqa: T201
     while os.getppid() != 1:
         time.sleep(1)
-        print(f"{flood.sent / MIB:.0f} MiB {flood.cut} cut", flush=True)  # noqa: T201

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -74,16 +73,9 @@ class Gate:
 LOOK_S = 0.3
 """How often the end of a run looks which processes the run has: those that come and go in between leave nothing."""
 
-LEASE_S = 4
-"""How long workers of a `SHORT_LEASE` master go on without a word of it; of any other it is 15 s."""
-_PROGRAM = f"""
-from bench_master.__main__ import main
-from bench_master.run import resume, session
-session.DEFAULT_LEASE_S = resume.DEFAULT_LEASE_S = {LEASE_S}
-main()
-"""
-SHORT_LEASE = (sys.executable, "-c", _PROGRAM)
-"""A master of which workers do not wait for long; everything else about it is as ever."""
+LEASE_S = 5
+SHORT_LEASE = ("--lease", f"{LEASE_S}s")
+"""Flags of a run of which workers, and who resumes it, do not wait for long."""
 
 
 class LiveRun:
@@ -213,9 +205,9 @@ class LiveRun:
         assert ended.status == (3 if incomplete else 0), ended.err
         return ended.out
 
-    def assert_clean(self, seconds=START_S, *, cut_off=False):
+    def assert_clean(self, *, cut_off=False):
         """Assert that the run's history has no faults, and that no process, container or file of it is there."""
-        wait_until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
+        wait_until(lambda: not self.alive(), START_S, f"the end of {self.alive()}")
         faults = self.faults(cut_off=cut_off)
         assert not faults, faults
         run_id = self.run.run_id

@@ -2,16 +2,16 @@
 
 import os
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
 import docker
 import pytest
 from busybox_image import DockerBench, import_image, remove_image, require_docker
-from deadlines import ANSWER_S, BUILD_S, END_S, LONG_END_S, LONG_TEST_S, START_S, wait_until
+from deadlines import ANSWER_S, BUILD_S, LONG_END_S, LONG_TEST_S, START_S, wait_until
 from private_engine import PrivateEngine, private_engine
-from workspace import containers_of, skip_or_fail
+from small_disk import mounted_disk
+from workspace import containers_of
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions
@@ -111,12 +111,9 @@ def test_a_daemon_that_is_restarted_fails_jobs_until_it_is_back(workspace, monke
 @pytest.fixture
 def small_disk():
     """A folder with a short path on a file system of 64 MiB."""
-    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder]
-        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=END_S, check=False).returncode:
-            skip_or_fail("a tmpfs can be mounted by root only")
-        yield Path(folder)
-        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=END_S, check=True)
+    temporary = tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True)
+    with temporary as folder, mounted_disk(Path(folder), "64m") as disk:
+        yield disk
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,7 +1,4 @@
-"""Peers that send as fast as they can, whatever they send: the run goes on, and the master holds little of it.
-
-`long_flood.py` does the same for longer.
-"""
+"""Peers that send as fast as they can, whatever they send: the run goes on, and the master holds little of it."""
 
 import contextlib
 import os
@@ -14,7 +11,7 @@ from pathlib import Path
 import pytest
 from live_run import NATIVE, OverTcp
 from test_hostile_sockets import highest
-from workspace import UNHURRIED
+from workspace import UNHURRIED, naps_until
 
 FLOOD = Path(__file__).with_name("flood.py")
 KINDS = {"control": "DEALER", "results": "PUSH", "work": "PULL"}
@@ -57,19 +54,14 @@ def flooded(live, floods):
             program.stdout.close()
 
 
-def scenario(gone):
-    """Return a scenario of four jobs at a time that goes on for long, and ends soon once there is a file `gone`."""
-    nap = ["sh", "-c", f"[ -e {gone} ] || sleep 0.3"]
-    return {**NATIVE, "iterations": 100, "job": {**NATIVE["job"], "container": {"command": nap}}}
-
-
 @pytest.mark.parametrize(
     "floods", [FLOODS, pytest.param(LIKE_OTHERS, marks=pytest.mark.slow)], ids=["kinds", "others"]
 )
 def test_a_run_withstands_floods(tmp_path, floods):
     """Each flood, by six connections that are opened again: no job is lost or retried."""
     gone = tmp_path / "gone"
-    with OverTcp(tmp_path / "live", scenario(gone), *UNHURRIED) as live:
+    job = {**NATIVE["job"], "container": {"command": naps_until(gone)}}
+    with OverTcp(tmp_path / "live", {**NATIVE, "iterations": 100, "job": job}, *UNHURRIED) as live:
         live.join("-c", 4, "--environment", "local", "solo")
         live.wait_for_jobs()
         for flood in floods:

@@ -103,9 +103,9 @@ class Attacker:
                 ):
                     plain.sendall(opening + self.random.randbytes(self.random.choice((1, 100, 70_000))))
 
-    def half_open(self, count=60):
+    def half_open(self):
         """Connections that say nothing, or begin to; they are kept open."""
-        for place in range(count):
+        for place in range(60):
             plain = socket.create_connection(("127.0.0.1", (self.control, self.results, self.lane)[place % 3]))
             plain.sendall(GREETING[: place % len(GREETING)])
             self.sockets.append(plain)

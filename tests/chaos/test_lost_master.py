@@ -6,14 +6,9 @@ import time
 import pytest
 from deadlines import ANSWER_S, START_S, wait_until
 from live_run import DOCKER, JOBS, LEASE_S, NATIVE, SHORT_LEASE, Gate, LiveRun, processes_of
-from workspace import PROGRAMS, containers_of
+from workspace import containers_of
 
 from bench_common.stats.reader import StatsFile
-
-
-@pytest.fixture(autouse=True)
-def _short_lease(monkeypatch):
-    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
 
 
 @pytest.fixture
@@ -27,7 +22,7 @@ def gate(tmp_path):
 @pytest.mark.docker
 def test_workers_clean_up_after_a_master_that_was_killed(tmp_path, gate):
     """After the lease the workers remove their containers and end; what is on disk can be reported."""
-    with LiveRun(tmp_path / "live", gate.holds(DOCKER)) as live:
+    with LiveRun(tmp_path / "live", gate.holds(DOCKER), *SHORT_LEASE) as live:
         live.wait_for_jobs()
         written = StatsFile(live.stats)
         wait_until(lambda: sum(map(len, written.iter_jobs())) == 4, ANSWER_S, "jobs in the file")
@@ -51,7 +46,8 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path, gate):
 @pytest.mark.slow
 def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path, gate):
     """Workers give a silent master up; when it goes on, it starts them again and the run is complete."""
-    with LiveRun(tmp_path / "live", gate.holds(NATIVE), "--reconnect-timeout", f"{START_S:g}s") as live:
+    flags = (*SHORT_LEASE, "--reconnect-timeout", f"{START_S:g}s")
+    with LiveRun(tmp_path / "live", gate.holds(NATIVE), *flags) as live:
         live.wait_for_jobs()
         live.signal([live.master], signal.SIGSTOP)
         wait_until(lambda: not live.alive(), LEASE_S + START_S, "the end of the workers")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgpack
 import zmq
-from deadlines import ANSWER_S
+from deadlines import ANSWER_S, wait_until
 from live_run import NATIVE, OverTcp
 
 from bench_common.fields import VERSION
@@ -33,7 +33,6 @@ class OddWorker:
         self.control.connect(f"tcp://127.0.0.1:{port}")
         self.host = {"host": "odd", "engines": ENGINES, "allow_native": True, "boot_id": boot_id}
         self.welcome = None
-        self.received = []
         self.lock = threading.Lock()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._live, daemon=True)
@@ -71,7 +70,6 @@ class OddWorker:
                 self.control.send(encode(sign))
 
     def _take(self, message):
-        self.received.append(message)
         if isinstance(message, Preflight):
             self.control.send(encode(PreflightResult(epoch=0, reasons=[], forbidden=[], engines=ENGINES)))
         elif isinstance(message, Welcome):
@@ -98,6 +96,7 @@ def test_each_odd_worker_ends_its_own_part_only(tmp_path):
         try:
             live.join("-c", 4, "--environment", "local", "solo")
             live.wait_for_jobs(2)
+            wait_until(lambda: all(one.welcome for one in odd.values()), ANSWER_S, "welcomes that are read")
             fields = {"running": 0, "sent_ns": 1, "uncertainty_ns": 0, "taken": 0, "token": ""}
             epoch = odd["clock"].welcome.epoch
             odd["clock"].send(

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from deadlines import ANSWER_S, END_S, START_S, wait_until
 from live_run import LIFE, SHORT_LEASE, Gate, LiveRun, processes_of
-from workspace import PROGRAMS, Workspace
+from workspace import Workspace
 
 from bench_common.stats.frame import FrameReader
 from bench_common.stats.reader import StatsFile
@@ -22,20 +22,6 @@ NATIVE = {
 }
 """Eight trials of four jobs, 0.6 s and more each."""
 SHORTER = NATIVE | {"repeats": 6}
-NOOP = {
-    "engines": ["native"],
-    "repeats": 12,
-    "operation_count": 40_000,
-    "concurrency": 16,
-    "job": {"operations": LIFE, "container": {"command": ["true"]}},
-}
-"""Twelve trials of 40,000 jobs that cost nothing."""
-
-
-@pytest.fixture(autouse=True)
-def _short_lease(monkeypatch):
-    """Who resumes waits until the workers of before have given their master up."""
-    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
 
 
 @pytest.fixture
@@ -76,31 +62,23 @@ def kill_after(live, trials):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scenario", "flags", "jobs"),
-    [(NATIVE, (), 4), pytest.param(NOOP, ("--noop",), 40_000, marks=pytest.mark.slow)],
-    ids=["native", "noop"],
-)
-def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, gate, scenario, flags, jobs):
+def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, gate):
     """After two kills the third life ends the run: each trial whole and once, no job twice, the file readable."""
-    trials = scenario["repeats"]
-    with LiveRun(tmp_path / "first", gate.holds(scenario), *flags) as first:
+    trials = NATIVE["repeats"]
+    with LiveRun(tmp_path / "first", gate.holds(NATIVE), *SHORT_LEASE) as first:
         stats = first.stats
-        kill_after(first, trials // 4)
-        before = len(ended_trials(stats))
-        with Resumed(tmp_path / "second", scenario, stats=stats) as second:
+        kill_after(first, 2)
+        with Resumed(tmp_path / "second", NATIVE, stats=stats) as second:
             second.program.wait_for_output("has joined")  # by then no job of the part before is at the gate
             gate.admit(8)
-            kill_after(second, before + 2)
-            whole = len(ended_trials(stats))
-            assert before < whole < trials, "there is something left to do"
+            kill_after(second, 4)
             gate.open()
-            with Resumed(tmp_path / "third", scenario, stats=stats) as third:
+            with Resumed(tmp_path / "third", NATIVE, stats=stats) as third:
                 assert third.end() == 0, third.err
                 assert not processes_of(third.run.run_id), "no job of any part is left"
                 rows = list(StatsFile(stats).iter_jobs())
                 counted = Counter(trial for part in rows for trial in part["trial"].tolist())
-                assert counted == dict.fromkeys(range(trials), jobs)
+                assert counted == dict.fromkeys(range(trials), 4)
                 tickets = [ticket for part in rows for ticket in part["ticket"].tolist()]
                 assert len(set(tickets)) == len(tickets)
                 assert sorted(ended_trials(stats)) == list(range(trials)), "each trial ended once"
@@ -163,7 +141,7 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
     scenario = gate.holds({**NATIVE, "repeats": 2})
     left = []
     for place, delay_s in enumerate((0.0, 0.05)):
-        with LiveRun(tmp_path / f"run-{place}", scenario) as live:
+        with LiveRun(tmp_path / f"run-{place}", scenario, *SHORT_LEASE) as live:
             wait_until(lambda live=live: "has joined" in live.err, START_S, "a worker")
             time.sleep(delay_s)
             ordered = bool(live.job_processes())
@@ -197,7 +175,7 @@ def test_a_master_killed_as_soon_as_its_workers_joined_leaves_its_plan(tmp_path)
 
 def test_copies_of_one_file_are_not_resumed_at_once(tmp_path, gate):
     """The second master is told which process works on the run, touches nothing, and resumes its copy afterwards."""
-    with LiveRun(tmp_path / "live", gate.holds(SHORTER)) as live:
+    with LiveRun(tmp_path / "live", gate.holds(SHORTER), *SHORT_LEASE) as live:
         kill_after(live, 2)
         copy = tmp_path / "copy.stats.gz"
         copy.write_bytes(live.stats.read_bytes())

@@ -59,9 +59,9 @@ class ClusterMaster(Workspace):
         reach = ("-i", inventory or self.inventory)
         return self.run(scenario, *reach, *self.ports, *flags, workers=0, status=status, seconds=END_S)
 
-    def start_fleet_run(self, scenario, *flags, inventory=None):
+    def start_fleet_run(self, scenario, *flags):
         """Start a run on the cluster; return the program and where its stats file will be."""
-        return self.start_run(scenario, "-i", inventory or self.inventory, *self.ports, *flags, workers=0)
+        return self.start_run(scenario, "-i", self.inventory, *self.ports, *flags, workers=0)
 
     def secrets(self):
         """Return the secret keys of the master and of every worker."""

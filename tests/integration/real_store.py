@@ -35,17 +35,16 @@ class Request:
 
 
 class RealStore:
-    """A store in a folder of its own, at ports of its own; `token_life_s` is how long a login lasts."""
+    """A store in a folder of its own, at ports of its own."""
 
-    def __init__(self, folder, *, token_life_s=86400):
+    def __init__(self, folder):
         self.folder = Path(folder)
         self.port = consecutive_ports(5)
-        self.token_life_s = token_life_s
         self.url = f"http://127.0.0.1:{self.port}"
         self.auth_url = f"{self.url}/auth/v1.0"
 
     def __enter__(self):
-        done = self.script("start", "--port", self.port, "--token-life", self.token_life_s)
+        done = self.script("start", "--port", self.port)
         if done.returncode:
             skip_or_fail(f"script/store start: {done.stderr.strip()}")
         return self

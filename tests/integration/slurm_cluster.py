@@ -123,9 +123,9 @@ class SlurmMaster(Workspace):
         time.sleep(1)
         return program, stats
 
-    def run_on(self, inventory, scenario, *flags, status=0):
+    def run_on(self, inventory, scenario, *flags):
         """Run a scenario on an inventory to its end."""
-        return self.finish(*self.start_on(inventory, scenario, *flags), status, seconds=LONG_END_S)
+        return self.finish(*self.start_on(inventory, scenario, *flags), seconds=LONG_END_S)
 
     def fleet(self, command, inventory, *flags, status=0):
         """Run a command on an inventory; return its table, the cells of each worker by its name."""

@@ -4,7 +4,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from types import SimpleNamespace
 
 import gevent
@@ -91,7 +90,6 @@ def send_without_end(port):
             seen += line.recv(1000)
         while True:
             line.sendall(b"\x03" + struct.pack(">Q", 100_000) + bytes(100_000))
-            time.sleep(0.01)
 
 
 def test_a_message_without_end_ends_its_connection(served):

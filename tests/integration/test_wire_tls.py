@@ -20,14 +20,14 @@ __all__ = ["connect"]
 # Passes bytes on to a port, decrypted, and back: a process of its own, so that it goes on while our loop is busy.
 PROXY = """
 import select, socket, ssl, sys, threading
-certificate, key, version, target, cut = sys.argv[1:]
+certificate, key, version, target = sys.argv[1:]
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(certificate, key)
 context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 
-def serve(plain, left):
+def serve(plain):
     with plain, socket.create_connection(("127.0.0.1", int(target))) as inner:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -44,14 +44,11 @@ def serve(plain, left):
                     if not data:
                         outer.setblocking(False)
                         outer.unwrap()  # fails, since the client does not answer at once
-                    outer.sendall(data[:left])
-                    left -= len(data)
-                    if left <= 0:
-                        return
+                    outer.sendall(data)
 
 def guarded(plain):
     try:
-        serve(plain, int(cut))
+        serve(plain)
     except OSError:
         pass
 
@@ -95,9 +92,9 @@ def stub():
 
 
 @contextlib.contextmanager
-def encrypted(certificate, stub, version="TLSv1_3", cut=1 << 40):
-    """Serve the stub over TLS; a connection ends, without a word, after `cut` bytes of answers."""
-    words = [sys.executable, "-c", PROXY, *certificate, version, str(stub.port), str(cut)]
+def encrypted(certificate, stub, version="TLSv1_3"):
+    """Serve the stub over TLS."""
+    words = [sys.executable, "-c", PROXY, *certificate, version, str(stub.port)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield int(process.stdout.readline())
         process.stdin.close()

@@ -27,7 +27,6 @@ from bench_worker.engines.base import RUN_LABEL
 from bench_worker.leases import RunLease
 
 PROGRAMS = {name: (sys.executable, "-m", name.replace("-", "_")) for name in ("bench-master", "bench-worker")}
-MASTER = PROGRAMS["bench-master"]
 PORTS, SHARES = range(10_000, 30_000), 8
 """Ports for servers of tests: the kernel hands out others to whoever asks for any."""
 

@@ -32,8 +32,7 @@ try:
     made = bench.running(*FOREVER)
     for script in scripts:
         done = bench.engine.exec(made, ("sh", "-c", script), timeout_s=600)  # whoever runs this has the deadline
-        seconds = (done.end_ns - done.start_ns) / 1e9
-        print(json.dumps([len(done.stdout), done.stderr.decode(), done.truncated, done.exit_code, seconds]))
+        print(json.dumps([len(done.stdout), done.stderr.decode(), done.truncated, done.exit_code]))
 finally:
     bench.close()
 """
@@ -52,8 +51,7 @@ def test_however_much_it_is_nobody_waits_for_a_reader(image):
         "PYTHONPATH": os.pathsep.join(str(ROOT / "tests" / folder) for folder in (".", "integration")),
     }
     run = CommandLine(sys.executable, env=env).sequence(LONG_END_S).run_untimed("-c", PATCHED, image, *scripts)
-    answers = [json.loads(line) for line in run.text.splitlines()]
-    assert [answer[:4] for answer in answers] == [
+    assert [json.loads(line) for line in run.text.splitlines()] == [
         [1_024_000, "done\n", False, 3],
         [OUTPUT_LIMIT_BYTES + len(OUTPUT_GAP) + 2, "done\n", True, 0],
         [len("started\n"), "", False, 0],

@@ -11,7 +11,7 @@ from deadlines import START_S, wait_until
 from live_reader import Reader, address_in
 from live_run import SHORT_LEASE, LiveRun
 from places import DATA
-from workspace import PROGRAMS, held_until
+from workspace import held_until
 
 from bench_common.stats.reader import StatsFile
 
@@ -88,11 +88,10 @@ def trials_begun(stats):
     return stats.exists() and any(block.body["kind"] == "trial-begin" for block in StatsFile(stats).blocks({"event"}))
 
 
-def test_a_run_whose_master_was_killed_goes_on_in_its_file(workspace, monkeypatch):
+def test_a_run_whose_master_was_killed_goes_on_in_its_file(workspace):
     """Each trial counts once; who resumes waits until the workers of before have given their master up."""
-    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
     scenario, go = held(workspace.folder)
-    program, stats = workspace.start_run(workspace.scenario(**scenario))
+    program, stats = workspace.start_run(workspace.scenario(**scenario), *SHORT_LEASE)
     wait_until(lambda: trials_begun(stats), START_S, "the first trial")
     program.process.kill()
     program.wait_for_exit()

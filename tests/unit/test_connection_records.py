@@ -45,14 +45,15 @@ def test_a_worker_whose_first_message_was_read_early_is_no_stranger(watched, acc
     """The loop may read its first message before the guard learns of the connection."""
     guard, one = watched
     line, _ = accepted
-    one.traffic.consumed[line.fileno()], one.traffic.epochs[line.fileno()] = 900, 7
+    one.traffic.consumed[line.fileno()] = 900
+    one.traffic.workers.add(line.fileno())
     guard._begin(one, line.fileno())
-    assert one.traffic.epochs == {line.fileno(): 7}
+    assert one.traffic.workers == {line.fileno()}
     assert one.connections[line.fileno()].base == 0
     guard._end(one, line.fileno())
     # The next connection with this number has sent nothing yet.
     guard._begin(one, line.fileno())
-    assert one.traffic.epochs == {}
+    assert one.traffic.workers == set()
     assert one.connections[line.fileno()].base == 900
     guard._end(one, line.fileno())
 
@@ -63,10 +64,11 @@ def test_an_accepted_connection_keeps_what_was_read_of_it_by_then(watched, accep
     line, _ = accepted
     number = line.fileno()
     for consumed, base in ((900, 0), (1800, 900)):
-        one.traffic.consumed[number], one.traffic.epochs[number] = consumed, 7
+        one.traffic.consumed[number] = consumed
+        one.traffic.workers.add(number)
         one.monitor = Monitor(zmq.EVENT_ACCEPTED, number)
         guard._take_events(one)
-        assert one.traffic.epochs == {number: 7}
+        assert one.traffic.workers == {number}
         assert one.connections[number].base == base
         one.monitor = Monitor(zmq.EVENT_DISCONNECTED, number)
         guard._take_events(one)

@@ -25,7 +25,6 @@ from bench_worker.host.pressure import (
 )
 
 S = 10**9
-MS = 10**6
 CPU = """\
 some avg10=21.05 avg60=26.79 avg300=13.65 total=58059577
 full avg10=0.00 avg60=0.00 avg300=0.00 total=0

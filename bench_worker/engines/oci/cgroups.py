@@ -55,7 +55,7 @@ class Cgroups(Struct, frozen=True):
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def detect(cls, files: HostFiles | None = None, *, swap_limit: bool = True, sys: Path = Path("/sys")) -> Cgroups:
+    def detect(cls, files: HostFiles | None = None, *, swap_limit: bool = True) -> Cgroups:
         """Look at the host (or at a recorded one), for an engine that limits swap where the kernel can, or never."""
         host = files or LiveHostFiles()
         controllers = host.text(f"{ROOT}/cgroup.controllers")
@@ -67,7 +67,7 @@ class Cgroups(Struct, frozen=True):
         else:
             found = {setting: name not in controllers.split() for setting, (_, name, _) in _NEEDED.items()}
         missing = {setting: f"this host's kernel {_NEEDED[setting][2]}" for setting, lacks in found.items() if lacks}
-        if not supports_io_weight(sys):
+        if not supports_io_weight(Path("/sys")):
             missing["blkio_weight"] = NO_IO_WEIGHT
         if "memory_bytes" not in missing and not swap_limit and _swap_bytes(host):
             missing["memory_bytes"] = (

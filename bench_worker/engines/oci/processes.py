@@ -43,12 +43,12 @@ def cgroups_of(pid: int, container: str, proc: Path = Path("/proc")) -> dict[str
     return found
 
 
-def end_processes(container: str, timeout_s: float = _DEATH_TIMEOUT_S) -> None:
+def end_processes(container: str) -> None:
     """Kill what runs in the cgroups of a container, and remove those; nothing is there as a rule.
 
-    Raises `InfrastructureError` where something is left after `timeout_s`, or runs where it cannot be seen from here.
+    Raises `InfrastructureError` where something is left after 10 s, or runs where it cannot be seen from here.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + _DEATH_TIMEOUT_S
     directories = set(_own_directories(container))
     while running := list(_running(container)):
         if time.monotonic() > deadline:

@@ -18,8 +18,6 @@ from bench_workloads.script import job_script
 DATA = places.DATA / "bucketbench"
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
 
-"""Whether a container can be made of a root file system of the worker's host."""
-
 HEAD = "name: a\nimage: weighbridge/base\n"
 DOCKER = "drivers: [{type: Docker, threads: 2, iterations: 3}]\n"
 

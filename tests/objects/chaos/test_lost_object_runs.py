@@ -6,7 +6,6 @@ import pytest
 from deadlines import START_S, wait_until
 from live_run import LEASE_S, SHORT_LEASE, LiveRun
 from real_store import RealStore
-from workspace import PROGRAMS
 
 SCENARIO = {
     "engines": ["swift"],
@@ -33,9 +32,8 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def live(tmp_path, store, monkeypatch):
-    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
-    with LiveRun(tmp_path / "live", SCENARIO, "--no-look-ahead", **store.swift_variables) as live:
+def live(tmp_path, store):
+    with LiveRun(tmp_path / "live", SCENARIO, "--no-look-ahead", *SHORT_LEASE, **store.swift_variables) as live:
         live.wait_for_jobs(3)
         assert left_in(store), "there is something to clean up"
         yield live
@@ -69,9 +67,8 @@ def test_a_worker_that_is_killed_leaves_nothing_in_the_store(live, store, victim
     assert [row["objects"] for row in filled] == [60, 60]
 
 
-def test_a_worker_that_is_stopped_leaves_the_objects_of_the_others(tmp_path, store, monkeypatch):
+def test_a_worker_that_is_stopped_leaves_the_objects_of_the_others(tmp_path, store):
     """The run goes on with them, and none of their operations misses an object."""
-    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
     scenario = {**SCENARIO, "operation_count": 250}
     with LiveRun(tmp_path / "two", scenario, workers=2, **store.swift_variables) as live:
         live.wait_for_jobs(3)

@@ -13,9 +13,9 @@ def runs_left(store):
     return [name for name in store.containers() if name.startswith(("weighbridge-", "ssbench"))]
 
 
-def run_small(workspace, name, *flags, seconds=LONG_END_S):
+def run_small(workspace, name, *flags):
     """Run a ready scenario in its small size, with one worker; return the finished run."""
-    return workspace.run(f"objects/{name}", "--set", "scale=small", *flags, seconds=seconds)
+    return workspace.run(f"objects/{name}", "--set", "scale=small", *flags, seconds=LONG_END_S)
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ def scenario_on(workspace, engine="swift", **keys):
     return workspace.scenario(**given)
 
 
-def assert_nowhere(workspace, run, secret=SECRET):
+def assert_nowhere(workspace, run):
     """No file of the workspace, and no report, has the secret or a token."""
-    assert list(files_with(workspace.folder, secret.encode())) == []
+    assert list(files_with(workspace.folder, SECRET.encode())) == []
     shown = run.out + run.err + "".join(run.report(name) for name in text_formats())
-    assert secret not in shown
+    assert SECRET not in shown
     assert not TOKEN.search(shown.encode())
 
 
