@@ -41,6 +41,7 @@ from msgspec import Struct
 
 from bench_common.cost import CHANGE_WORDS
 from bench_common.errors import did_you_mean
+from bench_common.stats.block_types import StoredMetric
 from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
 
 if TYPE_CHECKING:
@@ -473,8 +474,8 @@ def better_direction(unit: str, declared: str | None) -> Literal["higher", "lowe
     return "higher" if more_is_better else "lower"
 
 
-def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, Any]) -> Primary:
-    """Parse a primary measure of a job with these operations and metrics (each with unit and direction).
+def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, StoredMetric]) -> Primary:
+    """Parse a primary measure of a job with these operations and metrics.
 
     Raises `ValueError` with what was expected and the nearest valid spelling.
     """
@@ -484,8 +485,8 @@ def parse_primary(text: str, operations: Iterable[str], metrics: Mapping[str, An
         return Primary(text, "containers", "1", "higher")
     name = text.removeprefix("metrics.")
     if name in metrics:
-        unit = str(metrics[name].get("unit", ""))
-        return Primary(name, "metric", unit, better_direction(unit, metrics[name].get("direction")))
+        unit = metrics[name].unit
+        return Primary(name, "metric", unit, better_direction(unit, metrics[name].direction))
     series, _, field = text.removeprefix("operations.").partition(".")
     known = (*dict.fromkeys(operations), JOB_SERIES, RESPONSE_SERIES)
     if series in known and field:

@@ -6,6 +6,7 @@ import zlib
 from functools import cache
 
 import jsonschema
+import msgspec
 import numpy as np
 
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
@@ -15,6 +16,7 @@ from bench_common.records import (
     Outcome,
     ticket_of,
 )
+from bench_common.stats.block_types import StoredTreatment
 from bench_common.stats.frame import LOOSE_MAGIC, Chain, encode_frame
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
 from bench_master.analysis.report_schema import report_schema
@@ -67,6 +69,11 @@ def treatment_wire(index, labels, operations=(), metrics=None):
         "metrics": metrics or {},
         "concurrency": 2,
     }
+
+
+def stored(treatment):
+    """Return a treatment as a reader of a stats file gets it."""
+    return msgspec.convert(treatment, StoredTreatment)
 
 
 def header(treatments, trials, **changes):

@@ -36,8 +36,8 @@ class _History:
 
     def __init__(self, header):
         self.faults = []
-        self.treatments = header["treatments"]
-        self.trials = [treatment for treatment, *_ in header["trials"]]
+        self.treatments = header.treatments
+        self.trials = [treatment for treatment, *_ in header.trials]
         self.environments = {}
         self.uncertainties_ns = {}
         self.began = {}
@@ -63,8 +63,8 @@ class _History:
         """The header was given."""
 
     def take_host(self, body):
-        self.environments[body["worker"]] = body["environment"]
-        self.uncertainties_ns[body["worker"]] = body["clock"]["uncertainty_ns"]
+        self.environments[body.worker] = body.environment
+        self.uncertainties_ns[body.worker] = body.clock.uncertainty_ns
 
     def take_event(self, event):
         trial = event.get("trial")
@@ -152,7 +152,7 @@ class _History:
                 self.fault(f"job {job} has records of attempt {attempt_of(ticket)}, which is in no row")
         for job, row in self.rows.items():
             worker, trial = row["worker"], row["trial"]
-            wanted = self.treatments[self.trials[trial]]["environment"] if trial < len(self.trials) else None
+            wanted = self.treatments[self.trials[trial]].environment if trial < len(self.trials) else None
             if worker not in self.environments:
                 self.fault(f"job {job} was run by worker {worker}, which never joined")
             elif wanted not in (None, self.environments[worker]):
@@ -181,7 +181,7 @@ class _History:
                 self.fault(f"trial {trial} was begun and has no end")
             end = self.ended.get(trial)
             if end is None:
-                if trial not in self.skipped and self.footer is not None and self.footer["status"] == "complete":
+                if trial not in self.skipped and self.footer is not None and self.footer.status == "complete":
                     self.fault(f"trial {trial} is missing from a run that calls itself complete")
                 continue
             expected = _planned(self.treatments[treatment], len(self.began.get(trial, {}).get("workers", ())))
@@ -201,25 +201,26 @@ class _History:
             # What was never begun has no row, and is counted with those that share its end.
             found[event["not_started_outcome"]] += event["not_started"]
             missing += event["not_started"]
-        if missing != self.footer["not_started"]:
-            self.fault(f"{self.footer['not_started']} were not started, the trials say {missing}")
-        counts = self.footer["counts"]
-        found["failed"] -= counts.get("left_out", 0)
+        if missing != self.footer.not_started:
+            self.fault(f"{self.footer.not_started} were not started, the trials say {missing}")
+        counts = self.footer.counts
+        found["failed"] -= counts.left_out
         for name in ("done", "failed", "lost", "aborted"):
-            if counts[name] != found[name]:
-                self.fault(f"{counts[name]} {name} are told, {found[name]} are there")
-        total = sum(found.values()) + counts.get("left_out", 0)
-        if counts["planned"] is not None and total != counts["planned"] - sum(self.returned.values()):
-            self.fault(f"{counts['planned']} were planned, {total} are accounted for")
+            told = getattr(counts, name)
+            if told != found[name]:
+                self.fault(f"{told} {name} are told, {found[name]} are there")
+        total = sum(found.values()) + counts.left_out
+        if counts.planned is not None and total != counts.planned - sum(self.returned.values()):
+            self.fault(f"{counts.planned} were planned, {total} are accounted for")
         short = found["lost"] + found["aborted"]
-        if short and self.footer["status"] == "complete":
+        if short and self.footer.status == "complete":
             self.fault(f"the run calls itself complete, and {short} jobs are missing")
 
 
 def _planned(treatment, workers):
     """Return how many jobs a trial has; None where that is not known beforehand."""
-    if treatment.get("operation_count") is not None:
-        return treatment["operation_count"]
-    if treatment.get("iterations") is None:
+    if treatment.operation_count is not None:
+        return treatment.operation_count
+    if treatment.iterations is None:
         return None
-    return treatment["iterations"] * treatment["concurrency"] * workers
+    return treatment.iterations * treatment.concurrency * workers

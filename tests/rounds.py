@@ -4,6 +4,7 @@ import numpy as np
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import MetricRecord, Outcome, ticket_of
+from bench_common.stats.block_types import StoredMetric
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.verdict_options import VerdictOptions
@@ -11,7 +12,7 @@ from bench_master.analysis.verdict_options import VerdictOptions
 A = (1.00, 1.02, 0.99, 1.10, 1.01, 0.98, 1.03, 1.05, 1.00, 1.04)
 B = (1.06, 1.07, 1.04, 1.18, 1.05, 1.04, 1.07, 1.13, 1.08, 1.06)
 """The specification's example: trials of two treatments."""
-RATE = {"events_per_second": {"unit": "1/s", "direction": "higher"}}
+RATE = {"events_per_second": StoredMetric("1/s", "higher")}
 
 
 class Rounds:

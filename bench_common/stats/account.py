@@ -89,8 +89,8 @@ class Account:
     """Takes the blocks of a file that count; `contradiction` is what they say against each other."""
 
     def __init__(self, header: Header) -> None:
-        self._treatments = header.get("treatments", [])
-        self._trials = header.get("trials", [])
+        self._treatments = header.treatments
+        self._trials = header.trials
         self._numbers = JobNumbers()
         self._rows = np.zeros(len(self._trials), np.int64)
         """Rows by trial, and those of them whose job did not run to its end."""
@@ -98,7 +98,7 @@ class Account:
         self._outcomes: Counter[str] = Counter()
         self._returned: Counter[int] = Counter()
         self._complete: dict[int, bool] = {}
-        self._footer: StoredFooter = {}
+        self._footer = StoredFooter()
 
     def add(self, kind: str, body: Any) -> None:
         """Take a block, jobs as rows or `Columns`."""
@@ -129,7 +129,7 @@ class Account:
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind, trial = event["kind"], event.get("trial", -1)
         if kind == "resumed":
-            self._footer = {}
+            self._footer = StoredFooter()
         elif kind == "trial-end":
             self._complete[trial] = event.get("complete") is True
         elif kind == "packed":
@@ -144,7 +144,7 @@ class Account:
         elif self._numbers.gaps > MAX_GAPS:
             found.append(f"the numbers of the jobs have more than {MAX_GAPS} gaps")
         found += self._odd_trials()
-        if self._footer.get("status") == "complete":
+        if self._footer.status == "complete":
             found += differing_counts(self._footer, self._outcomes)
         return f"{'; '.join(found)}: blocks are missing, or are there twice" if found else None
 
@@ -153,12 +153,12 @@ class Account:
 
         Results that a run failed to record are missing from complete trials: its footer says so.
         """
-        may_lack = self._footer.get("status") == "incomplete"
+        may_lack = self._footer.status == "incomplete"
         found: list[int] = []
         for trial, complete in self._complete.items():
             if not complete or trial >= len(self._rows):
                 continue
-            jobs = self._treatments[self._trials[trial][0]].get("jobs_per_trial")
+            jobs = self._treatments[self._trials[trial][0]].jobs_per_trial
             ended = int(self._rows[trial] - self._unfinished[trial])
             expected = ended if jobs is None else max(0, jobs - self._returned[trial])
             if self._unfinished[trial] or ended > expected or (ended < expected and not may_lack):
@@ -168,10 +168,9 @@ class Account:
 
 def differing_counts(footer: StoredFooter, outcomes: Mapping[str, int]) -> list[str]:
     """Return in what the footer's counts of jobs and the jobs of the file differ."""
-    counts = footer.get("counts", {})
+    counts = footer.counts
     # Those left out are failed ones in the file.
-    counted = {"done": counts.get("done"), "failed": counts.get("failed")}
-    counted["failed"] = None if counted["failed"] is None else counted["failed"] + counts.get("left_out", 0)
+    counted = {"done": counts.done, "failed": None if counts.failed is None else counts.failed + counts.left_out}
     return [
         f"the run counted {count:,} job{'' if count == 1 else 's'} {name}, the file holds {outcomes[name]:,}"
         for name, count in counted.items()

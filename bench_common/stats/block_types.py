@@ -6,14 +6,17 @@ keeps them. docs/stats-file.rst explains what their names do not say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict, cast
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from bench_common.host_info import Fingerprint, Number, Texts
 from bench_common.job_kind import installed_job_type
 from bench_common.records import Count, ErrorRecord, MetricRecord, OutputRecord, TransactionRecord
+from bench_common.treatment import Treatment
 
 MAX_ROWS: Final = 65_536
 """The most rows that one column, and so one block, may have."""
@@ -93,64 +96,74 @@ class Transactions(TypedDict):
 # -- the header ----------------------------------------------------------------------------------------------------
 
 
-class ClockStart(TypedDict, total=False):
+class ClockStart(Struct, frozen=True):
     """The master's clocks when the run began."""
 
-    unix_ns: Instant
-    monotonic_ns: Instant
-    boot_id: Text
+    unix_ns: Instant = 0
+    monotonic_ns: Instant = 0
+    boot_id: Text = ""
 
 
-class StoredScenario(TypedDict, total=False):
+class StoredScenario(Struct, frozen=True):
     """The scenario that was run."""
 
-    name: Text | None
-    description: Text | None
-    path: Text | None
-    text: Text | None
-    document: dict[str, Any] | None
-    notes: TextList
-    scale: Text | None
+    name: Text | None = None
+    description: Text | None = None
+    path: Text | None = None
+    text: Text = ""
+    document: dict[str, Any] | None = None
+    notes: TextList = []
+    scale: Text | None = None
 
 
-class StoredMetric(TypedDict, total=False):
+class StoredMetric(Struct, frozen=True):
     """What is known of a metric beside its values."""
 
-    unit: Text
-    direction: Text | None
+    unit: Text = ""
+    direction: Text | None = None
+    primary: bool = False
 
 
-class StoredOpenLoad(TypedDict, total=False):
+class StoredOpenLoad(Struct, frozen=True):
     """Arrivals of an open system."""
 
-    rate_per_s: Rate
-    process: Text
-    queue_timeout_s: Seconds
+    rate_per_s: Rate | None = None
+    process: Text | None = None
+    queue_timeout_s: Seconds | None = None
 
 
-class StoredTreatment(TypedDict, total=False):
+class StoredTreatment(Struct, frozen=True):
     """A treatment as the run had it."""
 
-    title: Text | None
-    labels: Labels
-    environment: Text | None
-    engine: Text | None
-    cost_name: Text
-    operation_names: TextList
-    metrics: Annotated[dict[Text, StoredMetric], Meta(max_length=MAX_TEXTS)]
-    concurrency: Count | None
-    iterations: Count | None
-    timeout_s: float | None
-    jobs_per_trial: Count | None
-    primary: Text | None
-    optional: bool
-    open_load: StoredOpenLoad | None
-    cold: Text
-    host: Annotated[dict[Text, Text], Meta(max_length=MAX_TEXTS)]
+    title: Text = ""
+    labels: Labels = {}
+    environment: Text | None = None
+    engine: Text = ""
+    cost_name: Text | None = None
+    operation_names: TextList = []
+    metrics: Annotated[dict[Text, StoredMetric], Meta(max_length=MAX_TEXTS)] = {}
+    concurrency: Count | None = None
+    iterations: Count | None = None
+    timeout_s: float | None = None
+    jobs_per_trial: Count | None = None
+    primary: Text | None = None
+    optional: bool = False
+    open_load: StoredOpenLoad | None = None
+    cold: Text | None = None
+    operation_count: Count | None = None
+    run_seconds: float | None = None
+    until: Text | None = None
+    swap: Text | None = None
+    plain_environment: Text | None = None
+    layout: Text | None = None
+    layout_seed: Count | None = None
+    cost: bool = False
+    placement: Texts = {}
+    host: Annotated[dict[Text, Text], Meta(max_length=MAX_TEXTS)] = {}
     # What it runs: `definition_of` checks it for those who need it; the others can read a file without it.
-    job: object
-    container: object
-    services: object
+    job: Any = None
+    container: Any = None
+    services: Any = None
 
 
 class StoredSizes(TypedDict, total=False):
@@ -182,24 +195,35 @@ class StoredJob(TypedDict, total=False):
     delete_after_s: float | None
 
 
-class Definition(TypedDict, total=False):
+class Definition(Struct, frozen=True):
     """What a treatment runs."""
 
-    job: StoredJob | None
-    container: dict[str, Any] | None
-    services: dict[Text, dict[str, Any]] | None
+    job: StoredJob = {}
+    container: dict[str, Any] = {}
+    services: dict[Text, dict[str, Any]] = {}
 
 
 def definition_of(treatment: StoredTreatment) -> Definition:
     """Return what a treatment runs, with keys that are not declared, too; raise `ValueError` if it is malformed."""
-    msgspec.convert(treatment, Definition)
-    return cast("Definition", treatment)
+    job = treatment.job or {}
+    msgspec.convert(job, StoredJob)
+    rest = {"container": treatment.container or {}, "services": treatment.services or {}}
+    return replace(msgspec.convert(rest, Definition), job=cast("StoredJob", job))
+
+
+def as_stored(treatment: Treatment) -> StoredTreatment:
+    """Return a treatment of a plan as the header of a stats file has it, with its own labels and no title."""
+    return msgspec.convert(treatment.to_dict(), StoredTreatment)
+
+
+def as_stored_metrics(metrics: Mapping[str, Mapping[str, str | bool]]) -> dict[str, StoredMetric]:
+    """Return the metrics of a job as the header of a stats file has them."""
+    return msgspec.convert(metrics, dict[str, StoredMetric])
 
 
 def job_kind(treatment: StoredTreatment) -> str | None:
     """Return the kind of a treatment's job; None if it does not say."""
-    job = treatment.get("job")
-    kind = job.get("kind") if isinstance(job, dict) else None
+    kind = treatment.job.get("kind") if isinstance(treatment.job, dict) else None
     return kind if isinstance(kind, str) else None
 
 
@@ -254,17 +278,17 @@ class StoredImport(TypedDict):
     files: Annotated[list[StoredImportFile], Meta(max_length=MAX_TEXTS)]
 
 
-class StoredBaseline(TypedDict, total=False):
+class StoredBaseline(Struct, frozen=True):
     """The labels of a baseline."""
 
-    baseline: Labels
+    baseline: Labels = {}
 
 
-class StoredVerdicts(TypedDict, total=False):
+class StoredVerdicts(Struct, frozen=True):
     """How treatments are compared."""
 
-    baseline: Labels
-    margin: Annotated[float, Meta(gt=0, le=1)] | None
+    baseline: Labels = {}
+    margin: Annotated[float, Meta(gt=0, le=1)] | None = None
 
 
 class StoredClaim(TypedDict):
@@ -298,49 +322,51 @@ class StoredCertificate(TypedDict):
     """Why it does not hold for the host any more; empty if it holds."""
 
 
-class StoredUntilVerdict(TypedDict, total=False):
+class StoredUntilVerdict(Struct, frozen=True):
     """When a run that goes on until its verdicts ends."""
 
     at_most: Count
-    budget_s: Seconds | None
+    budget_s: Seconds | None = None
 
 
-class Header(TypedDict, total=False):
-    """The first block: what was going to be run, and how."""
+class Header(Struct):
+    """The first block: what was going to be run, and how. That of imported results has no value for most of it."""
 
-    run_id: Text | None
-    created: Text | None
-    clock: ClockStart | None
-    imported: StoredImport | None
-    scenario: StoredScenario
-    published: StoredPublication | None
-    thresholds: TextList
-    allow_failures: bool | None
-    verdicts: StoredVerdicts | None
-    claims: StoredClaims | None
-    certificates: Annotated[list[StoredCertificate], Meta(max_length=MAX_TEXTS)]
-    order: Text | None
-    seed: Number | None
-    argv: TextList
-    versions: Texts
-    options: dict[str, Any]
-    noop: bool
-    settle_s: Seconds | None
-    until_verdict: StoredUntilVerdict | None
-    sampling_interval_s: Seconds | None
-    overhead: StoredBaseline | None
-    treatments: Annotated[list[StoredTreatment], Meta(max_length=MAX_TEXTS)]
-    trials: Annotated[list[StoredTrial], Meta(max_length=1 << 20)]
+    format: Text = ""
+    version: object = None
+    run_id: Text | None = None
+    created: Text | None = None
+    clock: ClockStart = ClockStart()
+    imported: StoredImport | None = None
+    scenario: StoredScenario = StoredScenario()
+    published: StoredPublication | None = None
+    thresholds: TextList = []
+    allow_failures: bool | None = None
+    verdicts: StoredVerdicts = StoredVerdicts()
+    claims: StoredClaims | None = None
+    certificates: Annotated[list[StoredCertificate], Meta(max_length=MAX_TEXTS)] = []
+    order: Text | None = None
+    seed: Number | None = None
+    argv: TextList = []
+    versions: Texts = {}
+    options: dict[str, Any] = {}
+    noop: bool = False
+    settle_s: Seconds | None = None
+    until_verdict: StoredUntilVerdict | None = None
+    sampling_interval_s: Seconds | None = None
+    overhead: StoredBaseline | None = None
+    treatments: Annotated[list[StoredTreatment], Meta(max_length=MAX_TEXTS)] = []
+    trials: Annotated[list[StoredTrial], Meta(max_length=1 << 20)] = []
 
 
 # -- host, events, footer --------------------------------------------------------------------------------------------
 
 
-class HostClock(TypedDict, total=False):
+class HostClock(Struct, frozen=True):
     """A host's clock against the master's."""
 
-    offset_ns: Number
-    uncertainty_ns: Number
+    offset_ns: Number | None = None
+    uncertainty_ns: Number | None = None
 
 
 Programs: TypeAlias = Annotated[dict[Text, Texts], Meta(max_length=1000)]
@@ -348,19 +374,19 @@ Programs: TypeAlias = Annotated[dict[Text, Texts], Meta(max_length=1000)]
 ``storage_driver``, and the digest of each image (``image NAME``)."""
 
 
-class StoredHost(TypedDict, total=False):
+class StoredHost(Struct, frozen=True):
     """A worker and its machine."""
 
-    worker: WorkerNumber
-    worker_id: Text | None
-    host: Text | None
-    environment: Text | None
-    slots: Count | None
-    engines: Texts | None
-    programs: Programs
-    fingerprint: Fingerprint | None
-    labels: Texts
-    clock: HostClock | None
+    worker: WorkerNumber = -1
+    worker_id: Text | None = None
+    host: Text | None = None
+    environment: Text | None = None
+    slots: Count | None = None
+    engines: Texts | None = None
+    programs: Programs = {}
+    fingerprint: Fingerprint | None = None
+    labels: Texts = {}
+    clock: HostClock | None = None
 
 
 class StoredEvent(TypedDict):
@@ -488,25 +514,28 @@ class Resumed(StoredEvent, total=False):
     more_trials: Annotated[list[StoredTrial], Meta(max_length=1 << 20)]
 
 
-class StoredCounts(TypedDict, total=False):
+class StoredCounts(Struct, frozen=True):
     """Jobs by outcome."""
 
-    planned: Count | None
-    done: Count
-    failed: Count
-    lost: Count
-    aborted: Count
-    left_out: Count
+    planned: Count | None = None
+    done: Count | None = None
+    failed: Count | None = None
+    lost: Count | None = None
+    aborted: Count | None = None
+    left_out: Count = 0
 
 
-class StoredFooter(TypedDict, total=False):
+class StoredFooter(Struct, frozen=True):
     """The last block: how the run ended."""
 
-    ended: Text | None
-    status: Text | None
-    duration_s: Seconds | None
-    counts: StoredCounts
-    not_started: Count
-    warnings: TextList
-    remarks: TextList
-    resumes: Count
+    ended: Text | None = None
+    status: Text | None = None
+    duration_s: Seconds | None = None
+    counts: StoredCounts = StoredCounts()
+    not_started: Count = 0
+    warnings: TextList = []
+    remarks: TextList = []
+    reasons: TextList = []
+    dropped_messages: Count = 0
+    refused_results: Count = 0
+    resumes: Count = 0

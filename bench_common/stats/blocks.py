@@ -8,7 +8,7 @@ item of one byte can become an object of 64. Keys that are not declared are kept
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
@@ -25,7 +25,8 @@ MAX_CONTAINERS: Final = 2 << 20
 MAX_DEPTH: Final = 64
 """How deeply maps and lists may be nested in a block."""
 
-Body: TypeAlias = dict[str, Any]
+Body: TypeAlias = Any
+"""Plain data, but of a header, a host and a footer a Struct."""
 
 
 def _checker(declared: Any) -> Callable[[bytes | memoryview], Any]:
@@ -91,30 +92,33 @@ def most_bytes(kind: str) -> int:
     return MAX_PAYLOAD if kind in _ROWS else MAX_PLAIN_BYTES + KIND_BYTES
 
 
-def decode(kind: str, data: bytes | memoryview) -> Body:
-    """Return the body of a block of a kind; raise `ValueError` where it is not what the kind declares."""
+def decode(kind: str, data: bytes | memoryview) -> Any:
+    """Return the body of a block of a kind; raise `ValueError` where it is not what the kind declares.
+
+    That is a Struct for a header, a host and a footer, else plain data.
+    """
     try:
         if kind in _ROWS:
-            body: Body = _ROWS[kind](data)
-            return body
-        body = _unpack_plain(data)
-        if kind in _PLAIN:
-            checked = _PLAIN[kind](data)
-            if "trials" in checked:
-                body["trials"] = checked["trials"]  # tuples, as declared, and smaller than lists
-        if kind == "event" and body["kind"] in _EVENTS:
-            _EVENTS[body["kind"]](data)
-        elif kind == "header":
-            _check_trials(cast("block_types.Header", body))
+            return _ROWS[kind](data)
+        plain = _unpack_plain(data)
+        if kind not in _PLAIN:
+            return plain
+        checked = _PLAIN[kind](data)
+        if kind == "event":
+            if plain["kind"] in _EVENTS:
+                _EVENTS[plain["kind"]](data)
+            return plain
+        if kind == "header":
+            _check_trials(checked)
     except (RecursionError, msgpack.UnpackException) as error:
         raise ValueError(str(error) or type(error).__name__) from error
-    return body
+    return checked
 
 
 def _check_trials(header: block_types.Header) -> None:
     """Raise `ValueError` where a trial is of a treatment that the header does not list."""
-    treatments = len(header.get("treatments", ()))
-    for trial, entry in enumerate(header.get("trials", ())):
+    treatments = len(header.treatments)
+    for trial, entry in enumerate(header.trials):
         if entry[0] >= treatments:
             raise ValueError(f"trial {trial} is of treatment {entry[0]}, and there are {treatments}")
 

@@ -14,7 +14,7 @@ import os
 import weakref
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from msgspec import Struct
@@ -100,7 +100,7 @@ class SupersededTrials:
 
 def has_times(header: Header) -> bool:
     """Whether the stamps in a stats file are times: not in imported results, unless the tool kept them."""
-    imported = header.get("imported")
+    imported = header.imported
     return not imported or bool(imported.get("timed"))
 
 
@@ -168,6 +168,8 @@ def _stored_kinds(kinds: Collection[str]) -> frozenset[str]:
 
 def _kept_bytes(body: Body) -> int:
     """Return about how much memory the body of a block takes."""
+    if isinstance(body, Struct):
+        return _BLOCK_BYTES
     rows = body.get("rows")
     columns = [column for name in ("columns", "operations") for column in (body.get(name) or {}).values()]
     return _BLOCK_BYTES + sum(map(len, columns)) + (_RECORD_BYTES * len(rows) if isinstance(rows, list) else 0)
@@ -244,16 +246,16 @@ class StatsFile:
             raise StatsFileError(f"{self.path}: nothing to read: {self.damage or empty}")
         if not self._is_extended:
             self._is_extended = True
-            known = len(self._header.get("treatments", ()))
+            known = len(self._header.treatments)
             more = [trial for trial in self._superseded_trials().more_trials if trial[0] < known]
             if more:
-                self._header["trials"] = [*self._header.get("trials", ()), *more]
+                self._header.trials = [*self._header.trials, *more]
         return self._header
 
     @property
     def began_ns(self) -> int:
         """When the run began, on the clock of the file; 0 if unknown."""
-        return int((self.header.get("clock") or {}).get("monotonic_ns", 0))
+        return self.header.clock.monotonic_ns
 
     def blocks(
         self,
@@ -277,7 +279,7 @@ class StatsFile:
         if self._is_accounted:
             yield from _counting(self._intact_blocks(kinds, by_column=by_column, keep=keep), aside)
             return
-        account = Account(self.header if self._header is not None else {})
+        account = Account(self.header if self._header is not None else Header())
         read = None if kinds is None else ACCOUNTED_KINDS.union(kinds)
         wants_rows = kinds is None or not ROW_KINDS.isdisjoint(kinds)
         blocks = self._intact_blocks(read, by_column=by_column or not wants_rows, keep=keep)
@@ -306,7 +308,7 @@ class StatsFile:
         if self._superseded is None:
             found = SupersededTrials()
             kind, footer = last_block(self._readable)
-            if kind != "footer" or footer.get("resumes"):
+            if kind != "footer" or footer.resumes:
                 for block in self._intact_blocks({"event"}):
                     if block.body.get("kind") == RESUMED:
                         found.note(block.body)
@@ -401,10 +403,10 @@ class StatsFile:
         raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is not a {FORMAT} header")
 
     def _checked(self, block: Block) -> Header:
-        body: Body = block.body
-        if block.kind != "header" or body.get("format") != FORMAT:
+        header = block.body
+        if block.kind != "header" or header.format != FORMAT:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is not a {FORMAT} header")
-        version = body.get("version")
+        version = header.version
         if type(version) is not int or version < 1:
             raise StatsFileError(f"{self.path}: format version {version!r}: expected a number of at least 1")
         if version != VERSION:
@@ -413,8 +415,8 @@ class StatsFile:
                 f"{self.path}: has format version {version}; this program reads version {VERSION}; "
                 f"read it with the Weighbridge that wrote it{newer}"
             )
-        # The decoder refuses a header that is not of this type.
-        return cast("Header", dict(body))
+        assert isinstance(header, Header)
+        return header
 
 
 def _counting(blocks: Iterator[Block], aside: SupersededTrials) -> Iterator[Block]:

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import DiskFullError, StatsFileError
@@ -218,18 +220,19 @@ class StatsWriter:
         self.bytes_written = offset
         self._chain = chain.copy()
 
-    def put(self, kind: str, body: Mapping[str, Any]) -> None:
+    def put(self, kind: str, body: Mapping[str, Any] | Struct) -> None:
         """Buffer one block without rows (header, host, event, footer ...); `TypeError` if it cannot be packed.
 
         Raises `StatsFileError` for a header that a reader would refuse, such as that of a plan without end.
         """
-        payload = pack_payload(kind, dict(body))
+        plain = msgspec.to_builtins(body)
+        payload = pack_payload(kind, plain)
         if kind == "header":
             try:
                 decode(*split(payload))
             except ValueError as error:
                 raise StatsFileError(f"{self.path}: this plan does not fit into a stats file: {error}") from error
-        gathers = kind == "event" and body.get("kind") not in _DIVIDING_EVENTS
+        gathers = kind == "event" and plain.get("kind") not in _DIVIDING_EVENTS
         self._append("event" if gathers else "put", payload, 1, len(payload))
 
     def end(self, footer: Mapping[str, Any]) -> None:

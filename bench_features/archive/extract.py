@@ -15,7 +15,7 @@ import msgspec
 
 from bench_common.errors import NotAStatsFileError, StatsFileError, UsageError
 from bench_common.safe_text import one_line, shorten
-from bench_common.stats.block_types import Header, StoredTreatment
+from bench_common.stats.block_types import Header, StoredMetric, StoredTreatment
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import Primary
 from bench_features.archive.facts import split_facts
@@ -71,8 +71,8 @@ def contents_of(path: Path, sha256: str, size: int, run: MeasuredRun | None = No
         state="damaged",
         bytes=size,
         problem=_short(problem),
-        run_id=_text(stats.header.get("run_id")),
-        created=_seconds(stats.header.get("created")),
+        run_id=_text(stats.header.run_id),
+        created=_seconds(stats.header.created),
     )
 
 
@@ -99,21 +99,21 @@ def _contents(run: MeasuredRun, sha256: str, size: int) -> ArchivedRun:
         state=state,
         bytes=size,
         problem=_short(_problem(header, state, document.incomplete)),
-        run_id=_text(header.get("run_id")),
-        created=_seconds(header.get("created")),
+        run_id=_text(header.run_id),
+        created=_seconds(header.created),
         duration_s=document.totals.duration_s,
-        scenario=_text((header.get("scenario") or {}).get("name")),
-        noop=bool(header.get("noop")),
-        imported=bool(header.get("imported")),
-        version=str((header.get("versions") or {}).get("weighbridge") or ""),
-        versions={name: str(version) for name, version in (header.get("versions") or {}).items()},
-        argv=[str(word) for word in header.get("argv") or ()],
+        scenario=_text(header.scenario.name),
+        noop=header.noop,
+        imported=bool(header.imported),
+        version=str(header.versions.get("weighbridge") or ""),
+        versions={name: str(version) for name, version in header.versions.items()},
+        argv=[str(word) for word in header.argv],
         hosts=hosts,
         verdict=_verdict(document.verdicts),
         trust=document.trust.word,
     )
     for index, entry in enumerate(ledger.treatments):
-        if not is_again(entry.get("labels", {})):
+        if not is_again(entry.labels):
             found.treatments.append(_treatment(index, found, run, table))
             outcomes = ledger.outcomes[index]
             found.done += outcomes["done"]
@@ -137,11 +137,11 @@ def _problem(header: Header, state: State, reasons: Sequence[str]) -> str:
     """Return why the run enters no trend; an empty text if it does."""
     if state != "complete":
         return "; ".join(reasons) or state
-    if header.get("noop"):
+    if header.noop:
         return "a no-op run measures the harness alone"
-    if header.get("imported"):
+    if header.imported:
         return "imported results: nobody knows when and how they were measured"
-    return "" if _seconds(header.get("created")) is not None else "nobody knows when it began"
+    return "" if _seconds(header.created) is not None else "nobody knows when it began"
 
 
 def _seconds(text: object) -> float | None:
@@ -159,11 +159,11 @@ def _hash(value: Any) -> str:
 def _hosts(ledger: Aggregator) -> list[ArchivedHost]:
     found: dict[str, ArchivedHost] = {}
     for worker, body in sorted(ledger.hosts.items()):
-        label = str(body.get("host") or body.get("environment") or f"worker {worker}")
+        label = str(body.host or body.environment or f"worker {worker}")
         if label not in found:  # several workers of a host have the same facts
-            facts, noise = split_facts(body.get("fingerprint") or {})
-            engines = {name: str(version) for name, version in (body.get("engines") or {}).items()}
-            environment = _text(body.get("environment"))
+            facts, noise = split_facts(body.fingerprint or {})
+            engines = {name: str(version) for name, version in (body.engines or {}).items()}
+            environment = _text(body.environment)
             found[label] = ArchivedHost(
                 label=label, environment=environment, facts=facts, noise=noise, engines=engines
             )
@@ -173,25 +173,26 @@ def _hosts(ledger: Aggregator) -> list[ArchivedHost]:
 def _treatment(index: int, archived: ArchivedRun, run: MeasuredRun, table: TrialTable) -> ArchivedTreatment:
     ledger, statistics = run.sums, run.statistics
     entry, measure = ledger.treatments[index], table.measures.get(index)
-    trials = enumerate(run.header.get("trials") or ())
+    trials = enumerate(run.header.trials)
     measured = [number for number, trial in trials if trial[0] == index and not trial[2]]
     values = [_operation(name, rows) for name, rows in statistics.operations(measured).items()]
     for name in ledger.metric_names(index):
-        declared = (entry.get("metrics") or {}).get(name) or {}
+        declared = entry.metrics.get(name, StoredMetric())
         found = ledger.trial_metrics(index, name)
         if found:
             means = [found[number].mean if number in found else None for number in measured]
-            unit, direction = str(declared.get("unit") or ""), declared.get("direction")
             values.append(
-                ArchivedValue(kind=METRIC, name=name, unit=unit, direction=direction, trials={"mean": means})
+                ArchivedValue(
+                    kind=METRIC, name=name, unit=declared.unit, direction=declared.direction, trials={"mean": means}
+                )
             )
     if measure is not None:
         values.append(_primary(measure, table, index, measured))
-    engine, outcomes = str(entry.get("engine")), ledger.outcomes[index]
+    engine, outcomes = entry.engine, ledger.outcomes[index]
     return ArchivedTreatment(
-        title=str(entry.get("title")),
+        title=entry.title,
         series=series_key(archived.scenario, entry, measure, archived.place),
-        labels=dict(entry.get("labels") or {}),
+        labels=dict(entry.labels),
         engine_version=next((host.engines[engine] for host in archived.hosts if host.engines.get(engine)), ""),
         failed=outcomes["failed"] + outcomes["lost"],
         values=values,
@@ -222,5 +223,5 @@ def series_key(scenario: str | None, treatment: StoredTreatment, measure: Primar
     of the hosts.
     """
     identity = None if measure is None else [measure.name, measure.unit, measure.direction]
-    treated = _hash([scenario, treatment.get("labels") or {}, parameters(treatment), identity])
+    treated = _hash([scenario, treatment.labels or {}, parameters(treatment), identity])
     return hashlib.sha256(f"{treated} {place}".encode()).hexdigest()[:16]

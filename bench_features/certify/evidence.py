@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError
 from bench_common.host_info import Fact
@@ -69,10 +70,10 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
     checks = RunChecks(run.sums, trials, twins, verdicts.family.margin, cancels=True)
     header, titles = stats.header, {_second_title(stats.header, one): one.name for one in twins}
     (host, *_) = run.sums.hosts.values()
-    fingerprint = host.get("fingerprint") or {}
+    fingerprint = host.fingerprint or {}
     record = CertifiedRun(
-        run_id=str(header.get("run_id")),
-        began=str(header.get("created")),
+        run_id=str(header.run_id),
+        began=str(header.created),
         boot_id=str(fingerprint.get("boot_id", "")),
         took_s=took_s,
         comparisons=tuple(_comparison(titles[one.b], one) for one in verdicts.comparisons),
@@ -81,7 +82,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
     )
     return Evidence(
         run=record,
-        host=str(host.get("host") or "this machine"),
+        host=str(host.host or "this machine"),
         fingerprint=fingerprint,
         rounds=verdicts.design.rounds,
         margin=verdicts.family.margin,
@@ -91,24 +92,23 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
 def tell_apart(header: Header) -> list[Pair]:
     """Give each treatment that ran twice, and its twin, a label by which they are compared; return them."""
     plain: dict[tuple[tuple[str, str], ...], int] = {}
-    treatments: list[Any] = list(header.get("treatments", ()))
+    treatments = list(header.treatments)
     for index, one in enumerate(treatments):
-        own = one.get("labels", {})
+        own = one.labels
         if not is_again(own) and not is_host_ceiling(own):
             plain[_texts(own)] = index
     found = []
     for index, one in enumerate(treatments):
-        own = one.get("labels", {})
+        own = one.labels
         first = plain.get(_texts(own)) if is_again(own) else None
         if first is not None:
             kept = {key: value for key, value in own.items() if key != AGAIN}
             title = " ".join(f"{key}={label_text(value)}" for key, value in kept.items())
             for place, side in ((first, FIRST), (index, SECOND)):
-                treatments[place] = treatments[place] | {
-                    "labels": {**kept, TWIN: side}, "title": f"{title} {TWIN}={side}"
-                }  # fmt: skip
+                labels = {**kept, TWIN: side}
+                treatments[place] = replace(treatments[place], labels=labels, title=f"{title} {TWIN}={side}")
             found.append(Pair(first, index, title, ""))
-    header["treatments"] = treatments
+    header.treatments = treatments
     return found
 
 
@@ -117,7 +117,7 @@ def _texts(labels: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _second_title(header: Header, twins: Pair) -> str:
-    return str(header["treatments"][twins.b].get("title"))
+    return header.treatments[twins.b].title
 
 
 def _comparison(title: str, one: ComparisonReport) -> RunComparison:
@@ -131,10 +131,8 @@ def _comparison(title: str, one: ComparisonReport) -> RunComparison:
 
 def _measure_names(header: Header, twins: Sequence[Pair]) -> list[str]:
     """Return the percentiles of the job and of each operation of the treatments that ran twice, each once."""
-    treatments = header.get("treatments", [])
-    series = dict.fromkeys(
-        name for one in twins for name in (JOB_SERIES, *treatments[one.a].get("operation_names", ()))
-    )
+    treatments = header.treatments
+    series = dict.fromkeys(name for one in twins for name in (JOB_SERIES, *treatments[one.a].operation_names))
     return [f"{name}.{field}" for name in series for field in PERCENTILES]
 
 

@@ -93,7 +93,7 @@ def chart_data(run: MeasuredRun, document: ReportDocument) -> ChartData:
     """Return what the charts of a run's report document need."""
     ledger, sums, timed = run.sums, run.part(ChartSums), has_times(run.header)
     metrics, means = trial_metrics(document), sums.trial_means()
-    names = {worker: str(body.get("host")) for worker, body in ledger.hosts.items()}
+    names = {worker: str(body.host) for worker, body in ledger.hosts.items()}
     return ChartData(
         duration_s=ledger.duration_s or 0.0,
         distributions=_distributions(ledger) if timed else (),
@@ -145,7 +145,7 @@ def _trial_marks(
     timed: bool,
 ) -> list[TrialMark]:
     """Return the trials whose begin is known; without times (not `timed`) all trials."""
-    plan, began_ns = run.header.get("trials", ()), run.stats.began_ns
+    plan, began_ns = run.header.trials, run.stats.began_ns
     places = document_places(run.sums.treatments)
     found = []
     for trial, entry in run.part(ChartSums).trials.items():

@@ -128,7 +128,7 @@ class ChartSums:
 
 def document_places(treatments: Sequence[StoredTreatment]) -> dict[int, int]:
     """Return the place in the document of each treatment of the header that is in it."""
-    listed = [index for index, each in enumerate(treatments) if not is_again(each.get("labels", {}))]
+    listed = [index for index, each in enumerate(treatments) if not is_again(each.labels)]
     return {index: place for place, index in enumerate(listed)}
 
 

@@ -45,7 +45,7 @@ class BucketbenchReport:
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
-        out.writelines(f"{line}\n" for line in lines(source.document, source.stats.header.get("treatments", ())))
+        out.writelines(f"{line}\n" for line in lines(source.document, source.stats.header.treatments))
 
 
 def lines(document: ReportDocument, treatments: Sequence[StoredTreatment]) -> Iterator[str]:
@@ -75,14 +75,10 @@ def _cells(document: ReportDocument, treatments: Sequence[StoredTreatment]) -> l
         if len(environments) > 1:
             row.append(str(labels.get("environment")))
         if not ceiling:
-            given = _ROW_KEYS | (
-                {"concurrency"} if labels.get("concurrency") == treatment.get("concurrency") else set()
-            )
+            given = _ROW_KEYS | ({"concurrency"} if labels.get("concurrency") == treatment.concurrency else set())
             row += [f"{key}={value}" for key, value in labels.items() if key not in given]
-        iterations = treatment.get("iterations")
-        cells.append(
-            _TreatmentCell(one_line(":".join(row)), int(treatment.get("concurrency") or 0), iterations, entry)
-        )
+        iterations = treatment.iterations
+        cells.append(_TreatmentCell(one_line(":".join(row)), int(treatment.concurrency or 0), iterations, entry))
     # The host ceiling is the first line, wherever it stands in the file.
     return sorted(cells, key=lambda cell: not is_host_ceiling(cell.entry.treatment))
 

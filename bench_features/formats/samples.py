@@ -48,13 +48,13 @@ class _SampleRows:
     def __init__(self, source: ReportSource) -> None:
         header = source.stats.header
         self._began_ns = source.stats.began_ns
-        treatments: Sequence[StoredTreatment] = header.get("treatments", ())
-        self._titles = [table_cell(str(one.get("title", ""))) for one in treatments]
-        self._trials: Sequence[StoredTrial] = header.get("trials", ())
+        treatments: Sequence[StoredTreatment] = header.treatments
+        self._titles = [table_cell(one.title) for one in treatments]
+        self._trials: Sequence[StoredTrial] = header.trials
         sums = source.run.sums
         self._workers: dict[int, Any] = {
             -1: "master",
-            **{number: body.get("worker_id") for number, body in sums.hosts.items()},
+            **{number: body.worker_id for number, body in sums.hosts.items()},
         }
         spans = sorted(
             (begin, end, trial)

@@ -69,10 +69,10 @@ class Registration(Struct, frozen=True):
 
 def find_registration(header: Header) -> Registration | None:
     """Return the claims of a header; None without any, and of a no-op run, which measures the harness."""
-    stored = header.get("claims")
-    if not stored or header.get("noop"):
+    stored = header.claims
+    if not stored or header.noop:
         return None
-    treatments = header.get("treatments", [])
+    treatments = header.treatments
     claims = [
         RegisteredClaim(
             claim_name(one["treatment"], one["against"]),
@@ -90,7 +90,7 @@ def find_registration(header: Header) -> Registration | None:
 
 def _index_of(labels: Mapping[str, str], treatments: Sequence[StoredTreatment]) -> int | None:
     for index, treatment in enumerate(treatments):
-        own = treatment.get("labels", {})
+        own = treatment.labels
         if is_again(own) or is_host_ceiling(own):
             continue
         # Where a scenario names no environment the header says in which one it ran.
@@ -107,19 +107,18 @@ class ClaimedMeasure(Struct, frozen=True):
 
     def __call__(self, run: MeasuredRun) -> TrialCollector:
         """Return what takes the trials of the treatments that have the measure."""
-        hosts = {worker: str(body.get("host")) for worker, body in run.sums.hosts.items()}
+        hosts = {worker: str(body.host) for worker, body in run.sums.hosts.items()}
         measures = {
             index: measure
-            for index, treatment in enumerate(run.header.get("treatments", []))
-            if not is_host_ceiling(treatment.get("labels", {}))
-            and (measure := _measure_of(treatment, self.name)) is not None
+            for index, treatment in enumerate(run.header.treatments)
+            if not is_host_ceiling(treatment.labels) and (measure := _measure_of(treatment, self.name)) is not None
         }
         return TrialCollector(run.header, hosts, measures)
 
 
 def _measure_of(treatment: StoredTreatment, name: str) -> Primary | None:
     try:
-        return parse_primary(name, treatment.get("operation_names", ()), treatment.get("metrics") or {})
+        return parse_primary(name, treatment.operation_names, treatment.metrics)
     except ValueError:
         return None
 
@@ -128,7 +127,7 @@ def other_measures(header: Header, registration: Registration | None) -> list[Cl
     """Return the measures of claims that are not the primary one of both their treatments."""
     if registration is None:
         return []
-    treatments = header.get("treatments", [])
+    treatments = header.treatments
     return [
         ClaimedMeasure(name)
         for name in dict.fromkeys(

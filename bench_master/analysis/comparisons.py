@@ -100,7 +100,7 @@ class Evidence(Struct, frozen=True):
 
     def title(self, treatment: int) -> str:
         """Return a treatment's title."""
-        return str(self.ledger.treatments[treatment].get("title"))
+        return self.ledger.treatments[treatment].title
 
 
 def build_verdicts(
@@ -118,12 +118,12 @@ def build_verdicts(
     judged = [
         index
         for index in trials.measures
-        if not is_again(ledger.treatments[index].get("labels", {}))
-        and not (ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"])
+        if not is_again(ledger.treatments[index].labels)
+        and not (ledger.treatments[index].optional and not ledger.outcomes[index]["done"])
     ]
-    stored = header.get("verdicts") or {}
-    wanted = options.baseline or stored.get("baseline") or {}
-    every = {index: dict(ledger.treatments[index].get("labels", {})) for index in trials.measures}
+    stored = header.verdicts
+    wanted = options.baseline or stored.baseline or {}
+    every = {index: dict(ledger.treatments[index].labels) for index in trials.measures}
     again = {index: own for index, own in every.items() if is_again(own)}
     every = {index: own for index, own in every.items() if index not in again}
     baseline = {key: label_text(value) for key, value in wanted.items()}
@@ -131,7 +131,7 @@ def build_verdicts(
     claims = _claimed_pairs(claimed, trials, every, pairs) if claimed is not None else {}
     if not pairs and not claims:
         return None
-    margin = options.margin if options.margin is not None else stored.get("margin") or DEFAULT_MARGIN
+    margin = options.margin if options.margin is not None else stored.margin or DEFAULT_MARGIN
     split = ledger.split_blocks()
     trials = trials.without(split)
     looks = find_looks(header, ledger.plan.looks, options.look)
@@ -199,7 +199,7 @@ def build_verdicts(
                 noise_floor=floor,
             ),
             differences=sides.reports,
-            labels={str(one.get("title")): one.get("labels", {}) for one in ledger.treatments},
+            labels={one.title: one.labels for one in ledger.treatments},
             claims=None if claimed is None else judge_claims(claimed.registration, of_claims),
             neighbours=beside,
         ),
@@ -219,7 +219,7 @@ def _judge_pair(
     grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
     refused_for = refusals(pair, evidence, grade, checks, sides)
     found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
-    if evidence.header.get("order") == "as-written" and position is not None:
+    if evidence.header.order == "as-written" and position is not None:
         found = allowing_for_position(found, position, math.log1p(evidence.margin))
     return checks.applied(pair, found, partial(_parts, pair, evidence)), grade
 
@@ -415,13 +415,13 @@ _SUBJECTS: Final = {
 
 def _design_report(evidence: Evidence, design: Design) -> DesignReport:
     header, ledger, trials = evidence.header, evidence.ledger, evidence.trials
-    hosts = list(dict.fromkeys(str(host.get("host") or host.get("environment")) for host in ledger.hosts.values()))
+    hosts = list(dict.fromkeys(str(host.host or host.environment) for host in ledger.hosts.values()))
     where = f"on {'host' if len(hosts) == 1 else 'hosts'} {', '.join(hosts)}, " if hosts else ""
     return DesignReport(
         grade=design.grade,
         limits=list(design.reasons),
-        order=header.get("order"),
-        seed=header.get("seed"),
+        order=header.order,
+        seed=header.seed,
         rounds=max((len(own) for own in trials.rounds.values()), default=0),
         scope=f"{where}in this run",
         unit="host" if design.grade == "C" else "round",
@@ -494,7 +494,7 @@ def refusals(
         if fewest and not enough_jobs(fewest, first.q, beyond):
             needed = jobs_needed(first.q, beyond)
             reasons.append(because(Code.TOO_FEW_JOBS, measure=first.name, needed=needed, fewest=fewest))
-    if not evidence.header.get("noop"):
+    if not evidence.header.noop:
         limited = ceiling_refusal(
             limits_of(evidence.ledger, index, trials.values(index).median, first) for index in (pair.a, pair.b)
         )
@@ -509,7 +509,7 @@ def refusals(
 def _compare_pair(
     pair: Pair, evidence: Evidence, refused: Sequence[Reason], *, is_of_hosts: bool
 ) -> ComparisonReport:
-    labels = evidence.ledger.treatments[pair.b].get("labels", {})
+    labels = evidence.ledger.treatments[pair.b].labels
     trials, sides, rules = _judged(pair, evidence)
     measure, a, b, differences = trials.measures[pair.b], sides.a, sides.b, rules.differences
     found = compare(a, b, rules)

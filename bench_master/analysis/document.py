@@ -15,11 +15,18 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
-from bench_common.stats.block_types import Header, StoredHost, definition_of, does_one_operation
+from bench_common.stats.block_types import (
+    Header,
+    StoredFooter,
+    StoredHost,
+    StoredMetric,
+    definition_of,
+    does_one_operation,
+)
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import (
     required_percentiles,
@@ -121,7 +128,7 @@ def document_of(
     """
     _check_percentile(pctile)
     header, ledger = run.stats.header, run.sums
-    percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.get("thresholds", ()))})
+    percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.thresholds)})
     compared = _has_values_of_interest(run)
     wants_trials = compared or options.earlier or options.trend is not None
     registration = find_registration(header) if compared else None
@@ -137,7 +144,7 @@ def document_of(
     table = run.trials(options.failures) if compared else None
     claimed = claimed_of(run, registration, options.failures)
     verdicts = build_verdicts(header, ledger, table, options, claimed) if table is not None else None
-    series = [] if table is None or verdicts is not None or header.get("noop") else series_warnings(ledger, table)
+    series = [] if table is None or verdicts is not None or header.noop else series_warnings(ledger, table)
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, run, options)
     elif options.trend is not None and options.look is None:
@@ -154,8 +161,8 @@ def _check_percentile(pctile: float) -> None:
 
 def _has_values_of_interest(run: MeasuredRun) -> bool:
     """Return whether the trials' values say something: there are two treatments, or enough trials for a drift."""
-    measured = sum(not is_host_ceiling(one.get("labels", {})) for one in run.sums.treatments)
-    return measured >= (1 if len(run.header.get("trials", ())) >= MIN_DRIFT else 2)
+    measured = sum(not is_host_ceiling(one.labels) for one in run.sums.treatments)
+    return measured >= (1 if len(run.header.trials) >= MIN_DRIFT else 2)
 
 
 def _document(
@@ -167,7 +174,7 @@ def _document(
     options: VerdictOptions,
 ) -> ReportDocument:
     header, ledger, damage = run.header, run.sums, run.damage
-    footer, scenario = ledger.footer or {}, header.get("scenario", {})
+    footer, scenario = ledger.footer or StoredFooter(), header.scenario
     totals = _totals(ledger, whole=run.is_whole)
     incomplete = _incomplete_reasons(ledger, totals, damage)
     # The interval of a verdict is widened by the timing error: it limits no word.
@@ -179,11 +186,11 @@ def _document(
         stats_file=str(run.path),
         run=_run(header, ledger),
         scenario=ScenarioReport(
-            name=scenario.get("name"),
-            description=scenario.get("description"),
-            path=scenario.get("path"),
-            document=scenario.get("document"),
-            subject="" if header.get("noop") or header.get("imported") else _subject(ledger),
+            name=scenario.name,
+            description=scenario.description,
+            path=scenario.path,
+            document=scenario.document,
+            subject="" if header.noop or header.imported else _subject(ledger),
         ),
         hosts=[_host(ledger, worker, body) for worker, body in sorted(ledger.hosts.items())],
         master=MasterReport(samples=_samples(ledger, MASTER), loop=_loop(ledger, MASTER)),
@@ -192,7 +199,7 @@ def _document(
         incomplete=incomplete,
         damage=damage,
         warnings=[
-            *_each_once(map(str, footer.get("warnings", ()))),
+            *_each_once(footer.warnings),
             *_spoilt_trials(run),
             *_warnings(ledger),
             *ledger.course.warnings(),
@@ -200,11 +207,11 @@ def _document(
             *ledger.neighbours.warnings(ledger.hosts),
             *ledger.disturbances.warnings(),
             *open_warnings(treatments),
-            *(() if compared or header.get("noop") else limit_warnings(treatments)),
+            *(() if compared or header.noop else limit_warnings(treatments)),
             *series,
         ],
         remarks=[
-            *map(str, footer.get("remarks", ())),
+            *footer.remarks,
             *ledger.watches.remarks(run.spans),
             *ledger.disturbances.pressure.remarks(),
             *(late if compared else ()),
@@ -214,7 +221,7 @@ def _document(
         errors=_errors(ledger),
         published=published_section(header, treatments),
         thresholds=[
-            *evaluate_thresholds(treatments, header.get("thresholds", ())),
+            *evaluate_thresholds(treatments, header.thresholds),
             # What an incomplete run lacks counts for more than its failed jobs.
             *(() if incomplete else evaluate_failures(treatments, header, options)),
         ],
@@ -237,41 +244,41 @@ _ASIDE: Final = re.compile(r"\([^)]*\)")
 
 
 def _subject(ledger: Aggregator) -> str:
-    hosts = [str(host["host"]) for _, host in sorted(ledger.hosts.items()) if host.get("host")]
+    hosts = [host.host for _, host in sorted(ledger.hosts.items()) if host.host]
     return describe_subject(ledger.treatments, hosts)
 
 
 def _why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
-    wanted = options.baseline or (header.get("verdicts") or {}).get("baseline") or {}
+    wanted = options.baseline or header.verdicts.baseline
     baseline = {key: label_text(value) for key, value in wanted.items()}
-    return why_no_verdict(treatments, baseline, noop=bool(header.get("noop")))
+    return why_no_verdict(treatments, baseline, noop=header.noop)
 
 
 def _run(header: Header, ledger: Aggregator) -> RunReport:
-    footer = ledger.footer or {}
+    footer = ledger.footer or StoredFooter()
     return RunReport(
-        run_id=header.get("run_id"),
-        created=header.get("created"),
-        ended=footer.get("ended"),
-        status=footer.get("status"),
-        noop=bool(header.get("noop")),
+        run_id=header.run_id,
+        created=header.created,
+        ended=footer.ended,
+        status=footer.status,
+        noop=header.noop,
         measures=_measurement_kind(header),
-        imported=_imported(header.get("imported")),
-        order=header.get("order"),
-        seed=header.get("seed"),
-        argv=list(header.get("argv", ())),
-        versions=dict(header.get("versions", {})),
-        sampling_interval_s=header.get("sampling_interval_s"),
+        imported=_imported(header.imported),
+        order=header.order,
+        seed=header.seed,
+        argv=list(header.argv),
+        versions=dict(header.versions),
+        sampling_interval_s=header.sampling_interval_s,
         resumes=ledger.course.resumes,
         actual_order=ledger.course.actual_order(),
-        certificates=[CertificateReport(**one) for one in header.get("certificates", ())],
+        certificates=[CertificateReport(**one) for one in header.certificates],
     )
 
 
 def _measurement_kind(header: Header) -> str:
-    if header.get("imported"):
+    if header.imported:
         return "elsewhere"
-    return "harness-ceiling" if header.get("noop") else "scenario"
+    return "harness-ceiling" if header.noop else "scenario"
 
 
 def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
@@ -284,15 +291,15 @@ def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
 
 def _host(ledger: Aggregator, worker: int, body: StoredHost) -> HostReport:
     return HostReport(
-        worker=body.get("worker"),
-        worker_id=body.get("worker_id"),
-        host=body.get("host"),
-        environment=body.get("environment"),
-        slots=body.get("slots"),
-        engines=body.get("engines"),
-        programs=body.get("programs") or {},
-        fingerprint=body.get("fingerprint"),
-        clock=body.get("clock"),
+        worker=body.worker,
+        worker_id=body.worker_id,
+        host=body.host,
+        environment=body.environment,
+        slots=body.slots,
+        engines=body.engines,
+        programs=body.programs or {},
+        fingerprint=body.fingerprint,
+        clock=None if body.clock is None else asdict(body.clock),
         samples=_samples(ledger, worker),
         loop=_loop(ledger, worker),
         clock_checks=ledger.clocks.report(worker),
@@ -312,13 +319,13 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
     def count(name: str) -> int:
         return sum(outcome[name] for outcome in ledger.outcomes.values())
 
-    footer = ledger.footer or {}
+    footer = ledger.footer or StoredFooter()
     left_out = sum(
         outcome["failed"] for index, outcome in ledger.outcomes.items() if _skip_reason(ledger, index) is not None
     )
     done, failed, lost, aborted = count("done"), count("failed") - left_out, count("lost"), count("aborted")
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
-    planned = footer.get("counts", {}).get("planned", ledger.plan.jobs())
+    planned = ledger.plan.jobs() if footer.counts.planned is None else footer.counts.planned
     ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
     return TotalsReport(
         jobs=done + failed + lost + aborted,
@@ -328,7 +335,7 @@ def _totals(ledger: Aggregator, *, whole: bool) -> TotalsReport:
         lost=lost,
         aborted=aborted,
         # The footer also counts the jobs of trials that never began.
-        not_started=max(count("not_started"), footer.get("not_started", 0)) if whole else None,
+        not_started=max(count("not_started"), footer.not_started) if whole else None,
         warmup=count("warmup"),
         planned=planned,
         missing=max(0, planned - ran) if isinstance(planned, int) else None,
@@ -345,8 +352,8 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
         reasons.append(f"the stats file is damaged: {damage}")
     if ledger.footer is None:
         reasons.append("the stats file has no footer: the run was killed or is still running, or the file is cut off")
-    elif ledger.footer.get("status") != "complete":
-        reasons.append(f"the run was {ledger.footer.get('status')}")
+    elif ledger.footer.status != "complete":
+        reasons.append(f"the run was {ledger.footer.status}")
     # If all that are missing never started, the number of the missing ones, which every report has, says it.
     if totals.lost or not totals.missing or totals.missing != totals.not_started:
         reasons += _jobs_not_done(ledger, totals)
@@ -361,11 +368,11 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
 def _spoilt_trials(run: MeasuredRun) -> Iterator[str]:
     """Yield which trials are in no figure, as a worker was lost in them."""
     for index, treatment in enumerate(run.sums.treatments):
-        own = {trial: who for trial, who in run.spoilt.items() if run.header["trials"][trial][0] == index}
+        own = {trial: who for trial, who in run.spoilt.items() if run.header.trials[trial][0] == index}
         if own:
-            rounds = ranges(sorted(run.header["trials"][trial][1] + 1 for trial in own))
+            rounds = ranges(sorted(run.header.trials[trial][1] + 1 for trial in own))
             yield (
-                f"{treatment.get('title')}: left out of all figures and verdicts: {plural(len(own), 'trial')} (round "
+                f"{treatment.title}: left out of all figures and verdicts: {plural(len(own), 'trial')} (round "
                 f"{rounds}), in which a worker was lost: {'; '.join(dict.fromkeys(own.values()))}"
             )
 
@@ -394,7 +401,7 @@ def _cut_text(ledger: Aggregator, cut: Sequence[int]) -> list[str]:
     if not short:
         return []
     text = f"{sum(cut)} of {plural(sum(ledger.trials_of(index)[0] for index in short), 'trial')}"
-    title = ledger.treatments[short[0]].get("title")
+    title = ledger.treatments[short[0]].title
     where = f"not run: {title}" if len(short) == 1 else f"of {len(short)} treatments not run"
     return [f"{text} {where}"]
 
@@ -406,10 +413,10 @@ def _warnings(ledger: Aggregator) -> list[str]:
         found.append(f"excluded: {plural(ledger.strangers, 'job')} of treatments that the header does not list")
     if ledger.unlisted_operations:
         found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
-    if (ledger.footer or {}).get("status") != "complete":
+    if (ledger.footer or StoredFooter()).status != "complete":
         # Of a complete run this is damage.
         found += ledger.other_counts
-    names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
+    names = {worker: str(body.worker_id) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
     outside = ledger.jobs_outside_trial()
     if outside:
@@ -428,12 +435,12 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
     ledger, exact = run.sums, run.percentiles(percentiles)
     found = []
     for index, treatment in enumerate(ledger.treatments):
-        if is_again(treatment.get("labels", {})):
+        if is_again(treatment.labels):
             continue  # it is the run's noise floor, and no treatment of its own
         planned, ran = ledger.trials_of(index)
         busy_s = ledger.busy_ns(index) / 1e9
         p99_s, max_s = timing_error(ledger.uncertainties[index])
-        loops, declared = ledger.loops[index], treatment.get("metrics", {})
+        loops, declared = ledger.loops[index], treatment.metrics
         operations = {
             name: _operation((index, name), series, exact, percentiles)
             for name, series in _treatment_series(ledger, index)
@@ -441,9 +448,9 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
         metrics = {
             name: _metric(
                 ledger.metric(index, name),
-                declared.get(name, {}),
+                declared.get(name, StoredMetric()),
                 pctile,
-                primary=bool(declared.get(name, {}).get("primary")) or treatment.get("primary") == name,
+                primary=declared.get(name, StoredMetric()).primary or treatment.primary == name,
             )
             for name in ledger.metric_names(index)
         }
@@ -451,14 +458,14 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
         load = ledger.open.report(index)
         found.append(
             TreatmentReport(
-                title=str(treatment.get("title")),
-                treatment=dict(treatment.get("labels", {})),
-                concurrency=treatment.get("concurrency"),
+                title=treatment.title,
+                treatment=dict(treatment.labels),
+                concurrency=treatment.concurrency,
                 skipped=_skip_reason(ledger, index),
                 trials=TrialCounts(
                     planned=planned,
                     run=ran,
-                    left_out=sum(run.header["trials"][trial][0] == index for trial in run.spoilt),
+                    left_out=sum(run.header.trials[trial][0] == index for trial in run.spoilt),
                 ),
                 jobs=_jobs(
                     ledger.outcomes[index],
@@ -479,7 +486,7 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
                 worker_busy_share=loops.busy_share,
                 worker_lag_max_s=loops.lag_max_s,
                 host_wake_up_max_s=loops.wake_up_max_s,
-                timing_warning=timing_warning(p99_s, operations, loops, treatment.get("concurrency")),
+                timing_warning=timing_warning(p99_s, operations, loops, treatment.concurrency),
                 disturbances=ledger.disturbances.found.get(index, []),
                 overhead=run.engine_costs.report(
                     index, sum(ledger.outcomes[index][kind] for kind in ("done", "failed"))
@@ -512,13 +519,13 @@ def _store_context(
             (group.operation, group.kind, group.treatments[index]) for group in ledger.errors.values()
         ),
         course=run.part(StoreCourse),
-        urls=(definition_of(treatment).get("job") or {}).get("endpoints") or ledger.populations.endpoints(index),
+        urls=definition_of(treatment).job.get("endpoints") or ledger.populations.endpoints(index),
     )
 
 
 def _threads(hosts: Iterable[StoredHost]) -> dict[str | int, int]:
     """Return how many CPUs the host of each worker has, where that is known."""
-    found = {host.get("worker_id"): (host.get("fingerprint") or {}).get("cpu_threads") for host in hosts}
+    found = {host.worker_id: (host.fingerprint or {}).get("cpu_threads") for host in hosts}
     return {name: count for name, count in found.items() if name is not None and type(count) is int and count > 0}
 
 
@@ -542,7 +549,7 @@ def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool, skippe
 
 def _skip_reason(ledger: Aggregator, index: int) -> str | None:
     """Return why an optional treatment was skipped; None if it was not, or is not optional."""
-    optional = ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"]
+    optional = ledger.treatments[index].optional and not ledger.outcomes[index]["done"]
     return ledger.absent.get(index) if optional else None
 
 
@@ -575,8 +582,8 @@ def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float, *, primary: bool) -> MetricReport:
-    unit, direction, name = declared.get("unit", ""), declared.get("direction"), percentile_name(pctile)
+def _metric(trials: list[TrialMetric], declared: StoredMetric, pctile: float, *, primary: bool) -> MetricReport:
+    unit, direction, name = declared.unit, declared.direction, percentile_name(pctile)
     if not trials:
         none = dict.fromkeys(("median", "mean", "stddev", "min", "max", "worst_job"))
         return MetricReport(unit=unit, direction=direction, primary=primary, n=0, percentiles={name: None}, **none)
@@ -614,9 +621,7 @@ def _errors(ledger: Aggregator) -> list[ErrorReport]:
             kind=group.kind,
             count=group.count,
             warmup=group.warmup,
-            treatments=[
-                str(ledger.treatments[index].get("title")) for index in sorted(group.treatments) if index < known
-            ],
+            treatments=[ledger.treatments[index].title for index in sorted(group.treatments) if index < known],
             job=group.job,
             message=group.message,
         )

@@ -89,10 +89,10 @@ class Looks(Struct, frozen=True):
 
 def find_looks(header: Header, events: Iterable[Mapping[str, Any]], current: int | None = None) -> Looks | None:
     """Return the looks by the events of a file; None for a run with a fixed number of rounds."""
-    rule = header.get("until_verdict")
-    if not rule:
+    rule = header.until_verdict
+    if rule is None:
         return None
-    last, ended, taken = int(rule.get("at_most", MOST_ROUNDS)), "", []
+    last, ended, taken = rule.at_most, "", []
     for event in events:
         if event["kind"] == "last-look":
             last = event["last"]
@@ -101,7 +101,7 @@ def find_looks(header: Header, events: Iterable[Mapping[str, Any]], current: int
         else:
             ended = event["why"]
     last = min(MOST_ROUNDS, max(FEWEST_ROUNDS, last))
-    warmup = len({block for _, block, is_warmup in header.get("trials", ()) if is_warmup})
+    warmup = len({block for _, block, is_warmup in header.trials if is_warmup})
     return Looks(last, warmup, tuple(taken), ended, current)
 
 
@@ -110,8 +110,8 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
 
     A treatment is settled with all comparisons that it is part of; so is the one that runs it a second time.
     """
-    treatments: Sequence[StoredTreatment] = header["treatments"]
-    places = {treatment.get("title"): index for index, treatment in enumerate(treatments)}
+    treatments: Sequence[StoredTreatment] = header.treatments
+    places = {treatment.title: index for index, treatment in enumerate(treatments)}
     stopping = verdicts.design.stopping if verdicts is not None else None
     found: Sequence[ComparisonReport] = verdicts.comparisons if verdicts is not None else ()
     still: set[int] = set()
@@ -119,11 +119,9 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
         if not is_settled(one.verdict, rounds):
             still |= {places[one.a], places[one.b]}
     originals = {
-        _plain(treatment): index
-        for index, treatment in enumerate(treatments)
-        if not is_again(treatment.get("labels", {}))
+        _plain(treatment): index for index, treatment in enumerate(treatments) if not is_again(treatment.labels)
     }
-    again = (index for index, treatment in enumerate(treatments) if is_again(treatment.get("labels", {})))
+    again = (index for index, treatment in enumerate(treatments) if is_again(treatment.labels))
     still |= {index for index in again if originals.get(_plain(treatments[index])) in still}
     comparisons = [
         {"a": places[one.a], "b": places[one.b]}
@@ -141,7 +139,7 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
 
 def _plain(treatment: StoredTreatment) -> tuple[tuple[str, str], ...]:
     """Return what a treatment and the one that runs it a second time have in common: all labels but one."""
-    return tuple((key, str(value)) for key, value in treatment.get("labels", {}).items() if key != AGAIN)
+    return tuple((key, str(value)) for key, value in treatment.labels.items() if key != AGAIN)
 
 
 def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | None, list[FlagReport]]:

@@ -81,7 +81,7 @@ def requested_gates(options: VerdictOptions, thresholds: Iterable[str]) -> list[
 
 def document_gates(header: Header, options: VerdictOptions) -> list[Gate]:
     """Return the gates of a report; what a no-op run measures is the harness, so its thresholds decide nothing."""
-    return requested_gates(options, () if header.get("noop") else header.get("thresholds", ()))
+    return requested_gates(options, () if header.noop else header.thresholds)
 
 
 def _parsed_threshold(text: str) -> object:
@@ -409,19 +409,19 @@ def evaluate_failures(
 
 def failures_exceed(header: Header, labels: Mapping[str, Any], failed: int) -> bool:
     """Return whether so many failed jobs of a treatment are an error, by its thresholds on them or without any."""
-    if header.get("noop"):
+    if header.noop:
         return False
     own = _own_limits(header, labels)
     if own:
         return not all(OPERATORS[one.operator](failed, one.value) for one in own)
-    return failed > 0 and header.get("allow_failures") is False
+    return failed > 0 and header.allow_failures is False
 
 
 def _own_limits(header: Header, labels: Mapping[str, Any]) -> list[Threshold]:
     """Return the scenario's thresholds on the failed jobs of a treatment."""
     return [
         threshold
-        for threshold in map(_parsed_threshold, header.get("thresholds", ()))
+        for threshold in map(_parsed_threshold, header.thresholds)
         if isinstance(threshold, Threshold)
         and threshold.path == ("jobs", "failed")
         and threshold.matches_labels(labels)

@@ -31,7 +31,7 @@ def limits_of(ledger: Aggregator, index: int, value: float | None, measure: Prim
     """
     if not measure.is_time_or_rate or measure.kind not in ("duration", "rate"):
         return HarnessLimits()
-    title = str(ledger.treatments[index].get("title"))
+    title = ledger.treatments[index].title
     ceiling, shares = ledger.harness.ceiling(index), ledger.harness.cpu_shares(index)
     near = None if ceiling is None else NearCeiling(title, _rate(ledger, index, value, measure), ceiling)
     alone = measure.kind == "duration" and _in_flight(ledger, index) == 1
@@ -86,7 +86,7 @@ def cpu_refusal(sides: Iterable[HarnessLimits], ratio: float | None, margin: flo
 
 def _in_flight(ledger: Aggregator, index: int) -> int:
     """Return how many jobs of a treatment are in flight on all workers together."""
-    each = ledger.treatments[index].get("concurrency")
+    each = ledger.treatments[index].concurrency
     workers = max((len(ledger.takers(trial)) for trial in ledger.plan.trials(index)), default=1)
     return max(1, workers) * (each if isinstance(each, int) and each > 0 else 1)
 

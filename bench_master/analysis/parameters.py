@@ -6,15 +6,15 @@ Each has a name, which ``--accept`` takes. A difference refuses every word, unle
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from bench_common.cost import COST_UNITS, HELD_UNITS
 from bench_common.engine_traits import engine_traits
 from bench_common.host_info import IMAGE_DETAIL, PROGRAM_DETAIL
 from bench_common.job_kind import KERNEL, installed_job_type
 from bench_common.layout import LAYOUTS
-from bench_common.stats.block_types import StoredHost, StoredJob, StoredTreatment, definition_of
-from bench_common.treatment import COLD_STARTS, PLAIN_ENVIRONMENTS, Treatment
+from bench_common.stats.block_types import StoredHost, StoredJob, StoredOpenLoad, StoredTreatment, definition_of
+from bench_common.treatment import COLD_STARTS, PLAIN_ENVIRONMENTS
 from bench_master.verdicts.confounds import KNOWN_NAMES, Difference, shown
 
 _OWN_MEASURES: Final = frozenset({*COST_UNITS, *HELD_UNITS})
@@ -32,34 +32,28 @@ Those of its workload and container follow as ``params.NAME`` and so on; those o
 """
 
 
-def as_stored(treatment: Treatment) -> StoredTreatment:
-    """Return a treatment of a plan as the header of a stats file has it, with its own labels and no title."""
-    return cast("StoredTreatment", treatment.to_dict())
-
-
 def parameters(treatment: StoredTreatment) -> dict[str, Any]:
     """Return the parameters of a treatment of a header by name, without those that are the default.
 
     Raises `ValueError` if what it runs is malformed.
     """
-    definition, load = definition_of(treatment), treatment.get("open_load") or {}
-    job = definition.get("job") or {}
+    definition, load = definition_of(treatment), treatment.open_load or StoredOpenLoad()
+    job = definition.job
     found: dict[str, Any] = {
         "workload": job.get("workload"),
         "operations": _operations(job),
-        "rate": load.get("rate_per_s"),
-        "arrivals": load.get("process"),
-        "queue_timeout": load.get("queue_timeout_s"),
+        "rate": load.rate_per_s,
+        "arrivals": load.process,
+        "queue_timeout": load.queue_timeout_s,
     }
-    values_by_name: Mapping[str, object] = treatment
-    found |= {name: values_by_name[name] for name in _PARAMETERS if name in values_by_name}
+    found |= {name: getattr(treatment, name) for name in _PARAMETERS if name in treatment.__struct_fields__}
     found["cold"] = None if found.get("cold") == COLD_STARTS[0] else found.get("cold")
     found["cost"] = found.get("cost") or None
     found |= dict.fromkeys(_meaningless(treatment, found))
     for prefix, values in (
         ("params", job.get("params")),
-        ("container", definition.get("container")),
-        ("host", treatment.get("host")),
+        ("container", definition.container),
+        ("host", treatment.host),
     ):
         for name, value in (values or {}).items():
             found[f"{prefix}.{name}"] = value
@@ -67,20 +61,17 @@ def parameters(treatment: StoredTreatment) -> dict[str, Any]:
         found[f"job.{name}"] = value
     if job.get("kind") not in (None, *_KERNEL):
         found |= _of_kind(job)
-    for service, settings in (definition.get("services") or {}).items():
+    for service, settings in definition.services.items():
         for name, value in settings.items():
             found[f"services.{service}.{name}"] = value
     # Which measures of its cost a job tells depends on the engine; the unit of each is always the same.
-    metrics = {name: one for name, one in (treatment.get("metrics") or {}).items() if name not in _OWN_MEASURES}
-    for name, metric in metrics.items():
-        if isinstance(metric, Mapping):
-            found[f"unit of {name}"] = metric.get("unit")
+    found |= {f"unit of {name}": one.unit for name, one in treatment.metrics.items() if name not in _OWN_MEASURES}
     return {name: value for name, value in found.items() if value not in (None, {}, [], ())}
 
 
 def _meaningless(treatment: StoredTreatment, found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parameters of plain processes that mean nothing here, or are the default."""
-    in_containers = not engine_traits(str(treatment.get("engine"))).runs_on_host
+    in_containers = not engine_traits(treatment.engine).runs_on_host
     for name, value in ((PLAIN, PLAIN_ENVIRONMENTS[0]), (LAYOUT, LAYOUTS[1])):
         if in_containers or found.get(name) != value:
             yield name
@@ -120,7 +111,7 @@ def parameter_differences(a: StoredTreatment, b: StoredTreatment) -> list[Differ
 
     A label that is compared, such as ``concurrency`` or a name for several settings, is the treatment itself.
     """
-    first, second = a.get("labels") or {}, b.get("labels") or {}
+    first, second = a.labels, b.labels
     factors = {name for name in {*first, *second} if first.get(name) != second.get(name)} - {"environment"}
     if factors - {"engine"}:
         # Treatments of one job differ in their labels' settings alone; other jobs are other measurements by intent.
@@ -139,7 +130,7 @@ def parameter_differences(a: StoredTreatment, b: StoredTreatment) -> list[Differ
 
 def timeout_differences(a: StoredTreatment, b: StoredTreatment) -> list[Difference]:
     """Return the time limits of operations that differ: a warning, for they change only what comes near to them."""
-    mine, theirs = a.get("timeout_s"), b.get("timeout_s")
+    mine, theirs = a.timeout_s, b.timeout_s
     if mine is None or theirs is None or mine == theirs:
         return []
     return [Difference("timeout", f"{mine:g} s", f"{theirs:g} s", "warning")]
@@ -147,11 +138,11 @@ def timeout_differences(a: StoredTreatment, b: StoredTreatment) -> list[Differen
 
 def engine_names(treatment: StoredTreatment) -> Iterator[str]:
     """Yield the names of what two hosts may differ in as to a treatment's engine, beside its version."""
-    engine = treatment.get("engine")
+    engine = treatment.engine
     yield f"program of {engine}"
     yield f"storage driver of {engine}"
     definition = definition_of(treatment)
-    for settings in (definition.get("container") or {}, *(definition.get("services") or {}).values()):
+    for settings in (definition.container or {}, *(definition.services or {}).values()):
         if settings.get("image"):
             yield f"{IMAGE_DETAIL}{settings['image']} of {engine}"
 
@@ -165,11 +156,11 @@ def known_keys(treatments: Collection[StoredTreatment], hosts: Collection[Stored
         yield from KNOWN_NAMES
         for treatment in treatments:
             yield from parameters(treatment)
-            yield f"engine {treatment.get('engine')}"
+            yield f"engine {treatment.engine}"
             yield from engine_names(treatment)
         for host in hosts:
-            yield from host.get("fingerprint") or {}
-            for engine, facts in (host.get("programs") or {}).items():
+            yield from host.fingerprint or {}
+            for engine, facts in (host.programs or {}).items():
                 yield from (f"{fact} of {engine}" for fact in facts if fact.startswith(PROGRAM_DETAIL))
 
     return list(dict.fromkeys(names()))

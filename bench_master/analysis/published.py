@@ -31,10 +31,10 @@ def published_section(header: Header, treatments: Sequence[TreatmentReport]) -> 
 
     None if the run's scenario names no published figures. CPU time of the hosts is found by name like a metric.
     """
-    published = header.get("published")
+    published = header.published
     if not published:
         return None
-    scale = header.get("scenario", {}).get("scale", FULL)
+    scale = header.scenario.scale
     scaled = (
         "" if scale == FULL else f" This run was at scale {scale}, not with the parameters of the published ones."
     )

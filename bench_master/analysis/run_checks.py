@@ -74,7 +74,7 @@ class RunChecks:
         self._pairs = pairs
         self._margin = math.log1p(margin)
         self._cancels = cancels
-        self._titles = [str(treatment.get("title")) for treatment in ledger.treatments]
+        self._titles = [treatment.title for treatment in ledger.treatments]
         self._judged = sorted({index for pair in pairs for index in (pair.a, pair.b)})
         names = host_names(ledger)
         self._hosts = {
@@ -116,9 +116,7 @@ class RunChecks:
         """Return the trials of all judged treatments in the order in which they ran, by their hosts."""
         found: dict[str, list[_Trial]] = {}
         for one in sorted((one for own in self._by_treatment.values() for one in own), key=lambda one: one.trial):
-            place = self._hosts.get(one.trial) or str(
-                self._ledger.treatments[one.treatment].get("environment") or "the run"
-            )
+            place = self._hosts.get(one.trial) or str(self._ledger.treatments[one.treatment].environment or "the run")
             found.setdefault(place, []).append(one)
         return found
 
@@ -412,7 +410,7 @@ def start_cost_flags(
     if not found:
         return []
     share, index, cost_ns, time_ns = max(found)
-    title = str(ledger.treatments[index].get("title"))
+    title = ledger.treatments[index].title
     reason = because(Code.START_COST, treatment=title, cost_s=cost_ns / 1e9, time_s=time_ns / 1e9)
     return [FlagReport("start-cost", title, "warning", None, share, reason)]
 
@@ -422,7 +420,7 @@ def series_warnings(ledger: Aggregator, trials: TrialTable, margin: float = DEFA
     return [
         flag.text
         for index in sorted(trials.measures)
-        for flag in series_flags(str(ledger.treatments[index].get("title")), trials.values(index).values, margin)
+        for flag in series_flags(ledger.treatments[index].title, trials.values(index).values, margin)
         if flag.kind != "failed"
     ]
 
@@ -455,7 +453,7 @@ def spread_of(findings: Sequence[Finding], logs: Values, unit: str) -> Spread:
 
 def host_names(ledger: Aggregator) -> Mapping[int, str]:
     """Return the host's name of each worker."""
-    return {number: str(host.get("host") or host.get("environment") or "") for number, host in ledger.hosts.items()}
+    return {number: str(host.host or host.environment or "") for number, host in ledger.hosts.items()}
 
 
 def findings_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:

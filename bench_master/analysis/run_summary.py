@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from bench_common.errors import ExitCode, StatsFileError, UsageError
 from bench_common.files import real_path
-from bench_common.stats.block_types import Header
+from bench_common.stats.block_types import Header, StoredFooter
 from bench_common.stats.reader import SUFFIX, StatsFile
 from bench_master.analysis.gates import failures_exceed
 from bench_master.analysis.harness_limits import limits_of
@@ -65,28 +65,28 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
     treatments = {}
     for index, measure in table.measures.items():
         entry = ledger.treatments[index]
-        if is_again(entry.get("labels", {})):
+        if is_again(entry.labels):
             continue
         values = table.values(index)
         limits = limits_of(ledger, index, values.median, measure)
-        one = TreatmentSummary(entry, measure, values, bool(header.get("imported")), limits)
+        one = TreatmentSummary(entry, measure, values, bool(header.imported), limits)
         treatments[one.title] = one
-    status, scenario = (ledger.footer or {}).get("status"), (header.get("scenario") or {}).get("name")
+    status, scenario = (ledger.footer or StoredFooter()).status, header.scenario.name
     problem = _problem(header, status, run.damage)
-    created = header.get("created")
+    created = header.created
     incomplete = bool(run.damage) or status != "complete"
     exit_code, shortfall = _judged(header, ledger) if not incomplete else (ExitCode.INFRASTRUCTURE, "")
     return RunSummary(
         file=str(run.path),
-        run_id=header.get("run_id"),
+        run_id=header.run_id,
         created=created,
         began_s=_seconds(created),
         scenario=None if scenario is None else str(scenario),
         hosts=_hosts(ledger),
-        harness=str((header.get("versions") or {}).get("weighbridge")),
-        margin=(header.get("verdicts") or {}).get("margin"),
+        harness=str(header.versions.get("weighbridge")),
+        margin=header.verdicts.margin,
         treatments=treatments,
-        imported=bool(header.get("imported")),
+        imported=bool(header.imported),
         problem=problem,
         incomplete=incomplete,
         shortfall=shortfall,
@@ -96,17 +96,17 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
 
 def _judged(header: Header, ledger: Aggregator) -> tuple[ExitCode, str]:
     """Return the exit code of what a complete run measured, as `ReportSource` has it, and why it is not 0."""
-    if header.get("noop"):
+    if header.noop:
         return ExitCode.OK, ""
-    wanted = {index: ledger.outcomes[index] for index, one in enumerate(ledger.treatments) if not one.get("optional")}
+    wanted = {index: ledger.outcomes[index] for index, one in enumerate(ledger.treatments) if not one.optional}
     barren = sum(not counts["done"] for counts in wanted.values())
-    if barren and not (header.get("imported") and barren < len(wanted)):
+    if barren and not (header.imported and barren < len(wanted)):
         text = f"no job succeeded in {barren} of {plural(len(ledger.treatments), 'treatment')}"
         return ExitCode.INFRASTRUCTURE, text
     failed = {
         index: counts["failed"]
         for index, counts in wanted.items()
-        if failures_exceed(header, ledger.treatments[index].get("labels", {}), counts["failed"])
+        if failures_exceed(header, ledger.treatments[index].labels, counts["failed"])
     }
     if not failed:
         return ExitCode.OK, ""
@@ -154,7 +154,7 @@ def _agreeing(like: TreatmentSummary, known: Iterable[TreatmentSummary]) -> Trea
 
 def _named_as(like: TreatmentSummary, own: TreatmentSummary) -> TreatmentSummary:
     """Return a treatment with the labels of its counterpart: what its own labels said counts as parameters."""
-    return replace(own, definition={**own.definition, "labels": like.definition.get("labels", {})})
+    return replace(own, definition=replace(own.definition, labels=like.definition.labels))
 
 
 def _labels_elsewhere(treatment: TreatmentSummary) -> tuple[tuple[str, str], ...]:
@@ -166,12 +166,10 @@ def _hosts(ledger: Aggregator) -> dict[str, HostSummary]:
     for worker, body in ledger.hosts.items():
         readings = [math.log(each.cpu_ns) for each in ledger.speeds.get(worker, ()) if each.cpu_ns > 0]
         speed = float(np.median(readings)) if readings else math.nan
-        name = str(body.get("host") or body.get("environment"))
+        name = str(body.host or body.environment)
         if name in found and math.isnan(speed):  # one worker of a host measures
             speed = found[name].speed
-        found[name] = HostSummary(
-            body.get("fingerprint") or {}, body.get("engines") or {}, body.get("programs") or {}, speed
-        )
+        found[name] = HostSummary(body.fingerprint or {}, body.engines or {}, body.programs or {}, speed)
     return found
 
 
@@ -187,9 +185,9 @@ def _naming_the_file(stats: StatsFile) -> Iterator[None]:
 def _problem(header: Header, status: object, damage: str | None) -> Reason | None:
     if damage:
         return because(Code.DAMAGED_RUN, damage=damage)
-    if header.get("noop"):
+    if header.noop:
         return because(Code.NOOP_RUN)
-    if header.get("imported"):
+    if header.imported:
         return because(Code.IMPORTED_RUN)
     if status is None:
         return because(Code.NO_FOOTER)

@@ -36,7 +36,7 @@ class SideDifferences(Struct):
     def refusal(self, pair: Pair) -> Reason | None:
         """Note in what the sides of a pair differ; return why that refuses every word, None if it does not."""
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
-        titles = (str(a.get("title")), str(b.get("title")))
+        titles = (str(a.title), str(b.title))
         differences = [(titles, one) for one in (*parameter_differences(a, b), *timeout_differences(a, b))]
         first, second = (self.hosts(index) for index in (pair.a, pair.b))
         if first and second and set(first) != set(second):
@@ -63,27 +63,27 @@ class SideDifferences(Struct):
         One name may belong to several machines: a host is its name and its boot, or else its environment.
         """
         own = self.ledger.treatments[treatment]
-        environment = str(own.get("environment") or own.get("labels", {}).get("environment") or "")
+        environment = str(own.environment or own.labels.get("environment") or "")
         found: dict[str, StoredHost] = {}
         for worker in sorted(self._workers.get(treatment, ())):
-            host = self.ledger.hosts.get(worker, {})
-            boot = (host.get("fingerprint") or {}).get("boot_id")
-            found[f"{host.get('host') or ''} {boot or environment}".strip()] = host
-        return found or ({environment: {}} if environment else {})
+            host = self.ledger.hosts.get(worker, StoredHost())
+            boot = (host.fingerprint or {}).get("boot_id")
+            found[f"{host.host or ''} {boot or environment}".strip()] = host
+        return found or ({environment: StoredHost()} if environment else {})
 
     def _of_hosts(
         self, pair: Pair, first: Iterable[StoredHost], second: Iterable[StoredHost]
     ) -> Iterator[tuple[tuple[str, str], Difference]]:
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
-        between = a.get("labels", {}).get("environment") != b.get("labels", {}).get("environment")
-        engines = [str(a.get("engine"))] if a.get("engine") == b.get("engine") else []
+        between = a.labels.get("environment") != b.labels.get("environment")
+        engines = [str(a.engine)] if a.engine == b.engine else []
         seen = set()
         for one, other in itertools.product(first, second):
-            mine, theirs = (host.get("fingerprint") or {} for host in (one, other))
+            mine, theirs = (host.fingerprint or {} for host in (one, other))
             for difference in (
                 *confounds.host_differences(mine, theirs, between_environments=between),
-                *confounds.engine_differences(one.get("engines") or {}, other.get("engines") or {}, engines),
-                *confounds.program_differences(one.get("programs") or {}, other.get("programs") or {}, engines),
+                *confounds.engine_differences(one.engines or {}, other.engines or {}, engines),
+                *confounds.program_differences(one.programs, other.programs, engines),
                 *self._of_speed(one, other),
             ):
                 if difference.name not in seen:
@@ -103,7 +103,7 @@ class SideDifferences(Struct):
 
 
 def _name(host: StoredHost) -> str:
-    return f"{host.get('host') or host.get('environment') or ''}"
+    return f"{host.host or host.environment or ''}"
 
 
 def properties_differ(refusing: Sequence[Difference]) -> Reason:

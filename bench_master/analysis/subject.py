@@ -23,13 +23,14 @@ def describe_subject(treatments: Iterable[StoredTreatment], hosts: Sequence[str]
     What differs between treatments (the command, the image) is left out; of several jobs each is named. Empty where
     nobody knows what was run.
     """
-    jobs: dict[str, list[Mapping[str, Any]]] = {}
+    jobs: dict[str, list[StoredTreatment]] = {}
     for treatment in treatments:
-        label = (treatment.get("labels") or {}).get("job")
+        label = treatment.labels.get("job")
         try:
-            jobs.setdefault("" if label is None else str(label), []).append(definition_of(treatment))
+            definition_of(treatment)
         except ValueError:
             return ""
+        jobs.setdefault("" if label is None else str(label), []).append(treatment)
     if len(jobs) > _MOST_JOBS:
         what = plural(len(jobs), "job")
     elif len(jobs) > 1:
@@ -50,13 +51,13 @@ def _places(hosts: Sequence[str]) -> str:
     return f", on host {names[0]}" if len(names) == 1 else f", on {len(names)} hosts"
 
 
-def _whole(treatments: Sequence[Mapping[str, Any]]) -> str:
+def _whole(treatments: Sequence[StoredTreatment]) -> str:
     """Return what the treatments of one job have in common."""
     command = _same(map(_command, treatments))
     image = _same(
-        (treatment.get("container") or {}).get("image")
+        (treatment.container or {}).get("image")
         for treatment in treatments
-        if engine_traits(str(treatment.get("engine"))).has_images
+        if engine_traits(treatment.engine).has_images
     )
     work = _kind_of_work(treatments)
     words = f"`{_command_text(command)}`" if command else ""
@@ -75,9 +76,9 @@ _OWN_COMMAND: Final = "command"
 """The workload whose name says less than the command that it runs."""
 
 
-def _kind_of_work(treatments: Sequence[Mapping[str, Any]]) -> str:
+def _kind_of_work(treatments: Sequence[StoredTreatment]) -> str:
     """Return the workload, the first and the last operation, or the kind of the job; empty if treatments differ."""
-    found = _same(_work(treatment.get("job") or {}) for treatment in treatments)
+    found = _same(_work(treatment.job or {}) for treatment in treatments)
     return str(found or "")
 
 
@@ -90,9 +91,9 @@ def _work(job: Mapping[str, Any]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def _command(treatment: Mapping[str, Any]) -> Any:
-    own = (treatment.get("job") or {}).get("own") or {}
-    return (treatment.get("container") or {}).get("command") or own.get("command")
+def _command(treatment: StoredTreatment) -> Any:
+    own = (treatment.job or {}).get("own") or {}
+    return (treatment.container or {}).get("command") or own.get("command")
 
 
 def _same(values: Iterable[Any]) -> Any:

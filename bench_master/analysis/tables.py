@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID, OPERATION_DONE, OPERATION_FAILED, MetricRecord, Outcome
 from bench_common.safe_text import one_line
-from bench_common.stats.block_types import StoredTreatment, StoredTrial
+from bench_common.stats.block_types import StoredMetric, StoredTreatment, StoredTrial
 from bench_common.stats.reader import has_times
 from bench_common.stats.rows import Columns, SampleColumns
 from bench_master.run_data.measured import MeasuredRun
@@ -71,14 +71,14 @@ class Tables:
         self._run = run
         self._began_ns = run.stats.began_ns
         self._timed = has_times(header)
-        self._treatments: Sequence[StoredTreatment] = header.get("treatments", ())
-        self._trials: Sequence[StoredTrial] = header.get("trials", ())
+        self._treatments: Sequence[StoredTreatment] = header.treatments
+        self._trials: Sequence[StoredTrial] = header.trials
         self._blocks = np.array([entry[1] for entry in self._trials], np.int64)
         self._warmup = np.array([bool(entry[2]) for entry in self._trials], np.bool_)
         self._treatment_of = np.array([entry[0] for entry in self._trials], np.int64)
         self._workers = {
             -1: "master",
-            **{number: one_line(str(body.get("worker_id", number))) for number, body in run.sums.hosts.items()},
+            **{number: one_line(body.worker_id or str(number)) for number, body in run.sums.hosts.items()},
         }
         brackets = run.sums.trial_brackets
         self._begins = {trial: begin for trial, (begin, _) in brackets.items() if begin is not None}
@@ -118,11 +118,11 @@ class Tables:
         return found
 
     def _label_columns(self) -> dict[str, Column]:
-        keys = list(dict.fromkeys(key for one in self._treatments for key in one.get("labels", {})))
+        keys = list(dict.fromkeys(key for one in self._treatments for key in one.labels))
         own = {name for columns in COLUMNS.values() for name in (*columns, *map(frame_name, columns))}
         found: dict[str, Column] = {}
         for key in keys:
-            values = [one.get("labels", {}).get(key) for one in self._treatments]
+            values = [one.labels.get(key) for one in self._treatments]
             name = one_line(str(key))
             name = f"label_{name}" if name in own else name
             while name in found:
@@ -183,9 +183,7 @@ class Tables:
         pairs, places = np.unique(np.stack([treatments, operations]), axis=1, return_inverse=True)
         names = []
         for treatment, operation in pairs.T.tolist():
-            known = (
-                self._treatments[treatment].get("operation_names", ()) if treatment < len(self._treatments) else ()
-            )
+            known = self._treatments[treatment].operation_names if treatment < len(self._treatments) else ()
             names.append(one_line(known[operation]) if operation < len(known) else f"operation-{operation}")
         return _shared_texts(names, places.reshape(-1))
 
@@ -221,19 +219,17 @@ class Tables:
         place = {pair: number for number, pair in enumerate(pairs)}
         places = np.array([place[record.treatment, record.name] for record in records], np.int64)
         declared = [self._declared(treatment, name) for treatment, name in pairs]
-        directions = [one.get("direction") for one in declared]
         return {
             **self._job_columns(tickets, treatments, trials),
             "name": _shared_texts([one_line(name) for _, name in pairs], places),
             "value": np.array([record.value for record in records], np.float64),
-            "unit": _shared_texts([one_line(str(one.get("unit", ""))) for one in declared], places),
-            "direction": _shared_texts([None if one is None else one_line(str(one)) for one in directions], places),
+            "unit": _shared_texts([one_line(one.unit) for one in declared], places),
+            "direction": _shared_texts([one.direction and one_line(one.direction) for one in declared], places),
         }
 
-    def _declared(self, treatment: int, name: str) -> Mapping[str, Any]:
-        known = self._treatments[treatment].get("metrics") if treatment < len(self._treatments) else None
-        declared: Mapping[str, Any] = (known or {}).get(name) or {}
-        return declared
+    def _declared(self, treatment: int, name: str) -> StoredMetric:
+        known = self._treatments[treatment].metrics if treatment < len(self._treatments) else {}
+        return known.get(name, StoredMetric())
 
     def _sample_rows(self, samples: SampleColumns) -> Batch:
         columns = {name: values for name, values in samples.columns.items() if name != "time_ns"}

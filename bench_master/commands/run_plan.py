@@ -29,7 +29,7 @@ from bench_common.options import options_of
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
 from bench_common.secret import Secret
-from bench_common.stats.block_types import StoredCertificate
+from bench_common.stats.block_types import StoredCertificate, as_stored
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.streams import tell
 from bench_master.analysis.document import build_document
@@ -108,7 +108,7 @@ class PlanRunner:
         self._resumed_run = past
         self._observers = observers
         self._run_id = (KEEP_RUN_PREFIX if options.load.keep else "") + secrets.token_hex(6)
-        stored = [one.to_dict() for one in plan.treatments if one.job.population is not None]
+        stored = [as_stored(one) for one in plan.treatments if one.job.population is not None]
         self._policy = replace(self._policy, cleanup_advice=cleanup_advice(self._run_label, stored))
 
     @property
@@ -476,7 +476,7 @@ def stored_options(options: RunOptions) -> dict[str, Any]:
 def restore_options(options: RunOptions, past: ResumableRun) -> RunOptions:
     """Return the options that the run started with; raise `UsageError` if others are given now."""
     path = past.stats.path
-    stored = {**past.header.get("options", {}), "seed": past.header["seed"], "noop": bool(past.header["noop"])}
+    stored = {**past.header.options, "seed": past.header.seed, "noop": past.header.noop}
     load = _restore_group(options.load, stored, path)
     timeouts = _restore_group(options.timeouts, stored, path)
     if options.set and options.file is None:
@@ -523,5 +523,5 @@ def resumed_scenario(options: RunOptions, past: ResumableRun) -> Scenario:
     """Return the given scenario, else the one that the stats file holds, overrides applied."""
     if options.file is not None:
         return load_scenario_or_definition(options.file, options.set, options.definition)
-    stored = past.header["scenario"]
-    return parse_scenario(Source(str(stored["path"]), json.dumps(stored["document"])))
+    stored = past.header.scenario
+    return parse_scenario(Source(str(stored.path), json.dumps(stored.document)))

@@ -28,12 +28,13 @@ from bench_common.errors import (
 from bench_common.extras import require_extra
 from bench_common.rendezvous import run_claim
 from bench_common.safe_text import one_line
+from bench_common.stats.block_types import as_stored
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
 from bench_common.streams import tell, tell_command, tell_quoted
 from bench_common.treatment import Treatment
 from bench_common.units import format_duration
-from bench_master.analysis.parameters import as_stored, parameter_differences
+from bench_master.analysis.parameters import parameter_differences
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.commands.run_plan import STORED_LABELS, PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
@@ -227,13 +228,13 @@ def _resume(options: RunOptions) -> int:
 
     with progress_message(f"reading {path}"):
         opened = ResumableRun(path)
-    with watching(options) as observers, closing(opened) as past, run_claim(str(past.header["run_id"])):
+    with watching(options) as observers, closing(opened) as past, run_claim(str(past.header.run_id)):
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
             # A gate that nobody judges must not be green.
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
             return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
-        stored = past.header.get("options", {}).get(STORED_LABELS, ())
+        stored = past.header.options.get(STORED_LABELS, ())
         settle_engine_labels(options, stored)
         options = restore_options(options, past)
         _check_outputs(options, path)
@@ -532,16 +533,15 @@ def add_rerun_baseline(scenario: Scenario, path: Path, accept: Collection[str] =
 
 def _earlier_scenario(path: Path) -> Scenario:
     header = StatsFile(path).header
-    stored = header.get("scenario") or {}
-    document = stored.get("document")
-    if header.get("imported") or not document:
+    document = header.scenario.document
+    if header.imported or not document:
         raise UsageError(f"--rerun-baseline {path}: imported results hold no scenario that could be run again")
     kept = {key: value for key, value in document.items() if key not in _NOT_NEEDED}
     try:
         scenario = parse_scenario(Source(str(path), json.dumps(kept)))
     except ScenarioError as error:
         raise UsageError(f"--rerun-baseline {path}: its scenario cannot be run by this version: {error}") from error
-    return select_treatments(scenario, header.get("options", {}).get("only_labels") or ())
+    return select_treatments(scenario, header.options.get("only_labels") or ())
 
 
 def _labelled(treatment: Treatment, index: int, build: str) -> Treatment:

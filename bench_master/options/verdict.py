@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bench_common.stats.block_types import as_stored
 from bench_master.analysis.gates import check_verdict_options, requested_gates
-from bench_master.analysis.parameters import as_stored
 from bench_master.analysis.run_summary import check_earlier_runs
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.scenario import Scenario

@@ -238,7 +238,7 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
     kinds = {"jobs", "operations", "transfers", "metrics", "errors", "host"}
     for block in source.run.blocks(kinds, by_column=False):
         if block.kind == "host":
-            sketch.workers[int(block.body.get("worker", -1))] = block.body.get("worker_id")
+            sketch.workers[block.body.worker] = block.body.worker_id
             continue
         for rows, details in window.add(block):
             yield from sketch.jobs(rows, details)
@@ -252,13 +252,13 @@ class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
     def __init__(self, header: Header, began_ns: int, disturbed: Collection[int]) -> None:
-        self._treatments: Sequence[StoredTreatment] = header.get("treatments", ())
-        self._trials: Sequence[StoredTrial] = header.get("trials", ())
-        self._open = {index for index, one in enumerate(self._treatments) if one.get("open_load")}
+        self._treatments: Sequence[StoredTreatment] = header.treatments
+        self._trials: Sequence[StoredTrial] = header.trials
+        self._open = {index for index, one in enumerate(self._treatments) if one.open_load}
         self._began_ns = began_ns
         self._disturbed = disturbed
         self.workers: dict[int, Any] = {}
-        self._imported = bool(header.get("imported"))
+        self._imported = bool(header.imported)
         self._timed = has_times(header)
 
     def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
@@ -288,7 +288,7 @@ class _LineBuilder:
 
     def _identity(self, ticket: int, treatment: int, trial: int) -> dict[str, Any]:
         entry = self._trials[trial] if trial < len(self._trials) else (treatment, None, False)
-        labels = self._treatments[treatment].get("labels", {}) if treatment < len(self._treatments) else {}
+        labels = self._treatments[treatment].labels if treatment < len(self._treatments) else {}
         return {
             "id": job_id_of(ticket),
             "attempt": attempt_of(ticket),
@@ -303,7 +303,7 @@ class _LineBuilder:
         if details is None:
             return {"operations": {}, "metrics": {}, "error": None}
         known = treatment < len(self._treatments)
-        names = self._treatments[treatment].get("operation_names", ()) if known else ()
+        names = self._treatments[treatment].operation_names if known else ()
         operations = {}
         for place, ok, start_ns, duration_ns in details.operations:
             name = names[place] if place < len(names) else f"operation-{place}"

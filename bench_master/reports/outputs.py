@@ -37,8 +37,8 @@ class OutputTitles:
 
     def __init__(self, stats: StatsFile) -> None:
         header = stats.header
-        self._treatments = [one_line(str(each.get("title", ""))) for each in header.get("treatments", ())]
-        self._trials = header.get("trials", ())
+        self._treatments = [one_line(each.title) for each in header.treatments]
+        self._trials = header.trials
 
     def title(self, record: OutputRecord) -> str:
         """Return which job it is of, and how the tool ended, on one line."""

@@ -25,7 +25,7 @@ from bench_common import __version__
 from bench_common.clock import clock_id
 from bench_common.errors import DiskFullError, StatsFileError
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, TransactionRecord
-from bench_common.stats.block_types import StoredCertificate
+from bench_common.stats.block_types import StoredCertificate, StoredFooter
 from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
 from bench_common.treatment import Treatment
 from bench_master.formatting import format_span
@@ -183,7 +183,7 @@ class Journal:
         self._patience_s = 0.0
         self._retry_requested.set()
 
-    def close(self, footer: Mapping[str, Any]) -> None:
+    def close(self, footer: StoredFooter) -> None:
         """Write what is left and the footer, and close the file. Raises `StatsFileError`."""
         self._closing = True
         self._flush_requested.set()

@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError, StatsFileError, UsageError
 from bench_common.files import STDIN
+from bench_common.stats.block_types import StoredTreatment, as_stored
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, StatsFile, StatsWriter, SupersededTrials
 from bench_master.formatting import plural
@@ -55,7 +57,7 @@ class ResumableRun:
 
     def _read(self) -> ResumeState:
         path = self.stats.path
-        if self.header.get("imported"):
+        if self.header.imported:
             raise UsageError(f"{path}: holds imported results, not a run of ours: there is nothing to resume")
         self._modified_s = path.stat().st_mtime
         try:
@@ -93,7 +95,7 @@ class ResumableRun:
 
         It is random: there may be parts of the same number, of copies of the file.
         """
-        return f"{self.header['run_id']}-{self.state.parts + 1}-{self._part_id}"
+        return f"{self.header.run_id}-{self.state.parts + 1}-{self._part_id}"
 
     def remaining_lease_s(self, lease_s: float) -> float:
         """Return how long workers of a killed master may go on and clean up (s), given their lease."""
@@ -108,13 +110,13 @@ class ResumableRun:
 
     def _is_same_boot(self, now: Mapping[str, Any]) -> bool:
         """Return whether the machine, whose clock is `now`, is the one on which the run began, and still runs."""
-        return bool(now["boot_id"]) and (self.header["clock"] or {}).get("boot_id") == now["boot_id"]
+        return bool(now["boot_id"]) and self.header.clock.boot_id == now["boot_id"]
 
     def summary(self) -> str:
         """Return one line on what is complete and what is left to do."""
         unneeded = len(self.state.unneeded_trials)
         planned, complete, rerun = (
-            len(self.header["trials"]) - unneeded,
+            len(self.header.trials) - unneeded,
             len(self.state.complete_trials),
             len(self.state.rerun_trials),
         )
@@ -127,7 +129,7 @@ class ResumableRun:
 
     def with_added_trials(self, plan: Plan) -> Plan:
         """Return the plan with the trials by which earlier parts extended the run."""
-        added = enumerate(self.header["trials"][len(plan.trials) :], len(plan.trials))
+        added = enumerate(self.header.trials[len(plan.trials) :], len(plan.trials))
         return replace(plan, trials=(*plan.trials, *(Trial(index, *trial) for index, trial in added)))
 
     def extended(self, plan: Plan, scenario: Scenario, rounds: int) -> Plan:
@@ -150,24 +152,24 @@ class ResumableRun:
         """Raise `UsageError` unless this is the plan of the run."""
         header = self.header
         trials = [(trial.treatment, trial.block, trial.warmup) for trial in plan.trials]
-        stored = [_comparable(treatment) for treatment in header["treatments"]]
+        stored = [_comparable(treatment) for treatment in header.treatments]
         ours = [
-            _comparable({**treatment.to_dict(), "operation_names": operation_names(treatment)})
+            _comparable(replace(as_stored(treatment), operation_names=list(operation_names(treatment))))
             for treatment in plan.treatments
         ]
         difference = None
-        if (plan.order, plan.seed) != (header["order"], header["seed"]):
-            difference = f"order and seed are {plan.order} {plan.seed}, not {header['order']} {header['seed']}"
+        if (plan.order, plan.seed) != (header.order, header.seed):
+            difference = f"order and seed are {plan.order} {plan.seed}, not {header.order} {header.seed}"
         elif len(ours) != len(stored):
             difference = f"{plural(len(ours), 'treatment')}, not {len(stored)}"
         elif ours != stored:
             place = next(place for place, pair in enumerate(zip(ours, stored, strict=True)) if pair[0] != pair[1])
             keys = ", ".join(key for key in ours[place] if ours[place][key] != stored[place].get(key))
-            difference = f"treatment {header['treatments'][place].get('title')!r} differs in {keys}"
-        elif trials != header["trials"]:
+            difference = f"treatment {header.treatments[place].title!r} differs in {keys}"
+        elif trials != header.trials:
             difference = "its trials are in another order"
         if difference is not None:
-            version = header["versions"].get("weighbridge")
+            version = header.versions.get("weighbridge")
             raise UsageError(
                 f"{self.stats.path}: this is not the plan that it was begun with: {difference}. Resume it with the "
                 f"scenario and the Weighbridge that it was begun with ({version}), or begin a new run"
@@ -235,10 +237,10 @@ class ResumableRun:
         Within one boot of the machine the clock of the file is ours. After another boot the calendar says how far it
         would be by now; it never goes back.
         """
-        state, began, now = self.state, self.header["clock"] or {}, read_clock()
+        state, began, now = self.state, self.header.clock, read_clock()
         shift_ns = 0
         if not self._is_same_boot(now) or now["monotonic_ns"] < state.last_ns:
-            due_ns = began["monotonic_ns"] + now["unix_ns"] - began["unix_ns"]
+            due_ns = began.monotonic_ns + now["unix_ns"] - began.unix_ns
             shift_ns = max(due_ns, state.last_ns + 1) - now["monotonic_ns"]
         at_ns = now["monotonic_ns"] + shift_ns
         self._writer.truncate_to(self._whole_bytes, self._chain)
@@ -265,9 +267,9 @@ class ResumableRun:
         return self._writer, shift_ns
 
 
-def _comparable(wire: Mapping[str, object]) -> dict[str, Any]:
+def _comparable(treatment: StoredTreatment) -> dict[str, Any]:
     """Return a treatment as plain data, without what does not belong to the plan, such as the title and metrics."""
-    plain = json.loads(json.dumps(wire))
+    plain = json.loads(msgspec.json.encode(treatment))
     derived = ("title", "cost_name", "metrics", "jobs_per_trial", "primary")
     kept = {key: value for key, value in plain.items() if key not in derived}
     kept["labels"] = {key: value for key, value in kept["labels"].items() if key != "environment"}

@@ -64,7 +64,7 @@ class ResumeState(Struct):
     @property
     def status(self) -> str:
         """How the last part ended: as its footer says, or ``killed``."""
-        return "killed" if self.footer is None else str(self.footer.get("status"))
+        return "killed" if self.footer is None else str(self.footer.status)
 
     @property
     def finished_trials(self) -> set[int]:
@@ -83,9 +83,9 @@ def replay(header: Header, blocks: Iterable[Block]) -> ResumeState:
     Only the last begin of a trial counts, and a footer only if no later part follows it. Events with a trial that is
     not in the plan are ignored.
     """
-    began_ns = int((header["clock"] or {})["monotonic_ns"])
+    began_ns = header.clock.monotonic_ns
     found = ResumeState(began_ns=began_ns, last_ns=began_ns)
-    planned = len(header["trials"])
+    planned = len(header.trials)
     begun: dict[int, None] = {}
     for block in blocks:
         match block.kind:
@@ -101,11 +101,11 @@ def replay(header: Header, blocks: Iterable[Block]) -> ResumeState:
                 _note_host(found, block.body)
             case "footer":
                 found.footer = block.body
-                found.warnings = [str(text) for text in block.body.get("warnings", ())]
-                found.remarks = [str(text) for text in block.body.get("remarks", ())]
+                found.warnings = block.body.warnings
+                found.remarks = block.body.remarks
                 found.losses = []
             case "event":
-                _note_event(found, block.body, begun, header["trials"])
+                _note_event(found, block.body, begun, header.trials)
     found.previous_parts_ns += found.last_ns - found.began_ns
     found.rerun_trials = [trial for trial in begun if trial not in found.complete_trials]
     return found
@@ -121,10 +121,9 @@ def _note_trials(begun: dict[int, None], trials: Iterable[int], planned: int) ->
 
 
 def _note_host(found: ResumeState, body: StoredHost) -> None:
-    number, worker_id = body.get("worker"), body.get("worker_id")
-    if isinstance(number, int) and isinstance(worker_id, str):
-        found.numbers[worker_id] = number
-        found.environments[number] = str(body.get("environment"))
+    if body.worker_id is not None:
+        found.numbers[body.worker_id] = body.worker
+        found.environments[body.worker] = str(body.environment)
 
 
 def _note_event(

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from bench_common.errors import DiskFullError, InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.eventloop import LoopMeter, stall_s
+from bench_common.stats.block_types import StoredCounts, StoredFooter
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
@@ -328,20 +329,19 @@ class Session:
         snapshot = recorder.live_stats.snapshot(monotonic_ns())
         counts = {name: getattr(snapshot, name) for name in ("done", "failed", "left_out", "lost", "aborted")}
         unlisted = [f"{recorder.unlisted_warnings} more warnings"] if recorder.unlisted_warnings else []
-        footer = {
-            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-            "status": self._result.status,
-            "duration_s": (monotonic_ns() - began_ns + (resume_state.previous_parts_ns if resume_state else 0)) / 1e9,
-            "counts": {"planned": recorder.live_stats.planned, **counts},
-            "not_started": self._coordinator.scheduler.not_started,
-            "warnings": [*recorder.warnings, *unlisted],
-            "remarks": list(recorder.remarks),
-            "reasons": self._result.reasons,
-            "dropped_messages": dropped,
-            "refused_results": recorder.discarded,
-        }
-        if resume_state is not None:
-            footer["resumes"] = resume_state.parts
+        footer = StoredFooter(
+            ended=datetime.now(UTC).isoformat(timespec="seconds"),
+            status=self._result.status,
+            duration_s=(monotonic_ns() - began_ns + (resume_state.previous_parts_ns if resume_state else 0)) / 1e9,
+            counts=StoredCounts(planned=recorder.live_stats.planned, **counts),
+            not_started=self._coordinator.scheduler.not_started,
+            warnings=[*recorder.warnings, *unlisted],
+            remarks=list(recorder.remarks),
+            reasons=self._result.reasons,
+            dropped_messages=dropped,
+            refused_results=recorder.discarded,
+            resumes=resume_state.parts if resume_state else 0,
+        )
         if self._coordinator.interrupts:
             journal.stop_waiting()
         try:

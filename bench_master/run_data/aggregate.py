@@ -102,7 +102,7 @@ class PlannedJobs:
     """The jobs and the measured trials of each treatment, by the plan in the header."""
 
     def __init__(self, treatments: Sequence[StoredTreatment], trials: Sequence[StoredTrial]) -> None:
-        self._per_trial = [treatment.get("jobs_per_trial") for treatment in treatments]
+        self._per_trial = [treatment.jobs_per_trial for treatment in treatments]
         self._trials = trials
         self._measured: dict[int, list[int]] = {}
         for trial, (treatment, _, warmup) in enumerate(trials):
@@ -156,12 +156,12 @@ class Aggregator:
         self, header: Header, left_out: Collection[int] = ()
     ) -> None:
         self._left_out = np.array(sorted(left_out), np.int64)
-        self.treatments: Sequence[StoredTreatment] = header.get("treatments", [])
-        self.run_id = header.get("run_id")
-        self._trials: Sequence[StoredTrial] = header.get("trials", [])
+        self.treatments: Sequence[StoredTreatment] = header.treatments
+        self.run_id = header.run_id
+        self._trials: Sequence[StoredTrial] = header.trials
         self._timed = has_times(header)
         """Whether stamps are times; most imported results have none."""
-        self._is_imported = bool(header.get("imported"))
+        self._is_imported = bool(header.imported)
         """Whether nobody knows how late its stamps may be."""
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
@@ -175,18 +175,18 @@ class Aggregator:
         """With warm-up jobs, as the footer counts them."""
         self.series: dict[Key, LatencySeries] = {}
         for index, treatment in enumerate(self.treatments):
-            for name in (*treatment.get("operation_names", ()), JOB):
+            for name in (*treatment.operation_names, JOB):
                 self.series[index, name] = LatencySeries()
         self.totals: dict[Key, LatencySeries] = {}
         """Operations over objects of all classes, which are in no series of their own."""
         self._total_of: dict[Key, Key] = {}
         for index, treatment in enumerate(self.treatments):
             if does_one_operation(treatment):
-                self._add_totals(index, treatment.get("operation_names", ()))
-        self._operation_counts = np.array([len(one.get("operation_names", ())) for one in self.treatments], np.int64)
-        overhead = header.get("overhead")
+                self._add_totals(index, treatment.operation_names)
+        self._operation_counts = np.array([len(one.operation_names) for one in self.treatments], np.int64)
+        overhead = header.overhead
         self.baseline: Mapping[str, str] = {
-            key: str(value) for key, value in (overhead or {}).get("baseline", {}).items()
+            key: str(value) for key, value in ({} if overhead is None else overhead.baseline).items()
         }
         """Labels of the treatment that engines' overheads are compared to; empty for the first one."""
         self.open = OpenSystems(self.treatments)
@@ -214,7 +214,7 @@ class Aggregator:
         """When the run was resumed."""
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
-        self.disturbances = Disturbances(self.treatments, noop=bool(header.get("noop")))
+        self.disturbances = Disturbances(self.treatments, noop=header.noop)
         self.neighbours = Neighbours()
         self.watches = Watches()
         self.events: Counter[str] = Counter()
@@ -224,7 +224,7 @@ class Aggregator:
         self.populations = PopulationStats()
         self.traced = TracedTrials()
         self.harness = HarnessReadings(self._trials)
-        self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
+        self.packings = PackingStats(self._trials, [treatment.engine for treatment in self.treatments])
         self.transfers = Transfers()
         self.plan = PlannedJobs(self.treatments, self._trials)
         self.footer: StoredFooter | None = None
@@ -257,7 +257,7 @@ class Aggregator:
             case "samples":
                 self._add_samples(block.body)
             case "host":
-                self.hosts[int(block.body.get("worker", len(self.hosts)))] = block.body
+                self.hosts[block.body.worker] = block.body
             case "event":
                 self._add_event(block.body)
             case "footer":
@@ -285,7 +285,7 @@ class Aggregator:
     @property
     def other_counts(self) -> list[str]:
         """In what the footer's counts of jobs and the jobs of the file differ."""
-        return differing_counts(self.footer or {}, self.all_outcomes)
+        return differing_counts(self.footer or StoredFooter(), self.all_outcomes)
 
     def _add_operations(self, rows: Columns) -> None:
         for key, group in self.measured_operations(rows):
@@ -365,7 +365,7 @@ class Aggregator:
         measured = self._measured(rows)
         listed = measured["operation"] < self._operation_counts[measured["treatment"]]
         for treatment, operation, group in group_rows(select_rows(measured, listed), "operation"):
-            yield (treatment, self.treatments[treatment]["operation_names"][operation]), group
+            yield (treatment, self.treatments[treatment].operation_names[operation]), group
 
     def _add_jobs(self, rows: Columns) -> None:
         if not len(rows):
@@ -398,7 +398,7 @@ class Aggregator:
                 self.series[treatment, RESPONSE].add(responses, measured)
         elif outcome == Outcome.FAILED:
             self.series[treatment, JOB].errors += len(measured)
-        if outcome != Outcome.DONE and self.treatments[treatment].get("metrics"):
+        if outcome != Outcome.DONE and self.treatments[treatment].metrics:
             self._unsuccessful.append(rows["ticket"].copy())
         if treatment in self.open.systems:
             self.open.systems[treatment].add(measured, outcome)
@@ -438,7 +438,7 @@ class Aggregator:
 
     def metric_names(self, treatment: int) -> list[str]:
         """Return the metrics of a treatment: the declared ones, then any others."""
-        declared = list(self.treatments[treatment].get("metrics", {}))
+        declared = list(self.treatments[treatment].metrics)
         return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
 
     def _add_error(self, record: ErrorRecord) -> None:
@@ -513,7 +513,7 @@ class Aggregator:
     @property
     def duration_s(self) -> float | None:
         """How long the run took; of one without an end, from the first start to the last end of its jobs."""
-        stated = (self.footer or {}).get("duration_s")
+        stated = (self.footer or StoredFooter()).duration_s
         if stated is None and self.first_ns is not None and self.last_ns is not None:
             return (self.last_ns - self.first_ns) / 1e9
         return stated

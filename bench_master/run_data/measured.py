@@ -14,6 +14,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from bench_common.records import OPERATION_DONE
 from bench_common.stats.block_types import Header
 from bench_common.stats.reader import Block, KeptBlocks, StatsFile
@@ -33,8 +35,8 @@ COMPARED_KINDS: Final = frozenset({"jobs", "operations", "samples", "metrics", "
 
 def without_trials(header: Header, trials: Collection[int]) -> Header:
     """Return a header in which some trials are warm-up."""
-    stored = enumerate(header.get("trials", ()))
-    return {**header, "trials": [(*one[:2], one[2] or number in trials) for number, one in stored]}
+    stored = enumerate(header.trials)
+    return replace(header, trials=[(*one[:2], one[2] or number in trials) for number, one in stored])
 
 
 class Part(Enum):
@@ -108,9 +110,9 @@ class MeasuredRun:
         """Bytes that were read; all of them of a file without damage."""
         self.spans = self.sums.spans()
         """The measured trials that began and ended."""
-        hosts = {worker: str(body.get("host")) for worker, body in self.sums.hosts.items()}
+        hosts = {worker: str(body.host) for worker, body in self.sums.hosts.items()}
         self.engine_costs = EngineCosts(
-            self.spans, [str(one.get("cost_name", one.get("engine"))) for one in self.sums.treatments], hosts
+            self.spans, [str(one.cost_name or one.engine) for one in self.sums.treatments], hosts
         )
         self.host_cpu = HostCpu(self.spans)
         self._trials = at_once or TrialCollector(self.header, hosts)

@@ -8,14 +8,14 @@ records say. Where the two disagree, one of them is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
 
 from bench_common.records import Outcome
-from bench_common.stats.block_types import StoredTreatment
+from bench_common.stats.block_types import StoredOpenLoad, StoredTreatment
 from bench_common.stats.rows import Columns, SampleColumns
 from bench_master.run_data.percentiles import group_positions
 from bench_master.run_data.treatment_types import LittlesLawReport, OpenLoadReport, TreatmentReport
@@ -79,7 +79,7 @@ class OpenTrial(Struct):
 class OpenSystem:
     """All measured trials of one treatment. `load` is its `OpenLoad` as the header has it."""
 
-    def __init__(self, load: Mapping[str, Any]) -> None:
+    def __init__(self, load: StoredOpenLoad) -> None:
         self._load = load
         self.trials: dict[int, OpenTrial] = {}
         self.dropped = 0
@@ -105,9 +105,9 @@ class OpenSystem:
         lasting = sum(trial.lasting_s for trial in trials)
         offered_s = sum(seconds for _, seconds in arriving if seconds)
         return OpenLoadReport(
-            rate_per_s=self._load.get("rate_per_s"),
-            process=self._load.get("process"),
-            queue_timeout_s=self._load.get("queue_timeout_s"),
+            rate_per_s=self._load.rate_per_s,
+            process=self._load.process,
+            queue_timeout_s=self._load.queue_timeout_s,
             offered=sum(trial.offered for trial in trials) + self.unfinished,
             offered_per_s=sum(count for count, _ in arriving) / offered_s if offered_s else None,
             achieved_per_s=sum(trial.done for trial in trials) / lasting if lasting else None,
@@ -139,9 +139,7 @@ class OpenSystems:
     """The open systems of a run, by treatment, and what its workers saw in them."""
 
     def __init__(self, treatments: Sequence[StoredTreatment]) -> None:
-        self.systems = {
-            index: OpenSystem(load) for index, one in enumerate(treatments) if (load := one.get("open_load"))
-        }
+        self.systems = {index: OpenSystem(load) for index, one in enumerate(treatments) if (load := one.open_load)}
         self._under_way: dict[int, tuple[int, int, int | None]] = {}
         """Treatment, begin and end of each open trial that readings may still belong to."""
         self._readings: list[tuple[int, Array, Array]] = []

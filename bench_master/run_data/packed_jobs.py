@@ -119,12 +119,12 @@ def _tuples(rows: Columns, *names: str) -> list[tuple[Any, ...]]:
 
 def _before_hold(treatment: StoredTreatment) -> list[int]:
     """Return the places of the operations that make a container before it is held; empty where none is held."""
-    job: Any = treatment.get("job")
+    job: Any = treatment.job
     operations = job.get("operations") if isinstance(job, dict) else None
     if isinstance(operations, list) and all(isinstance(one, dict) for one in operations):
         kinds = [str(one.get("kind")) for one in operations]
     else:
-        kinds = list(treatment.get("operation_names", ()))
+        kinds = list(treatment.operation_names)
     if _HOLD not in kinds:
         return []
     return [place for place, kind in enumerate(kinds[: kinds.index(_HOLD)]) if kind != _RESTS]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from bench_common.cost import CONTAINER_CPU, CONTAINER_MEMORY, HELD_UNITS
-from bench_common.stats.block_types import StoredTrial
+from bench_common.stats.block_types import StoredHost, StoredTrial
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
 from bench_master.run_data.host_samples import MinMeanMax
@@ -164,9 +164,7 @@ class PackingStats:
             counts[packed.trial] = counts.get(packed.trial, 0.0) + packed.containers
         return counts
 
-    def report(
-        self, treatment: int, workers: Mapping[int, Mapping[str, Any]], jobs: PackedJobs
-    ) -> PackingSummary | None:
+    def report(self, treatment: int, workers: Mapping[int, StoredHost], jobs: PackedJobs) -> PackingSummary | None:
         """Return a treatment's packings; None if it packs nothing.
 
         `workers` are the hosts by number, `jobs` has the containers one by one.
@@ -184,7 +182,7 @@ class PackingStats:
             trials=[
                 PackingTrialReport(
                     trial=packed.trial,
-                    worker=workers.get(packed.worker, {}).get("worker_id", packed.worker),
+                    worker=workers.get(packed.worker, StoredHost()).worker_id or packed.worker,
                     warmup=packed.warmup,
                     containers=packed.containers,
                     full=packed.full,

@@ -167,13 +167,13 @@ class TrialPressure:
             }
             speaker: dict[str, int] = {}
             for worker, sums in known.items():
-                host = str(hosts.get(worker, {}).get("host"))
+                host = str(hosts.get(worker, StoredHost()).host)
                 if host not in speaker or sums[_TIME] > known[speaker[host]][_TIME]:
                     speaker[host] = worker
                 if not any(measure.column in sums for measure in MEASURES if measure.name.endswith("-pressure")):
                     self.blind[host] = None
             for worker, sums in known.items():
-                host = str(hosts.get(worker, {}).get("host"))
+                host = str(hosts.get(worker, StoredHost()).host)
                 for measure in MEASURES:
                     share = _share(sums, measure)
                     if share is not None and (measure.per_worker or speaker[host] == worker):

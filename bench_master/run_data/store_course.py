@@ -81,7 +81,7 @@ class StoreCourse:
             for index, treatment in enumerate(run.sums.treatments):
                 if does_one_operation(treatment):
                     self._add_treatment(index, treatment)
-        self._warmup = np.array([bool(one[2]) for one in run.header.get("trials", ())], np.bool_)
+        self._warmup = np.array([bool(one[2]) for one in run.header.trials], np.bool_)
         self._brackets = run.sums.trial_brackets
         self._places, self._ends, self._firsts = _Window(), _Window(), _Window()
         self._failures: dict[int, str] = {}
@@ -91,7 +91,7 @@ class StoreCourse:
         """By treatment, endpoint and operation."""
 
     def _add_treatment(self, index: int, treatment: StoredTreatment) -> None:
-        names = [str(name) for name in treatment.get("operation_names", ())]
+        names = [str(name) for name in treatment.operation_names]
         verbs = list(dict.fromkeys(over_all_sizes(name) for name in names if not name.endswith(FIRST_BYTE)))
         self._verbs[index] = verbs
         self._verb_of[index] = np.array(

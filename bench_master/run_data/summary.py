@@ -38,17 +38,17 @@ class TreatmentSummary(Struct, frozen=True):
     @property
     def title(self) -> str:
         """Its labels as text."""
-        return str(self.definition.get("title"))
+        return self.definition.title
 
     @property
     def labels(self) -> Mapping[str, Any]:
         """Its labels."""
-        return self.definition.get("labels") or {}
+        return self.definition.labels or {}
 
     @property
     def engine(self) -> str:
         """The engine's name."""
-        return str(self.definition.get("engine"))
+        return self.definition.engine
 
     @property
     def levels(self) -> RunLevels:

@@ -121,7 +121,7 @@ class Transfers(Struct):
         """Return what the jobs of a treatment moved; None if they do all operations."""
         if not (does_one_operation(treatment) or any(owner == index for owner, _ in self.operations)):
             return None
-        names = [str(name) for name in treatment.get("operation_names", ())]
+        names = [str(name) for name in treatment.operation_names]
         own = [self.operations.get((index, place), _Moved()) for place in range(len(names))]
         by_name = dict(zip(names, own, strict=True))
         total = _Moved()
@@ -340,7 +340,7 @@ class PopulationStats:
         """Yield what could not be made or deleted, and what deletes it."""
         for treatment, rows in self._rows.items():
             known = treatments[treatment : treatment + 1]
-            title = known[0].get("title") if known else treatment
+            title = known[0].title if known else treatment
             if replaced := sum(row.replaced for row in rows):
                 what = "object" if replaced == 1 else "objects"
                 yield (

@@ -59,8 +59,8 @@ class TrialStatistics:
     kinds = frozenset({"jobs", "operations", "event"})
 
     def __init__(self, header: Header) -> None:
-        self._treatments: Sequence[StoredTreatment] = header.get("treatments", ())
-        self._trials: Sequence[StoredTrial] = header.get("trials", ())
+        self._treatments: Sequence[StoredTreatment] = header.treatments
+        self._trials: Sequence[StoredTrial] = header.trials
         self._timed = has_times(header)
         self._open: dict[int, dict[str, _Durations]] = {}
         self._ended: dict[int, dict[str, Numbers]] = {}
@@ -90,7 +90,7 @@ class TrialStatistics:
             if not done.any():
                 continue
             self._add(trial, JOB, own["duration_ns"][done])
-            if self._treatments[self._trials[trial][0]].get("open_load"):
+            if self._treatments[self._trials[trial][0]].open_load:
                 self._add(trial, RESPONSE, (own["duration_ns"] + own["wait_ns"])[done])
 
     def add_operations(self, rows: Columns) -> None:
@@ -100,7 +100,7 @@ class TrialStatistics:
                 continue
             own = rows[where]
             own = own[own["ok"] == OPERATION_DONE]
-            names = self._treatments[self._trials[trial][0]].get("operation_names", ())
+            names = self._treatments[self._trials[trial][0]].operation_names
             for operation, places in group_positions(own["operation"]):
                 if operation < len(names):
                     self._add(trial, names[operation], own["duration_ns"][places])

@@ -179,8 +179,8 @@ class TrialCollector:
         measures: Mapping[int, Primary] | None = None,
     ) -> None:
         """Take the primary measure of each treatment, or for the treatments in `measures` those alone."""
-        self._treatments: Sequence[StoredTreatment] = header.get("treatments", [])
-        self._trials: Sequence[StoredTrial] = header.get("trials", [])
+        self._treatments: Sequence[StoredTreatment] = header.treatments
+        self._trials: Sequence[StoredTrial] = header.trials
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = has_times(header)
@@ -190,13 +190,13 @@ class TrialCollector:
             else {
                 index: primary_of(treatment)
                 for index, treatment in enumerate(self._treatments)
-                if not is_host_ceiling(treatment.get("labels", {}))
+                if not is_host_ceiling(treatment.labels)
             }
         )
         self._operations = {
-            index: list(self._treatments[index].get("operation_names", ())).index(measure.series)
+            index: list(self._treatments[index].operation_names).index(measure.series)
             for index, measure in self.measures.items()
-            if measure.series is not None and measure.series in self._treatments[index].get("operation_names", ())
+            if measure.series is not None and measure.series in self._treatments[index].operation_names
         }
         """The operation whose durations are wanted, by treatment."""
         self._wanted = [not warmup and treatment in self.measures for treatment, _, warmup in self._trials]
@@ -362,7 +362,7 @@ class TrialCollector:
                 ledger.trial_metrics(treatment, measure.name) for treatment in members
             ):
                 continue
-            declared = self._treatments[members[0]].get("metrics") or {}
+            declared = self._treatments[members[0]].metrics
             measured = (one for one in declared if any(ledger.trial_metrics(each, one) for each in members))
             instead = next(measured, None)
             if instead is not None:
@@ -391,20 +391,20 @@ def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
 
 def primary_of(treatment: StoredTreatment) -> Primary:
     """Return the primary measure of a treatment as the header has it: declared, or the default of its kind of job."""
-    declared = treatment.get("primary")
+    declared = treatment.primary
     if isinstance(declared, str):
         try:
-            return parse_primary(declared, treatment.get("operation_names", ()), treatment.get("metrics", {}))
+            return parse_primary(declared, treatment.operation_names, treatment.metrics)
         except ValueError:
             # What the scenario's check let pass fits; another program may have written the header.
             pass
-    names, job = treatment.get("operation_names", ()), job_kind(treatment)
-    metrics = treatment.get("metrics") or {}
+    names, job = treatment.operation_names, job_kind(treatment)
+    metrics = treatment.metrics
     if "hold" in names:
         return parse_primary("containers", names, metrics)
     if metrics and (job == "guest" or not names):
         return parse_primary(next(iter(metrics)), names, metrics)
-    if treatment.get("open_load"):
+    if treatment.open_load:
         return parse_primary(f"{RESPONSE}.p95", names, metrics)
     if does_one_operation(treatment):
         return parse_primary(JOBS_PER_S, names, metrics)

@@ -354,7 +354,7 @@ class Neighbours:
         for worker in dict.fromkeys(number for number, _ in self._found):
             own = [one for one in self.found(worker) if one.check != "containers"]
             if own:
-                name = hosts.get(worker, {}).get("host") or f"of worker {worker}"
+                name = hosts.get(worker, StoredHost()).host or f"of worker {worker}"
                 said = "; ".join(one.finding for one in own)
                 texts.append(f"host {name} was busy when the run began: {said}")
         return texts
@@ -401,7 +401,7 @@ class Disturbances:
     """
 
     def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
-        jobs = [treatment.get("job") for treatment in treatments]
+        jobs = [treatment.job for treatment in treatments]
         self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
         self._pauses: dict[int, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
@@ -451,7 +451,7 @@ class Disturbances:
 
     def settle(self, hosts: Mapping[int, StoredHost], spans: TrialSpans) -> None:
         """Sum up, when all samples were added; `hosts` are what the file says of each worker's host."""
-        self._hosts = {worker: str(host.get("host")) for worker, host in hosts.items()}
+        self._hosts = {worker: str(host.host) for worker, host in hosts.items()}
         self._trials = len(spans)
         names = ("begin_ns", "end_ns")
         times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
@@ -460,7 +460,7 @@ class Disturbances:
             found = [_pause(event, span) for event in self._pauses.get(span.trial, ())]
             told: set[str] = set()
             for (trial, worker), cpu in sorted(self._cpu.items()):
-                host = str(hosts.get(worker, {}).get("host"))
+                host = str(hosts.get(worker, StoredHost()).host)
                 if trial == span.trial and host not in told and not cpu.has_idle(span.end_ns - span.begin_ns):
                     told.add(host)
                     found += self._busy_host(span, worker, host, hosts)
@@ -505,7 +505,7 @@ class Disturbances:
         begins, ends = self._contention_times
         for place in np.flatnonzero((begins < span.end_ns) & (ends > span.begin_ns)).tolist():
             event = self._contention[place]
-            if str(hosts.get(event["worker"], {}).get("host")) != host:
+            if str(hosts.get(event["worker"], StoredHost()).host) != host:
                 continue
             overlap_ns = min(event["end_ns"], span.end_ns) - max(event["begin_ns"], span.begin_ns)
             part = overlap_ns / (span.end_ns - span.begin_ns)

@@ -10,6 +10,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.stats.block_types import StoredMetric, as_stored_metrics
 from bench_common.thresholds import Primary, VerdictCondition, parse_primary, parse_verdict_condition
 from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.keys_run import LABELS, MAX_REPEATS, label_text, unmatched_labels
@@ -213,7 +214,7 @@ def _measure(
         return first
     measure = None
     for treatment in (resolved.treatments[index] for index in sides):
-        metrics = job_metrics(treatment)
+        metrics = as_stored_metrics(job_metrics(treatment))
         try:
             measure = parse_primary(given.value, [one.name for one in job_script(treatment)], metrics)
             problem = fixed_reason(treatment, measure) or _undirected(measure, metrics)
@@ -225,8 +226,8 @@ def _measure(
     return None if measure is None else measure.name
 
 
-def _undirected(measure: Primary, metrics: Mapping[str, Any]) -> str:
-    if measure.kind == "metric" and not metrics[measure.name]["direction"]:
+def _undirected(measure: Primary, metrics: Mapping[str, StoredMetric]) -> str:
+    if measure.kind == "metric" and not metrics[measure.name].direction:
         return f"{measure.name} has no direction: add 'better: higher' or 'better: lower' to the metric"
     return ""
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.engine_traits import default_engine, engine_traits
+from bench_common.stats.block_types import as_stored_metrics
 from bench_common.thresholds import parse_primary
 from bench_common.treatment import (
     COLD_STARTS,
@@ -268,14 +269,15 @@ class Resolver:
         given = settings.get(PRIMARY)
         if given is None:
             return default_primary(treatment)
+        metrics = as_stored_metrics(job_metrics(treatment))
         try:
-            measure = parse_primary(given.value, [one.name for one in job_script(treatment)], job_metrics(treatment))
+            measure = parse_primary(given.value, [one.name for one in job_script(treatment)], metrics)
         except ValueError as error:
             problem = untold_reason(str(given.value).removeprefix("metrics."), [treatment]) or str(error)
             self._findings.add(given.place, f"'{PRIMARY}': {problem}", deep=True)
             return str(given.value)
         reason = fixed_reason(treatment, measure)
-        if measure.kind == "metric" and not job_metrics(treatment)[measure.name]["direction"]:
+        if measure.kind == "metric" and not metrics[measure.name].direction:
             message = f"{measure.name} has no direction: add 'better: higher' or 'better: lower' to the metric"
             self._findings.add(given.place, f"'{PRIMARY}': {message}, or use another measure", deep=True)
         if reason is not None:

@@ -193,10 +193,10 @@ def grade_run(header: Header, split_rounds: int = 0, *, knows_position_effect: b
     Of `split_rounds` a part ran before an interruption and a part after it. A position effect is known where a
     treatment that ran twice in each round bounds what a place in a round does.
     """
-    order, refusal = header.get("order"), None
-    if header.get("imported"):
+    order, refusal = header.order, None
+    if header.imported:
         refusal = because(Code.MEASURED_ELSEWHERE)
-    elif header.get("noop"):
+    elif header.noop:
         refusal = because(Code.NOOP)
     elif order == "blocked":
         refusal = because(Code.NOT_INTERLEAVED, order=order)

@@ -245,7 +245,7 @@ def test_every_recorded_run_has_all_its_files(site):
         original = ROOT / "docs" / "data" / f"{run}.stats.gz"
         assert (site / "docs" / "data" / original.name).read_bytes() == original.read_bytes()
         stats = StatsFile(original)
-        assert (site / "docs" / "data" / f"{run}.yaml").read_text("utf-8") == stats.header["scenario"]["text"]
+        assert (site / "docs" / "data" / f"{run}.yaml").read_text("utf-8") == stats.header.scenario.text
     printed = io.StringIO()
     TextReport().write(ReportSource(StatsFile(ROOT / "docs" / "data" / "weigh.stats.gz"), detail="full"), printed)
     assert (site / "docs" / "data" / "weigh.txt").read_text("utf-8") == printed.getvalue()

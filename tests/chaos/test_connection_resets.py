@@ -36,7 +36,7 @@ def assert_nothing_lost(live, jobs):
     assert not any(job["attempt"] for job in live.run.jobs)
     kinds = {event["kind"] for event in live.run.blocks("event")}
     assert not kinds & {"worker-lost", "worker-reconnected", "late-results"}, kinds
-    assert live.run.blocks("footer")[0]["dropped_messages"] == 0
+    assert live.run.blocks("footer")[0].dropped_messages == 0
     assert "INCOMPLETE" not in live.out
 
 

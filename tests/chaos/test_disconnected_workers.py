@@ -78,7 +78,7 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
         retried = [job for job in live.run.jobs if job["attempt"]]
         assert {job["attempt"] for job in retried} == {1}
         assert 4 <= len(retried) <= 8, "what the worker held, and no others"
-        refused = live.run.blocks("footer")[0]["refused_results"]
+        refused = live.run.blocks("footer")[0].refused_results
         assert refused > 0, "results of the attempts that no longer counted, or that nobody could acknowledge"
         assert re.search(rf"\b{refused} late or duplicate results? discarded", live.run.details)
         assert_ended_cleanly(live)
@@ -146,5 +146,5 @@ def test_a_worker_that_is_suspended_for_too_long_has_lost_its_jobs_and_its_late_
         }
         assert {row["outcome"] for row in rows if row["worker"] == "one"} == {"done"}
         assert live.run.outcomes()["lost"] == 4, "what it held"
-        assert live.run.blocks("footer")[0]["refused_results"] > 0, "jobs that ended while it stood still"
+        assert live.run.blocks("footer")[0].refused_results > 0, "jobs that ended while it stood still"
         assert_ended_cleanly(live)

@@ -220,7 +220,7 @@ def test_a_run_withstands_garbage_at_its_ports(live, gone):
     assert live.run.outcomes() == {"done": JOBS}
     assert not any(job["attempt"] for job in live.run.jobs)
     footer = live.run.blocks("footer")[0]
-    assert footer["dropped_messages"] >= dropped
+    assert footer.dropped_messages >= dropped
     assert "messages broke the protocol and were dropped" in live.run.details
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
     assert len(live.err) < 20_000, "a flood does not fill the log"

@@ -33,7 +33,7 @@ def outputs_of(run):
 def server_of_running(client, stats):
     """Return the server of the run with this stats file, once its benchmark is under way."""
     try:
-        run_id = StatsFile(stats).header["run_id"]
+        run_id = StatsFile(stats).header.run_id
     except StatsFileError:
         return None
     ours = containers_of(client, run_id)

@@ -285,7 +285,7 @@ def test_a_run(endpoint, image, tmp_path):
         run = workspace.run(workspace.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
         assert run.outcomes() == {"done": 8}
         (host,) = run.blocks("host")
-        assert re.fullmatch("[0-9a-f]{64}", host["programs"]["cri"][f"image {image}"])
+        assert re.fullmatch("[0-9a-f]{64}", host.programs["cri"][f"image {image}"])
 
 
 @pytest.mark.slow

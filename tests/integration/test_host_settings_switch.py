@@ -73,9 +73,9 @@ def test_each_job_sees_the_value_of_its_treatment(workspace, others):
     }
     run = workspace.run(workspace.scenario(job=job, repeats=3, iterations=2), "--allow-host-settings", "swappiness")
     assert run.outcomes() == {"done": 12}
-    treatments = run.header["treatments"]
-    assert [one["labels"]["vm.swappiness"] for one in treatments] == others
-    assert [one["host"] for one in treatments] == [{NAME: one} for one in others]
+    treatments = run.header.treatments
+    assert [one.labels["vm.swappiness"] for one in treatments] == others
+    assert [one.host for one in treatments] == [{NAME: one} for one in others]
     seen = {(row["treatment"]["vm.swappiness"], row["metrics"]["seen"]) for row in run.jobs}
     assert seen == {(one, float(one)) for one in others}
 

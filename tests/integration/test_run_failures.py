@@ -134,7 +134,7 @@ def test_a_tool_that_this_host_lacks_is_found_before_the_run(workspace):
 def guest_of(client, stats, engine):
     """Return what kills the guest of the run with this stats file, once it is under way."""
     try:
-        run_id = StatsFile(stats).header["run_id"]
+        run_id = StatsFile(stats).header.run_id
     except StatsFileError:
         return None
     if engine == "docker":

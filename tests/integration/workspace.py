@@ -188,7 +188,7 @@ class Run(Completed):
     @property
     def run_id(self):
         """The run's id, as its containers are labelled."""
-        return self.header["run_id"]
+        return self.header.run_id
 
     def blocks(self, kind):
         """Return the bodies of all blocks of a kind."""
@@ -302,7 +302,7 @@ class Workspace:
         program, stats = self.start_run(scenario, flag, *others)
         wait_until(lambda: has_started(stats) or program.process.poll() is not None, START_S, "the run's begin")
         # From before its worker lets go of its own.
-        with RunLease(StatsFile(stats).header["run_id"]) if has_started(stats) else contextlib.nullcontext():
+        with RunLease(StatsFile(stats).header.run_id) if has_started(stats) else contextlib.nullcontext():
             yield self.finish(program, stats)
 
     def finish(self, program, stats, status=0, seconds=END_S):

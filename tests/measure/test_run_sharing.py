@@ -26,13 +26,13 @@ def realised(run):
     first = {}
     for job in run.jobs:
         first[job["trial"]] = min(job["start_s"], first.get(job["trial"], job["start_s"]))
-    trials = run.header["trials"]
+    trials = run.header.trials
     return [trials[trial][0] for trial in sorted(first, key=first.__getitem__)]
 
 
 def planned(run):
     """Return the treatments of the trials in the planned order."""
-    return [treatment for treatment, _, _ in run.header["trials"]]
+    return [treatment for treatment, _, _ in run.header.trials]
 
 
 def quick(**more):
@@ -76,7 +76,7 @@ def of_trial(run, trial):
 
 def trials_of(run, label):
     """Return, for each trial of a job, the jobs that it ran."""
-    names = [dict(run.header["treatments"][index]["labels"])["job"] for index in planned(run)]
+    names = [run.header.treatments[index].labels["job"] for index in planned(run)]
     return [of_trial(run, trial) for trial, name in enumerate(names) if name == label]
 
 
@@ -125,5 +125,5 @@ def test_a_seed_reproduces_the_order(workspace):
     """A seed that was drawn is saved, and given again it gives the same order."""
     scenario = workspace.scenario(**quick(repeats=6))
     drawn = workspace.run(scenario, "--noop", "-R")
-    again = workspace.run(scenario, "--noop", "-R", "--seed", drawn.header["seed"])
+    again = workspace.run(scenario, "--noop", "-R", "--seed", drawn.header.seed)
     assert planned(again) == planned(drawn) == realised(drawn) == realised(again)

@@ -48,6 +48,6 @@ def test_a_complete_run_is_extended_and_judged_more_strictly(workspace):
     (found,) = verdicts["comparisons"]
     assert (found["rounds"], verdicts["family"]["alpha"], found["confidence"]) == (7, 0.025, 0.975)
     assert "extended by 8 trials" in str(verdicts["runs"]["flags"])
-    assert len(StatsFile(run.stats).header["trials"]) == 14
+    assert len(StatsFile(run.stats).header.trials) == 14
     assert [trial["trials"] for trial in run.document["treatments"]] == [{"planned": 7, "run": 7, "left_out": 0}] * 2
     assert "--resume FILE" in workspace.refused("-q", "run-scenario", "-f", scenario, "--more", "3").err

@@ -42,7 +42,7 @@ def test_a_definition_runs_as_it_is(workspace, client):
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 4, "Docker-2": 2}
     message = f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 30s under Docker, as in bucketbench"
     assert f"note: {message}" in run.err
-    assert any(note.startswith(message) for note in run.header["scenario"]["notes"])
+    assert any(note.startswith(message) for note in run.header.scenario.notes)
     assert any(remark.startswith(message) for remark in run.document["remarks"])
     lines = table(workspace, run)
     assert ["Iter/Thd", "1", "thrd", "2", "thrds"] in lines
@@ -114,9 +114,9 @@ def test_a_runtime_runs_beside_the_engine_above_it(workspace, client):
     quiet = ("--stop-grace", "0", "--set", "container.network=none")
     run = workspace.run(DATA / "runtimes.yaml", *quiet)
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 2, "Runc": 6}
-    assert [one["engine"] for one in run.header["treatments"][:2]] == ["docker", "runc"]
+    assert [one.engine for one in run.header.treatments[:2]] == ["docker", "runc"]
     lines = table(workspace, run)
     assert ["Runtimes:Runc:2", "Min", "Max", "Avg", "Median", "Stddev", "Errors"] in lines
-    operations = [one for row in run.header["treatments"][:2] for one in row["job"]["operations"]]
+    operations = [one for row in run.header.treatments[:2] for one in row.job["operations"]]
     assert [one["seconds"] for one in operations if one["kind"] == "stop"] == [0.0, 0.0]
     assert containers_of(client, run.run_id) == []

@@ -22,7 +22,7 @@ def test_an_engine_without_images_needs_no_image(tmp_path):
         workspace.environ["PYTHONPATH"] = str(tmp_path / "site")
         run = workspace.run(workspace.scenario(engines=["imageless"], iterations=2, host_ceiling=True))
         assert run.outcomes() == {"done": 4}
-        assert {one["labels"]["engine"] for one in run.header["treatments"]} == {"imageless", "native"}
+        assert {one.labels["engine"] for one in run.header.treatments} == {"imageless", "native"}
 
 
 def test_an_engine_without_images_needs_a_command(tmp_path):

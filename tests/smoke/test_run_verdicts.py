@@ -1,4 +1,5 @@
-"""Verdicts of real runs: from the scenario's keys to the report, with native processes."""
+"""Verdicts of real runs: from bench_common.stats.block_types import StoredVerdicts
+from the scenario's keys to the report, with native processes."""
 
 import json
 
@@ -27,8 +28,8 @@ def test_a_run_ends_with_what_may_be_said_of_its_treatments(workspace):
     run = workspace.run(scenario)
     only = comparison(run.document)
     assert (only["name"], only["rounds"], only["lost"]) == ("true", 6, 0)
-    assert run.header["verdicts"] == {"baseline": {"command": "sleep 0.1"}, "margin": 0.05}
-    assert [each["primary"] for each in run.header["treatments"]] == ["wait.mean", "wait.mean"]
+    assert run.header.verdicts == StoredVerdicts({"command": "sleep 0.1"}, 0.05)
+    assert [each.primary for each in run.header.treatments] == ["wait.mean", "wait.mean"]
     found = run.document["verdicts"]
     assert found["question"] == "Command against sleep 0.1: wait time (mean of a trial), margin 5 %"
     # Each stamp is exact or late by a known time: the interval covers that.

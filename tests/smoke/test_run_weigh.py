@@ -32,7 +32,9 @@ def test_a_command_is_weighed_like_a_scenario(workspace):
     assert {operation for job in run.jobs for operation in job["operations"]} == {"create", "start", "wait", "remove"}
     second = workspace.master("run-scenario", "-f", saved, "-s", again)
     assert second.status == 0, second.err
-    plans = [[StatsFile(path).header[key] for key in ("treatments", "trials", "seed")] for path in (first, again)]
+    plans = [
+        [getattr(StatsFile(path).header, key) for key in ("treatments", "trials", "seed")] for path in (first, again)
+    ]
     assert plans[0] == plans[1]
 
 

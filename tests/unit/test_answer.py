@@ -15,6 +15,7 @@ from verdict_builders import answer_of, comparison
 
 import weighbridge
 from bench_common.cost import CHANGE_WORDS, COST_UNITS, CPU_FREQUENCY, HELD_UNITS
+from bench_common.stats.block_types import StoredMetric
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import parse_primary
 from bench_master.analysis.answer import make_answer
@@ -113,7 +114,7 @@ def test_who_uses_less_is_not_called_faster(measure, unit, ratio, sentence):
     word = "better" if ratio < 1 else "worse"
     one = comparison("crun", word, ratio, ratio, ratio, measure=measure, unit=unit, a_value=a, b_value=a * ratio)
     assert answer_of([one]) == sentence
-    assert words_of(parse_primary(measure, ["start"], {measure: {"unit": unit}})) == ("worse", "better")
+    assert words_of(parse_primary(measure, ["start"], {measure: StoredMetric(unit)})) == ("worse", "better")
 
 
 def test_every_cost_has_its_words():

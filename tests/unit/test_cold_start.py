@@ -8,8 +8,9 @@ import pytest
 from bench_common.errors import ScenarioError
 from bench_common.job_kind import read_job
 from bench_common.requirements import requirements_for_worker
+from bench_common.stats.block_types import as_stored
 from bench_common.treatment import Treatment
-from bench_master.analysis.parameters import as_stored, parameter_differences, parameters
+from bench_master.analysis.parameters import parameter_differences, parameters
 from bench_master.plan import host_notes
 from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario

@@ -2,8 +2,10 @@
 
 import msgspec
 import pytest
+from builders import stored
 from msgspec.structs import replace
 
+from bench_common.stats.block_types import Header, StoredHost
 from bench_common.treatment import (
     ContainerSettings,
     Guest,
@@ -37,16 +39,18 @@ HOST = {
 
 def treatment(engine="docker", labels=None, **settings):
     job = settings.pop("job", {"kind": "guest", "workload": "sysbench_cpu", "params": {"threads": 2}})
-    return {
-        "labels": {"environment": "local", "engine": engine, **(labels or {})},
-        "engine": engine,
-        "environment": None,
-        "job": job,
-        "concurrency": 1,
-        "iterations": 3,
-        "container": {"image": "sysbench:1", "memory_bytes": None},
-        **settings,
-    }
+    return stored(
+        {
+            "labels": {"environment": "local", "engine": engine, **(labels or {})},
+            "engine": engine,
+            "environment": None,
+            "job": job,
+            "concurrency": 1,
+            "iterations": 3,
+            "container": {"image": "sysbench:1", "memory_bytes": None},
+            **settings,
+        }
+    )
 
 
 def names(differences):
@@ -74,7 +78,7 @@ def test_what_is_compared_is_no_confound():
     more = treatment(labels={"concurrency": 8}, concurrency=8)
     assert not parameter_differences(treatment(labels={"concurrency": 1}), more)
     there = treatment(concurrency=4)
-    there["labels"]["environment"] = "hypervisor"
+    there.labels["environment"] = "hypervisor"
     assert names(parameter_differences(treatment(concurrency=100), there)) == [("concurrency", "refusal")]
 
 
@@ -164,7 +168,9 @@ def test_another_build_of_the_program_that_jobs_run_is_mentioned():
 
 def test_names_that_accept_takes():
     """Those of the lists, and those of the runs at hand."""
-    keys = known_keys([treatment()], [{"fingerprint": HOST, "programs": {"native": {"program ./tool": "/a/tool"}}}])
+    keys = known_keys(
+        [treatment()], [StoredHost(fingerprint=HOST, programs={"native": {"program ./tool": "/a/tool"}})]
+    )
     assert {"cpu_governor", "params.threads", "container.image", "engine docker", "swappiness"} <= set(keys)
     assert {"program of docker", "storage driver of docker", "image sysbench:1 of docker"} <= set(keys)
     assert "program ./tool of native" in keys
@@ -177,17 +183,17 @@ def test_names_that_accept_takes():
 @pytest.mark.parametrize(
     ("header", "known", "grade", "reason"),
     [
-        ({"order": "interleaved"}, {}, "A", None),
-        ({"order": "as-written"}, {}, "D", because(Code.POSITION_UNKNOWN, order="as-written")),
+        (Header(order="interleaved"), {}, "A", None),
+        (Header(order="as-written"), {}, "D", because(Code.POSITION_UNKNOWN, order="as-written")),
         (
-            {"order": "as-written"}, {"knows_position_effect": True}, "B",
+            Header(order="as-written"), {"knows_position_effect": True}, "B",
             because(Code.ORDER_NOT_DRAWN, order="as-written"),
         ),
-        ({"order": "interleaved"}, {"split_rounds": 2}, "B", because(Code.SPLIT_ROUNDS, rounds=2)),
-        ({"order": "blocked"}, {}, "D", because(Code.NOT_INTERLEAVED, order="blocked")),
-        ({}, {}, "D", because(Code.UNKNOWN_ORDER)),
-        ({"order": "interleaved", "noop": True}, {}, "D", because(Code.NOOP)),
-        ({"imported": {"files": []}}, {}, "D", because(Code.MEASURED_ELSEWHERE)),
+        (Header(order="interleaved"), {"split_rounds": 2}, "B", because(Code.SPLIT_ROUNDS, rounds=2)),
+        (Header(order="blocked"), {}, "D", because(Code.NOT_INTERLEAVED, order="blocked")),
+        (Header(), {}, "D", because(Code.UNKNOWN_ORDER)),
+        (Header(order="interleaved", noop=True), {}, "D", because(Code.NOOP)),
+        (Header(imported={"files": []}), {}, "D", because(Code.MEASURED_ELSEWHERE)),
     ],
 )  # fmt: skip
 def test_grades(header, known, grade, reason):
@@ -199,7 +205,7 @@ def test_grades(header, known, grade, reason):
 
 def test_sides_on_other_hosts():
     """One host each can say nothing about environments; four each can; a shared host is no group of its own."""
-    run = grade_run({"order": "interleaved"})
+    run = grade_run(Header(order="interleaved"))
     blades = ["h1", "h2", "h3", "h4"]
     assert grade_sides(run, blades, list(reversed(blades))).grade == "A"
     few = because(Code.DIFFERENT_HOSTS, baseline=1, treatment_hosts=1, needed=4)
@@ -207,7 +213,7 @@ def test_sides_on_other_hosts():
     assert grade_sides(run, blades, ["v1", "v2", "v3"]).grade == "D"
     assert grade_sides(run, blades, ["v1", "v2", "v3", "v4"]).grade == "C"
     assert grade_sides(run, ["h1", "h2"], ["h2", "h3"]).grade == "D"
-    assert grade_sides(grade_run({"order": "blocked"}), blades, ["v1"]).reasons == (
+    assert grade_sides(grade_run(Header(order="blocked")), blades, ["v1"]).reasons == (
         because(Code.NOT_INTERLEAVED, order="blocked"),
     )
 
@@ -280,7 +286,7 @@ def test_every_key_that_can_change_a_measure_is_compared(job):
         if not any(name == each or name.startswith(f"{each}.") for each in (*NOT_COMPARED, "job.kind")):
             try:
                 other = changed(plain, path)
-                found = parameter_differences(plain, other)
+                found = parameter_differences(stored(plain), stored(other))
             except msgspec.ValidationError:
                 continue  # the reader refuses it
             if not found:
@@ -291,30 +297,30 @@ def test_every_key_that_can_change_a_measure_is_compared(job):
 def test_plain_processes_are_compared_in_the_same_environment():
     """Those of a run with containers and those of one without have other search paths and locales."""
     first, second, third = (
-        {**treatment(), "engine": "native", "labels": {"engine": "native"}, "plain_environment": environment}
+        replace(treatment(), engine="native", labels={"engine": "native"}, plain_environment=environment)
         for environment in ("container", "inherit", "")
     )
-    beside = {**treatment(), "engine": "docker", "labels": {"engine": "docker"}, "plain_environment": "container"}
+    beside = replace(treatment(), engine="docker", labels={"engine": "docker"}, plain_environment="container")
     assert names(parameter_differences(first, second)) == [("plain_environment", "refusal")]
     assert not parameter_differences(second, third)
     assert not parameter_differences(first, beside)
-    assert not parameter_differences(beside, {**beside, "plain_environment": ""})
+    assert not parameter_differences(beside, replace(beside, plain_environment=""))
 
 
 def test_drawn_and_fixed_layouts_of_plain_processes_are_told_apart():
     """One of them has the effect of the layout in its interval, and the other has not; containers have neither."""
     drawn, fixed = (
-        {**treatment(), "engine": "native", "labels": {"engine": "native"}, "layout": layout}
+        replace(treatment(), engine="native", labels={"engine": "native"}, layout=layout)
         for layout in ("drawn", "fixed")
     )
     assert names(parameter_differences(drawn, fixed)) == [("layout", "refusal")]
-    inside = {**treatment(), "engine": "docker", "labels": {"engine": "docker"}}
-    assert not parameter_differences({**inside, "layout": "drawn"}, {**inside, "layout": "fixed"})
+    inside = replace(treatment(), engine="docker", labels={"engine": "docker"})
+    assert not parameter_differences(replace(inside, layout="drawn"), replace(inside, layout="fixed"))
 
 
 def test_another_time_limit_is_mentioned():
     """It censors what is slow, and refuses no comparison of what was far from it."""
-    first, second = ({**treatment(), "timeout_s": limit} for limit in (60.0, 5.0))
+    first, second = (replace(treatment(), timeout_s=limit) for limit in (60.0, 5.0))
     assert not parameter_differences(first, second)
     assert names(timeout_differences(first, second)) == [("timeout", "warning")]
     assert not timeout_differences(first, first)

@@ -12,8 +12,9 @@ from bench_common.errors import ScenarioError
 from bench_common.host_settings import choices, chosen, setting_name, setting_names
 from bench_common.job_kind import read_job
 from bench_common.requirements import SettingNeed, settings_for_worker
+from bench_common.stats.block_types import as_stored
 from bench_common.treatment import Treatment
-from bench_master.analysis.parameters import as_stored, parameter_differences
+from bench_master.analysis.parameters import parameter_differences
 from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from builders import stored
 from msgspec.structs import replace
 
 from bench_common.cost import COST_UNITS
@@ -15,8 +16,9 @@ from bench_common.errors import ScenarioError
 from bench_common.job_kind import read_job
 from bench_common.records import JobReport
 from bench_common.requirements import ignored_settings
+from bench_common.stats.block_types import as_stored
 from bench_common.treatment import ContainerSettings, Treatment
-from bench_master.analysis.parameters import as_stored, parameter_differences
+from bench_master.analysis.parameters import parameter_differences
 from bench_master.plan import make_plan
 from bench_master.run.preflight import check_compatibility
 from bench_master.scenario import load
@@ -67,18 +69,17 @@ def test_reading_the_cost_is_a_parameter_of_a_run():
     """It takes time between the operations of a job: runs with and without it are not compared unasked."""
     plain, asked = (as_stored(scenario(rest).treatments[0]) for rest in ("", "cost: true"))
     assert [(one.name, one.effect) for one in parameter_differences(plain, asked)] == [("cost", "refusal")]
-    del plain["cost"]
     assert not parameter_differences(plain, as_stored(scenario("cost: false").treatments[0]))
 
 
 def test_engines_that_tell_different_measures_are_compared_by_those_that_both_tell():
     """Only native counts switches, only containers have a peak of memory: that is no difference of the jobs."""
     units = [
-        {"engine": engine, "labels": {"engine": engine}, "metrics": job_metrics(made)}
+        stored({"engine": engine, "labels": {"engine": engine}, "metrics": job_metrics(made)})
         for engine in ("native", "runc")
         for made in scenario("cost: true", engine=engine).treatments
     ]
-    assert units[0]["metrics"].keys() != units[1]["metrics"].keys()
+    assert units[0].metrics.keys() != units[1].metrics.keys()
     assert not parameter_differences(*units)
 
 

@@ -10,9 +10,10 @@ from bench_common import job_kind as kinds
 from bench_common.errors import UsageError
 from bench_common.job_kind import GROUP, JobKind, job_kind, kind_of, read_job
 from bench_common.job_rules import rules_of
+from bench_common.stats.block_types import as_stored
 from bench_common.treatment import Guest, Lifecycle, Operation, Treatment
 from bench_features.objects.common.job import Objects
-from bench_master.analysis.parameters import as_stored, parameter_differences, parameters
+from bench_master.analysis.parameters import parameter_differences, parameters
 from bench_master.scenario.master_part import master_parts
 from bench_worker.job_runner import JobRunners
 from bench_workloads.registry import workload

@@ -52,7 +52,7 @@ def test_a_missing_requirement_skips_the_treatment(tmp_path, kind):
         out = io.StringIO()
         write_report(path, out, name)
         assert MISSING in out.getvalue().replace("\n    ", " ")
-    assert StatsFile(path).header["treatments"][0]["optional"] is True
+    assert StatsFile(path).header.treatments[0].optional is True
 
 
 def test_jobs_that_are_left_out_did_not_fail(tmp_path):

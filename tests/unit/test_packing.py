@@ -23,6 +23,7 @@ from bench_common.errors import ScenarioError
 from bench_common.job_kind import read_job
 from bench_common.records import MetricRecord, Outcome
 from bench_common.safe_text import escape_unprintable
+from bench_common.stats.block_types import Header
 from bench_common.stats.reader import StatsFile
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
 from bench_master.analysis.document import build_document
@@ -486,7 +487,7 @@ def test_a_trial_that_was_packed_again_counts_once():
     for count in (2, 5):
         packings.add_event(event | {"containers": count})
     packings.add_event(event | {"trial": 9, "containers": 7})
-    run = SimpleNamespace(sums=SimpleNamespace(treatments=[], packings=packings), header={})
+    run = SimpleNamespace(sums=SimpleNamespace(treatments=[], packings=packings), header=Header())
     assert as_json(packings.report(0, {}, PackedJobs(run)))["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
 
 

@@ -6,6 +6,7 @@ import pytest
 from places import ROOT
 
 from bench_common.errors import ScenarioError
+from bench_common.stats.block_types import Header
 from bench_common.treatment import Guest
 from bench_master.analysis.published import published_section
 from bench_master.run_data.host_samples import COLUMNS, UNIT
@@ -83,7 +84,7 @@ def test_treatments_without_a_published_measure_are_noted_and_run(tmp_path):
     assert (
         f"{tmp_path}/s.yaml:2: no row of {tmp_path}/p.csv belongs to a treatment of this scenario" in scenario.notes
     )
-    assert published_section({"published": scenario.published}, []).tables == []
+    assert published_section(Header(published=scenario.published), []).tables == []
 
 
 def test_a_missing_table_is_an_error(tmp_path):
@@ -102,7 +103,7 @@ def test_the_table_is_beside_the_scenario(tmp_path, name):
 def test_several_measurements_need_no_such_caution(tmp_path):
     """Without a table, or with spreads on both sides, nothing is said of n."""
     published = load(tmp_path).published
-    assert "n is 1" not in published_section({"published": published}, []).caution
+    assert "n is 1" not in published_section(Header(published=published), []).caution
 
 
 STUDIES = [name for name in builtin_scenarios() if "/" in name]

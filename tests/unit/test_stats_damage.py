@@ -7,6 +7,7 @@ from io import TextIOWrapper
 from itertools import pairwise
 
 import msgpack
+import msgspec
 import numpy as np
 import pytest
 from archive_runs import a_run
@@ -18,6 +19,7 @@ from bench_common.errors import ExitCode, StatsFileError, WeighbridgeError
 from bench_common.records import Outcome, ticket_of
 from bench_common.stats import frame
 from bench_common.stats.account import MAX_GAPS, Account, JobNumbers
+from bench_common.stats.block_types import Header, StoredFooter
 from bench_common.stats.frame import FrameReader, encode_frame
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.streams import tell
@@ -281,7 +283,7 @@ HEAD = header(
 
 
 def contradiction(*blocks):
-    account = Account(HEAD)
+    account = Account(msgspec.convert(HEAD, Header))
     for kind, body in blocks:
         account.add(kind, body)
     return account.contradiction
@@ -313,7 +315,7 @@ def test_a_complete_trial_has_the_jobs_of_its_plan():
 
 def test_a_run_that_failed_to_record_results_says_so_itself():
     """Its last block calls it incomplete: fewer rows than the plan has are no damage, more are."""
-    unrecorded = "footer", {"status": "incomplete"}
+    unrecorded = "footer", StoredFooter(status="incomplete")
     assert contradiction(jobs(0, 1), end_of(0), unrecorded) is None
     assert contradiction(jobs(0, 1, 2, 3), end_of(0), unrecorded) == ODD_TRIAL.format(0)
 
@@ -336,7 +338,7 @@ def test_each_job_has_one_row_whatever_the_attempt(tmp_path):
 
 def test_numbers_without_end_are_damage_and_no_memory():
     """No run leaves so many gaps."""
-    account = Account(HEAD)
+    account = Account(msgspec.convert(HEAD, Header))
     step = 60_000
     for first in range(0, MAX_GAPS + 2 * step, step):
         rows = np.zeros(step, job_rows().dtype)

@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import msgpack
+import msgspec
 import numpy as np
 import pytest
 from builders import S, chained, header, job_rows, lifecycle_run, members_of, operation_rows, treatment_wire
@@ -21,6 +22,7 @@ from bench_common.errors import DiskFullError, StatsFileError
 from bench_common.job_rows import JOB_ROW, OPERATION_ROW
 from bench_common.records import MAX_TEXT_CHARS, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.stats import frame as stats_frame
+from bench_common.stats.block_types import Header, StoredFooter
 from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, pack_payload
 from bench_common.stats.reader import FORMAT, MAX_KEPT_BYTES, VERSION, KeptBlocks, StatsFile, StatsWriter
 from bench_common.stats.rows import MAX_ROWS, SampleColumns, pack_jobs, unpack
@@ -75,7 +77,7 @@ def test_everything_reads_back_as_written(path):
     writer.samples(-1, "loop", {"time_ns": [S, 2 * S], "busy_share": [0.25, 0.5]}, {"busy_share": "share"})
     writer.close({"status": "complete"})
     bodies = {block.kind: block.body for block in StatsFile(path).blocks()}
-    assert bodies["header"] == {**HEAD, "trials": [tuple(trial) for trial in HEAD["trials"]]}
+    assert bodies["header"] == msgspec.convert(HEAD, Header)
     assert np.array_equal(bodies["jobs"], jobs)
     assert np.array_equal(bodies["operations"], operations)
     assert (bodies["metrics"], bodies["errors"], bodies["outputs"]) == (metrics, errors, outputs)
@@ -84,7 +86,7 @@ def test_everything_reads_back_as_written(path):
     assert (samples.worker, samples.source, samples.units) == (-1, "loop", {"busy_share": "share"})
     assert samples.columns["time_ns"].tolist() == [S, 2 * S]
     assert samples.columns["busy_share"].tolist() == [0.25, 0.5]
-    assert bodies["footer"] == {"status": "complete"}
+    assert bodies["footer"] == StoredFooter(status="complete")
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -614,7 +616,7 @@ def test_what_is_synced_is_on_disk_with_its_name(path, monkeypatch):
 
     def noted(descriptor):
         where = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        steps.append((where, StatsFile(path).header["run_id"]))
+        steps.append((where, StatsFile(path).header.run_id))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)

@@ -66,7 +66,7 @@ class _Run:
     @property
     def job(self) -> StoredJob:
         """The job on objects, as the stats file has it."""
-        return definition_of(self.measures.treatment).get("job") or {}
+        return definition_of(self.measures.treatment).job
 
     @property
     def duration_s(self) -> float:
@@ -134,13 +134,13 @@ class SsbenchCsvReport(_WithRates):
 def _runs(source: ReportSource) -> list[_Run]:
     header, document = source.stats.header, source.document
     found = collect_measures(source.run, source.pctile)
-    versions = header.get("versions", {})
+    versions = header.versions
     tool = "ssbench" if "ssbench" in versions else "weighbridge"
     entries = {one.title: one for one in document.treatments}
     runs = []
     groups = sorted(source.run.sums.errors.values(), key=lambda group: -group.count)
     for index, measures in found.items():
-        title = str(measures.treatment.get("title"))
+        title = measures.treatment.title
         entry = entries.get(title)
         if entry is None:
             continue  # a treatment that runs a second time, for the run's noise floor
@@ -158,7 +158,7 @@ def _runs(source: ReportSource) -> list[_Run]:
                 ended=_at(header, measures.ended_ns),
                 pctile=source.pctile,
                 errors=errors,
-                notes=list(_notes(source, entry, imported=bool(header.get("imported")))),
+                notes=list(_notes(source, entry, imported=bool(header.imported))),
             )
         )
     return runs
@@ -173,16 +173,16 @@ def _nothing(source: ReportSource) -> Iterator[str]:
 
 def _users(header: Header, measures: StoreMeasures) -> int:
     """Return the jobs in flight over all workers."""
-    given = (header.get("options") or {}).get("user_count")
-    each = measures.treatment.get("concurrency") or 1
+    given = header.options.get("user_count")
+    each = measures.treatment.concurrency or 1
     return given if isinstance(given, int) else each * max(1, len(measures.jobs_by_worker))
 
 
 def _at(header: Header, at_ns: int | None) -> datetime | None:
-    clock = header.get("clock") or {}
-    if at_ns is None or not clock.get("unix_ns"):
+    clock = header.clock
+    if at_ns is None or not clock.unix_ns:
         return None
-    return datetime.fromtimestamp((clock["unix_ns"] - clock.get("monotonic_ns", 0) + at_ns) / 1e9, UTC)
+    return datetime.fromtimestamp((clock.unix_ns - clock.monotonic_ns + at_ns) / 1e9, UTC)
 
 
 # -- text ---------------------------------------------------------------------------------------------------------
@@ -373,8 +373,7 @@ def write_ssbench_rates(source: ReportSource, out: TextIO) -> int:
     Failed requests do not count, those of warm-up trials do. Returns how many ended too late to be in it.
     """
     stats = source.stats
-    clock = stats.header.get("clock") or {}
-    unix_ns = int(clock.get("unix_ns", 0)) - stats.began_ns
+    unix_ns = stats.header.clock.unix_ns - stats.began_ns
     seconds: Counter[int] = Counter()
     for block in source.run.blocks({"jobs"}):
         rows = block.body

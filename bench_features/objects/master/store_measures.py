@@ -107,12 +107,12 @@ class StoreMeasures:
         """By the ticket of the job, and whether it was the slowest to its first byte."""
         self._ranks: ExactRanks | None = None
         self._keys: dict[tuple[Cell, bool], tuple[int, str]] = {}
-        self._names = [_NAME.fullmatch(str(name)) for name in treatment.get("operation_names", ())]
+        self._names = [_NAME.fullmatch(str(name)) for name in treatment.operation_names]
 
     @property
     def classes(self) -> list[str]:
         """The size classes, in the order of the scenario; others that occur follow."""
-        known = [str(one["name"]) for one in (definition_of(self.treatment).get("job") or {}).get("classes", ())]
+        known = [str(one["name"]) for one in definition_of(self.treatment).job.get("classes", ())]
         return list(dict.fromkeys([*known, *(size for _, size in self.cells if size is not ALL)]))
 
     def latency(self, cell: Cell, pctile: float, *, first: bool) -> Latency | None:
@@ -239,9 +239,9 @@ def collect_measures(run: MeasuredRun, pctile: float) -> dict[int, StoreMeasures
         if job_kind(treatment) == "objects"
     }
     if found:
-        warmup = np.array([bool(trial[2]) for trial in run.header.get("trials", ())], dtype=bool)
+        warmup = np.array([bool(trial[2]) for trial in run.header.trials], dtype=bool)
         run.look_again([_SumsLook(found, warmup)])
-        if not run.header.get("imported"):
+        if not run.header.imported:
             _take_trials(found, run)
         for measures in found.values():
             measures.prepare_ranks(pctile)

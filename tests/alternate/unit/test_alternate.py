@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench_common.errors import InfrastructureError, UsageError
+from bench_common.stats.block_types import StoredTreatment
 from bench_features.alternate import alternate, builds
 from bench_features.alternate.series import CUT, FILE, Series, files_of, load, run_file, save, set_aside
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
@@ -148,9 +149,7 @@ def test_a_run_with_failed_jobs_or_gates_counts(monkeypatch, tmp_path, status):
 
 def a_run(number, level):
     labels = {"engine": "native"}
-    definition = {
-        "index": 0, "title": "engine=native", "labels": labels, "engine": "native", "operation_names": []
-    }  # fmt: skip
+    definition = StoredTreatment(title="engine=native", labels=labels, engine="native")
     measure = primary_of(definition)
     trials = TrialValues.exact([math.exp(level)])
     return RunSummary(

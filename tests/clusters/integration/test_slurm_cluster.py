@@ -185,7 +185,7 @@ def test_what_ended_a_worker_is_in_the_stats_file(cut_off, name, reason):
     made, program, stats = cut_off[name]
     run = made.finish(program, stats, status=3, seconds=LONG_END_S)
     assert set(run.outcomes()) == {"done", "lost"}
-    (told,) = [line for line in run.blocks("footer")[0]["warnings"] if "Slurm's job" in line]
+    (told,) = [line for line in run.blocks("footer")[0].warnings if "Slurm's job" in line]
     assert told.startswith(f"worker {name}: Slurm's job ")
     assert told.endswith(reason)
     assert told in run.err

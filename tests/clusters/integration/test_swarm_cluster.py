@@ -77,7 +77,7 @@ def test_an_interrupted_run_leaves_nothing_in_a_swarm(master, swarm, how):
     program, stats = master.start_fleet_run(master.scenario(job=LONG))
     wait_until(lambda: has_started(stats), START_S, "the run's begin")
     wait_until(lambda: any(line.startswith("container") for line in swarm.left()), ANSWER_S, "its container")
-    run = StatsFile(stats).header["run_id"]
+    run = StatsFile(stats).header.run_id
     program.process.send_signal(how)
     ended = program.wait_for_exit(END_S)
     assert ended.status == (-9 if how == signal.SIGKILL else 130), ended.err

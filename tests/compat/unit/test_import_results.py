@@ -80,7 +80,7 @@ def test_unknown_values_are_not_invented(imported):
     assert entry["operations"]["job"]["n"] == 0
     assert entry["timing_error_max_s"] is None
     assert document["hosts"][0]["fingerprint"] is None
-    assert "clock" not in StatsFile(imported).header
+    assert not StatsFile(imported).header.clock.unix_ns
     _, *lines = [json.loads(line) for line in report(imported, "jsonl").splitlines()]
     assert {(line["start_s"], line["duration_s"]) for line in lines} == {(None, None)}
 
@@ -101,7 +101,7 @@ def test_every_report_says_that_it_was_imported(imported, format_name, mark):
 
 def test_the_source_files_are_recorded(imported):
     """Each file has its name, size, hash, and the number of runs and readings in it."""
-    log, monitor = StatsFile(imported).header["imported"]["files"]
+    log, monitor = StatsFile(imported).header.imported["files"]
     assert (Path(log["name"]).name, log["runs"], log["readings"], len(log["sha256"])) == ("log.gz", 3, 0, 64)
     assert (Path(monitor["name"]).name, monitor["runs"], monitor["readings"]) == ("cpu.csv", 0, 1)
 
@@ -217,8 +217,8 @@ def test_runs_with_other_parameters_are_separate_treatments(tmp_path):
     rows = [(row["treatment"], row["jobs"]["done"], row["jobs"]["failed"]) for row in document["treatments"]]
     place = {"environment": "e", "engine": "docker", "version": "1.0", "threads": 1}
     assert rows == [({**place, "cpu_max_prime": 4000}, 2, 0), ({**place, "cpu_max_prime": 16000}, 1, 1)]
-    assert StatsFile(stats).header["treatments"][0]["job"]["params"]["threads"] == 1
-    assert StatsFile(stats).header["trials"] == [(0, 0, False), (1, 0, False), (0, 1, False), (1, 1, False)]
+    assert StatsFile(stats).header.treatments[0].job["params"]["threads"] == 1
+    assert StatsFile(stats).header.trials == [(0, 0, False), (1, 0, False), (0, 1, False), (1, 1, False)]
 
 
 def test_versions_that_are_not_comparable_are_separate_treatments(tmp_path):

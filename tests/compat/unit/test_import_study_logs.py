@@ -248,8 +248,8 @@ def test_what_the_outputs_of_two_imports_state_tells_their_treatments_apart(tmp_
     assert (one["treatment"]["concurrency"], other["treatment"]["concurrency"]) == (4, 100)
     stated = {"version": "2.3", "server": "Apache/2.4.68", "document_bytes": 12, "path": "/index.php"}
     assert stated.items() <= one["treatment"].items()
-    header = StatsFile(stats).header["treatments"][0]
-    assert header["job"]["params"] == {**stated, "concurrency": 4, "keepalive": False}
+    header = StatsFile(stats).header.treatments[0]
+    assert header.job["params"] == {**stated, "concurrency": 4, "keepalive": False}
     text = io.StringIO()
     write_report(stats, text, "text")
     assert "concurrency=4" in text.getvalue()

@@ -160,7 +160,7 @@ def test_overhead_has_a_table_if_it_was_measured(path):
     swept(path, (DOCKER, 1, 1, MS), (RUNC, 1, 1, MS))
     _, source = written(path)
     document = source.document
-    assert "OVERHEAD" not in "\n".join(lines(document, source.stats.header["treatments"]))
+    assert "OVERHEAD" not in "\n".join(lines(document, source.stats.header.treatments))
     overhead = overhead_report(
         rss_bytes=sample_report("B", mean=65 * 2**20, low=60 * 2**20, high=70 * 2**20),
         cpu_percent=sample_report("%", mean=3.25, high=12.5),
@@ -168,7 +168,7 @@ def test_overhead_has_a_table_if_it_was_measured(path):
     )
     first, *others = document.treatments
     document = replace(document, treatments=[replace(first, overhead=overhead), *others])
-    text = "\n".join(lines(document, source.stats.header["treatments"]))
+    text = "\n".join(lines(document, source.stats.header.treatments))
     head, row = text.partition("OVERHEAD\n\n")[2].splitlines()[:2]
     assert head.split("  ")[0] == "Bench / driver / threads"
     assert head.split()[-4:] == ["Mem", "%", "CPU", "x"]

@@ -52,7 +52,7 @@ def test_nothing_that_a_run_leaves_has_a_key_of_the_command_line(workspace, stor
         run = workspace.finish(program, stats)
     assert run.outcomes() == {"done": 30}
     assert "a key, password or token was given on the command line" in run.err
-    assert "-K***" in run.header["argv"]
+    assert "-K***" in run.header.argv
     assert watch.rounds
     # Until the master has read its arguments they are there for all to see; nothing else may ever show them.
     watch.assert_only_until(program.process.pid)

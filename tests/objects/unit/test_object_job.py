@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import WORK, DefineTreatment, encode
+from bench_common.stats.block_types import as_stored
 from bench_common.treatment import Treatment
 from bench_features.objects.common.job import MAX_OBJECT_BYTES, Objects, SizeClass, Sizes
 from bench_master.analysis.parameters import parameter_differences
@@ -48,7 +49,7 @@ def test_runs_of_other_objects_are_not_compared_but_those_of_other_stores_are() 
 
     def differences(**changes: object) -> list[str]:
         other = replace(TREATMENT, job=replace(JOB, **changes))
-        return [one.name for one in parameter_differences(TREATMENT.to_dict(), other.to_dict())]
+        return [one.name for one in parameter_differences(as_stored(TREATMENT), as_stored(other))]
 
     assert differences(profile="lab", endpoints=("http://other",)) == []
     assert differences(verify="full") == ["objects.verify"]
