@@ -235,7 +235,7 @@ class StatsWriter:
         gathers = kind == "event" and plain.get("kind") not in _DIVIDING_EVENTS
         self._append("event" if gathers else "put", payload, 1, len(payload))
 
-    def end(self, footer: Mapping[str, Any]) -> None:
+    def end(self, footer: Mapping[str, Any] | Struct) -> None:
         """Buffer the footer; what comes later is dropped, however long the footer waits for room on the disk."""
         self.put("footer", footer)
         self._has_ended = True
@@ -381,7 +381,7 @@ class StatsWriter:
             raise StatsFileError(f"{self.path}: cannot be synced to disk: {error.strerror}") from error
         _sync_directory(self.path.parent)
 
-    def close(self, footer: Mapping[str, Any] | None = None) -> None:
+    def close(self, footer: Mapping[str, Any] | Struct | None = None) -> None:
         """Write the buffered data, then the footer; sync to disk; close. Closing twice is harmless."""
         if self._descriptor is None:
             return

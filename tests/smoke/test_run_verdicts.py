@@ -1,7 +1,8 @@
-"""Verdicts of real runs: from bench_common.stats.block_types import StoredVerdicts
-from the scenario's keys to the report, with native processes."""
+"""Verdicts of real runs: from the scenario's keys to the report, with native processes."""
 
 import json
+
+from bench_common.stats.block_types import StoredVerdicts
 
 LIFECYCLE = ["run", "wait", "remove"]
 
