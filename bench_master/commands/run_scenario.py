@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -41,7 +42,7 @@ from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
 from bench_master.formatting import plural
 from bench_master.options.engines import settle_engine_labels
-from bench_master.options.load import LoadOptions, apply_load_options, choose_seed, is_timed, settle_load_options
+from bench_master.options.load import LoadOptions, choose_seed, is_timed, load_change, settle_load_options
 from bench_master.options.report import (
     add_to_job_summary,
     check_chart,
@@ -71,7 +72,7 @@ from bench_master.run_extension import (
     watching,
 )
 from bench_master.scenario.dialects import load_scenario_or_definition
-from bench_master.scenario.load import FEW_REPEATS, parse_scenario
+from bench_master.scenario.load import FEW_REPEATS, TreeChange, parse_scenario
 from bench_master.scenario.model import is_again
 from bench_master.scenario.selection import select_treatments
 from bench_master.scenario.yaml_tree import Source
@@ -132,7 +133,8 @@ def run(options: RunOptions) -> int:
     if options.more is not None:
         raise UsageError(f"--more {options.more}: it extends a complete run: name its file with --resume FILE")
     assert options.file is not None
-    return run_loaded(load_scenario_or_definition(options.file, options.set, options.definition), options)
+    change = partial(load_change, options.load)
+    return run_loaded(load_scenario_or_definition(options.file, options.set, options.definition, change), options)
 
 
 def run_loaded(scenario: Scenario, options: RunOptions) -> int:
@@ -208,8 +210,14 @@ def _with_options(scenario: Scenario, options: RunOptions) -> Scenario:
         )
     scenario = select_treatments(scenario, options.load.only_labels)
     if options.rerun_baseline is not None:
-        scenario = add_rerun_baseline(scenario, options.rerun_baseline, options.verdicts.accept)
-    return change_scenario(apply_load_options(scenario, options.load), options)
+        scenario = add_rerun_baseline(
+            scenario, options.rerun_baseline, options.verdicts.accept, load_change(options.load)
+        )
+    # A comparison takes two.
+    if scenario.until_verdict is not None and len(scenario.treatments) == 1:
+        only = options.load.only_labels[0]
+        raise UsageError(f"--only {only}: one treatment is left, and 'until: verdict' has nothing to compare it with")
+    return change_scenario(scenario, options)
 
 
 def describe_run_seconds(plan: Plan) -> str:
@@ -494,14 +502,17 @@ _NOT_NEEDED: Final = frozenset({"published", "thresholds", "allow_failures", "ba
 _SHOWN: Final = 3
 
 
-def add_rerun_baseline(scenario: Scenario, path: Path, accept: Collection[str] = ()) -> Scenario:
+def add_rerun_baseline(
+    scenario: Scenario, path: Path, accept: Collection[str] = (), change: TreeChange | None = None
+) -> Scenario:
     """Return the scenario with the treatments of the run in `path` that have a counterpart in it, labelled as old.
 
-    Raises `UsageError` where they cannot be run again, or would not differ from the new ones in a build.
+    `change` is made in the scenario that the file holds, too. Raises `UsageError` where they cannot
+    be run again, or would not differ from the new ones in a build.
     """
     if scenario.order == "blocked":
         raise UsageError("--rerun-baseline: needs rounds that have both builds; add --set order=interleaved")
-    old = {one.title: one for one in _earlier_scenario(path).treatments if not is_again(one.labels)}
+    old = {one.title: one for one in _earlier_scenario(path, change).treatments if not is_again(one.labels)}
     counterparts = [(index, old[one.title]) for index, one in enumerate(scenario.treatments) if one.title in old]
     if not counterparts:
         hint = did_you_mean(scenario.treatments[0].title, old)
@@ -531,14 +542,14 @@ def add_rerun_baseline(scenario: Scenario, path: Path, accept: Collection[str] =
     )
 
 
-def _earlier_scenario(path: Path) -> Scenario:
+def _earlier_scenario(path: Path, change: TreeChange | None = None) -> Scenario:
     header = StatsFile(path).header
     document = header.scenario.document
     if header.imported or not document:
         raise UsageError(f"--rerun-baseline {path}: imported results hold no scenario that could be run again")
     kept = {key: value for key, value in document.items() if key not in _NOT_NEEDED}
     try:
-        scenario = parse_scenario(Source(str(path), json.dumps(kept)))
+        scenario = parse_scenario(Source(str(path), json.dumps(kept)), change=change)
     except ScenarioError as error:
         raise UsageError(f"--rerun-baseline {path}: its scenario cannot be run by this version: {error}") from error
     return select_treatments(scenario, header.options.get("only_labels") or ())

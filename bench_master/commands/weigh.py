@@ -35,15 +35,14 @@ from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_common.treatment import OWN_COMMAND, USAGES
-from bench_common.units import format_duration, format_share
+from bench_common.units import format_share
 from bench_master.commands.run_scenario import run_loaded
 from bench_master.formatting import plural
 from bench_master.options.engines import settle_engine_labels
-from bench_master.options.load import apply_load_options
+from bench_master.options.load import load_change
 from bench_master.options.run import RunOptions, add_shared_run_options
 from bench_master.options.verdict import GATES_EPILOG, apply_verdict_options
 from bench_master.run_extension import FIRST_PLACES, FIRST_RESULTS, OptionGroups, change_scenario, started_by_features
-from bench_master.scenario.format import TRIAL_SIZE_KEYS
 from bench_master.scenario.keys_run import MAX_REPEATS
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.matrix import MAX_VALUE_NAME
@@ -53,7 +52,7 @@ from bench_master.verdicts.stopping import FEWEST_ROUNDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_master.scenario.model import Scenario, UntilVerdict
+    from bench_master.scenario.model import Scenario
 
 
 DEFAULT_IMAGE: Final = "weighbridge/base"
@@ -304,7 +303,8 @@ def run(options: Options) -> int:
         others = [words for words in commands.values() if options.engines == (baseline_engine(),)][1:]
         if others and all(len(words) == 1 and not shutil.which(words[0]) for words in others):
             tell(f"note: these are {len(commands)} commands; quote one with its arguments: {shlex.join(commands)!r}")
-    scenario = parse_scenario(Source(SOURCE, scenario_text(scenario_document(options, commands))), options.run.set)
+    source = Source(SOURCE, scenario_text(scenario_document(options, commands)))
+    scenario = parse_scenario(source, options.run.set, change=load_change(options.run.load))
     if options.save_scenario is not None:
         document = with_run_options(scenario, options.run)
         _save(scenario_text(document), options.save_scenario)
@@ -703,33 +703,14 @@ def with_run_options(scenario: Scenario, options: RunOptions) -> dict[str, Any]:
 
     Raises `UsageError` for values that no run would accept.
     """
-    load, verdicts = options.load, options.verdicts
-    made = apply_verdict_options(change_scenario(apply_load_options(scenario, load), options), verdicts)
-    first, until = made.treatments[0], made.until_verdict
+    verdicts = options.verdicts
+    apply_verdict_options(change_scenario(scenario, options), verdicts)
     given = {
-        "operation_count": load.operation_count,
-        "run_seconds": format_duration(first.run_seconds) if load.run_seconds and first.run_seconds else None,
-        "rate": load.rate,
-        "arrivals": load.arrivals,
-        # A scenario with a rate of its own would be about response times.
-        "primary": made.primary[0] if load.rate else None,
-        "concurrency": first.concurrency,
-        "repeats": _until_key(until) if load.until and until else None,
-        "overhead": True if load.overhead and "overhead" not in scenario.document else None,
-        "explain": load.explain or None,
-        "seed": load.seed,
+        "seed": options.load.seed,
         "baseline": dict(verdicts.baseline) or None,
         "margin": format_share(verdicts.margin) if verdicts.margin else None,
     }
-    resized = given["operation_count"] or given["run_seconds"]
-    kept = {key: value for key, value in scenario.document.items() if not (resized and key in TRIAL_SIZE_KEYS)}
-    return kept | {key: value for key, value in given.items() if value is not None}
-
-
-def _until_key(until: UntilVerdict) -> dict[str, Any]:
-    """Return the key `repeats` of a scenario that goes on until its verdicts are settled."""
-    budget = {} if until.budget_s is None else {"budget": format_duration(until.budget_s)}
-    return {"until": "verdict", "at-most": until.at_most, **budget}
+    return {**scenario.document} | {key: value for key, value in given.items() if value is not None}
 
 
 def scenario_text(document: Mapping[str, Any]) -> str:

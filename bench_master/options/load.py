@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.argument_types import MAX_SEED, int_range, some_time
-from bench_common.errors import UsageError
 from bench_common.options import Option
-from bench_common.treatment import ArrivalProcess, OpenLoad, OverheadSampling, Treatment
-from bench_common.units import format_duration, parse_rate
+from bench_common.treatment import ArrivalProcess
+from bench_common.units import format_duration
 from bench_master.coordinator.share import MAX_LOOK_AHEAD
 from bench_master.scenario import Scenario
-from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
-from bench_master.scenario.model import UntilVerdict
+from bench_master.scenario.diagnostics import Diagnostics
+from bench_master.scenario.load import TreeChange
+from bench_master.scenario.model import Origin
+from bench_master.scenario.overrides import node_of, set_everywhere, set_path
+from bench_master.scenario.yaml_tree import MappingNode, SourceLocation
 from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS
 
 
@@ -142,92 +144,62 @@ def settle_load_options(scenario: Scenario, options: LoadOptions) -> LoadOptions
     return options
 
 
-def apply_load_options(scenario: Scenario, options: LoadOptions) -> Scenario:
-    """Return the scenario with the values that the command line overrides."""
-    scenario = _apply_rate(_apply_size(scenario, options), options)
-    scenario = _apply_until(scenario, options)
-    if options.overhead and scenario.overhead is None:
-        scenario = replace(scenario, overhead=OverheadSampling())
-    if options.explain:
-        scenario = replace(scenario, explain=True)
-    if options.skip_host_ceiling or options.noop:
-        scenario = replace(scenario, host_ceiling=False)
-    return scenario
+def load_change(options: LoadOptions, origin: Origin | None = None) -> TreeChange:
+    """Return what changes a scenario's tree to the load of the command line, so that every check covers it.
+
+    `origin` is the tool whose file it was: in some of them a length takes precedence over a number of jobs.
+    """
+
+    def change(root: MappingNode, findings: Diagnostics) -> None:
+        for flag, key, value in _given(options, origin, root, findings):
+            set_everywhere(root, key, value, SourceLocation(flag), findings)
+        _change_repeats(options, root, findings)
+
+    return change
 
 
-def _apply_size(scenario: Scenario, options: LoadOptions) -> Scenario:
-    """Return the scenario with `-o` or `-r` in place of its own sizes."""
+def _given(
+    options: LoadOptions, origin: Origin | None, root: MappingNode, findings: Diagnostics
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield each flag that is given, with the scenario's key of it and the value."""
     count, seconds = options.operation_count, options.run_seconds
-    if count is None and seconds is None:
-        return scenario
-    if count is not None and seconds is not None:
-        raise UsageError(
-            f"--run-seconds {format_duration(seconds)}: not allowed with -o {count}: a trial ends after a time or "
-            "after its jobs"
-        )
-
-    def resize(treatment: Treatment) -> Treatment:
-        return msgspec.structs.replace(treatment, iterations=None, operation_count=count, run_seconds=seconds)
-
-    return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
-
-
-def _apply_rate(scenario: Scenario, options: LoadOptions) -> Scenario:
-    """Return the scenario with `--rate` and `--arrivals` in place of its own."""
-    if options.rate is None and options.arrivals is None:
-        return scenario
-    rate = None
+    if seconds is not None:
+        flag = f"--run-seconds {format_duration(seconds)}"
+        if count is not None and not (origin is not None and origin.length_wins):
+            text = f"not allowed with -o {count}: a trial ends after a time or after its jobs"
+            findings.add(SourceLocation(flag), text)
+        yield flag, "run_seconds", format_duration(seconds)
+    elif count is not None:
+        yield f"-o {count}", "operation_count", count
     if options.rate is not None:
-        try:
-            rate = parse_rate(options.rate)
-        except ValueError as error:
-            raise UsageError(f"--rate {options.rate}: {error}") from error
-        if not 0 < rate <= MAX_RATE_PER_S:
-            raise UsageError(f"--rate {options.rate}: expected more than 0 and at most {MAX_RATE_PER_S:g} a second")
-
-    def pace(treatment: Treatment) -> Treatment:
-        load = treatment.open_load
-        if rate is None and load is None:
-            raise UsageError(f"--arrivals {options.arrivals}: the scenario has no rate; give --rate, such as 200/s")
-        if treatment.iterations is not None:
-            advice = "give the number of jobs (-o) or the length of a trial (--run-seconds)"
-            raise UsageError(f"--rate {options.rate}: the scenario counts iterations of a slot; {advice}")
-        if load is None:
-            assert rate is not None
-            concurrency = treatment.concurrency if treatment.concurrency > 1 else OPEN_CONCURRENCY
-            load, treatment = OpenLoad(rate), msgspec.structs.replace(treatment, concurrency=concurrency)
-        paced = msgspec.structs.replace(
-            load, rate_per_s=rate or load.rate_per_s, process=options.arrivals or load.process
-        )
-        return msgspec.structs.replace(treatment, open_load=paced)
-
-    return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
+        yield f"--rate {options.rate}", "rate", options.rate
+    if options.arrivals is not None:
+        yield f"--arrivals {options.arrivals}", "arrivals", options.arrivals
+    if options.overhead and not isinstance(root.values.get("overhead"), MappingNode):
+        yield "--overhead", "overhead", True
+    if options.explain:
+        yield "--explain", "explain", True
+    if (options.skip_host_ceiling or options.noop) and "host_ceiling" in root.values:
+        yield "--noop" if options.noop else "--skip-host-ceiling", "host_ceiling", False
 
 
-def _apply_until(scenario: Scenario, options: LoadOptions) -> Scenario:
-    """Return the scenario with ``--until verdict`` and its limits in place of its repeats."""
-    budget_s = options.budget_s
-    budget = None if budget_s is None else format_duration(budget_s)
-    given = {"--max-rounds": options.max_rounds, "--budget": budget}
-    own = scenario.until_verdict
-    if options.until is None and own is None:
-        for flag, value in given.items():
-            if value is not None:
-                raise UsageError(f"{flag} {value}: the scenario has a fixed number of repeats; add --until verdict")
-        return scenario
-    if options.until is None and options.max_rounds is None and budget_s is None:
-        return scenario
-    if len(scenario.treatments) < 2:  # noqa: PLR2004  a comparison takes two
-        raise UsageError("--until verdict: the scenario has one treatment, and nothing to compare it with")
-    if scenario.order == "blocked":
-        raise UsageError(
-            "--until verdict: it looks at whole rounds, and 'order: blocked' has none; add --set order=interleaved"
-        )
-    if budget_s is None and own is not None:
-        budget_s = own.budget_s
-    at_most = options.max_rounds or (own.at_most if own is not None else DEFAULT_MOST_ROUNDS)
-    rule = UntilVerdict(at_most, budget_s)
-    return replace(scenario, until_verdict=rule, repeats=(at_most,) * len(scenario.treatments))
+def _change_repeats(options: LoadOptions, root: MappingNode, findings: Diagnostics) -> None:
+    """Put ``--until verdict`` and its limits in the place of the repeats; what is not given is the scenario's own."""
+    budget = None if options.budget_s is None else format_duration(options.budget_s)
+    limits = [("--max-rounds", "at-most", options.max_rounds), ("--budget", "budget", budget)]
+    limits = [one for one in limits if one[2] is not None]
+    own = root.values.get("repeats")
+    goes_on = isinstance(own, MappingNode) and "until" in own.values
+    if options.until is not None and not goes_on:
+        place = SourceLocation(f"--until {options.until}")
+        set_everywhere(root, "repeats", {"until": options.until}, place, findings)
+        goes_on = True
+    for flag, key, value in limits:
+        place = SourceLocation(f"{flag} {value}")
+        if goes_on:
+            set_path(root, f"repeats.{key}", node_of(value, place), place, findings)
+        else:
+            findings.add(place, "the scenario has a fixed number of repeats; add --until verdict")
 
 
 def choose_seed(scenario: Scenario, options: LoadOptions) -> int:

@@ -22,7 +22,7 @@ from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_master.progress_message import progress_message
 from bench_master.scenario.diagnostics import Diagnostics
-from bench_master.scenario.load import parse_scenario, parse_tree
+from bench_master.scenario.load import TreeChange, parse_scenario, parse_tree
 from bench_master.scenario.model import DefinitionFlags, Origin, TranslatedScenario
 from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, read_source
 
@@ -79,13 +79,17 @@ def _dialect_of(root: MappingNode) -> Dialect | None:
 
 
 def load_scenario_or_definition(
-    reference: str, overrides: Sequence[str] = (), flags: DefinitionFlags = NO_FLAGS
+    reference: str,
+    overrides: Sequence[str] = (),
+    flags: DefinitionFlags = NO_FLAGS,
+    change: Callable[[Origin | None], TreeChange] | None = None,
 ) -> Scenario:
     """Return the scenario in a file, or the one that a file of another tool translates to.
 
     `overrides` are ``--set`` texts, applied after the translation; `flags` say how another tool's file is read.
-    Raises `ScenarioError` with every problem, each at its place in the file, and `UsageError` if there is no such
-    file or a flag does not apply to it.
+    `change` returns what is changed after them in a file of that tool, or in a scenario. Raises
+    `ScenarioError` with every problem, each at its place, and `UsageError` if there is no such file or a flag does
+    not apply to it.
     """
     source = read_source(reference)
     lost: list[str] = []
@@ -102,8 +106,12 @@ def load_scenario_or_definition(
         lost.extend(findings.notes)
         return translated.root
 
+    def changed(root: MappingNode, findings: Diagnostics) -> None:
+        if change is not None:
+            change(found[0][0].origin if found else None)(root, findings)
+
     with progress_message(f"reading the scenario {reference}"):
-        scenario = parse_scenario(source, overrides, dialect=native)
+        scenario = parse_scenario(source, overrides, native, changed)
     for dialect, translated in found:
         scenario = replace(scenario, origin=dialect.origin, untranslated=tuple(lost), user_count=translated.users)
     return scenario

@@ -5,7 +5,7 @@ A threshold is checked against what the scenario measures, since one that matche
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -179,31 +179,37 @@ def _about(treatments: Iterable[Treatment], text: str) -> Iterator[str]:
         yield f"{f'job {names}: ' if names else ''}{text}"
 
 
-def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
+TreeChange: TypeAlias = "Callable[[MappingNode, Diagnostics], None]"
+"""Changes a tree before it is checked."""
+
+
+def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
     """Return the scenario in the file `reference`, or the ready-made one of that name.
 
-    `overrides` are ``--set`` texts (``jobs.cpu.params.time=5s``); `extra` are run keys from switches of the command
-    line, such as ``{"concurrency": 8}``, and apply to every job. Raises `ScenarioError` with every problem, and
+    `overrides` are ``--set`` texts (``jobs.cpu.params.time=5s``). Raises `ScenarioError` with every problem, and
     `UsageError` where there is no such file.
     """
-    return parse_scenario(read_source(reference), overrides, extra or {})
+    return parse_scenario(read_source(reference), overrides)
 
 
 def parse_scenario(
     source: Source,
     overrides: Sequence[str] = (),
-    extra: Mapping[str, Any] | None = None,
     dialect: Callable[[MappingNode, Diagnostics], MappingNode] | None = None,
+    change: TreeChange | None = None,
 ) -> Scenario:
     """Return the scenario that a text holds; raise `ScenarioError` with every problem.
 
-    A `dialect` first translates the tree of another tool's file into a scenario's.
+    A `dialect` first translates the tree of another tool's file into a scenario's; `change` is made after the
+    `overrides`.
     """
     findings = Diagnostics()
     root = parse_tree(source)
     if dialect is not None:
         root = dialect(root, findings)
-    scale = apply_all(root, overrides, extra or {}, findings)
+    scale = apply_all(root, overrides, findings)
+    if change is not None:
+        change(root, findings)
     shapes = scenario_format()
     read: Mapping[str, Located[Any]] = shapes.scenario.read(root, findings)
     resolved = Resolver(shapes, findings).resolve(read, root.place)

@@ -1,4 +1,4 @@
-"""Applies profiles, ``--set key=value`` and the switches of the command line to the tree, before it is checked.
+"""Applies profiles and ``--set key=value`` to the tree, before it is checked.
 
 So every check covers them, and a problem names the argument as its place.
 """
@@ -22,7 +22,7 @@ from bench_master.scenario.yaml_tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from bench_master.scenario.diagnostics import Diagnostics
 
@@ -33,13 +33,12 @@ _NAMED: Final = 3
 """How many keys of a profile a note names; the plan has their values."""
 
 
-def apply_all(root: MappingNode, overrides: Sequence[str], switches: Mapping[str, Any], findings: Diagnostics) -> str:
-    """Apply the profile, then ``--set``, then the switches, each overriding those before; return the scale."""
+def apply_all(root: MappingNode, overrides: Sequence[str], findings: Diagnostics) -> str:
+    """Apply the profile, then ``--set``, which overrides it; return the scale."""
     scaling = [text for text in overrides if text.partition("=")[0].strip().partition(".")[0] in {SCALE, PROFILES}]
     apply_overrides(root, scaling, findings)
     scale = apply_profile(root, findings)
     apply_overrides(root, [text for text in overrides if text not in scaling], findings)
-    apply_switches(root, switches, findings)
     return scale
 
 
@@ -91,22 +90,24 @@ def apply_overrides(root: MappingNode, overrides: Iterable[str], findings: Diagn
             set_path(root, path.strip(), value or ScalarNode(place, ""), place, findings)
 
 
-def apply_switches(root: MappingNode, switches: Mapping[str, Any], findings: Diagnostics) -> None:
-    """Set run keys for the whole scenario; each replaces the key, and those that exclude it, in every job too."""
-    for key, value in switches.items():
-        place = SourceLocation(f"the command line's {key}")
-        node = TreeComposer(json.dumps(value), place.file, at=place).compose()
-        jobs = root.values.get("jobs")
-        inner = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, MappingNode) else ())]
-        for job in inner:
-            if isinstance(job, MappingNode):
-                for name in _excluded_keys(key):
-                    job.values.pop(name, None)
-        for owner in (root, *inner):
-            matrix = owner.values.get("matrix") if isinstance(owner, MappingNode) else None
-            if isinstance(matrix, MappingNode) and set(_excluded_keys(key)) & matrix.values.keys():
-                findings.add(place, f"the matrix varies '{key}'; use --set 'matrix.{key}=[{value}]' instead")
-        _set_key(root, key, node or ScalarNode(place, ""), place)
+def set_everywhere(root: MappingNode, key: str, value: Any, place: SourceLocation, findings: Diagnostics) -> None:
+    """Set a run key for the whole scenario; it replaces the key, and those that exclude it, in every job too."""
+    jobs = root.values.get("jobs")
+    inner = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, MappingNode) else ())]
+    for job in inner:
+        if isinstance(job, MappingNode):
+            for name in _excluded_keys(key):
+                job.values.pop(name, None)
+    for owner in (root, *inner):
+        matrix = owner.values.get("matrix") if isinstance(owner, MappingNode) else None
+        if isinstance(matrix, MappingNode) and set(_excluded_keys(key)) & matrix.values.keys():
+            findings.add(place, f"the matrix varies '{key}'; use --set 'matrix.{key}=[{value}]' instead")
+    _set_key(root, key, node_of(value, place), place)
+
+
+def node_of(value: Any, place: SourceLocation) -> Node:
+    """Return plain data as a part of a tree, all of it at one place."""
+    return TreeComposer(json.dumps(value), place.file, at=place).compose() or ScalarNode(place, "")
 
 
 def set_path(root: MappingNode, path: str, value: Node, place: SourceLocation, findings: Diagnostics) -> None:

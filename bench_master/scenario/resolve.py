@@ -310,11 +310,11 @@ class Resolver:
         if "iterations" in settings:
             message = "'iterations' counts the jobs of a slot and cannot be used with 'rate'"
             self._findings.add(
-                settings["iterations"].place, f"{message}; use 'operation_count' or 'run_seconds'", deep=True
+                settings["iterations"].place, f"{message}; use 'operation_count' (-o) or 'run_seconds' (-r)", deep=True
             )
             return None
         if "operation_count" not in settings and "run_seconds" not in settings:
-            self._findings.add(rate.place, "'rate' needs an end: set 'operation_count' or 'run_seconds'", deep=True)
+            self._findings.add(rate.place, "'rate' needs an end: set 'operation_count' (-o) or 'run_seconds' (-r)", deep=True)
             return None
         arrivals, queue_timeout = (self._value(settings, key) for key in _WITH_A_RATE)
         return OpenLoad(rate.value, arrivals, queue_timeout)

@@ -1,8 +1,9 @@
-"""``--set`` and the command line's switches: applied before any check, so every check holds for them."""
+"""``--set`` and the load of the command line: applied before any check, so every check holds for them."""
 
 import pytest
 
 from bench_common.errors import ScenarioError
+from bench_master.options.load import LoadOptions, load_change
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -18,15 +19,15 @@ matrix: {container.memory: [1GiB], include: [{container.memory: 2GiB}]}
 """
 
 
-def load(*overrides, **switches):
+def load(*overrides, **options):
     """Return the scenario with overrides applied."""
-    return parse_scenario(Source("s.yaml", TEXT), overrides, switches)
+    return parse_scenario(Source("s.yaml", TEXT), overrides, change=load_change(LoadOptions(**options)))
 
 
-def problems(*overrides, **switches):
+def problems(*overrides, **options):
     """Return what is wrong with overrides."""
     with pytest.raises(ScenarioError) as caught:
-        load(*overrides, **switches)
+        load(*overrides, **options)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -118,19 +119,20 @@ def test_problems_of_file_and_overrides_come_together():
 
 def test_switches_hold_for_every_job():
     """A switch of the command line replaces the key, and what excludes it, in every job."""
-    scenario = load(operation_count=9, concurrency=4)
-    assert {(one.operation_count, one.run_seconds, one.concurrency) for one in scenario.treatments} == {(9, None, 4)}
+    scenario = load(operation_count=9, rate="4/s")
+    sizes = {(one.operation_count, one.run_seconds, one.open_load.rate_per_s) for one in scenario.treatments}
+    assert sizes == {(9, None, 4.0)}
 
 
 def test_a_switch_for_what_the_matrix_varies_is_refused():
     """A switch cannot silently take a dimension away."""
-    (problem,) = problems("matrix.concurrency=[1, 2]", concurrency=4)
-    assert problem.startswith("the command line's concurrency: the matrix varies 'concurrency'")
+    (problem,) = problems("matrix.rate=[1/s, 2/s]", rate="4/s", operation_count=9)
+    assert problem.startswith("--rate 4/s: the matrix varies 'rate'")
 
 
 def test_a_wrong_switch_is_refused():
     """A switch is checked like any value."""
-    assert problems(concurrency=0)[0].startswith("the command line's concurrency: '0': expected a whole number")
+    assert problems(rate="0/s", operation_count=9)[0].startswith("--rate 0/s: ")
 
 
 @pytest.mark.parametrize(

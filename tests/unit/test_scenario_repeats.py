@@ -7,7 +7,7 @@ import pytest
 from bench_common.cli import read_options
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.cli import build_parser
-from bench_master.options.load import apply_load_options
+from bench_master.options.load import load_change
 from bench_master.options.run import RunOptions
 from bench_master.plan import is_host_ceiling, make_plan, more_rounds
 from bench_master.plan_text import ExpectedWorker, render_plan
@@ -18,10 +18,11 @@ from bench_master.scenario.yaml_tree import Source
 UNTIL = {"until": "verdict", "at-most": 20}
 
 
-def load(**keys):
+def load(change=None, **keys):
     base = {"name": "s", "engines": ["docker", "native"], "job": {"operations": ["run", "wait", "remove"]}}
     return parse_scenario(
-        Source("s.yaml", json.dumps({**base, "container": {"image": "busybox", "command": ["true"]}, **keys}))
+        Source("s.yaml", json.dumps({**base, "container": {"image": "busybox", "command": ["true"]}, **keys})),
+        change=change,
     )
 
 
@@ -35,7 +36,7 @@ def with_options(*words, **keys):
     options = read_options(
         RunOptions, build_parser(["run-scenario"]).parse_args(["run-scenario", "-f", "s.yaml", *words])
     )
-    return apply_load_options(load(**keys), options.load)
+    return load(load_change(options.load), **keys)
 
 
 def test_repeats_may_go_on_until_every_comparison_is_settled():
@@ -106,8 +107,12 @@ def test_the_command_line_may_ask_for_it():
             {},
             "--max-rounds 12: the scenario has a fixed number of repeats; add --until verdict",
         ),
-        (("--until", "verdict"), {"engines": ["docker"]}, "nothing to compare it with"),
-        (("--until", "verdict"), {"order": "blocked"}, "add --set order=interleaved"),
+        (
+            ("--until", "verdict"),
+            {"engines": ["docker"]},
+            "--until verdict: 'until: verdict' needs a second treatment",
+        ),
+        (("--until", "verdict"), {"order": "blocked"}, "use 'order: interleaved'"),
     ],
 )
 def test_an_option_that_cannot_hold_is_refused(words, keys, message):

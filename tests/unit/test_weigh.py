@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from bench_common.treatment import Guest, Lifecycle
 from bench_master.cli import run_command_line
 from bench_master.commands import weigh
-from bench_master.options.load import apply_load_options
 from bench_master.options.verdict import apply_verdict_options
 from bench_master.scenario import load_scenario
 
@@ -106,7 +105,7 @@ def test_the_saved_scenario_is_the_one_that_runs(weighed, words):
     """`run-scenario -f` of the file has the same treatments, rounds, seed and comparisons, without any option."""
     Path("input").touch()
     scenario, options = weighed(f"--save-scenario x.yaml {words}")
-    ran = apply_verdict_options(apply_load_options(scenario, options.load), options.verdicts)
+    ran = apply_verdict_options(scenario, options.verdicts)
     saved = load_scenario("x.yaml")
     assert saved.treatments == ran.treatments
     assert saved.seed == options.load.seed
@@ -351,8 +350,8 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("native --concurrency 0 -- true", "'0': expected a whole number from 1 to 65536"),
         ("native -u 3 -- true", "--user-count 3: give --concurrency 3 instead"),
         ("native docker --until verdict --repeats 3 -- true", "or give --max-rounds"),
-        ("native --until verdict -- true", "nothing to compare it with"),
-        ("native --rate 5/s --save-scenario x.yaml -- true", "give the number of jobs (-o) or the length of a trial"),
+        ("native --until verdict -- true", "--until verdict: 'until: verdict' needs a second treatment"),
+        ("native --rate 5/s --save-scenario x.yaml -- true", "set 'operation_count' (-o) or 'run_seconds' (-r)"),
         ("native --set enginse=x --dry-run -- true", "(did you mean 'engines'?)"),
     ],
 )

@@ -1,6 +1,7 @@
 """Scenario files of ssbench: recognised, planned unchanged, translated with every key, refused with their places."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from bench_common.errors import ScenarioError, UsageError
 from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_features.objects.master.options import ObjectOptions, apply_object_options
 from bench_master.cli import run_command_line
-from bench_master.options.load import LoadOptions, apply_load_options, settle_load_options
+from bench_master.options.load import LoadOptions, load_change, settle_load_options
 from bench_master.scenario.dialects import load_scenario_or_definition, scenario_text
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import DefinitionFlags
@@ -209,12 +210,11 @@ def test_what_the_command_line_gives_may_be_missing_in_the_file(tmp_path):
 
 def load_of(tmp_path, **given):
     """Return the treatment of the whole scenario under options of the command line, and the options as they apply."""
-    scenario = load_scenario_or_definition(saved(tmp_path, WHOLE))
     of_objects = {name: given.pop(name) for name in ObjectOptions.__struct_fields__ if name in given}
-    scenario = apply_object_options(scenario, ObjectOptions(**of_objects))
-    options = settle_load_options(scenario, LoadOptions(**given))
-    (treatment,) = apply_load_options(scenario, options).treatments
-    return treatment, options
+    options = LoadOptions(**given)
+    scenario = load_scenario_or_definition(saved(tmp_path, WHOLE), change=partial(load_change, options))
+    (treatment,) = apply_object_options(scenario, ObjectOptions(**of_objects)).treatments
+    return treatment, settle_load_options(scenario, options)
 
 
 def test_the_flags_have_the_precedence_of_ssbench(tmp_path):
@@ -234,10 +234,10 @@ def test_the_flags_change_the_jobs(tmp_path):
 
 
 def test_both_sizes_on_the_command_line_are_refused_for_other_scenarios():
-    scenario = load_scenario_or_definition("noop")
-    options = LoadOptions(operation_count=5, run_seconds=30.0)
+    both = partial(load_change, LoadOptions(operation_count=5, run_seconds=30.0))
     with pytest.raises(UsageError, match="--run-seconds 30s: not allowed with -o 5"):
-        apply_load_options(scenario, settle_load_options(scenario, options))
+        load_scenario_or_definition("noop", change=both)
+    scenario = load_scenario_or_definition("noop")
     with pytest.raises(UsageError, match="--container-count 3: the scenario has no jobs on objects"):
         apply_object_options(scenario, ObjectOptions(container_count=3))
     assert settle_load_options(replace(scenario, user_count=4), LoadOptions()).user_count == 4
