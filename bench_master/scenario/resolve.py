@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = ("command", "container.command")
 _WITH_A_RATE = ("arrivals", "queue_timeout")
+_ENDS = "'operation_count' (-o) or 'run_seconds' (-r)"
 
 
 class ResolvedScenario(Struct, frozen=True):
@@ -309,12 +310,10 @@ class Resolver:
             return None
         if "iterations" in settings:
             message = "'iterations' counts the jobs of a slot and cannot be used with 'rate'"
-            self._findings.add(
-                settings["iterations"].place, f"{message}; use 'operation_count' (-o) or 'run_seconds' (-r)", deep=True
-            )
+            self._findings.add(settings["iterations"].place, f"{message}; use {_ENDS}", deep=True)
             return None
         if "operation_count" not in settings and "run_seconds" not in settings:
-            self._findings.add(rate.place, "'rate' needs an end: set 'operation_count' (-o) or 'run_seconds' (-r)", deep=True)
+            self._findings.add(rate.place, f"'rate' needs an end: set {_ENDS}", deep=True)
             return None
         arrivals, queue_timeout = (self._value(settings, key) for key in _WITH_A_RATE)
         return OpenLoad(rate.value, arrivals, queue_timeout)

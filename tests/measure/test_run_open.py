@@ -47,7 +47,7 @@ def test_a_rate_on_the_command_line_opens_any_scenario(workspace):
     assert len({round(gap, 6) for gap in gaps[0]}) == 9
     refused = workspace.refused("run-scenario", "-f", scenario, "--workers", 1, "--rate", "20/s")
     (message,) = refused.errors
-    assert "'iterations' counts the jobs of a slot and cannot be used with 'rate'; use 'operation_count' (-o)" in message
+    assert "'iterations' counts the jobs of a slot and cannot be used with 'rate'" in message
 
 
 def test_ctrl_c_ends_an_open_load_like_any_other(workspace):
