@@ -51,24 +51,24 @@ class Ends:
         self.walsh.sort(axis=1)
         self.mean, self.error = rounds.mean(axis=1), rounds.std(axis=1, ddof=1) / math.sqrt(self.count)
 
-    def exact(self, level: float) -> Values | None:
-        """Return those of the exact intervals; None where there is none."""
+    def exact(self, level: float) -> Values:
+        """Return those of the exact intervals; infinite where there is none."""
         c = critical_value(self.count, level)
-        return None if c == NO_INTERVAL else self.walsh[:, c]
+        return np.full(len(self.mean), -np.inf) if c == NO_INTERVAL else np.asarray(self.walsh[:, c])
 
     def student(self, level: float) -> Values:
         """Return those of Student's intervals."""
-        return self.mean - t_quantile(1.0 - level / 2.0, self.count - 1) * self.error
+        return np.asarray(self.mean - t_quantile(1.0 - level / 2.0, self.count - 1) * self.error)
 
     def family(self, level: float, comparisons: int) -> Values:
         """Return those of `signed_rank.family_interval`."""
-        exact = self.exact(level / comparisons)
-        return np.minimum(self.exact(level), self.student(level / comparisons)) if exact is None else exact
+        if critical_value(self.count, level / comparisons) != NO_INTERVAL:
+            return self.exact(level / comparisons)
+        return np.minimum(self.exact(level), self.student(level / comparisons))
 
     def look(self, level: float, comparisons: int) -> Values:
         """Return those of `signed_rank.look_interval`."""
         exact = self.exact(level)
-        assert exact is not None
         return exact if comparisons == 1 else np.minimum(exact, self.student(level / comparisons))
 
 
