@@ -222,21 +222,23 @@ def slower_hosts() -> Iterator[Row]:
 # -- warnings -------------------------------------------------------------------------------------------------------
 
 
-def warned(treatments: int, rounds: int, sd: float, generator: np.random.Generator) -> str:
+def warned(treatments: int, rounds: int, noise: str, sd: float, generator: np.random.Generator) -> str:
     """Return whether a clean run has a warning."""
     order = [generator.permutation(treatments).tolist() for _ in range(rounds)]
-    found = judged(np.exp(sd * generator.normal(size=(treatments, rounds))), order)
+    drawn = getattr(generator, noise)(size=(treatments, rounds))
+    found = judged(np.exp(sd * drawn), order)
     flags = [*found.runs.flags, *(flag for one in found.comparisons for flag in one.flags)]
     return "a warning" if any(flag.level == "warning" for flag in flags) else "none"
 
 
 def warnings() -> Iterator[Row]:
-    """What the checks find in clean runs: equal treatments in normal noise."""
-    for treatments, rounds, sd in ((2, 10, 0.05), (2, 20, 0.05), (5, 20, 0.05)):
-        yield (
-            f"{treatments} treatments, {rounds} rounds, trials vary by {100 * sd:.0f} %",
-            partial(warned, treatments, rounds, sd),
-        )
+    """What the checks find in clean runs: equal treatments in independent noise."""
+    for noise, sd in (("normal", 0.05), ("exponential", 0.1)):
+        for treatments, rounds in ((2, 10), (2, 20), (2, 60), (5, 20), (10, 6)):
+            yield (
+                f"{treatments} treatments, {rounds} rounds, {noise} noise of {100 * sd:.0f} %",
+                partial(warned, treatments, rounds, noise, sd),
+            )
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------

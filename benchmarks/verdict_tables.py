@@ -64,6 +64,7 @@ NOISES: Final[Mapping[str, Noise]] = {
     ),
     "phases": phases,
     "outliers": outliers,
+    "two points": lambda generator, count: math.log(1.6) * (generator.random(count) < 1 / 2),
 }
 
 
@@ -110,6 +111,23 @@ def equal() -> Iterator[Row]:
             f"{noise}, n = {rounds}, k = {comparisons}, margin {100 * margin:.0f} %",
             partial(family, *shape),
         )
+
+
+def by_gap(noise: str, rounds: int, comparisons: int, generator: np.random.Generator) -> str:
+    """Return whether a family of equal treatments has a false word after a few rounds."""
+    values = in_rounds(NOISES[noise](generator, rounds * (comparisons + 1)), comparisons + 1, generator)
+    sides = [TrialValues.exact(np.exp(own)) for own in values]
+    rules = Rules(comparisons=comparisons)
+    words = [decision.compare(sides[0], side, rules).word for side in sides[1:]]
+    return "false word" if any(word in DIRECTED for word in words) else "none"
+
+
+def few() -> Iterator[Row]:
+    """Equal treatments after three to five rounds: any false word of a family, by a clear gap."""
+    for noise in ("white", "two points", "phases"):
+        for rounds in (3, 4, 5):
+            for comparisons in (1, 2, 4, 12):
+                yield f"{noise}, n = {rounds}, k = {comparisons}", partial(by_gap, noise, rounds, comparisons)
 
 
 def word_at(effect: float, sd: float, rounds: int, rules: Rules, generator: np.random.Generator) -> str:
@@ -369,6 +387,7 @@ def certificates() -> Iterator[Row]:
 
 TABLES: Final[Mapping[str, tuple[Callable[[], Iterator[Row]], int]]] = {
     "equal": (equal, 1),
+    "few": (few, 1),
     "same": (same, 1),
     "power": (power, 1),
     "printed": (printed, 1),

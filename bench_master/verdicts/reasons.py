@@ -465,8 +465,8 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.TOO_FEW_ROUNDS: Sentence(
         lambda rounds: f"{plural(rounds, 'round')} {'is' if rounds == 1 else 'are'} too few",
         {"rounds": 2},
-        advice="Fewer than three rounds never have a verdict; three to five only for a gap that leaves no doubt. Run"
-        " six or more; ten is good advice.",
+        advice="Fewer than three rounds never have a verdict; three to five only for a gap that leaves no doubt "
+        "(three in a run of one comparison, four of up to 6, five of up to 25). Run six or more; ten is good advice.",
     ),
     Code.BASELINE_SKIPPED: Sentence(
         "the baseline {baseline} is optional and was skipped: {why}; provide what it lacks and run again, or name "
