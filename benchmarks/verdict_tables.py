@@ -28,7 +28,7 @@ from bench_master.scenario.model import Claim
 from bench_master.verdicts import between_runs, decision, planning, signed_rank
 from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.decision import Rules, TrialValues
-from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, enough_jobs, quantile
+from bench_master.verdicts.quantiles import quantile
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, GAP_ROUNDS, nominal_levels
 
 Values = np.ndarray[Any, Any]
@@ -334,12 +334,15 @@ TIMES: Final[Mapping[str, Noise]] = {
 
 
 def unequal(times: str, q: float, few: int, many: int, generator: np.random.Generator) -> str:
-    """Return the word for a percentile of equal treatments whose trials have unlike numbers of jobs (n = 20)."""
-    if not enough_jobs(few, q, BEYOND if few == many else BEYOND_UNEQUAL):
-        return "refused"
-    sides = [
-        np.log([quantile(TIMES[times](generator, count), q) for _ in range(20)]) for count in (few, many)
-    ]  # fmt: skip
+    """Return the word for a percentile of equal treatments whose trials have unlike numbers of jobs (n = 20).
+
+    The larger trials are cut to the jobs of the smaller ones.
+    """
+
+    def trial(count: int) -> float:
+        return quantile(generator.choice(TIMES[times](generator, count), few, replace=False), q)
+
+    sides = [np.log([trial(count) for _ in range(20)]) for count in (few, many)]
     return "false word" if decided(sides[1] - sides[0], Rules())[0] in DIRECTED else "none or same"
 
 

@@ -114,7 +114,7 @@ class ClaimedMeasure(Struct, frozen=True):
             if not is_host_ceiling(treatment.get("labels", {}))
             and (measure := _measure_of(treatment, self.name)) is not None
         }
-        return TrialCollector(run.header, hosts, measures)
+        return TrialCollector(run.header, hosts, measures, run.sums.done)
 
 
 def _measure_of(treatment: StoredTreatment, name: str) -> Primary | None:

@@ -61,7 +61,7 @@ from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
 from bench_master.verdicts.confounds import Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
-from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, UNEQUAL, enough_jobs, jobs_needed
+from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 from bench_master.verdicts.stopping import error_with_earlier_ends, extension_level
@@ -488,11 +488,9 @@ def refusals(
         titles = {"treatment": evidence.title(pair.b), "other": evidence.title(pair.a)}
         reasons.append(because(Code.POPULATIONS_DIFFER, missing=lacking[1], other_missing=lacking[0], **titles))
     if first.q is not None:
-        jobs = [trials.typical_jobs(index) for index in (pair.a, pair.b)]
-        beyond = BEYOND_UNEQUAL if max(jobs) >= UNEQUAL * min(jobs) > 0 else BEYOND
         fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
-        if fewest and not enough_jobs(fewest, first.q, beyond):
-            needed = jobs_needed(first.q, beyond)
+        if fewest and not enough_jobs(fewest, first.q):
+            needed = jobs_needed(first.q)
             reasons.append(because(Code.TOO_FEW_JOBS, measure=first.name, needed=needed, fewest=fewest))
     if not evidence.header.get("noop"):
         limited = ceiling_refusal(

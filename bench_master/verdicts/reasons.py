@@ -602,9 +602,8 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.TOO_FEW_JOBS: Sentence(
         "{measure} needs {needed} jobs in each trial; the smallest has {fewest}",
         {"measure": "p99", "needed": 100, "fewest": 60},
-        advice="A quantile beyond what the trial's jobs reach is the largest of them. Where one side's trials have "
-        "at least a quarter more jobs than the other's, five jobs must lie beyond the quantile. Run more jobs"
-        " in a trial (`iterations`, `run_seconds`), or compare a lower quantile.",
+        advice="A quantile beyond what the trial's jobs reach is the largest of them. Run more jobs in a trial "
+        "(`iterations`, `run_seconds`), or compare a lower quantile.",
     ),
     Code.TREATMENT_SERIES: Sentence(
         lambda treatment, findings, values, unit: f"{treatment} has {describe_spread(findings, values, unit)}",
