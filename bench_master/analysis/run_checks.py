@@ -132,7 +132,7 @@ class RunChecks:
         for hosts, findings in self._run_findings.items():
             if findings:
                 shown = findings_data(findings)
-                reason = because(Code.HOST_SERIES_FLAG, place=hosts, findings=shown, cancelled=self._cancels)
+                reason = because(Code.HOST_SERIES, place=hosts, findings=shown, cancelled=self._cancels)
                 yield _flag(findings, hosts, level, reason)
 
     def _speed_flags(self) -> Iterator[FlagReport]:
@@ -221,12 +221,12 @@ class RunChecks:
         for index in (pair.a, pair.b):
             if index in self.without_summary:
                 return because(
-                    Code.TREATMENT_SERIES, treatment=self._titles[index], **asdict(self.without_summary[index])
+                    Code.NO_SINGLE_NUMBER, treatment=self._titles[index], **asdict(self.without_summary[index])
                 )
         places = {self._hosts.get(one.trial) for index in (pair.a, pair.b) for one in self._by_treatment[index]}
         for place, findings in self._run_findings.items():
             if findings and place in places:
-                return because(Code.HOST_SERIES, place=place, findings=findings_data(findings))
+                return because(Code.HOST_SERIES, place=place, findings=findings_data(findings), cancelled=False)
         findings = self._find(self._difference(pair))
         return because(Code.RATIOS_SERIES, findings=findings_data(findings)) if findings else None
 

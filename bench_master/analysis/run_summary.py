@@ -186,14 +186,18 @@ def _naming_the_file(stats: StatsFile) -> Iterator[None]:
 
 def _problem(header: Header, status: object, damage: str | None) -> Reason | None:
     if damage:
-        return because(Code.DAMAGED_RUN, damage=damage)
+        return _unusable("damaged", damage)
     if header.get("noop"):
-        return because(Code.NOOP_RUN)
+        return _unusable("noop")
     if header.get("imported"):
-        return because(Code.IMPORTED_RUN)
+        return _unusable("imported")
     if status is None:
-        return because(Code.NO_FOOTER)
-    return None if status == "complete" else because(Code.ENDED_EARLY, status=str(status))
+        return _unusable("whole")
+    return None if status == "complete" else _unusable("ended", str(status))
+
+
+def _unusable(kind: str, detail: str = "") -> Reason:
+    return because(Code.UNUSABLE_RUN, kind=kind, detail=detail)
 
 
 def _seconds(created: object) -> float:
@@ -329,12 +333,13 @@ def levels_of(
         if own is None:
             others.append(because(Code.TREATMENT_MISSING))
         elif own.measure.name != like.measure.name or own.measure.unit != like.measure.unit:
-            others.append(because(Code.OTHER_MEASURE, measure=own.measure.name, wanted=like.measure.name))
+            changes = [{"name": "primary", "values": [own.measure.name, like.measure.name]}]
+            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
         elif changed := parameter_changes(own, like, accept):
             changes = [{"name": one.name, "values": [one.a, one.b]} for one in changed]
             others.append(because(Code.OTHER_PARAMETERS, changes=changes))
         elif not own.has_level:
-            others.append(because(Code.NO_VALUE_OR_0))
+            others.append(because(Code.NO_VALUE))
         else:
             found.append(own.levels)
     return RunLevels.exact([]).joined(*found), others

@@ -24,7 +24,7 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
 )
 from bench_master.verdicts.decision import ALPHA, Verdict, Word
-from bench_master.verdicts.reasons import Code, Reason, because
+from bench_master.verdicts.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def make_comparison(
     found = verdict or _NONE
     reasons = [*notes, *([found.reason] if found.reason is not None else [])]
     if is_refused:
-        reasons = [*(refused or (because(Code.TOO_FEW_RUNS),))]
+        reasons = [*refused]
     measure, (exact_low, exact_high) = compared.measure, map(finite_or_none, found.exact)
     return ComparisonReport(
         a=compared.a,

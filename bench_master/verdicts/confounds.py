@@ -222,4 +222,4 @@ def grade_sides(run: Design, hosts_a: Sequence[str], hosts_b: Sequence[str]) -> 
     if min(baseline, treatment) < MIN_HOSTS:
         few = because(Code.DIFFERENT_HOSTS, baseline=baseline, treatment_hosts=treatment, needed=MIN_HOSTS)
         return Design("D", (*run.reasons, few))
-    return Design("C", (*run.reasons, because(Code.WORDS_ABOUT_HOSTS)))
+    return Design("C", (*run.reasons, because(Code.UNIT, kind="hosts")))
