@@ -104,7 +104,7 @@ def make_comparison(
     )
 
 
-_NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA, 0, math.nan, math.nan, None)
+_NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA)
 NO_CHECKS: Final = RunChecksReport(flags=[], looked_for=[], noise_floor=None)
 
 
