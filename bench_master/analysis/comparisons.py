@@ -59,7 +59,7 @@ from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
-from bench_master.verdicts.confounds import Design, grade_run, grade_sides
+from bench_master.verdicts.confounds import MIN_HOSTS, Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
 from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
 from bench_master.verdicts.reasons import Code, Reason, because
@@ -513,7 +513,7 @@ def _compare_pair(
     found = compare(a, b, rules)
     by_hosts = between_hosts(trials, pair.a, pair.b, rules) if is_of_hosts and not differences else None
     if is_of_hosts and by_hosts is None:
-        refused = refused or [because(Code.TOO_FEW_HOSTS)]
+        refused = refused or [because(Code.DIFFERENT_HOSTS, kind="unmeasured", fewest=0, needed=MIN_HOSTS)]
     if by_hosts is not None:
         found = replace(by_hosts, band=found.band, exact=found.exact)
     per_host = host_effects(trials, pair.a, pair.b, rules)

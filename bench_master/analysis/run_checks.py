@@ -274,13 +274,13 @@ class RunChecks:
         differences = self._difference(pair)
         first, last = (signed_rank.estimate(half) for half in np.array_split(differences, 2))
         ends = {"first": math.exp(first), "last": math.exp(last)}
-        between = because(Code.EFFECT_CHANGED_BETWEEN, treatment=report.b, other=report.a, **ends)
-        flag = _flag(changed, report.name, "warning", between)
+        reason = because(Code.EFFECT_CHANGED, **ends)
+        flag = _flag(changed, report.name, "warning", reason)
         kept = report.verdict == "refused" or (report.verdict in DIRECTED_WORDS and first * last > 0.0)
         return replace(
             report,
             verdict=report.verdict if kept else "inconclusive",
-            reasons=report.reasons if report.verdict == "refused" else [because(Code.EFFECT_CHANGED, **ends)],
+            reasons=report.reasons if report.verdict == "refused" else [reason],
             ratio=None,
             low=None,
             high=None,

@@ -331,7 +331,7 @@ def levels_of(
     for run in runs:
         own = run.treatments.get(like.title)
         if own is None:
-            others.append(because(Code.TREATMENT_MISSING))
+            others.append(because(Code.NO_VALUE))
         elif own.measure.name != like.measure.name or own.measure.unit != like.measure.unit:
             changes = [{"name": "primary", "values": [own.measure.name, like.measure.name]}]
             others.append(because(Code.OTHER_PARAMETERS, changes=changes))

@@ -40,15 +40,10 @@ class Code(StrEnum):
     TREATMENTS_SKIPPED = "treatments-skipped"
     # -- the design of a run
     DIFFERENT_HOSTS = "different-hosts"
-    MEASURED_ELSEWHERE = "measured-elsewhere"
     NOOP = "noop"
     NOT_INTERLEAVED = "not-interleaved"
     ORDER_NOT_DRAWN = "order-not-drawn"
-    POSITION_UNKNOWN = "position-unknown"
     SPLIT_ROUNDS = "split-rounds"
-    SOME_HOSTS_SHARED = "some-hosts-shared"
-    TOO_FEW_HOSTS = "too-few-hosts"
-    UNKNOWN_ORDER = "unknown-order"
     # -- the two sides of a comparison
     HOST_SERIES = "host-series"
     HARNESS_CPU = "harness-cpu"
@@ -76,7 +71,6 @@ class Code(StrEnum):
     TOO_FEW_EARLIER_RUNS = "too-few-earlier-runs"
     TOO_FEW_OCCASIONS = "too-few-occasions"
     TOO_FEW_RUNS = "too-few-runs"
-    TREATMENT_MISSING = "treatment-missing"
     UNSTABLE_RUNS = "unstable-runs"
     # -- why a run is left out of a comparison
     UNUSABLE_RUN = "unusable-run"
@@ -90,7 +84,6 @@ class Code(StrEnum):
     # -- what the diagnosis flags
     CARRY_OVER = "carry-over"
     DIFFERS_FROM_ITSELF = "differs-from-itself"
-    EFFECT_CHANGED_BETWEEN = "effect-changed-between"
     EXTENDED = "extended"
     FAILS_MORE_OFTEN = "fails-more-often"
     HOSTS_DISAGREE = "hosts-disagree"
@@ -234,12 +227,6 @@ def _of_kind(**texts: str) -> Callable[..., str]:
 
 
 # -- sentences within a run ------------------------------------------------------------------------------------------
-
-
-def _different_hosts(baseline: int, treatment_hosts: int, needed: int) -> str:
-    fewest = min(baseline, treatment_hosts)
-    each = "one host each" if baseline == treatment_hosts == 1 else f"only {fewest} of them on one side"
-    return f"the sides ran on different hosts ({each}); at least {needed} on each side can be compared"
 
 
 def _effect_changed(first: float, last: float) -> str:
@@ -421,6 +408,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.EFFECT_CHANGED: Sentence(
         _effect_changed,
         {"first": 1.02, "last": 1.09},
+        names_place=False,
         advice="The rounds' ratio drifted or had a step, so there is no one ratio. A direction is given only if both"
         " halves of the run agree; `-v` shows the interval of each, and gates are judged by these. Find what "
         "changed (a cache that fills, a leak) and measure each state by itself.",
@@ -469,22 +457,32 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Provide what the treatment lacks, and run again.",
     ),
     Code.DIFFERENT_HOSTS: Sentence(
-        _different_hosts,
-        {"baseline": 1, "treatment_hosts": 1, "needed": 4},
-        advice="With one host on each side, a host cannot be told from a treatment. Run both treatments on the same "
-        "hosts, or on four on each side.",
-    ),
-    Code.MEASURED_ELSEWHERE: Sentence(
-        "the results were measured elsewhere, one treatment after the other",
-        advice="When and how imported results were measured is not known. Read the ratio as a hint, and measure both"
-        " sides in one scenario.",
+        _of_kind(
+            few="the sides ran on different hosts ({fewest} on one side); at least {needed} on each can be compared",
+            shared="the sides share some of their hosts and not others",
+            unmeasured="too few hosts have a measure of their own; at least {needed} on each side can be compared",
+        ),
+        {"kind": "few", "fewest": 1, "needed": 4},
+        advice="With one host on each side, a host cannot be told from a treatment. Give both treatments the same "
+        "hosts (`environments`), or four on each side, of which each counts once. Hosts of which jobs failed, or "
+        "were too few for the quantile, have no measure.",
     ),
     Code.NOOP: Sentence("a no-op run measures the harness", advice="`--noop` runs nothing. Run without it."),
     Code.NOT_INTERLEAVED: Sentence(
-        "not interleaved (order: {order})",
-        {"order": "blocked"},
-        advice="All trials of one treatment ran before the next one's: heat, a neighbour or a cache that fills looks"
-        " the same as a difference. Leave `order` out, and run again.",
+        _of_kind(
+            **{
+                "as-written": "the order of the trials was not drawn (order: as-written), and no treatment ran twice "
+                "in each round (aa): the place in a round may make any difference",
+                "blocked": "not interleaved (order: blocked)",
+            },
+            imported="the results were measured elsewhere, one treatment after the other",
+            unknown="nobody knows the order of the trials",
+        ),
+        {"kind": "blocked"},
+        advice="Where all trials of one treatment run before the next one's, heat, a neighbour or a cache that fills "
+        "looks the same as a difference; so does the place in a round of one order. Leave `order` out, and run "
+        "again, or say `aa: true`: what differs from itself by its place then bounds what the place does. Read the "
+        "ratio of imported results as a hint, and measure both sides in one scenario.",
     ),
     Code.ORDER_NOT_DRAWN: Sentence(
         "the order of the trials was not drawn (order: {order})",
@@ -493,31 +491,12 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         " its place may make, and the intervals allow for that much. If the machine drifts, words are "
         "refused.",
     ),
-    Code.POSITION_UNKNOWN: Sentence(
-        "the order of the trials was not drawn (order: {order}), and no treatment ran twice in each round (aa): the "
-        "place in a round may make any difference",
-        {"order": "as-written"},
-        advice="Leave `order` out, or say `aa: true`: what differs from itself by its place then bounds what the "
-        "place does.",
-    ),
     Code.SPLIT_ROUNDS: Sentence(
         lambda rounds: (
             f"{rounds} {'round was' if rounds == 1 else 'rounds were'} split by an interruption and left out"
         ),
         {"rounds": 2},
         advice="A resumed run: the halves of these rounds do not belong together.",
-    ),
-    Code.SOME_HOSTS_SHARED: Sentence(
-        "the sides share some of their hosts and not others",
-        advice="Part of the difference is between hosts. Give both treatments the same `environments`.",
-    ),
-    Code.TOO_FEW_HOSTS: Sentence(
-        "too few hosts have a measure of their own",
-        advice="The words are about hosts, of which each counts once, and fewer than four have a measure: jobs "
-        "failed, or were too few for the quantile.",
-    ),
-    Code.UNKNOWN_ORDER: Sentence(
-        "nobody knows the order of the trials", advice="The stats file does not say how the trials were ordered."
     ),
     Code.HOST_SERIES: Sentence(
         _host_series,
@@ -668,9 +647,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"new": 2, "earlier": 3},
         advice="Collect more runs. Those without a value do not count.",
     ),
-    Code.TREATMENT_MISSING: Sentence(
-        "the treatment is missing", advice="The earlier run measured something else, and is left out."
-    ),
     Code.UNSTABLE_RUNS: Sentence(
         _unstable_runs,
         {"kind": "archive", **_DRIFT},
@@ -738,11 +714,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "{name} differs from itself: what this run calls a difference may be none",
         {"name": "image"},
         names_place=False,
-    ),
-    Code.EFFECT_CHANGED_BETWEEN: Sentence(
-        lambda treatment, other, first, last: f"{treatment}: {_effect_changed(first, last)} against {other}",
-        {"treatment": "storage=volume", "other": "storage=image", "first": 1.02, "last": 1.09},
-        advice="Find what changed, and measure each state by itself.",
     ),
     Code.EXTENDED: Sentence(
         lambda trials, level, together: (
