@@ -350,11 +350,8 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, rul
     measure = treatment.measure
     rules = replace(rules, lower_is_better=measure.direction == "lower", words=words_of(measure))
     accept = sides.options.accept
-    a, others = levels_of(sides.earlier, treatment, accept)
-    b, _ = levels_of(sides.new, treatment, accept)
-    runs = [
-        [run for run in side if len(levels_of([run], treatment, accept)[0])] for side in (sides.earlier, sides.new)
-    ]
+    (a, earlier, others), (b, new, _) = (levels_of(side, treatment, accept) for side in (sides.earlier, sides.new))
+    runs = earlier, new
     counterparts = [run.treatments[title] for run in sides.earlier if title in run.treatments]
     unknown = [name for own in counterparts for name in known_of_one(own, treatment)]
     limits = [middle_of([run.treatments[title].limits for run in side]) for side in runs]
@@ -610,8 +607,7 @@ def _archive(sides: Sides) -> ArchiveReport:
     like = (sides.new or sides.earlier)[-1] if sides.new or sides.earlier else None
     for treatment in like.treatments.values() if like is not None else ():
         accept = sides.options.accept
-        runs = [run for run in sides.earlier if len(levels_of([run], treatment, accept)[0])]
-        levels, _ = levels_of(runs, treatment, accept)
+        levels, runs, _ = levels_of(sides.earlier, treatment, accept)
         changes += changes_of(runs, levels, treatment, sides.margin)
         if len(levels):
             levels = by_occasion(runs, levels)

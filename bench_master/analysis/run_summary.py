@@ -325,8 +325,11 @@ def known_of_one(own: TreatmentSummary, like: TreatmentSummary) -> list[str]:
 
 def levels_of(
     runs: Sequence[RunSummary], like: TreatmentSummary, accept: Collection[str]
-) -> tuple[RunLevels, list[Reason]]:
-    """Return the levels of the runs that have the treatment with its measure and parameters; why others do not."""
+) -> tuple[RunLevels, list[RunSummary], list[Reason]]:
+    """Return the levels of the runs that have the treatment with its measure and parameters, and these runs.
+
+    The last is why others do not.
+    """
     found, others = [], list[Reason]()
     for run in runs:
         own = run.treatments.get(like.title)
@@ -341,8 +344,8 @@ def levels_of(
         elif not own.has_level:
             others.append(because(Code.NO_VALUE))
         else:
-            found.append(own.levels)
-    return RunLevels.exact([]).joined(*found), others
+            found.append((run, own.levels))
+    return RunLevels.exact([]).joined(*(levels for _, levels in found)), [run for run, _ in found], others
 
 
 def current_regime(levels: RunLevels, margin: float) -> int:

@@ -260,7 +260,7 @@ def test_a_measure_of_zero_has_no_ratio(rounds):
         ({"order": "blocked"}, "not interleaved"),
         ({"noop": True}, "no-op"),
         ({"wire": {"primary": "job.p95"}}, "job.p95 needs 20 jobs in each trial; the smallest has 1"),
-        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "different hosts (one host each)"),
+        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "different hosts (1 on one side)"),
     ],
 )
 def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):
