@@ -46,6 +46,8 @@ MAX_JOBS: Final = 5_000_000
 """Of more jobs in one trial a histogram is kept, and its error goes into the band."""
 MAX_LOGS: Final = 10_000
 """How many jobs of a trial are looked at for how alike they are."""
+MANY_BEYOND: Final = 100
+"""Of trials with more jobs beyond a quantile unequal numbers do not matter."""
 FEWEST_FOR_SHIFT: Final = 4
 """Of fewer jobs there is no quantile but the median."""
 RESOLUTIONS_PER_MARGIN: Final = 5
@@ -335,10 +337,11 @@ class TrialCollector:
             self._join(entry)
         hosts = {name: durations.summary(trial, measure.q, 0, "worst") for name, durations in entry.hosts.items()}
 
+        tail = min(1.0 - SHIFT_QUANTILES[-1], 1.0 if measure.q is None else min(measure.q, 1.0 - measure.q))
         cuts = {
             size: entry.durations.drawn(size, np.random.default_rng((self._seed, trial, size)))
             for size in self._sizes.get(block, ())
-            if entry.done >= UNEQUAL * size and entry.durations.exact
+            if entry.done >= UNEQUAL * size and size * tail <= MANY_BEYOND and entry.durations.exact
         }
 
         def value(failures: Failures) -> TrialValue:
