@@ -147,31 +147,25 @@ def build_verdicts(
     judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
     checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
     judge = partial(_judge_pair, design=design, sides=sides, position=position)
-    of_claims: dict[tuple[int, int, str, int], ComparisonReport] = {}
-    was_extended = evidence.extensions > 0 and bool(pairs)
-    grades: list[Design] = []
-    titles: list[str] = []
-    if claimed is not None:
-        for key, pair in claims.items():
-            own_trials = trials if _is_primary(key, trials) else claimed.tables[key[2]].without(split)
-            of_claim = replace(evidence, trials=own_trials, margin=claimed.margin, claimed=len(claims), looks=None)
-            own_checks = checks
-            if own_trials is not trials:
-                own_checks = RunChecks(ledger, own_trials, [pair], claimed.margin, cancels=design.grade == "A")
-            of_claims[key], grade = judge(pair, of_claim, own_checks)
-            titles.append(own_trials.measures[pair.b].title)
-            grades.append(grade)
-    others = []
-    for pair in pairs:
-        found, grade = judge(pair, evidence, checks)
-        others.append(replace(found, exploratory=claimed is not None))
-        grades.append(grade)
+    asked = []
+    for key, pair in claims.items():
+        assert claimed is not None
+        own, own_checks = replace(evidence, margin=claimed.margin, claimed=len(claims), looks=None), checks
+        if not _is_primary(key, trials):
+            own = replace(own, trials=claimed.tables[key[2]].without(split))
+            own_checks = RunChecks(ledger, own.trials, [pair], claimed.margin, cancels=design.grade == "A")
+        asked.append((pair, own, own_checks))
+    asked += [(pair, evidence, checks) for pair in pairs]
+    found = [judge(*one) for one in asked]
+    others = [replace(report, exploratory=claimed is not None) for report, _ in found[len(claims) :]]
+    of_claims = {key: report for key, (report, _) in zip(claims, found, strict=False)}
     comparisons = [*of_claims.values(), *others]
     # A look during the run asks only for what decides how long it goes on.
     beside = [] if options.look is not None else _neighbours(others, evidence, design, checks, position)
     # What holds for every comparison is said of the run.
-    design = grades[0] if len({grade.grade for grade in grades}) == 1 else design
-    measures = dict.fromkeys([*titles, *(trials.measures[pair.b].title for pair in pairs)])
+    design = found[0][1] if len({grade.grade for _, grade in found}) == 1 else design
+    measures = dict.fromkeys(own.trials.measures[pair.b].title for pair, own, _ in asked)
+    was_extended = evidence.extensions > 0 and bool(pairs)
     return make_verdicts(
         comparisons,
         Parts(

@@ -70,12 +70,8 @@ def _report(
             design=DesignReport(
                 grade="C",
                 limits=[because(Code.UNIT, kind="trend")],
-                order=None,
-                seed=None,
-                rounds=0,
                 scope=scope_of(run.hosts, archive.runs + 1),
                 unit="run",
-                stopping=None,
             ),
             archive=archive,
         ),

@@ -105,7 +105,6 @@ def make_comparison(
 
 
 _NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA)
-NO_CHECKS: Final = RunChecksReport(flags=[], looked_for=[], noise_floor=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class Parts:
     question: str
     family: FamilyReport
     design: DesignReport
-    checks: RunChecksReport = NO_CHECKS
+    checks: RunChecksReport = field(default_factory=lambda: RunChecksReport([]))
     """What the diagnosis found in the whole run."""
     differences: Sequence[PropertyReport] = ()
     """In what the sides' environments differ."""
