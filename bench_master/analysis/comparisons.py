@@ -24,7 +24,7 @@ from bench_master.analysis.claims import Claimed, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
-from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for_position, position_effect, start_cost_flags
+from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for, position_effect, start_cost_flags
 from bench_master.analysis.side_differences import SideDifferences
 from bench_master.analysis.verdict_makers import (
     Compared,
@@ -214,7 +214,8 @@ def _judge_pair(
     refused_for = refusals(pair, evidence, grade, checks, sides)
     found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
     if evidence.header.get("order") == "as-written" and position is not None:
-        found = allowing_for_position(found, position, math.log1p(evidence.margin))
+        reason = because(Code.DEPENDS_ON_POSITION, effect=math.exp(position))
+        found = allowing_for(found, position, math.log1p(evidence.margin), reason)
     return checks.applied(pair, found, partial(_parts, pair, evidence)), grade
 
 

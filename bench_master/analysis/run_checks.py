@@ -370,11 +370,6 @@ def position_effect(again: Sequence[ComparisonReport]) -> float | None:
     return max(logs) if math.isfinite(max(logs)) else None
 
 
-def allowing_for_position(report: ComparisonReport, effect: float, margin: float) -> ComparisonReport:
-    """Return a comparison of rounds in one order: its interval allows for the effect of a treatment's place."""
-    return allowing_for(report, effect, margin, because(Code.DEPENDS_ON_POSITION, effect=math.exp(effect)))
-
-
 # -- series ----------------------------------------------------------------------------------------------------------
 
 

@@ -312,8 +312,10 @@ def _margin(rules: Rules) -> float:
 
 
 def _shown(effect: float, rules: Rules) -> float:
-    """Return an effect as a ratio, or the difference that it is."""
-    return effect if rules.differences else ratio_of(effect)
+    """Return an effect as a ratio, infinite above what a double can hold, or the difference that it is."""
+    if rules.differences:
+        return effect
+    return math.exp(effect) if effect < 700 else math.inf  # noqa: PLR2004  the largest exponent
 
 
 def _shown_ends(interval: Interval, rules: Rules) -> tuple[float, float]:
@@ -327,11 +329,6 @@ def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
     if not interval.excludes_zero():
         return "inconclusive"
     return rules.words[0] if (interval.low > 0.0) == rules.lower_is_better else rules.words[1]
-
-
-def ratio_of(difference: float) -> float:
-    """Return the ratio of a difference of logarithms; infinite above what a double can hold."""
-    return math.exp(difference) if difference < 700 else math.inf  # noqa: PLR2004  the largest exponent
 
 
 _BANDS: Final[dict[BandKind, Code]] = {
