@@ -33,9 +33,10 @@ from common import master_command, parser_of
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
-from bench_master.verdicts.diagnosis import rank_sum_p
+from bench_master.verdicts.decision import ALPHA
+from bench_master.verdicts.rank_sum import rank_sum_p
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, exact_interval
-from bench_master.verdicts.student import LEVEL, binomial_interval, t_two_sided
+from bench_master.verdicts.student import binomial_interval, t_two_sided
 
 IMAGE: Final = "weighbridge/base"
 UNDECIDED: Final = frozenset({"same", "inconclusive", "refused"})
@@ -83,9 +84,9 @@ def pairs_of(stats: StatsFile) -> list[Sides]:
             own = done[done["trial"] == trial]
             trials.setdefault(int(trial), []).append((own["end_ns"] - own["start_ns"]) / 1e9)
     sides: dict[tuple[str, str], list[np.ndarray[Any, Any]]] = {}
-    for trial, (treatment, _, warmup) in enumerate(header["trials"]):
+    for trial, (treatment, _, warmup) in enumerate(header.trials):
         if trial in trials and not warmup:
-            labels = header["treatments"][treatment]["labels"]
+            labels = header.treatments[treatment].labels
             pair = next(str(value) for key, value in labels.items() if key.endswith("PAIR"))
             sides.setdefault((pair, str(labels["job"])), []).append(np.concatenate(trials[trial]))
     names = dict.fromkeys(pair for pair, _ in sides)
@@ -117,9 +118,9 @@ def medians(trials: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 
 
 NAIVE: Final[Mapping[str, Callable[[Sides], bool]]] = {
-    "Welch, pooled jobs": lambda sides: welch(jobs(sides[0]), jobs(sides[1])) < LEVEL,
-    "Mann-Whitney, jobs": lambda sides: rank_sum_p(jobs(sides[0]), jobs(sides[1])) < LEVEL,
-    "Mann-Whitney, trials": lambda sides: rank_sum_p(medians(sides[0]), medians(sides[1])) < LEVEL,
+    "Welch, pooled jobs": lambda sides: welch(jobs(sides[0]), jobs(sides[1])) < ALPHA,
+    "Mann-Whitney, jobs": lambda sides: rank_sum_p(jobs(sides[0]), jobs(sides[1])) < ALPHA,
+    "Mann-Whitney, trials": lambda sides: rank_sum_p(medians(sides[0]), medians(sides[1])) < ALPHA,
     "mean +- sd, trials": lambda sides: bars_apart(medians(sides[0]), medians(sides[1])),
 }
 
@@ -127,7 +128,7 @@ NAIVE: Final[Mapping[str, Callable[[Sides], bool]]] = {
 def alone(comparison: Mapping[str, Any]) -> bool:
     """Return whether the interval of a comparison, taken for itself at 5 %, excludes "no difference"."""
     ratios = np.log([ratio for ratio in comparison["per_round"] if ratio])
-    return len(ratios) >= MIN_ROUNDS and exact_interval(ratios, ratios, LEVEL).excludes_zero()
+    return len(ratios) >= MIN_ROUNDS and exact_interval(ratios, ratios, ALPHA).excludes_zero()
 
 
 def line(what: str, found: int, of: int) -> str:
@@ -168,9 +169,9 @@ def main() -> int:
     for name, differs in NAIVE.items():
         print(line(name, sum(map(differs, pairs)), len(pairs)))
     beyond = max(binomial_interval(runs_that_err, options.runs)[0], binomial_interval(singles, len(words))[0])
-    if beyond > LEVEL:
+    if beyond > ALPHA:
         print("more often than the level says")
-    return int(beyond > LEVEL)
+    return int(beyond > ALPHA)
 
 
 if __name__ == "__main__":

@@ -188,7 +188,8 @@ def start_containerd() -> str:
             repository, _, tag = PAUSE.partition(":")
             client.commit(made, repository, tag, changes=['CMD ["/bin/sleep", "1000000"]'])
             client.remove_container(made)
-            import_archive(api, client.get_image(PAUSE), home, qualified_name(PAUSE))
+            facts = client.inspect_image(PAUSE)
+            import_archive(api, client.get_image(PAUSE), facts, home, qualified_name(PAUSE))
             client.remove_image(PAUSE)
         finally:
             client.close()

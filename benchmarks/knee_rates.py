@@ -46,7 +46,7 @@ def correlated(rng: np.random.Generator, count: int) -> Values:
 
 def walk(rng: np.random.Generator, count: int) -> Values:
     """Return noise that wanders as a host does whose speed changes slowly."""
-    return np.cumsum(rng.standard_normal(count)) / np.sqrt(count)
+    return np.asarray(np.cumsum(rng.standard_normal(count)) / np.sqrt(count))
 
 
 NOISES: Final[dict[str, Callable[[np.random.Generator, int], Values]]] = {

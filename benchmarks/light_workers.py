@@ -24,6 +24,7 @@ from gevent.event import Event
 from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.clock import ClockOffsetEstimator, clock_id
 from bench_common.curve import plain_client
+from bench_common.host_info import HostInfo
 from bench_common.messages import (
     FROM_MASTER,
     WORK,
@@ -95,7 +96,7 @@ class LightWorker:
                     )
                 )
             else:
-                about = {"host": socket.gethostname(), "boot_id": clock_id(), "engines": {}}
+                about: HostInfo = {"host": socket.gethostname(), "boot_id": clock_id(), "engines": {}}
                 self._send(
                     Hello(
                         epoch=0,

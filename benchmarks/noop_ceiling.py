@@ -184,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.round_trip:
         options.workers = 1
-    operations = list(ONE_OPERATION if options.operations == 1 else TWO_OPERATIONS)
+    operations: list[object] = list(ONE_OPERATION if options.operations == 1 else TWO_OPERATIONS)
     if options.mixed:
         mixed(options)
     elif options.round_trip:

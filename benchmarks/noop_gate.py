@@ -26,7 +26,8 @@ from aa import UNDECIDED, line
 from common import FOLDER, parser_of
 
 from bench_common.errors import ExitCode
-from bench_master.verdicts.student import LEVEL, binomial_interval
+from bench_master.verdicts.decision import ALPHA
+from bench_master.verdicts.student import binomial_interval
 
 SCRIPT: Final = FOLDER.parent / "script" / "compare-builds"
 LIMIT_S: Final = 600.0
@@ -109,7 +110,7 @@ def main() -> int:
     print(line("red comparisons (exit code 1)", codes[FAILS], total))
     print(line("comparisons without a judgement (exit code 4)", codes[UNJUDGED], total))
     print(line("gates with a red comparison", red_gates, options.times))
-    return int(binomial_interval(false, total)[0] > LEVEL)
+    return int(binomial_interval(false, total)[0] > ALPHA)
 
 
 if __name__ == "__main__":

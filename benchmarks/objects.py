@@ -281,8 +281,10 @@ def versitygw(directory: str) -> Iterator[str]:
         f"{directory}/meta",
     ]
     variables = {"ROOT_ACCESS_KEY": S3_USER, "ROOT_SECRET_KEY": S3_SECRET, "HOME": directory}
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([*words, f"{directory}/data"], cwd=directory, env=variables, **quiet)
+    none = subprocess.DEVNULL
+    process = subprocess.Popen(
+        [*words, f"{directory}/data"], cwd=directory, env=variables, stdin=none, stdout=none, stderr=none
+    )
     try:
         for _ in range(600):
             with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):

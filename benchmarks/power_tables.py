@@ -26,10 +26,12 @@ from bench_master.verdicts.student import t_quantile
 
 Values = np.ndarray[Any, Any]
 FAMILIES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+ROWS = (*range(FEWEST_ROUNDS, 21), 25, 30, 40, 50, 60)
 ALPHA = 0.05
 HEAD = '''"""How large an effect intervals show, in standard deviations of the rounds' differences.
 
-Written by benchmarks/power_tables.py, which says how. Each row has a column for each of `FAMILIES`.
+Written by benchmarks/power_tables.py, which says how. Each row has a column for each of `FAMILIES`. Between the rows
+Student's formula holds, as far off as it is at them.
 """
 
 from __future__ import annotations
@@ -51,30 +53,34 @@ class Ends:
         self.walsh.sort(axis=1)
         self.mean, self.error = rounds.mean(axis=1), rounds.std(axis=1, ddof=1) / math.sqrt(self.count)
 
-    def exact(self, level: float) -> Values | None:
-        """Return those of the exact intervals; None where there is none."""
+    def exact(self, level: float) -> Values:
+        """Return those of the exact intervals; infinite where there is none."""
         c = critical_value(self.count, level)
-        return None if c == NO_INTERVAL else self.walsh[:, c]
+        return np.full(len(self.mean), -np.inf) if c == NO_INTERVAL else np.asarray(self.walsh[:, c])
 
     def student(self, level: float) -> Values:
         """Return those of Student's intervals."""
-        return self.mean - t_quantile(1.0 - level / 2.0, self.count - 1) * self.error
+        return np.asarray(self.mean - t_quantile(1.0 - level / 2.0, self.count - 1) * self.error)
 
     def family(self, level: float, comparisons: int) -> Values:
         """Return those of `signed_rank.family_interval`."""
-        exact = self.exact(level / comparisons)
-        return np.minimum(self.exact(level), self.student(level / comparisons)) if exact is None else exact
+        if critical_value(self.count, level / comparisons) != NO_INTERVAL:
+            return self.exact(level / comparisons)
+        return np.minimum(self.exact(level), self.student(level / comparisons))
 
     def look(self, level: float, comparisons: int) -> Values:
         """Return those of `signed_rank.look_interval`."""
         exact = self.exact(level)
-        assert exact is not None
         return exact if comparisons == 1 else np.minimum(exact, self.student(level / comparisons))
 
 
 def table(name: str, rows: Mapping[int, list[float]], what: str) -> str:
     """Return a table as Python."""
-    lines = [f'    {rounds}: "{" ".join(f"{value:.3g}" for value in row)}",' for rounds, row in rows.items()]
+    lines = [
+        f'    {rounds}: "{" ".join(f"{value:.3g}" for value in row)}",'
+        for rounds, row in rows.items()
+        if rounds in ROWS
+    ]
     return "\n".join([f"\n{name}: Final = {{", *lines, "}", f'"""{what}"""'])
 
 

@@ -171,7 +171,7 @@ class Rates:
         for own in run.sums.disturbances.found.values():
             for one in own:
                 marks.setdefault(one.trial, set()).add(one.kind)
-        self.titles = [str(one.get("labels", {}).get("job")) for one in run.sums.treatments]
+        self.titles = [str(one.labels.get("job")) for one in run.sums.treatments]
         self.quiet: Counter[int] = Counter()
         self.false: Counter[int] = Counter()
         self.kinds: Counter[str] = Counter()

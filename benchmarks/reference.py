@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import gevent
 import msgpack
@@ -22,7 +23,7 @@ import zmq.green as zmq
 from common import parser_of
 
 
-def perform(job: dict[str, object], results: zmq.Socket) -> None:
+def perform(job: dict[str, object], results: Any) -> None:
     """Do nothing so often, and report it."""
     began = time.time()
     operations = [{"kind": kind, "duration": 0.0} for kind in job["operations"]]  # type: ignore[attr-defined]
@@ -57,7 +58,7 @@ def master(jobs: int, concurrency: int, workers: int, operations: int) -> float:
         others = [subprocess.Popen([sys.executable, __file__, "--work", directory]) for _ in range(workers)]
         for _ in others:
             results.recv()  # it has started
-        durations = []
+        durations: list[float] = []
         began = time.perf_counter()
         sent = 0
         while len(durations) < jobs:

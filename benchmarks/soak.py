@@ -121,7 +121,7 @@ def start(number: int, folder: Path, engines: list[str]) -> SoakRun:
         place = "private /tmp"
     home = folder / f"run-{number}"
     (home / "tmp").mkdir(parents=True)
-    container = {"command": ["sleep", f"{random.uniform(0.5, 3):.3f}"]}
+    container: dict[str, object] = {"command": ["sleep", f"{random.uniform(0.5, 3):.3f}"]}
     if engine != "native":
         container |= {"image": IMAGE, "network": "none"}
     job = {"operations": ["run", "wait", "remove"], "container": container}

@@ -149,9 +149,9 @@ def gate(count: int) -> float:
         generator = np.random.default_rng(300)
         by = np.zeros(8)
         for _ in range(few):
-            levels = spread * generator.normal(size=AFTER + 8) + math.log1p(size) * (np.arange(AFTER + 8) >= AFTER)
-            states = (judge_newest(RunLevels.exact(levels[: AFTER + runs]), MARGIN).state for runs in range(1, 9))
-            first = next((place for place, state in enumerate(states) if state == "confirmed"), 8)
+            series = spread * generator.normal(size=AFTER + 8) + math.log1p(size) * (np.arange(AFTER + 8) >= AFTER)
+            found = (judge_newest(RunLevels.exact(series[: AFTER + runs]), MARGIN).state for runs in range(1, 9))
+            first = next((place for place, state in enumerate(found) if state == "confirmed"), 8)
             by[first:] += 1
         title = f"{100 * spread:.0f} %, {100 * size:.0f} %"
         print(f"{title:<14} " + " ".join(percent(share) for share in by / few), flush=True)

@@ -12,11 +12,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from common import parser_of
 
+from bench_common.stats.block_types import Header, StoredHost
 from bench_common.stats.reader import Block
 from bench_master.analysis.claims import Claimed, find_registration
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
@@ -37,7 +40,7 @@ DIRECTED: Final = frozenset({"slower", "faster", "better", "worse"})
 
 
 def judged(
-    sides: Sequence[Values],
+    sides: Values | Sequence[Values],
     order: Sequence[Sequence[int]] | None = None,
     *,
     head: dict[str, Any] | None = None,
@@ -68,11 +71,10 @@ def judged(
         for index, one in enumerate(labels)
     ]
     trials = [[treatment, block, False] for block, own in enumerate(order) for treatment in own]
-    header: Any = {"order": "interleaved", "seed": 7, "treatments": treatments, "trials": trials, **(head or {})}
+    plain = {"order": "interleaved", "seed": 7, "treatments": treatments, "trials": trials, **(head or {})}
+    header = msgspec.convert(plain, Header)
     ledger = Aggregator(header)
-    ledger.add(
-        Block("host", {"worker": 0, "host": "blade-1", "environment": "local", "fingerprint": {}, "engines": {}})
-    )
+    ledger.add(Block("host", StoredHost(worker=0, host="blade-1", environment="local", fingerprint={}, engines={})))
     late = np.broadcast_to(np.asarray(lateness, float), (len(sides), rounds))
     values: dict[int, dict[int, TrialValue]] = {index: {} for index in range(len(sides))}
     for number, (treatment, block, _) in enumerate(trials):
@@ -103,14 +105,14 @@ def _gate(verdicts: VerdictsReport) -> str:
     return {"passed": "green", "failed": "red", "undecided": "undecided"}[verdicts.gates[0].state]
 
 
-def grown(generator: np.random.Generator, first: float, last: float, rounds: int, sd: float = 0.01) -> str:
+def grown(first: float, last: float, rounds: int, generator: np.random.Generator, sd: float = 0.01) -> str:
     """Return the gate on a regression whose size steps in mid-run."""
     a, b = np.exp(sd * generator.normal(size=(2, rounds)))
     b *= np.where(np.arange(rounds) < rounds // 2, first, last)
     return _gate(judged((a, b), fail_on=("slower by 5%",)))
 
 
-def with_zero(generator: np.random.Generator, ratio: float, rounds: int = 20, sd: float = 0.01) -> str:
+def with_zero(ratio: float, generator: np.random.Generator, rounds: int = 20, sd: float = 0.01) -> str:
     """Return the gate where the baseline's measure is 0 in one round."""
     a, b = np.exp(sd * generator.normal(size=(2, rounds))) * np.array([[1.0], [ratio]])
     a[generator.integers(rounds)] = 0.0
@@ -122,19 +124,16 @@ def gates() -> Iterator[Row]:
     for first, last, rounds in ((2.0, 10.0, 20), (1.2, 1.6, 20), (1.0, 1.6, 20), (1.2, 1.6, 10), (1.0, 1.0, 20)):
         yield (
             f"{100 * (first - 1):+.0f} % in the first half of {rounds} rounds, then {100 * (last - 1):+.0f} %",
-            lambda generator, ends=(first, last), rounds=rounds: grown(generator, *ends, rounds),
+            partial(grown, first, last, rounds),
         )
     for ratio in (2.0, 1.0):
-        yield (
-            f"{100 * (ratio - 1):+.0f} %, one 0 among 20 rounds",
-            lambda generator, ratio=ratio: with_zero(generator, ratio),
-        )
+        yield f"{100 * (ratio - 1):+.0f} %, one 0 among 20 rounds", partial(with_zero, ratio)
 
 
 # -- carry-over -----------------------------------------------------------------------------------------------------
 
 
-def left_over(generator: np.random.Generator, treatments: int, rounds: int, size: float, sd: float = 0.01) -> str:
+def left_over(treatments: int, rounds: int, size: float, generator: np.random.Generator, sd: float = 0.01) -> str:
     """Return the word for equal treatments where trials take longer after the baseline."""
     order = [generator.permutation(treatments).tolist() for _ in range(rounds)]
     values = np.exp(sd * generator.normal(size=(treatments, rounds)))
@@ -152,14 +151,14 @@ def carry_over() -> Iterator[Row]:
     for treatments, rounds, size in ((2, 10, 0.05), (2, 20, 0.05), (4, 10, 0.05), (4, 20, 0.05), (2, 20, 0.0)):
         yield (
             f"{treatments} treatments, {rounds} rounds, {100 * size:+.0f} %",
-            lambda one, shape=(treatments, rounds, size): left_over(one, *shape),
+            partial(left_over, treatments, rounds, size),
         )
 
 
 # -- position -------------------------------------------------------------------------------------------------------
 
 
-def placed(generator: np.random.Generator, size: float, ratio: float, *, again: bool, rounds: int = 20) -> str:
+def placed(size: float, ratio: float, generator: np.random.Generator, *, again: bool, rounds: int = 20) -> str:
     """Return the word where the first trial of each round takes longer, and the order is the written one."""
     values = np.exp(0.01 * generator.normal(size=(2 + again, rounds)))
     values[0] *= 1.0 + size
@@ -176,7 +175,7 @@ def position() -> Iterator[Row]:
         truth = f"first trial {100 * size:+.0f} %, true difference {100 * (ratio - 1):+.0f} %"
         yield (
             f"{truth}, {'aa' if again else 'no aa'}",
-            lambda one, size=size, ratio=ratio, again=again: placed(one, size, ratio, again=again),
+            partial(placed, size, ratio, again=again),
         )
 
 
@@ -186,7 +185,7 @@ FASTEST_S: Final = 0.1
 """How long a job takes on a host that nothing slows down."""
 
 
-def slowed(generator: np.random.Generator, shape: str, rounds: int, jobs: int, factor: float) -> str:
+def slowed(shape: str, rounds: int, jobs: int, factor: float, generator: np.random.Generator) -> str:
     """Return the word for equal treatments on a host that becomes `factor` times slower, job by job, in mid-run.
 
     Each trial is the median of its few jobs, which run one after the other; the change may be within a trial.
@@ -217,28 +216,30 @@ def slower_hosts() -> Iterator[Row]:
         for shape in ("step", "ramp", "phase"):
             yield (
                 f"{rounds} rounds, {jobs} jobs a trial, {shape} of factor 3",
-                lambda one, shape=(shape, rounds, jobs): slowed(one, *shape, 3.0),
+                partial(slowed, shape, rounds, jobs, 3.0),
             )
 
 
 # -- warnings -------------------------------------------------------------------------------------------------------
 
 
-def warned(generator: np.random.Generator, treatments: int, rounds: int, sd: float) -> str:
+def warned(treatments: int, rounds: int, noise: str, sd: float, generator: np.random.Generator) -> str:
     """Return whether a clean run has a warning."""
     order = [generator.permutation(treatments).tolist() for _ in range(rounds)]
-    found = judged(np.exp(sd * generator.normal(size=(treatments, rounds))), order)
+    drawn = getattr(generator, noise)(size=(treatments, rounds))
+    found = judged(np.exp(sd * drawn), order)
     flags = [*found.runs.flags, *(flag for one in found.comparisons for flag in one.flags)]
     return "a warning" if any(flag.level == "warning" for flag in flags) else "none"
 
 
 def warnings() -> Iterator[Row]:
-    """What the checks find in clean runs: equal treatments in normal noise."""
-    for treatments, rounds, sd in ((2, 10, 0.05), (2, 20, 0.05), (5, 20, 0.05)):
-        yield (
-            f"{treatments} treatments, {rounds} rounds, trials vary by {100 * sd:.0f} %",
-            lambda one, shape=(treatments, rounds, sd): warned(one, *shape),
-        )
+    """What the checks find in clean runs: equal treatments in independent noise."""
+    for noise, sd in (("normal", 0.05), ("exponential", 0.1)):
+        for treatments, rounds in ((2, 10), (2, 20), (2, 60), (5, 20), (10, 6)):
+            yield (
+                f"{treatments} treatments, {rounds} rounds, {noise} noise of {100 * sd:.0f} %",
+                partial(warned, treatments, rounds, noise, sd),
+            )
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------
@@ -262,15 +263,15 @@ def a_run(number: int, began_s: float, level: float) -> RunSummary:
 def between(levels: Values, began_s: Values, new: Values) -> str:
     """Return the word for the runs that are `new`, of equal builds, against the others."""
     made = [a_run(number, *one) for number, one in enumerate(zip(began_s.tolist(), levels.tolist(), strict=True))]
-    sides = [[run for run, is_new in zip(made, new, strict=True) if is_new == side] for side in (False, True)]
-    (found,) = compare_runs(choose_runs(*sides, [], VerdictOptions())).comparisons
+    old, fresh = ([run for run, is_new in zip(made, new, strict=True) if is_new == side] for side in (False, True))
+    (found,) = compare_runs(choose_runs(old, fresh, [], VerdictOptions())).comparisons
     return {"refused": "refused"}.get(found.verdict, "false word" if found.verdict in DIRECTED else "none or same")
 
 
 def runs() -> Iterator[Row]:
     """What ``compare`` says of equal builds whose runs differ by time."""
 
-    def drifting(generator: Any, total: float, sd: float, each: int, apart_s: float, order: str) -> str:
+    def drifting(total: float, sd: float, each: int, apart_s: float, order: str, generator: Any) -> str:
         count = 2 * each
         new = {
             "blocked": np.arange(count) >= each,
@@ -281,7 +282,7 @@ def runs() -> Iterator[Row]:
         levels = np.linspace(0.0, math.log1p(total), count) + sd * generator.normal(size=count)
         return between(levels, apart_s * np.arange(count), new)
 
-    def days(generator: Any, earlier: Sequence[int], new: Sequence[int], day_sd: float, sd: float) -> str:
+    def days(earlier: Sequence[int], new: Sequence[int], day_sd: float, sd: float, generator: Any) -> str:
         """Runs of so many on each day."""
         per_day = [*earlier, *new]
         day = np.repeat(np.arange(len(per_day)), per_day)
@@ -289,7 +290,7 @@ def runs() -> Iterator[Row]:
         within = np.concatenate([np.arange(count) for count in per_day])
         return between(levels, DAY_S * day + SOON_S * within, day >= len(earlier))
 
-    def alike(generator: Any, each: int, correlation: float, sd: float) -> str:
+    def alike(each: int, correlation: float, sd: float, generator: Any) -> str:
         levels = generator.normal(size=2 * each)
         for place in range(1, 2 * each):
             levels[place] = correlation * levels[place - 1] + math.sqrt(1 - correlation**2) * levels[place]
@@ -299,29 +300,26 @@ def runs() -> Iterator[Row]:
     for order, (apart_s, when) in (("blocked", soon), ("blocked", later), ("drawn", soon)):
         yield (
             f"6 and 6 runs, {order}, {when}, +10 % over them, runs differ by 0.5 %",
-            lambda generator, order=order, apart_s=apart_s: drifting(generator, 0.1, 0.005, 6, apart_s, order),
+            partial(drifting, 0.1, 0.005, 6, apart_s, order),
         )
-    yield "5 and 5, one day each, days differ by 2 %, runs by 0.5 %", lambda one: days(one, [5], [5], 0.02, 0.005)
-    yield "6 and 6, blocked, a day apart, correlation .6, 2 %", lambda one: alike(one, 6, 0.6, 0.02)
-    yield "6 and 6, blocked, a day apart, independent, 2 %", lambda one: alike(one, 6, 0.0, 0.02)
-    yield "10 earlier ones of one day, 3 of another, likewise", lambda one: days(one, [10], [3], 0.02, 0.005)
-    yield "10 earlier ones of a day each, 3 of another, likewise", lambda one: days(one, [1] * 10, [3], 0.02, 0.005)
-    yield (
-        "10 earlier ones of a day each, 3 of a day each, likewise",
-        (lambda one: days(one, [1] * 10, [1] * 3, 0.02, 0.005)),
-    )
+    yield "5 and 5, one day each, days differ by 2 %, runs by 0.5 %", partial(days, [5], [5], 0.02, 0.005)
+    yield "6 and 6, blocked, a day apart, correlation .6, 2 %", partial(alike, 6, 0.6, 0.02)
+    yield "6 and 6, blocked, a day apart, independent, 2 %", partial(alike, 6, 0.0, 0.02)
+    yield "10 earlier ones of one day, 3 of another, likewise", partial(days, [10], [3], 0.02, 0.005)
+    yield "10 earlier ones of a day each, 3 of another, likewise", partial(days, [1] * 10, [3], 0.02, 0.005)
+    yield "10 earlier ones of a day each, 3 of a day each, likewise", partial(days, [1] * 10, [1] * 3, 0.02, 0.005)
     for total, sd in ((0.1, 0.001), (0.2, 0.01), (0.3, 0.01)):
         for order in ("turns", "drawn pairs"):
             yield (
                 f"8 pairs, {order}, +{100 * total:.0f} % over them, runs differ by {100 * sd:.1f} %",
-                lambda one, total=total, sd=sd, order=order: drifting(one, total, sd, 8, SOON_S, order),
+                partial(drifting, total, sd, 8, SOON_S, order),
             )
 
 
 # -- alternate ------------------------------------------------------------------------------------------------------
 
 
-def paired(generator: np.random.Generator, pairs: int, drift: float, sd: float, ratio: float, *, looks: bool) -> str:
+def paired(pairs: int, drift: float, sd: float, ratio: float, generator: np.random.Generator, *, looks: bool) -> str:
     """Return what `alternate` says of builds that differ by `ratio`, and whether its interval misses that.
 
     The first of each pair is drawn; the machine drifts over all pairs that there may be. With `looks` it ends at the
@@ -332,13 +330,13 @@ def paired(generator: np.random.Generator, pairs: int, drift: float, sd: float, 
     levels += np.where(new, math.log(ratio), 0.0)
     made = [a_run(number, SOON_S * number, level) for number, level in enumerate(levels.tolist())]
     for count in range(FEWEST_ROUNDS if looks else pairs, pairs + 1):
-        sides = [[run for run, is_new in zip(made[: 2 * count], new, strict=False) if is_new == side]
-                 for side in (False, True)]  # fmt: skip
-        chosen = choose_runs(*sides, [], VerdictOptions())
+        ran = list(zip(made[: 2 * count], new, strict=False))
+        earlier, later = ([run for run, is_new in ran if is_new == side] for side in (False, True))
+        chosen = choose_runs(earlier, later, [], VerdictOptions())
         (found,) = compare_runs(chosen, last_look=pairs if looks else None).comparisons
         if looks and is_settled(found.verdict, count):
             break
-    word = found.verdict
+    word: str = found.verdict
     if word in DIRECTED:
         word = "right word" if ratio != 1.0 and (word == "slower") == (ratio > 1.0) else "false word"
     low, high = found.low or 0.0, found.high if found.high is not None else math.inf
@@ -358,9 +356,7 @@ def alternate() -> Iterator[Row]:
         for pairs, looks in ((8, False), (20, True)):
             yield (
                 f"{truth}; {'at most ' if looks else ''}{pairs} pairs{', looks' if looks else ''}",
-                lambda one, pairs=pairs, drift=drift, sd=sd, ratio=ratio, looks=looks: paired(
-                    one, pairs, drift, sd, ratio, looks=looks
-                ),
+                partial(paired, pairs, drift, sd, ratio, looks=looks),
             )
 
 

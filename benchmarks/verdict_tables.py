@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from bench_master.scenario.model import Claim
 from bench_master.verdicts import between_runs, decision, planning, signed_rank
 from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.decision import Rules, TrialValues
-from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, enough_jobs, quantile
+from bench_master.verdicts.quantiles import quantile
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, GAP_ROUNDS, nominal_levels
 
 Values = np.ndarray[Any, Any]
@@ -63,6 +64,7 @@ NOISES: Final[Mapping[str, Noise]] = {
     ),
     "phases": phases,
     "outliers": outliers,
+    "two points": lambda generator, count: math.log(1.6) * (generator.random(count) < 1 / 2),
 }
 
 
@@ -91,7 +93,7 @@ EQUAL: Final = (
 )  # fmt: skip
 
 
-def family(generator: np.random.Generator, noise: str, rounds: int, comparisons: int, margin: float) -> str:
+def family(noise: str, rounds: int, comparisons: int, margin: float, generator: np.random.Generator) -> str:
     """Return whether a family of equal treatments has a false word, and whether an interval misses 1."""
     values = in_rounds(NOISES[noise](generator, rounds * (comparisons + 1)), comparisons + 1, generator)
     rules = Rules(comparisons=comparisons, margin=margin)
@@ -107,11 +109,28 @@ def equal() -> Iterator[Row]:
         noise, rounds, comparisons, margin = shape
         yield (
             f"{noise}, n = {rounds}, k = {comparisons}, margin {100 * margin:.0f} %",
-            lambda one, shape=shape: family(one, *shape),
+            partial(family, *shape),
         )
 
 
-def word_at(generator: np.random.Generator, effect: float, sd: float, rounds: int, rules: Rules) -> str:
+def by_gap(noise: str, rounds: int, comparisons: int, generator: np.random.Generator) -> str:
+    """Return whether a family of equal treatments has a false word after a few rounds."""
+    values = in_rounds(NOISES[noise](generator, rounds * (comparisons + 1)), comparisons + 1, generator)
+    sides = [TrialValues.exact(np.exp(own)) for own in values]
+    rules = Rules(comparisons=comparisons)
+    words = [decision.compare(sides[0], side, rules).word for side in sides[1:]]
+    return "false word" if any(word in DIRECTED for word in words) else "none"
+
+
+def few() -> Iterator[Row]:
+    """Equal treatments after three to five rounds: any false word of a family, by a clear gap."""
+    for noise in ("white", "two points", "phases"):
+        for rounds in (3, 4, 5):
+            for comparisons in (1, 2, 4, 12):
+                yield f"{noise}, n = {rounds}, k = {comparisons}", partial(by_gap, noise, rounds, comparisons)
+
+
+def word_at(effect: float, sd: float, rounds: int, rules: Rules, generator: np.random.Generator) -> str:
     """Return the word for a known effect; `sd` is that of the rounds' differences."""
     word, _ = decided(effect + sd * generator.normal(size=rounds), rules)
     return "right word" if word == "slower" and effect > 0 else "false word" if word in DIRECTED else word
@@ -125,7 +144,7 @@ def same() -> Iterator[Row]:
                 size, sd, rules = times * math.log1p(margin), margin / 2, Rules(margin=margin)
                 yield (
                     f"margin {100 * margin:.0f} %, n = {rounds}, difference {times:.1f} margins",
-                    lambda one, size=size, sd=sd, rounds=rounds, rules=rules: word_at(one, size, sd, rounds, rules),
+                    partial(word_at, size, sd, rounds, rules),
                 )
 
 
@@ -137,7 +156,7 @@ def power() -> Iterator[Row]:
                 size, sd = math.log1p(effect), math.sqrt(2) * noise
                 yield (
                     f"trials vary by {100 * noise:.0f} %, n = {rounds}, +{100 * effect:.0f} %",
-                    lambda one, size=size, sd=sd, rounds=rounds: word_at(one, size, sd, rounds, Rules()),
+                    partial(word_at, size, sd, rounds, Rules()),
                 )
 
 
@@ -148,11 +167,11 @@ def printed() -> Iterator[Row]:
             size, rules = planning.smallest_effect(1.0, rounds, comparisons), Rules(comparisons=comparisons)
             yield (
                 f"n = {rounds}, k = {comparisons}, {size:.2f} standard deviations",
-                lambda one, size=size, shape=(1.0, rounds, rules): word_at(one, size, *shape),
+                partial(word_at, size, 1.0, rounds, rules),
             )
 
 
-def settles(generator: np.random.Generator, rounds: int, comparisons: int, effect: float) -> str:
+def settles(rounds: int, comparisons: int, effect: float, generator: np.random.Generator) -> str:
     """Return whether the rounds that a report promises settle a comparison that these have not."""
     rules = Rules(comparisons=comparisons)
     while True:
@@ -171,16 +190,13 @@ def promised() -> Iterator[Row]:
     """Whether ``more rounds`` settle what was inconclusive (rounds vary by 3 %, the true difference is 4 %)."""
     for comparisons in (1, 4, 12):
         for rounds in (6, 10):
-            yield (
-                f"n = {rounds}, k = {comparisons}",
-                lambda one, shape=(rounds, comparisons, 0.04): settles(one, *shape),
-            )
+            yield f"n = {rounds}, k = {comparisons}", partial(settles, rounds, comparisons, 0.04)
 
 
 # -- 2: looks -------------------------------------------------------------------------------------------------------
 
 
-def looked_at(generator: np.random.Generator, noise: str, comparisons: int, effect: float, sd: float) -> str:
+def looked_at(noise: str, comparisons: int, effect: float, sd: float, generator: np.random.Generator) -> str:
     """Return the first word of a family that is looked at after each round, of at most 30, and whether it misses."""
     last = 30
     series = NOISES[noise](generator, last * (comparisons + 1)) * (sd / 0.03)
@@ -191,8 +207,8 @@ def looked_at(generator: np.random.Generator, noise: str, comparisons: int, effe
         for index in sorted(open_ones):
             found = values[index, :rounds] - values[0, :rounds]
             if rounds < FEWEST_ROUNDS:
-                sides = [TrialValues.exact(np.exp(values[one, :rounds])) for one in (0, index)]
-                word: str = decision.compare(*sides, Rules(comparisons=comparisons)).word
+                a, b = (TrialValues.exact(np.exp(values[one, :rounds])) for one in (0, index))
+                word: str = decision.compare(a, b, Rules(comparisons=comparisons)).word
             else:
                 levels = nominal_levels(rounds, last)
                 ends = [signed_rank.look_interval(found, found, level, comparisons) for level in levels]
@@ -215,7 +231,7 @@ def looks() -> Iterator[Row]:
         size = math.log1p(effect)
         yield (
             f"{noise}, trials vary by {100 * sd:.1f} %, k = {comparisons}, +{100 * effect:.0f} %",
-            lambda one, shape=(noise, comparisons, size, sd): looked_at(one, *shape),
+            partial(looked_at, noise, comparisons, size, sd),
         )
 
 
@@ -223,7 +239,7 @@ def looks() -> Iterator[Row]:
 
 
 def of_runs(
-    generator: np.random.Generator, design: str, a: int, b: int, sd: float, effect: float, alike: float
+    design: str, a: int, b: int, sd: float, effect: float, alike: float, generator: np.random.Generator
 ) -> str:
     """Return the word for runs of two builds; `alike` is the correlation of neighbours."""
     size = math.log1p(effect)
@@ -252,14 +268,14 @@ def between() -> Iterator[Row]:
         ):  # fmt: skip
             yield (
                 f"{design} {a} and {b}, runs differ by {100 * sd:.0f} %, +{100 * effect:.0f} %",
-                lambda one, shape=(design, a, b, sd, effect, alike): of_runs(one, *shape),
+                partial(of_runs, design, a, b, sd, effect, alike),
             )
 
 
 # -- 4: gates, claims, jobs, certificates ---------------------------------------------------------------------------
 
 
-def gated(generator: np.random.Generator, effect: float, rounds: int, option: str) -> str:
+def gated(effect: float, rounds: int, option: str, generator: np.random.Generator) -> str:
     """Return what a gate at 5 % says of a true effect; the rounds' differences vary by 4 %."""
     logs = 0.04 / math.sqrt(2) * generator.normal(size=(2, rounds))
     logs[1] += math.log1p(effect)
@@ -280,13 +296,10 @@ def limits() -> Iterator[Row]:
     for option in ("--fail-on", "--require"):
         for effect in (0.0, 0.05, 0.08, 0.1):
             for rounds in (6, 10, 20):
-                yield (
-                    f"{option}, n = {rounds}, +{100 * effect:.0f} %",
-                    lambda one, shape=(effect, rounds, option): gated(one, *shape),
-                )
+                yield f"{option}, n = {rounds}, +{100 * effect:.0f} %", partial(gated, effect, rounds, option)
 
 
-def claimed(generator: np.random.Generator, effect: float, says: str, comparisons: int, rounds: int) -> str:
+def claimed(effect: float, says: str, comparisons: int, rounds: int, generator: np.random.Generator) -> str:
     """Return what becomes of a claim about the last of the treatments, of which the others equal the baseline."""
     logs = 0.03 * generator.normal(size=(comparisons + 1, rounds))
     logs[-1] += math.log1p(effect)
@@ -304,7 +317,7 @@ def claims() -> Iterator[Row]:
             for comparisons in (1, 6):
                 yield (
                     f'"{says}", true difference +{100 * effect:.0f} %, one of {comparisons} comparisons',
-                    lambda one, shape=(effect, says, comparisons, 10): claimed(one, *shape),
+                    partial(claimed, effect, says, comparisons, 10),
                 )
 
 
@@ -320,13 +333,16 @@ TIMES: Final[Mapping[str, Noise]] = {
 }
 
 
-def unequal(generator: np.random.Generator, times: str, q: float, few: int, many: int) -> str:
-    """Return the word for a percentile of equal treatments whose trials have unlike numbers of jobs (n = 20)."""
-    if not enough_jobs(few, q, BEYOND if few == many else BEYOND_UNEQUAL):
-        return "refused"
-    sides = [
-        np.log([quantile(TIMES[times](generator, count), q) for _ in range(20)]) for count in (few, many)
-    ]  # fmt: skip
+def unequal(times: str, q: float, few: int, many: int, generator: np.random.Generator) -> str:
+    """Return the word for a percentile of equal treatments whose trials have unlike numbers of jobs (n = 20).
+
+    The larger trials are cut to the jobs of the smaller ones.
+    """
+
+    def trial(count: int) -> float:
+        return quantile(generator.choice(TIMES[times](generator, count), few, replace=False), q)
+
+    sides = [np.log([trial(count) for _ in range(20)]) for count in (few, many)]
     return "false word" if decided(sides[1] - sides[0], Rules())[0] in DIRECTED else "none or same"
 
 
@@ -337,13 +353,10 @@ def jobs() -> Iterator[Row]:
         (0.99, 100, 1000), (0.99, 200, 600), (0.99, 500, 1500),
     ):  # fmt: skip
         for times in TIMES:
-            yield (
-                f"p{100 * q:.0f}, {few} and {many} jobs, {times}",
-                lambda one, shape=(times, q, few, many): unequal(one, *shape),
-            )
+            yield f"p{100 * q:.0f}, {few} and {many} jobs, {times}", partial(unequal, times, q, few, many)
 
 
-def certified(generator: np.random.Generator, runs: int, rounds: int, share: float) -> str:
+def certified(runs: int, rounds: int, share: float, generator: np.random.Generator) -> str:
     """Return what a certificate says that is not so, of runs whose probe reads the share of the variance."""
     made = []
     for number in range(runs):
@@ -371,12 +384,13 @@ def certificates() -> Iterator[Row]:
         for share in (0.0, 0.2, 0.5):
             yield (
                 f"{runs} runs of 10 rounds, the probe reads {100 * share:.0f} %",
-                lambda one, shape=(runs, 10, share): certified(one, *shape),
+                partial(certified, runs, 10, share),
             )
 
 
 TABLES: Final[Mapping[str, tuple[Callable[[], Iterator[Row]], int]]] = {
     "equal": (equal, 1),
+    "few": (few, 1),
     "same": (same, 1),
     "power": (power, 1),
     "printed": (printed, 1),

@@ -36,13 +36,12 @@ def comparison(name, verdict, ratio, low, high, **known):
 
 def said(text):
     """Build a reason whose sentence is a text."""
-    return because(Code.UNREADABLE, why=text)
+    return because(Code.UNUSABLE_RUN, kind="unreadable", detail=text)
 
 
 def flag(text, level="warning", where="", kind="regimes"):
     """Build what the diagnosis found."""
-    reason = said(text) if not where else because(Code.NO_MEASUREMENT, file=where, problem=said(text))
-    return FlagReport(kind=kind, where=where, level=level, p=0.001, size=0.21, reason=reason)
+    return FlagReport(kind=kind, where=where, level=level, p=0.001, size=0.21, reason=said(text))
 
 
 def engine_verdicts(**known):

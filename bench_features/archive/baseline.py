@@ -94,9 +94,9 @@ def _why_unknown(treatment: TreatmentSummary, run: RunSummary, place: str, known
     others = [one for one in known if one.title == treatment.title]
     alike = [one for one in others if one.scenario == (run.scenario or "")]
     if hosts := sorted({one.hosts for one in alike if one.hosts != place}):
-        return because(Code.ARCHIVED_ELSEWHERE, hosts=one_line(place), known=[one_line(one) for one in hosts])
-    if alike:
-        return because(Code.ARCHIVED_WITH_OTHER_PARAMETERS)
-    if others:
-        return because(Code.ARCHIVED_IN_OTHER_SCENARIOS, scenario=one_line(run.scenario or "unknown"))
-    return because(Code.NOT_ARCHIVED)
+        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+        there = f"{one_line(hosts[0])}{more}"
+        return because(Code.NOT_ARCHIVED, kind="hosts", here=one_line(place), there=there)
+    here = one_line(run.scenario or "unknown") if others and not alike else ""
+    kind = "parameters" if alike else "scenario" if others else "treatment"
+    return because(Code.NOT_ARCHIVED, kind=kind, here=here, there="")

@@ -25,7 +25,7 @@ from bench_master.verdicts.reasons import Code
 MAX_NAMES: Final = 4
 """Names after one word of the answer; the tables have all."""
 _TOO_FEW: Final = (
-    Code.ONE_RUN_EACH, Code.RUNS_IN_BLOCKS, Code.TOO_FEW_EARLIER_RUNS, Code.TOO_FEW_HERE, Code.TOO_FEW_OCCASIONS
+    Code.ONE_RUN_EACH, Code.RUNS_IN_BLOCKS, Code.TOO_FEW_EARLIER_RUNS, Code.TOO_FEW_RUNS, Code.TOO_FEW_OCCASIONS
 )  # fmt: skip
 """Why runs carry no word that more of them would."""
 _WORDS: Final[tuple[Word, ...]] = ("faster", "slower", "better", "worse", "same", "inconclusive", "refused")

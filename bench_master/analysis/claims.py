@@ -113,7 +113,7 @@ class ClaimedMeasure(Struct, frozen=True):
             for index, treatment in enumerate(run.header.treatments)
             if not is_host_ceiling(treatment.labels) and (measure := _measure_of(treatment, self.name)) is not None
         }
-        return TrialCollector(run.header, hosts, measures)
+        return TrialCollector(run.header, hosts, measures, run.sums.done)
 
 
 def _measure_of(treatment: StoredTreatment, name: str) -> Primary | None:

@@ -138,7 +138,10 @@ def choose_runs(
     A run counts once, and not as its own past. Of one run against one every run counts, whatever it lacks: no word
     depends on it.
     """
-    out = [RunFileReport(file, None, None, because(Code.UNREADABLE, why=why)) for file, why in unreadable]
+    out = [
+        RunFileReport(file, None, None, because(Code.UNUSABLE_RUN, kind="unreadable", detail=why))
+        for file, why in unreadable
+    ]
     alone = len(earlier) == len(new) == 1
     fresh, ids = _usable(new, set(), out, alone=alone)
     past, _ = _usable(earlier, ids, out, alone=alone)
@@ -165,7 +168,7 @@ def _usable(
     found, ids = [], set(seen)
     for run in sorted(runs, key=lambda one: (math.isnan(one.began_s), one.began_s)):
         if run.run_id is not None and run.run_id in ids:
-            out.append(as_file(run, because(Code.SAME_RUN)))
+            out.append(as_file(run, because(Code.UNUSABLE_RUN, kind="twice", detail="")))
         elif run.problem and not alone:
             out.append(as_file(run, run.problem))
         else:
@@ -184,9 +187,9 @@ def _alike(
         wrong = [one for one in property_differences(run, like, options.accept) if one.level == "refusal"]
         shared = run.treatments.keys() & like.treatments.keys()
         if not shared:
-            out.append(as_file(run, because(Code.OTHER_SCENARIO, file=like.file)))
+            out.append(as_file(run, because(Code.UNUSABLE_RUN, kind="scenario", detail=like.file)))
         elif wrong:
-            out.append(as_file(run, because(Code.LEFT_OUT_DIFFERS, properties=_properties(wrong))))
+            out.append(as_file(run, because(Code.RUNS_DIFFER, properties=_properties(wrong))))
         else:
             found.append(run)
     return found, out
@@ -225,14 +228,11 @@ def compare_runs(
             design=DesignReport(
                 grade="D" if design in ("single", "few", "blocked") else "C",
                 limits=[_limit(sides, design)],
-                order=None,
-                seed=None,
-                rounds=0,
                 scope=_scope(sides),
                 unit="occasion" if design in _OF_OCCASIONS else "run",
                 stopping=None if looks is None else _stopping(comparisons, len(sides.new), looks),
             ),
-            checks=RunChecksReport(flags=_flags(sides, design), looked_for=[], noise_floor=None),
+            checks=RunChecksReport(_flags(sides, design)),
             differences=sides.differences,
             archive=_archive(sides),
         ),
@@ -245,14 +245,6 @@ def _stopping(comparisons: Sequence[ComparisonReport], pairs: int, last: int) ->
     return StoppingReport(last=last, look=pairs, nominal=nominal_levels(pairs, last)[0], why=why)
 
 
-_DESIGNS: Final[Mapping[Design, Code]] = {
-    "few": Code.FEW_RUNS,
-    "pairs": Code.RUNS_IN_TURNS,
-    "groups": Code.GROUPS_OF_RUNS,
-    "occasions": Code.GROUPS_OF_OCCASIONS,
-    "archive": Code.AGAINST_ARCHIVE,
-    "history": Code.SERIES_OF_RUNS,
-}
 _OF_OCCASIONS: Final = ("archive", "occasions")
 """Designs in which an occasion counts once, however many runs it has."""
 
@@ -261,7 +253,9 @@ def _limit(sides: Sides, design: Design) -> Reason:
     """Return what the design limits the words to, or why it has none."""
     if design == "single":
         return because(Code.ONE_RUN_EACH, properties=[])
-    return _blocked(sides.earlier, sides.new) if design == "blocked" else because(_DESIGNS[design])
+    if design == "few":
+        return because(Code.TOO_FEW_RUNS, new=len(sides.new), earlier=len(sides.earlier))
+    return _blocked(sides.earlier, sides.new) if design == "blocked" else because(Code.UNIT, kind=design)
 
 
 def _blocked(earlier: Sequence[RunSummary], new: Sequence[RunSummary]) -> Reason:
@@ -295,15 +289,16 @@ def scope_of(hosts: Iterable[str], runs: int) -> str:
 
 
 def _flags(sides: Sides, design: Design) -> list[FlagReport]:
-    found = []
+    found = list[FlagReport]()
     if design == "occasions" and max(run.began_s for run in sides.earlier) < min(run.began_s for run in sides.new):
         reason = because(Code.ONE_AFTER_THE_OTHER)
         found.append(FlagReport("one after the other", "runs", "warning", None, None, reason))
     if design == "single":
-        for run in (*sides.earlier, *sides.new):
-            if run.problem and not run.imported:
-                reason = because(Code.NO_MEASUREMENT, file=run.file, problem=run.problem)
-                found.append(FlagReport("no measurement", run.file, "warning", None, None, reason))
+        found += [
+            FlagReport("no measurement", run.file, "warning", None, None, run.problem)
+            for run in (*sides.earlier, *sides.new)
+            if run.problem and not run.imported
+        ]
     if sides.new and (gone := {one for run in sides.new for one in run.treatments} - _titles(sides.earlier)):
         reason = because(Code.NO_COUNTERPART, treatments=sorted(gone))
         found.append(FlagReport("no counterpart", "runs", "warning", None, None, reason))
@@ -352,11 +347,8 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, rul
     measure = treatment.measure
     rules = replace(rules, lower_is_better=measure.direction == "lower", words=words_of(measure))
     accept = sides.options.accept
-    a, others = levels_of(sides.earlier, treatment, accept)
-    b, _ = levels_of(sides.new, treatment, accept)
-    runs = [
-        [run for run in side if len(levels_of([run], treatment, accept)[0])] for side in (sides.earlier, sides.new)
-    ]
+    (a, earlier, others), (b, new, _) = (levels_of(side, treatment, accept) for side in (sides.earlier, sides.new))
+    runs = earlier, new
     counterparts = [run.treatments[title] for run in sides.earlier if title in run.treatments]
     unknown = [name for own in counterparts for name in known_of_one(own, treatment)]
     limits = [middle_of([run.treatments[title].limits for run in side]) for side in runs]
@@ -372,7 +364,7 @@ def _compare(title: str, sides: Sides, design: Design, anchored: str | None, rul
         if past is not None and fresh is not None and between_runs.anchor_helps(a.values, a.values - past.values):
             a, b, notes = past, fresh, [because(Code.RELATIVE_TO, treatment=anchored)]
     if not len(a) or not len(b):
-        refused = refused or [because(Code.NO_VALUE_ON_ONE_SIDE)]
+        refused = refused or [because(Code.NO_VALUE)]
         found = compare_levels(treatment, a, b, None, refused, lost=len(others))
         return _with_series_flags(found, sides) if design == "single" else found
     if design == "single" or (refused and len(a) + len(b) == 2):  # noqa: PLR2004  one run each
@@ -416,21 +408,20 @@ def _why_unsteady(a: RunLevels, b: RunLevels, design: Design, margin: float, ord
     Unlike rounds of a run they have no drawn order that would cancel a drift. Of pairs in which the same side is
     always first a steady drift is a difference like any other, so the levels themselves must be steady, too.
     """
-    size = math.log1p(margin)
+    size, kind = math.log1p(margin), "archive"
+    found: list[diagnosis.Finding] = []
     if design == "archive":
         found = diagnosis.find(a.values, size)
-        return [because(Code.UNSTABLE_RUNS, findings=findings_data(found))] if found else []
-    if design == "pairs" and len(a) == len(b):
-        if found := diagnosis.find(b.values - a.values, size):
-            return [because(Code.UNSTABLE_PAIRS, findings=findings_data(found))]
-        found = [] if is_first_drawn(order) else diagnosis.find(_in_time(a, b, order), size)
-        return [because(Code.UNSTABLE_TURNS, findings=findings_data(found))] if found else []
-    if design == "occasions":
+    elif design == "pairs" and len(a) == len(b):
+        found, kind = diagnosis.find(b.values - a.values, size), "pairs"
+        if not found and not is_first_drawn(order):
+            found, kind = diagnosis.find(_in_time(a, b, order), size), "turns"
+    elif design == "occasions":
         # Whatever made one side drift goes on between the sides.
-        drift = diagnosis.shared_drift([a.values, b.values])
+        drift, kind = diagnosis.shared_drift([a.values, b.values]), "sides"
         if drift is not None and (drift.p or 0.0) <= diagnosis.TREND_LEVEL and abs(drift.size) > size:
-            return [because(Code.UNSTABLE_SIDES, findings=findings_data([drift]))]
-    return []
+            found = [drift]
+    return [because(Code.UNSTABLE_RUNS, kind=kind, findings=findings_data(found))] if found else []
 
 
 def _in_time(a: RunLevels, b: RunLevels, order: Sequence[int]) -> Values:
@@ -477,14 +468,14 @@ def _why_refused(
     if not earlier or not new:
         return [others[-1] if others else because(Code.NO_VALUE)]
     if design == "few":
-        return [because(Code.TOO_FEW_HERE, new=new, earlier=earlier)]
+        return [because(Code.TOO_FEW_RUNS, new=new, earlier=earlier)]
     if design == "archive" and earlier < MIN_ARCHIVE:
         last = others[-1] if others else None
-        return [because(Code.TOO_FEW_EARLIER_RUNS, earlier=earlier, needed=MIN_ARCHIVE, others=last)]
+        return [because(Code.TOO_FEW_EARLIER_RUNS, earlier=earlier, needed=MIN_ARCHIVE, since=None, others=last)]
     if design == "blocked":
         return [_blocked(sides.earlier, sides.new)]
     if design == "groups" and not between_runs.can_rank(earlier, new):
-        return [because(Code.TOO_FEW_VALUES, new=new, earlier=earlier)]
+        return [because(Code.TOO_FEW_RUNS, new=new, earlier=earlier)]
     if design == "pairs" and earlier != new:
         return [because(Code.PAIR_WITHOUT_VALUE)]
     return []
@@ -613,8 +604,7 @@ def _archive(sides: Sides) -> ArchiveReport:
     like = (sides.new or sides.earlier)[-1] if sides.new or sides.earlier else None
     for treatment in like.treatments.values() if like is not None else ():
         accept = sides.options.accept
-        runs = [run for run in sides.earlier if len(levels_of([run], treatment, accept)[0])]
-        levels, _ = levels_of(runs, treatment, accept)
+        levels, runs, _ = levels_of(sides.earlier, treatment, accept)
         changes += changes_of(runs, levels, treatment, sides.margin)
         if len(levels):
             levels = by_occasion(runs, levels)

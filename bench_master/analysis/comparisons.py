@@ -24,7 +24,7 @@ from bench_master.analysis.claims import Claimed, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
-from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for_position, position_effect, start_cost_flags
+from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for, position_effect, start_cost_flags
 from bench_master.analysis.side_differences import SideDifferences
 from bench_master.analysis.verdict_makers import (
     Compared,
@@ -59,9 +59,9 @@ from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
-from bench_master.verdicts.confounds import Design, grade_run, grade_sides
+from bench_master.verdicts.confounds import MIN_HOSTS, Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
-from bench_master.verdicts.quantiles import BEYOND, BEYOND_UNEQUAL, UNEQUAL, enough_jobs, jobs_needed
+from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
 from bench_master.verdicts.reasons import Code, Reason, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS
 from bench_master.verdicts.stopping import error_with_earlier_ends, extension_level
@@ -147,31 +147,25 @@ def build_verdicts(
     judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
     checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
     judge = partial(_judge_pair, design=design, sides=sides, position=position)
-    of_claims: dict[tuple[int, int, str, int], ComparisonReport] = {}
-    was_extended = evidence.extensions > 0 and bool(pairs)
-    grades: list[Design] = []
-    titles: list[str] = []
-    if claimed is not None:
-        for key, pair in claims.items():
-            own_trials = trials if _is_primary(key, trials) else claimed.tables[key[2]].without(split)
-            of_claim = replace(evidence, trials=own_trials, margin=claimed.margin, claimed=len(claims), looks=None)
-            own_checks = checks
-            if own_trials is not trials:
-                own_checks = RunChecks(ledger, own_trials, [pair], claimed.margin, cancels=design.grade == "A")
-            of_claims[key], grade = judge(pair, of_claim, own_checks)
-            titles.append(own_trials.measures[pair.b].title)
-            grades.append(grade)
-    others = []
-    for pair in pairs:
-        found, grade = judge(pair, evidence, checks)
-        others.append(replace(found, exploratory=claimed is not None))
-        grades.append(grade)
+    asked = []
+    for key, pair in claims.items():
+        assert claimed is not None
+        own, own_checks = replace(evidence, margin=claimed.margin, claimed=len(claims), looks=None), checks
+        if not _is_primary(key, trials):
+            own = replace(own, trials=claimed.tables[key[2]].without(split))
+            own_checks = RunChecks(ledger, own.trials, [pair], claimed.margin, cancels=design.grade == "A")
+        asked.append((pair, own, own_checks))
+    asked += [(pair, evidence, checks) for pair in pairs]
+    found = [judge(*one) for one in asked]
+    others = [replace(report, exploratory=claimed is not None) for report, _ in found[len(claims) :]]
+    of_claims = {key: report for key, (report, _) in zip(claims, found, strict=False)}
     comparisons = [*of_claims.values(), *others]
     # A look during the run asks only for what decides how long it goes on.
     beside = [] if options.look is not None else _neighbours(others, evidence, design, checks, position)
     # What holds for every comparison is said of the run.
-    design = grades[0] if len({grade.grade for grade in grades}) == 1 else design
-    measures = dict.fromkeys([*titles, *(trials.measures[pair.b].title for pair in pairs)])
+    design = found[0][1] if len({grade.grade for _, grade in found}) == 1 else design
+    measures = dict.fromkeys(own.trials.measures[pair.b].title for pair, own, _ in asked)
+    was_extended = evidence.extensions > 0 and bool(pairs)
     return make_verdicts(
         comparisons,
         Parts(
@@ -220,7 +214,8 @@ def _judge_pair(
     refused_for = refusals(pair, evidence, grade, checks, sides)
     found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
     if evidence.header.order == "as-written" and position is not None:
-        found = allowing_for_position(found, position, math.log1p(evidence.margin))
+        reason = because(Code.DEPENDS_ON_POSITION, effect=math.exp(position))
+        found = allowing_for(found, position, math.log1p(evidence.margin), reason)
     return checks.applied(pair, found, partial(_parts, pair, evidence)), grade
 
 
@@ -488,11 +483,9 @@ def refusals(
         titles = {"treatment": evidence.title(pair.b), "other": evidence.title(pair.a)}
         reasons.append(because(Code.POPULATIONS_DIFFER, missing=lacking[1], other_missing=lacking[0], **titles))
     if first.q is not None:
-        jobs = [trials.typical_jobs(index) for index in (pair.a, pair.b)]
-        beyond = BEYOND_UNEQUAL if max(jobs) >= UNEQUAL * min(jobs) > 0 else BEYOND
         fewest = min(trials.fewest_jobs(pair.a), trials.fewest_jobs(pair.b))
-        if fewest and not enough_jobs(fewest, first.q, beyond):
-            needed = jobs_needed(first.q, beyond)
+        if fewest and not enough_jobs(fewest, first.q):
+            needed = jobs_needed(first.q)
             reasons.append(because(Code.TOO_FEW_JOBS, measure=first.name, needed=needed, fewest=fewest))
     if not evidence.header.noop:
         limited = ceiling_refusal(
@@ -515,7 +508,7 @@ def _compare_pair(
     found = compare(a, b, rules)
     by_hosts = between_hosts(trials, pair.a, pair.b, rules) if is_of_hosts and not differences else None
     if is_of_hosts and by_hosts is None:
-        refused = refused or [because(Code.TOO_FEW_HOSTS)]
+        refused = refused or [because(Code.DIFFERENT_HOSTS, kind="unmeasured", fewest=0, needed=MIN_HOSTS)]
     if by_hosts is not None:
         found = replace(by_hosts, band=found.band, exact=found.exact)
     per_host = host_effects(trials, pair.a, pair.b, rules)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport
 from bench_master.run_data.aggregate import JOB, Aggregator
 from bench_master.run_data.trial_values import TrialTable
 from bench_master.verdicts import diagnosis, signed_rank
-from bench_master.verdicts.decision import DEFAULT_MARGIN, MIN_GAP_ROUNDS
+from bench_master.verdicts.decision import DEFAULT_MARGIN
 from bench_master.verdicts.diagnosis import CarryOver, Finding, Values
 from bench_master.verdicts.reasons import Code, Reason, because
 
@@ -83,23 +84,20 @@ class RunChecks:
         """The hosts of each trial."""
         self._by_treatment = {index: list(_measured(trials, index)) for index in self._judged}
         series_of_hosts = self._series()
-        # Three tests of each series, and two of each pair's ratios; the other half is for carry-over.
+        # Three tests of each series, and two of each pair's ratios.
         series = len(series_of_hosts) + len(self._by_treatment) + len(ledger.speeds)
-        half = diagnosis.FALSE_ALARMS / 2.0
-        level = half / max(1, 3 * series + 2 * len(pairs))
+        level = diagnosis.FALSE_ALARMS["series"] / max(1, 3 * series + 2 * len(pairs))
         # Without drawn rounds the checks guard the words: a missed drift is worse than a false alarm.
         self._level = level if cancels else diagnosis.LEVEL / max(1, len(pairs))
         """The level of each test, so that all of them together find something in few runs where nothing is."""
-        self._carry_over_level = half / max(1, len(pairs))
+        self._carry_over_level = diagnosis.FALSE_ALARMS["carry-over"] / max(1, len(pairs))
+        self._find = partial(diagnosis.find, margin=self._margin, level=self._level, of=series if cancels else 1)
         self._run_findings = {
-            hosts: diagnosis.find(
-                [one.residual for one in series], self._margin, level=level if cancels else diagnosis.LEVEL
-            )
-            for hosts, series in series_of_hosts.items()
+            hosts: self._find([one.residual for one in own], level=level if cancels else diagnosis.LEVEL)
+            for hosts, own in series_of_hosts.items()
         }
         self._own_findings = {
-            index: diagnosis.find([one.log for one in own], self._margin, level=self._level)
-            for index, own in self._by_treatment.items()
+            index: self._find([one.log for one in own]) for index, own in self._by_treatment.items()
         }
         speed_flags = list(self._speed_flags())
         self.without_summary = {
@@ -132,7 +130,7 @@ class RunChecks:
         for hosts, findings in self._run_findings.items():
             if findings:
                 shown = findings_data(findings)
-                reason = because(Code.HOST_SERIES_FLAG, place=hosts, findings=shown, cancelled=self._cancels)
+                reason = because(Code.HOST_SERIES, place=hosts, findings=shown, cancelled=self._cancels)
                 yield _flag(findings, hosts, level, reason)
 
     def _speed_flags(self) -> Iterator[FlagReport]:
@@ -140,14 +138,14 @@ class RunChecks:
         names = host_names(self._ledger)
         for worker, readings in self._ledger.speeds.items():
             wall, cpu = (np.log([getattr(one, name) for one in readings]) for name in ("wall_ns", "cpu_ns"))
-            findings = diagnosis.find(wall, self._margin, level=self._level)
+            findings = self._find(wall)
             if not findings:
                 continue
             reason = because(
                 Code.SPEED_CHANGED,
                 host=names.get(worker, "the machine"),
                 findings=findings_data(findings),
-                by_others=not diagnosis.find(cpu, self._margin, level=self._level),
+                by_others=not self._find(cpu),
                 cancelled=self._cancels,
             )
             yield replace(_flag(findings, names.get(worker, ""), "warning", reason), kind="speed")
@@ -155,7 +153,7 @@ class RunChecks:
     def _warm_up_flags(self) -> Iterator[FlagReport]:
         slowest = []
         for index, own in self._by_treatment.items():
-            if len(own) >= MIN_GAP_ROUNDS:
+            if len(own) >= signed_rank.MIN_ROUNDS:  # of fewer the first one is the slowest by chance
                 logs = np.array([one.log for one in own]) * (
                     1 if self._trials.measures[index].direction == "lower" else -1
                 )
@@ -221,13 +219,13 @@ class RunChecks:
         for index in (pair.a, pair.b):
             if index in self.without_summary:
                 return because(
-                    Code.TREATMENT_SERIES, treatment=self._titles[index], **asdict(self.without_summary[index])
+                    Code.NO_SINGLE_NUMBER, treatment=self._titles[index], **asdict(self.without_summary[index])
                 )
         places = {self._hosts.get(one.trial) for index in (pair.a, pair.b) for one in self._by_treatment[index]}
         for place, findings in self._run_findings.items():
             if findings and place in places:
-                return because(Code.HOST_SERIES, place=place, findings=findings_data(findings))
-        findings = diagnosis.find(self._difference(pair), self._margin, level=self._level)
+                return because(Code.HOST_SERIES, place=place, findings=findings_data(findings), cancelled=False)
+        findings = self._find(self._difference(pair))
         return because(Code.RATIOS_SERIES, findings=findings_data(findings)) if findings else None
 
     def applied(
@@ -266,7 +264,7 @@ class RunChecks:
         return self._without_ratio(pair, replace(report, flags=flags, parts=parts()), changed)
 
     def _changes(self, pair: Pair) -> list[Finding]:
-        findings = diagnosis.find(self._difference(pair), self._margin, level=self._level)
+        findings = self._find(self._difference(pair))
         return [one for one in findings if one.kind in ("drift", "step")]
 
     def _without_ratio(self, pair: Pair, report: ComparisonReport, changed: Sequence[Finding]) -> ComparisonReport:
@@ -274,13 +272,13 @@ class RunChecks:
         differences = self._difference(pair)
         first, last = (signed_rank.estimate(half) for half in np.array_split(differences, 2))
         ends = {"first": math.exp(first), "last": math.exp(last)}
-        between = because(Code.EFFECT_CHANGED_BETWEEN, treatment=report.b, other=report.a, **ends)
-        flag = _flag(changed, report.name, "warning", between)
+        reason = because(Code.EFFECT_CHANGED, **ends)
+        flag = _flag(changed, report.name, "warning", reason)
         kept = report.verdict == "refused" or (report.verdict in DIRECTED_WORDS and first * last > 0.0)
         return replace(
             report,
             verdict=report.verdict if kept else "inconclusive",
-            reasons=report.reasons if report.verdict == "refused" else [because(Code.EFFECT_CHANGED, **ends)],
+            reasons=report.reasons if report.verdict == "refused" else [reason],
             ratio=None,
             low=None,
             high=None,
@@ -368,11 +366,6 @@ def position_effect(again: Sequence[ComparisonReport]) -> float | None:
         return None
     logs = [abs(math.log(end)) if end else math.inf for end in ends]
     return max(logs) if math.isfinite(max(logs)) else None
-
-
-def allowing_for_position(report: ComparisonReport, effect: float, margin: float) -> ComparisonReport:
-    """Return a comparison of rounds in one order: its interval allows for the effect of a treatment's place."""
-    return allowing_for(report, effect, margin, because(Code.DEPENDS_ON_POSITION, effect=math.exp(effect)))
 
 
 # -- series ----------------------------------------------------------------------------------------------------------

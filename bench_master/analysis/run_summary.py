@@ -184,14 +184,18 @@ def _naming_the_file(stats: StatsFile) -> Iterator[None]:
 
 def _problem(header: Header, status: object, damage: str | None) -> Reason | None:
     if damage:
-        return because(Code.DAMAGED_RUN, damage=damage)
+        return _unusable("damaged", damage)
     if header.noop:
-        return because(Code.NOOP_RUN)
+        return _unusable("noop")
     if header.imported:
-        return because(Code.IMPORTED_RUN)
+        return _unusable("imported")
     if status is None:
-        return because(Code.NO_FOOTER)
-    return None if status == "complete" else because(Code.ENDED_EARLY, status=str(status))
+        return _unusable("whole")
+    return None if status == "complete" else _unusable("ended", str(status))
+
+
+def _unusable(kind: str, detail: str = "") -> Reason:
+    return because(Code.UNUSABLE_RUN, kind=kind, detail=detail)
 
 
 def _seconds(created: object) -> float:
@@ -319,23 +323,27 @@ def known_of_one(own: TreatmentSummary, like: TreatmentSummary) -> list[str]:
 
 def levels_of(
     runs: Sequence[RunSummary], like: TreatmentSummary, accept: Collection[str]
-) -> tuple[RunLevels, list[Reason]]:
-    """Return the levels of the runs that have the treatment with its measure and parameters; why others do not."""
+) -> tuple[RunLevels, list[RunSummary], list[Reason]]:
+    """Return the levels of the runs that have the treatment with its measure and parameters, and these runs.
+
+    The last is why others do not.
+    """
     found, others = [], list[Reason]()
     for run in runs:
         own = run.treatments.get(like.title)
         if own is None:
-            others.append(because(Code.TREATMENT_MISSING))
+            others.append(because(Code.NO_VALUE))
         elif own.measure.name != like.measure.name or own.measure.unit != like.measure.unit:
-            others.append(because(Code.OTHER_MEASURE, measure=own.measure.name, wanted=like.measure.name))
+            changes = [{"name": "primary", "values": [own.measure.name, like.measure.name]}]
+            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
         elif changed := parameter_changes(own, like, accept):
             changes = [{"name": one.name, "values": [one.a, one.b]} for one in changed]
             others.append(because(Code.OTHER_PARAMETERS, changes=changes))
         elif not own.has_level:
-            others.append(because(Code.NO_VALUE_OR_0))
+            others.append(because(Code.NO_VALUE))
         else:
-            found.append(own.levels)
-    return RunLevels.exact([]).joined(*found), others
+            found.append((run, own.levels))
+    return RunLevels.exact([]).joined(*(levels for _, levels in found)), [run for run, _ in found], others
 
 
 def current_regime(levels: RunLevels, margin: float) -> int:

@@ -69,13 +69,9 @@ def _report(
             family=FamilyReport(TREND_P, max(1, len(comparisons)), margin, EACH_CONFIRMED),
             design=DesignReport(
                 grade="C",
-                limits=[because(Code.AGAINST_TREND)],
-                order=None,
-                seed=None,
-                rounds=0,
+                limits=[because(Code.UNIT, kind="trend")],
                 scope=scope_of(run.hosts, archive.runs + 1),
                 unit="run",
-                stopping=None,
             ),
             archive=archive,
         ),
@@ -88,7 +84,7 @@ def _judge(treatment: TreatmentSummary, past: PastSeries, problem: Reason | None
     limited = ceiling_refusal([treatment.limits])
     unusable = [one for one in (problem, limited) if one is not None]
     if not treatment.has_level:
-        refused = unusable or [because(Code.NO_VALUE_OR_0)]
+        refused = unusable or [because(Code.NO_VALUE)]
         return compare_levels(treatment, past.levels, NOTHING.levels, None, refused)
     outlook = judge_newest(past.levels.joined(own), margin) if count else None
     if unusable or outlook is None or outlook.state == "few":
@@ -135,16 +131,14 @@ def _undirected(verdict: Verdict, *, alarm: bool) -> Verdict:
         return replace(verdict, word="inconclusive", reason=reason)
     if verdict.word in ("same", "inconclusive"):
         return verdict
-    return replace(verdict, word="inconclusive", reason=because(Code.STANDS_OUT_WITHIN_MARGIN))
+    return replace(verdict, word="inconclusive", reason=because(Code.MAYBE_BELOW_MARGIN))
 
 
 def _too_few(past: PastSeries, current: int) -> Reason:
     count = len(past.levels)
-    if not count:
-        return because(Code.NO_EARLIER_RUN, since=past.since, needed=MIN_ARCHIVE)
     if current < count:
         return because(Code.LEVEL_CHANGED, runs=current, needed=MIN_ARCHIVE)
-    return because(Code.TOO_FEW_IN_TREND, earlier=count, since=past.since, needed=MIN_ARCHIVE)
+    return because(Code.TOO_FEW_EARLIER_RUNS, earlier=count, needed=MIN_ARCHIVE, since=past.since, others=None)
 
 
 def _archive(

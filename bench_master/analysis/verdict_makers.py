@@ -24,7 +24,7 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
 )
 from bench_master.verdicts.decision import ALPHA, Verdict, Word
-from bench_master.verdicts.reasons import Code, Reason, because
+from bench_master.verdicts.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def make_comparison(
     found = verdict or _NONE
     reasons = [*notes, *([found.reason] if found.reason is not None else [])]
     if is_refused:
-        reasons = [*(refused or (because(Code.TOO_FEW_RUNS),))]
+        reasons = [*refused]
     measure, (exact_low, exact_high) = compared.measure, map(finite_or_none, found.exact)
     return ComparisonReport(
         a=compared.a,
@@ -104,8 +104,7 @@ def make_comparison(
     )
 
 
-_NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA, 0, math.nan, math.nan, None)
-NO_CHECKS: Final = RunChecksReport(flags=[], looked_for=[], noise_floor=None)
+_NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class Parts:
     question: str
     family: FamilyReport
     design: DesignReport
-    checks: RunChecksReport = NO_CHECKS
+    checks: RunChecksReport = field(default_factory=lambda: RunChecksReport([]))
     """What the diagnosis found in the whole run."""
     differences: Sequence[PropertyReport] = ()
     """In what the sides' environments differ."""

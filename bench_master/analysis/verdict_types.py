@@ -265,17 +265,17 @@ class DesignReport(Struct, frozen=True, kw_only=True):
     """Why it is not A; empty if it is."""
     limits: Sequence[Reason]
     """The same as codes with their data."""
-    order: str | None
-    """Order of the trials: ``interleaved``, ``as-written``, ``blocked``."""
-    seed: int | None
+    order: str | None = None
+    """Order of the trials: ``interleaved``, ``as-written``, ``blocked``; None of runs."""
+    seed: int | None = None
     """The order's seed."""
-    rounds: int
+    rounds: int = 0
     """Measured rounds."""
     scope: str
     """What the words are about, such as ``on host blade-1, in this run``."""
     unit: Unit
     """What counts as one independent measurement."""
-    stopping: StoppingReport | None
+    stopping: StoppingReport | None = None
     """None if the number of rounds was fixed."""
 
     def __post_init__(self) -> None:
@@ -299,9 +299,9 @@ class RunChecksReport(Struct, frozen=True):
 
     flags: Sequence[FlagReport]
     """What it found, the gravest first."""
-    looked_for: Sequence[str]
+    looked_for: Sequence[str] = ()
     """What it looked for and did not find."""
-    noise_floor: ComparisonReport | None
+    noise_floor: ComparisonReport | None = None
     """A treatment against itself (``aa``); None without one."""
 
 

@@ -18,7 +18,7 @@ from bench_master.analysis.verdict_types import FlagReport, HostEffectReport, Qu
 from bench_master.run_data.trial_values import Band, TrialTable, TrialValue
 from bench_master.verdicts.between_runs import RunLevels, can_rank, of_groups
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict, compare
-from bench_master.verdicts.quantiles import SHIFT_QUANTILES, enough_jobs, intraclass_correlation
+from bench_master.verdicts.quantiles import MEDIAN, SHIFT_QUANTILES, enough_jobs, intraclass_correlation
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import MIN_ROUNDS, swap_p_value
 
@@ -30,17 +30,19 @@ FAILURE_ALPHA: Final = 0.05
 
 def shift_function(trials: TrialTable, a: int, b: int, rules: Rules) -> list[QuantileReport]:
     """Return the ratio at each of `SHIFT_QUANTILES` that every trial has enough jobs for; empty for others."""
-    rounds, first, second = _paired(trials, a, b)
+    rounds, *whole = trials.paired(a, b)
     if trials.measures[a].kind != "duration" or len(rounds) < MIN_ROUNDS:
         return []
+    _, *alike = trials.paired(a, b, alike=True)
     shown = [
         place
         for place, q in enumerate(SHIFT_QUANTILES)
-        if all(one.shift and enough_jobs(one.jobs, q) for one in (*first, *second))
+        if all(one.shift and enough_jobs(one.jobs, q) for side in alike for one in side)
     ]
     found = []
     for place in shown:
-        sides = [_as_values([one.shift[place] for one in side]) for side in (first, second)]
+        from_trials = whole if SHIFT_QUANTILES[place] == MEDIAN else alike
+        sides = [_as_values([one.shift[place] for one in side]) for side in from_trials]
         if any((side.values <= 0.0).any() for side in sides):
             continue
         # They hold together among themselves: they describe one comparison, and decide nothing.
@@ -53,7 +55,7 @@ def shift_function(trials: TrialTable, a: int, b: int, rules: Rules) -> list[Qua
 
 def host_effects(trials: TrialTable, a: int, b: int, rules: Rules) -> list[HostEffectReport]:
     """Return the ratio on each host where both sides ran on several; empty for a single host."""
-    _, first, second = _paired(trials, a, b)
+    _, first, second = trials.paired(a, b)
     hosts = sorted({name for one in (*first, *second) for name in one.hosts})
     if len(hosts) < 2:  # noqa: PLR2004
         return []
@@ -158,7 +160,7 @@ def cluster_note(trials: TrialTable, a: int, b: int, titles: Sequence[str]) -> I
 
 def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rules: Rules) -> Iterator[FlagReport]:
     """Yield a warning if the two sides' shares of failed jobs differ by more than chance swaps their names."""
-    _, first, second = _paired(trials, a, b)
+    _, first, second = trials.paired(a, b)
     shares = [
         [one.failed / (one.jobs + one.failed) if one.jobs + one.failed else math.nan for one in side]
         for side in (first, second)
@@ -175,12 +177,6 @@ def failure_flags(trials: TrialTable, a: int, b: int, titles: Sequence[str], rul
     about = {"treatment": titles[worse], "other": titles[1 - worse], "share": share, "other_share": other}
     reason = because(Code.FAILS_MORE_OFTEN, **about, rounds=len(differences), p=p)
     yield FlagReport("failure-share", titles[1], "warning", p, share - other, reason)
-
-
-def _paired(trials: TrialTable, a: int, b: int) -> tuple[list[int], list[TrialValue], list[TrialValue]]:
-    rounds = sorted(trials.rounds[a].keys() & trials.rounds[b].keys())
-    first, second = ([trials.rounds[index][each] for each in rounds] for index in (a, b))
-    return rounds, first, second
 
 
 def _described(rules: Rules, comparisons: int) -> Rules:

@@ -166,6 +166,8 @@ class Aggregator:
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
         self._starts, self._ends = (np.full(count, extreme) for extreme in (_INT64.max, _INT64.min))
+        self.done = np.zeros(count, np.int64)
+        """The jobs of each measured trial that are done."""
         self.trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
         self._takers: dict[int, frozenset[int]] = {}
@@ -403,12 +405,13 @@ class Aggregator:
         if treatment in self.open.systems:
             self.open.systems[treatment].add(measured, outcome)
         if outcome <= Outcome.FAILED:
-            self._extend_trial_spans(select_rows(measured, measured["trial"] < len(self._trials)))
+            self._extend_trials(select_rows(measured, measured["trial"] < len(self._trials)), outcome)
 
-    def _extend_trial_spans(self, rows: Columns) -> None:
+    def _extend_trials(self, rows: Columns, outcome: Outcome) -> None:
         for trial, where in group_positions(rows["trial"]):
             self._starts[trial] = min(self._starts[trial], rows["start_ns"][where].min())
             self._ends[trial] = max(self._ends[trial], rows["end_ns"][where].max())
+            self.done[trial] += rows["end_ns"][where].size if outcome == Outcome.DONE else 0
 
     def add_metrics(self, records: Sequence[MetricRecord]) -> None:
         """Add metrics, after all jobs: those of unsuccessful jobs and of warm-up are excluded."""

@@ -115,7 +115,7 @@ class MeasuredRun:
             self.spans, [str(one.cost_name or one.engine) for one in self.sums.treatments], hosts
         )
         self.host_cpu = HostCpu(self.spans)
-        self._trials = at_once or TrialCollector(self.header, hosts)
+        self._trials = at_once or TrialCollector(self.header, hosts, done=self.sums.done)
         self._statistics = TrialStatistics(self.header)
         self._looks: dict[AnyPart, Look] = {
             Part.METRICS: _MetricsLook(self.sums),

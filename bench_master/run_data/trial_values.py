@@ -27,7 +27,15 @@ from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.run_data.percentiles import group_positions
 from bench_master.verdicts.decision import BandKind, TrialValues
-from bench_master.verdicts.quantiles import SHIFT_QUANTILES, quantile, quantiles, summarise_logs, type8_position
+from bench_master.verdicts.quantiles import (
+    MEDIAN,
+    SHIFT_QUANTILES,
+    UNEQUAL,
+    quantile,
+    quantiles,
+    summarise_logs,
+    type8_position,
+)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Band: TypeAlias = tuple[float, float, float]
@@ -38,6 +46,8 @@ MAX_JOBS: Final = 5_000_000
 """Of more jobs in one trial a histogram is kept, and its error goes into the band."""
 MAX_LOGS: Final = 10_000
 """How many jobs of a trial are looked at for how alike they are."""
+MANY_BEYOND: Final = 100
+"""Of trials with more jobs beyond a quantile unequal numbers do not matter."""
 FEWEST_FOR_SHIFT: Final = 4
 """Of fewer jobs there is no quantile but the median."""
 RESOLUTIONS_PER_MARGIN: Final = 5
@@ -68,6 +78,12 @@ class TrialValue(Struct, frozen=True):
     """Number, mean and sum of squared deviations of the logarithms of (some of) its jobs."""
     hosts: Mapping[str, TrialValue] = field(default_factory=dict)
     """The measure on each host, where a trial ran on several."""
+    cut: Mapping[int, TrialValue] = field(default_factory=dict)
+    """The trial as if it had only so many jobs, drawn by the run's seed: as many as another one of its round."""
+
+    def beside(self, other: TrialValue) -> TrialValue:
+        """Return the trial with as many jobs as a smaller one of its round: quantiles of few jobs lie off."""
+        return self.cut.get(other.jobs, self)
 
 
 class _Durations(Struct):
@@ -97,6 +113,12 @@ class _Durations(Struct):
                 for each in held:
                     histogram.record(each)
                 held.clear()
+
+    def drawn(self, size: int, generator: np.random.Generator) -> _Durations:
+        """Return so many of the durations, drawn at random."""
+        places = generator.choice(self.count, min(size, self.count), replace=False)
+        exact, earliest = ([np.concatenate(held)[places]] for held in (self.exact, self.earliest))
+        return _Durations(exact, earliest, len(places))
 
     def summary(self, trial: int, q: float | None, failed: int, failures: Failures) -> TrialValue:
         """Return the measure in seconds, and what else is kept of the jobs."""
@@ -177,10 +199,16 @@ class TrialCollector:
         header: Header,
         hosts: Mapping[int, str] | None = None,
         measures: Mapping[int, Primary] | None = None,
+        done: Array | None = None,
     ) -> None:
-        """Take the primary measure of each treatment, or for the treatments in `measures` those alone."""
+        """Take the primary measure of each treatment, or for the treatments in `measures` those alone.
+
+        `done` are the jobs that are done of each trial, where an earlier look counted them: then a trial is cut to
+        the numbers of the smaller ones of its round, too.
+        """
         self._treatments: Sequence[StoredTreatment] = header.treatments
         self._trials: Sequence[StoredTrial] = header.trials
+        self._seed = abs(header.seed or 0)
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = has_times(header)
@@ -200,6 +228,11 @@ class TrialCollector:
         }
         """The operation whose durations are wanted, by treatment."""
         self._wanted = [not warmup and treatment in self.measures for treatment, _, warmup in self._trials]
+        self._sizes: dict[int, set[int]] = {}
+        """The jobs of the trials of each round."""
+        for number, ((_, block, _), is_wanted) in enumerate(zip(self._trials, self._wanted, strict=True)):
+            if done is not None and is_wanted and done[number]:
+                self._sizes.setdefault(block, set()).add(int(done[number]))
         self._open: dict[int, _OpenTrial] = {}
         self._ended: dict[int, Mapping[Failures, TrialValue]] = {}
         """The value of each trial by how its failed jobs are counted."""
@@ -297,14 +330,28 @@ class TrialCollector:
     def _end(self, trial: int) -> None:
         """Make the value of a trial; what is left of it is counts."""
         entry = self._open.pop(trial)
-        measure = self.measures[self._trials[trial][0]]
+        treatment, block, _ = self._trials[trial]
+        measure = self.measures[treatment]
         if entry.tickets:
             self._join(entry)
         hosts = {name: durations.summary(trial, measure.q, 0, "worst") for name, durations in entry.hosts.items()}
 
+        tail = min(1.0 - SHIFT_QUANTILES[-1], 1.0 if measure.q is None else min(measure.q, 1.0 - measure.q))
+        cuts = {
+            size: entry.durations.drawn(size, np.random.default_rng((self._seed, trial, size)))
+            for size in self._sizes.get(block, ())
+            if entry.done >= UNEQUAL * size and size * tail <= MANY_BEYOND and entry.durations.exact
+        }
+
         def value(failures: Failures) -> TrialValue:
             found = entry.durations.summary(trial, measure.q, entry.failed, failures)
-            return replace(found, jobs=entry.done, hosts=hosts)
+            cut = {
+                size: replace(
+                    own.summary(trial, measure.q, -(-entry.failed * size // entry.done), failures), jobs=size
+                )
+                for size, own in cuts.items()
+            }
+            return replace(found, jobs=entry.done, hosts=hosts, cut=cut)
 
         worst = value("worst")
         self._ended[trial] = {"worst": worst, "at-random": value("at-random") if entry.failed else worst}
@@ -433,8 +480,7 @@ class TrialTable(Struct, frozen=True):
 
     def sides(self, a: int, b: int) -> Sides:
         """Return the values of both sides in the rounds that ran on both."""
-        rounds = sorted(self.rounds[a].keys() & self.rounds[b].keys())
-        first, second = ([self.rounds[index][each] for each in rounds] for index in (a, b))
+        rounds, first, second = self.paired(a, b, alike=self.measures[a].q not in (None, MEDIAN))
         # What the harness reads from its own clock has steps of a nanosecond.
         stepped = self.measures[a].kind in ("metric", "containers")
         steps = (_step(first, second), _step(second, first)) if stepped else (0.0, 0.0)
@@ -444,6 +490,15 @@ class TrialTable(Struct, frozen=True):
             _as_values(second, steps[1]),
             max(_least_margin(first, steps[0]), _least_margin(second, steps[1])),
         )
+
+    def paired(self, a: int, b: int, *, alike: bool = False) -> tuple[list[int], list[TrialValue], list[TrialValue]]:
+        """Return the rounds that ran on both sides, and the trials of each; `alike`: with alike numbers of jobs."""
+        rounds = sorted(self.rounds[a].keys() & self.rounds[b].keys())
+        first, second = ([self.rounds[index][each] for each in rounds] for index in (a, b))
+        if alike:
+            pairs = list(zip(first, second, strict=True))
+            first, second = [one.beside(other) for one, other in pairs], [other.beside(one) for one, other in pairs]
+        return rounds, first, second
 
     def values(self, treatment: int) -> TrialValues:
         """Return the values of all trials of a treatment, by round."""
@@ -475,11 +530,6 @@ class TrialTable(Struct, frozen=True):
         """Return the values of the first so many rounds that ran on both of two treatments; all of them for None."""
         common = sorted(self.rounds[a].keys() & self.rounds[b].keys())
         return self if count is None or len(common) <= count else self.before(common[count])
-
-    def typical_jobs(self, treatment: int) -> float:
-        """Return the median number of jobs of a treatment's trials that have any; 0 without one."""
-        known = [each.jobs for each in self.rounds[treatment].values() if each.jobs]
-        return float(median(known)) if known else 0.0
 
     def fewest_jobs(self, treatment: int) -> int:
         """Return the number of jobs of the smallest trial that has a value; 0 without any."""

@@ -13,7 +13,7 @@ When a long series of runs changed is in `change_points`. Levels are logarithms,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -137,11 +137,8 @@ def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict
     """Return the verdict on the mean of the `new` runs against at least `MIN_ARCHIVE` earlier ones."""
     alpha = rules.alpha / rules.comparisons
     found = predict(earlier, new, alpha)
-
-    def interval(one: RunLevels, other: RunLevels, level: float) -> Interval:
-        return predict(one, other, level / rules.comparisons).interval
-
-    verdict = _verdict(earlier, new, interval, found.difference, found.p, rules)
+    exact = RunLevels.exact(earlier.values), RunLevels.exact(new.values)
+    verdict = decision.decide(exact, (earlier, new), _predicted, found.difference, found.p, rules)
     return replace(
         verdict,
         reason=verdict.reason if found.spread else because(Code.EARLIER_RUNS_ALIKE),
@@ -149,6 +146,10 @@ def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict
         smallest_effect=math.expm1(smallest_effect(found.spread, found.earlier, found.new, alpha)),
         more_rounds=_more_new(earlier, found.new, rules) if verdict.word == "inconclusive" and found.spread else None,
     )
+
+
+def _predicted(earlier: RunLevels, new: RunLevels, level: float, comparisons: int) -> Interval:
+    return predict(earlier, new, level / comparisons).interval
 
 
 def _more_new(earlier: RunLevels, new: int, rules: Rules) -> int | None:
@@ -172,12 +173,9 @@ def of_groups(a: RunLevels, b: RunLevels, rules: Rules) -> Verdict:
     The interval holds the differences between all pairs; as within a run, what is shown is what was decided.
     """
     alpha = rules.alpha / rules.comparisons
-
-    def interval(one: RunLevels, other: RunLevels, level: float) -> Interval:
-        return _rank_sum_interval(one, other, level, rules.comparisons)
-
     estimate, p = float(np.median(np.subtract.outer(b.values, a.values))), rank_sum_p(a.values, b.values)
-    verdict = _verdict(a, b, interval, estimate, p, rules)
+    exact = RunLevels.exact(a.values), RunLevels.exact(b.values)
+    verdict = decision.decide(exact, (a, b), _rank_sum_interval, estimate, p, rules)
     degrees = len(a) + len(b) - 2
     pooled = float(((len(a) - 1) * a.values.var(ddof=1) + (len(b) - 1) * b.values.var(ddof=1)) / degrees)
     quantile = t_quantile(1.0 - alpha / 2.0, degrees) + POWER_QUANTILE
@@ -216,35 +214,6 @@ def _student(a: RunLevels, b: RunLevels, alpha: float) -> Interval:
     degrees = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
     reach = t_quantile(1.0 - alpha / 2.0, float(degrees)) * error
     return Interval(float(b.low.mean() - a.high.mean()) - reach, float(b.high.mean() - a.low.mean()) + reach)
-
-
-def _verdict(
-    a: RunLevels,
-    b: RunLevels,
-    interval_at: Callable[[RunLevels, RunLevels, float], Interval],
-    estimate: float,
-    p: float,
-    rules: Rules,
-) -> Verdict:
-    """Return the verdict by what gives the interval of a difference of levels at an error."""
-    interval = interval_at(a, b, rules.alpha)
-    word = decision.word_of(interval, interval_at(a, b, 2.0 * rules.alpha), rules)
-    reason = decision.limits_of(word, interval, rules.margin)
-    if word == "inconclusive":
-        hangs = interval_at(RunLevels.exact(a.values), RunLevels.exact(b.values), rules.alpha).excludes_zero()
-        reason = because(Code.DEPENDS_ON_FAILURES if hangs else Code.NOT_ENOUGH_EVIDENCE)
-    return Verdict(
-        word=word,
-        reason=reason,
-        ratio=math.exp(estimate),
-        low=decision.ratio_of(interval.low),
-        high=decision.ratio_of(interval.high),
-        confidence=1.0 - rules.alpha,
-        rounds=0,
-        p=p,
-        smallest_effect=math.inf,
-        more_rounds=None,
-    )
 
 
 # -- anchor -------------------------------------------------------------------------------------------------------

@@ -193,19 +193,12 @@ def grade_run(header: Header, split_rounds: int = 0, *, knows_position_effect: b
     Of `split_rounds` a part ran before an interruption and a part after it. A position effect is known where a
     treatment that ran twice in each round bounds what a place in a round does.
     """
-    order, refusal = header.order, None
-    if header.imported:
-        refusal = because(Code.MEASURED_ELSEWHERE)
-    elif header.noop:
-        refusal = because(Code.NOOP)
-    elif order == "blocked":
-        refusal = because(Code.NOT_INTERLEAVED, order=order)
-    elif order not in ("interleaved", "as-written"):
-        refusal = because(Code.UNKNOWN_ORDER)
-    elif order == "as-written" and not knows_position_effect:
-        refusal = because(Code.POSITION_UNKNOWN, order=order)
-    if refusal is not None:
-        return Design("D", (refusal,))
+    order = "imported" if header.imported else header.order
+    if header.noop:
+        return Design("D", (because(Code.NOOP),))
+    if order != "interleaved" and not (order == "as-written" and knows_position_effect):
+        kind = order if order in ("as-written", "blocked", "imported") else "unknown"
+        return Design("D", (because(Code.NOT_INTERLEAVED, kind=kind),))
     reasons = [because(Code.ORDER_NOT_DRAWN, order=order)] if order == "as-written" else []
     if split_rounds:
         reasons.append(because(Code.SPLIT_ROUNDS, rounds=split_rounds))
@@ -216,10 +209,8 @@ def grade_sides(run: Design, hosts_a: Sequence[str], hosts_b: Sequence[str]) -> 
     """Return the grade of a comparison whose sides ran on these hosts."""
     if set(hosts_a) == set(hosts_b) or not run.allows_words:
         return run
-    if set(hosts_a) & set(hosts_b):
-        return Design("D", (*run.reasons, because(Code.SOME_HOSTS_SHARED)))
-    baseline, treatment = len(set(hosts_a)), len(set(hosts_b))
-    if min(baseline, treatment) < MIN_HOSTS:
-        few = because(Code.DIFFERENT_HOSTS, baseline=baseline, treatment_hosts=treatment, needed=MIN_HOSTS)
-        return Design("D", (*run.reasons, few))
-    return Design("C", (*run.reasons, because(Code.WORDS_ABOUT_HOSTS)))
+    fewest = min(len(set(hosts_a)), len(set(hosts_b)))
+    kind = "shared" if set(hosts_a) & set(hosts_b) else "few" if fewest < MIN_HOSTS else None
+    if kind is None:
+        return Design("C", (*run.reasons, because(Code.UNIT, kind="hosts")))
+    return Design("D", (*run.reasons, because(Code.DIFFERENT_HOSTS, kind=kind, fewest=fewest, needed=MIN_HOSTS)))

@@ -7,8 +7,8 @@ the round: the difference of the logarithms of the two trials' numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -26,8 +26,6 @@ DEFAULT_MARGIN: Final = 0.03
 MAX_MARGIN: Final = 0.5
 ALPHA: Final = 0.05
 """How often a family of comparisons may err."""
-MIN_GAP_ROUNDS: Final = 3
-"""With fewer rounds nothing is decided."""
 MAX_UNITS: Final = 2000
 """Of more rounds the means of neighbours are judged: the work grows with the square."""
 _GAP_FACTOR: Final = {3: 3.0, 4: 1.0, 5: 1.0}
@@ -78,6 +76,20 @@ class Rules(Struct, frozen=True):
     differences: bool = False
     """Whether b - a is judged, for figures that may be 0; then nothing is ever *same*."""
 
+    @property
+    def levels(self) -> tuple[float, float]:
+        """The levels of the interval that shows a difference, and of that of the two one-sided tests of *same*."""
+        return self.look or (self.alpha, 2.0 * self.alpha)
+
+    def interval_at(self, low: Values, high: Values, level: float, comparisons: int) -> Interval:
+        """Return the interval of differences of rounds, which are known up to a band."""
+        of_rounds = signed_rank.family_interval if self.look is None else signed_rank.look_interval
+        return of_rounds(low, high, level, comparisons)
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        """Return the one that shows a difference."""
+        return self.interval_at(low, high, self.levels[0], self.comparisons)
+
 
 class Verdict(Struct, frozen=True):
     """What may be said of b / a, as ratios and not logarithms; or of b - a, if the rules say so."""
@@ -92,12 +104,12 @@ class Verdict(Struct, frozen=True):
     """The interval's ends, or the range of the rounds' ratios where there are too few rounds for an interval."""
     confidence: float
     """The interval's level; of a family's intervals together, but for a range."""
-    rounds: int
-    p: float
+    rounds: int = 0
+    p: float = math.nan
     """Exact and two-sided; NaN where no interval exists."""
-    smallest_effect: float
+    smallest_effect: float = math.inf
     """The difference that would have been missed in one run of five, as a share; infinite below six rounds."""
-    more_rounds: int | None
+    more_rounds: int | None = None
     """How many more rounds would most likely settle it; None if out of reach, or settled."""
     differences: bool = False
     """Whether all of it is of b - a."""
@@ -193,8 +205,8 @@ def by_parts(a: TrialValues, b: TrialValues, rules: Rules) -> tuple[Part, ...]:
 
 def _part(series: Sequence[Values], part: tuple[int, int], rules: Rules) -> Part:
     point, low, high = _condensed(*(each[slice(*part)] for each in series))
-    interval, _ = _intervals(low, high, rules)
-    return Part(part[0] + 1, part[1], _shown(signed_rank.estimate(point), rules), *_shown_ends(interval, rules))
+    ends = _shown_ends(rules.interval(low, high), rules)
+    return Part(part[0] + 1, part[1], _shown(signed_rank.estimate(point), rules), *ends)
 
 
 def _ratio_ends(a: _Side, b: _Side, known: Any, rules: Rules) -> tuple[float, float]:
@@ -204,12 +216,10 @@ def _ratio_ends(a: _Side, b: _Side, known: Any, rules: Rules) -> tuple[float, fl
         return math.nan, math.nan
     a_high, b_low, a_low, b_high = _condensed(*sides)
     lower, upper = signed_rank.Pairs(a_high, b_low), signed_rank.Pairs(a_low, b_high)
-    if rules.look is None:
-        found = signed_rank.ratio_interval(lower, upper, rules.alpha, rules.comparisons, is_look=False)
-    elif rules.look[0] > 0.0:
-        found = signed_rank.ratio_interval(lower, upper, rules.look[0], rules.comparisons, is_look=True)
-    else:
+    level, is_look = rules.levels[0], rules.look is not None
+    if not level:
         return math.nan, math.nan
+    found = signed_rank.ratio_interval(lower, upper, level, rules.comparisons, is_look=is_look)
     return max(found.low, 0.0), found.high
 
 
@@ -227,29 +237,65 @@ def _condensed(*series: Values) -> tuple[Values, ...]:
 
 def _by_interval(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> Verdict:
     exact = point[np.isfinite(point)]
-    interval, narrow = _intervals(low, high, rules)
-    word = word_of(interval, narrow, rules)
-    reason, more = limits_of(word, interval, 0.0 if rules.differences else rules.margin), None
-    if word == "inconclusive":
-        reason = _why_inconclusive(point, low, high, band, rules)
-        # More rounds make no band narrower.
-        more = None if reason.code in _BANDS.values() else planning.more_rounds(exact, _margin(rules), _asked(rules))
+    estimate, p = signed_rank.estimate(exact), signed_rank.p_value(exact)
+    verdict = decide((exact, exact), (low, high), rules.interval_at, estimate, p, rules, band)
+    # More rounds make no band narrower.
+    is_open = verdict.word == "inconclusive" and verdict.reason not in [because(code) for code in _BANDS.values()]
     last = rules.last_look if rules.look is not None else None
     smallest = planning.smallest_effect(float(exact.std(ddof=1)), len(exact), _asked(rules, len(exact)), last)
-    return Verdict(
-        word=word,
-        reason=reason,
-        ratio=_shown(signed_rank.estimate(exact), rules),
-        low=_shown(interval.low, rules),
-        high=_shown(interval.high, rules),
-        confidence=1.0 - rules.alpha,
-        rounds=len(exact),
-        p=signed_rank.p_value(exact),
+    return replace(
+        verdict,
         smallest_effect=smallest if rules.differences else _shown(smallest, rules) - 1.0,
-        more_rounds=more,
+        more_rounds=planning.more_rounds(exact, _margin(rules), _asked(rules)) if is_open else None,
+        exact=(math.nan, math.nan) if band is None else _shown_ends(rules.interval(exact, exact), rules),
+    )
+
+
+Side = TypeVar("Side")
+
+
+def decide(
+    exact: tuple[Side, Side],
+    banded: tuple[Side, Side],
+    interval_at: Callable[[Side, Side, float, int], Interval],
+    estimate: float,
+    p: float,
+    rules: Rules,
+    band: BandKind | None = None,
+) -> Verdict:
+    """Return the verdict on rounds, runs or hosts by what gives the interval of a difference at a level, of a family.
+
+    It takes the values as if they were known `exact`, and `banded`: two sides, or the two ends of differences.
+    """
+
+    def judged(values: tuple[Side, Side], comparisons: int) -> tuple[Word, Interval]:
+        shown, narrow = (interval_at(*values, level, comparisons) for level in rules.levels)
+        return word_of(shown, narrow, rules), shown
+
+    (found, interval), reason = judged(banded, rules.comparisons), None
+    if found == "inconclusive":
+        # What stands between the data and a word: the first thing whose absence would give one.
+        if judged(exact, rules.comparisons)[0] != "inconclusive":
+            reason = because(_BANDS[band or "failed"])
+        elif judged(banded, 1)[0] != "inconclusive":
+            reason = because(Code.NOT_ENOUGH_TOGETHER, comparisons=rules.comparisons)
+        else:
+            reason = because(Code.NOT_ENOUGH_EVIDENCE)
+    elif found == "same":
+        reason = because(Code.BELOW_MARGIN) if interval.excludes_zero() else None
+    elif min(abs(interval.low), abs(interval.high)) < _margin(rules):
+        reason = because(Code.MAYBE_BELOW_MARGIN)
+    low, high = _shown_ends(interval, rules)
+    return Verdict(
+        word=found,
+        reason=reason,
+        ratio=_shown(estimate, rules),
+        low=low,
+        high=high,
+        confidence=1.0 - rules.alpha,
+        p=p,
         differences=rules.differences,
         band=band,
-        exact=_shown_ends(_intervals(exact, exact, rules)[0], rules) if band is not None else (math.nan, math.nan),
     )
 
 
@@ -266,27 +312,14 @@ def _margin(rules: Rules) -> float:
 
 
 def _shown(effect: float, rules: Rules) -> float:
-    """Return an effect as a ratio, or the difference that it is."""
-    return effect if rules.differences else ratio_of(effect)
+    """Return an effect as a ratio, infinite above what a double can hold, or the difference that it is."""
+    if rules.differences:
+        return effect
+    return math.exp(effect) if effect < 700 else math.inf  # noqa: PLR2004  the largest exponent
 
 
 def _shown_ends(interval: Interval, rules: Rules) -> tuple[float, float]:
     return _shown(interval.low, rules), _shown(interval.high, rules)
-
-
-def _intervals(low: Values, high: Values, rules: Rules, comparisons: int | None = None) -> tuple[Interval, Interval]:
-    """Return the interval that shows a difference, and the narrower one of the two one-sided tests of *same*."""
-    comparisons = comparisons or rules.comparisons
-    if rules.look is not None:
-        level, same_level = rules.look
-        return (
-            signed_rank.look_interval(low, high, level, comparisons),
-            signed_rank.look_interval(low, high, same_level, comparisons),
-        )
-    return (
-        signed_rank.family_interval(low, high, rules.alpha, comparisons),
-        signed_rank.family_interval(low, high, 2.0 * rules.alpha, comparisons),
-    )
 
 
 def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
@@ -296,30 +329,6 @@ def word_of(interval: Interval, narrow: Interval, rules: Rules) -> Word:
     if not interval.excludes_zero():
         return "inconclusive"
     return rules.words[0] if (interval.low > 0.0) == rules.lower_is_better else rules.words[1]
-
-
-def limits_of(word: Word, interval: Interval, margin: float) -> Reason | None:
-    """Return what limits a word that was found; None if nothing does."""
-    if word not in ("same", "inconclusive") and min(abs(interval.low), abs(interval.high)) < math.log1p(margin):
-        return because(Code.MAYBE_BELOW_MARGIN)
-    if word == "same" and interval.excludes_zero():
-        return because(Code.BELOW_MARGIN)
-    return None
-
-
-def ratio_of(difference: float) -> float:
-    """Return the ratio of a difference of logarithms; infinite above what a double can hold."""
-    return math.exp(difference) if difference < 700 else math.inf  # noqa: PLR2004  the largest exponent
-
-
-def _why_inconclusive(point: Values, low: Values, high: Values, band: BandKind | None, rules: Rules) -> Reason:
-    """Return what stands between the data and a word: the first thing whose absence would give one."""
-    exact = point[np.isfinite(point)]
-    if word_of(*_intervals(exact, exact, rules), rules) != "inconclusive":
-        return because(_BANDS[band or "failed"])
-    if word_of(*_intervals(low, high, rules, 1), rules) != "inconclusive":
-        return because(Code.NOT_ENOUGH_TOGETHER, comparisons=rules.comparisons)
-    return because(Code.NOT_ENOUGH_EVIDENCE)
 
 
 _BANDS: Final[dict[BandKind, Code]] = {
@@ -358,8 +367,6 @@ def _by_gap(a: _Side, b: _Side, known: Any, band: BandKind | None, rules: Rules)
         high=high,
         confidence=1.0 - 2.0 ** (1 - rounds) if rounds else 0.0,
         rounds=rounds,
-        p=math.nan,
-        smallest_effect=math.inf,
         # Where rounds took place and none has a value, jobs fail, and more of them would, too.
         more_rounds=MIN_ROUNDS - rounds if word == "inconclusive" and not lost else None,
         differences=rules.differences,
@@ -369,8 +376,12 @@ def _by_gap(a: _Side, b: _Side, known: Any, band: BandKind | None, rules: Rules)
 
 
 def _gap_word(a_low: Values, a_high: Values, b_low: Values, b_high: Values, rules: Rules) -> Word | None:
-    """Return the word if all rounds of one side lie far enough beyond all of the other; else None."""
-    if len(a_low) < MIN_GAP_ROUNDS:
+    """Return the word if all rounds of one side lie far enough beyond all of the other; else None.
+
+    Values that are one of two at random show a gap in 2 of 4^n comparisons of n rounds, however wide it is. A family
+    that would err more often than its level has none; nor have two rounds.
+    """
+    if rules.comparisons * 2.0 * 4.0 ** -len(a_low) > rules.alpha:
         return None
     above, below = float(b_low.min() - a_high.max()), float(a_low.min() - b_high.max())
     gap = max(above, below)

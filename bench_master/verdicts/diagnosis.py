@@ -22,8 +22,11 @@ SeriesKind: TypeAlias = Literal["drift", "step", "neighbours", "regimes"]
 
 LEVEL: Final = 0.01
 """How often each test may find something in a series of independent measurements."""
-FALSE_ALARMS: Final = 0.02
-"""How often all tests of a run together may find something where nothing is."""
+FALSE_ALARMS: Final = {"series": 0.0075, "carry-over": 0.01}
+"""How often the tests of a run may find something where nothing is: those of its series together, and of carry-over.
+
+The rest of 2 % is for regimes, which have no level but a gap.
+"""
 TREND_LEVEL: Final = 0.1
 """The same for a trend that groups of runs have in common: it would be taken for a difference between them."""
 OUTLIER_SDS: Final = 5.0
@@ -41,8 +44,9 @@ _FEWEST_PERMUTATIONS: Final = 2000
 _TABLE_ENTRIES: Final = 2_400_000
 """How many ranks a table of permutations takes at most, so that a long series costs as much as one of 120."""
 _TABLE_SEED: Final = 20_140_101
-_REGIME_GAPS: Final = ((120, 3.0), (40, 4.0), (MIN_REGIMES, 4.5))
-"""Least gap between two regimes, in units of their mean deviations, by the length of the series."""
+_REGIME_GAPS: Final = ((120, 3.0), (40, 4.0), (30, 4.5), (MIN_REGIMES, 6.0))
+"""Least gap between two regimes, in units of their mean deviations, by the length of the series: fewer than one in a
+thousand series of normal, uniform or exponential noise has one. A doubled number of series has a tenth more."""
 REGIME_SHARE: Final = 5
 """Each regime has at least one measurement in so many."""
 _REGIME_STEPS: Final = 2.5
@@ -72,15 +76,18 @@ class Finding(Struct, frozen=True):
     """`neighbours`: of the ranks of neighbours."""
 
 
-def find(series: Any, margin: float, *, level: float = LEVEL) -> list[Finding]:
-    """Return what the four tests find in a series of logarithms whose size is above `margin` (a logarithm, too)."""
+def find(series: Any, margin: float, *, level: float = LEVEL, of: int = 1) -> list[Finding]:
+    """Return what the four tests find in a series of logarithms whose size is above `margin` (a logarithm, too).
+
+    It is one `of` so many series that are looked at together; `level` allows for that already.
+    """
     values = np.asarray(series, float)
     group = math.ceil(len(values) / MAX_POINTS) if len(values) > MAX_POINTS else 1
     if group > 1:
         values = np.median(values[: len(values) // group * group].reshape(-1, group), axis=1)
     found = (drift(values), step(values), neighbours(values))
     large = [one for one in found if one is not None and one.p is not None and one.p <= level]
-    two = regimes(values, margin)
+    two = regimes(values, margin, of)
     results = [one for one in [*large, two] if one is not None and abs(one.size) > margin]
     return [_ungrouped(one, group) for one in results] if group > 1 else results
 
@@ -241,7 +248,7 @@ def von_neumann(values: Values) -> tuple[float | None, float]:
 # -- regimes ---------------------------------------------------------------------------------------------------------
 
 
-def regimes(values: Values, margin: float) -> Finding | None:
+def regimes(values: Values, margin: float, of: int = 1) -> Finding | None:
     """Return the two levels that a series keeps to, if it has two that are further apart than `margin`.
 
     The best split of the sorted values counts: the gap of the parts' medians over the sum of their mean deviations.
@@ -261,7 +268,7 @@ def regimes(values: Values, margin: float) -> Finding | None:
     scores = gaps / np.maximum(within, max(resolution, 1e-12))
     best = int(scores.argmax())
     gap = float(gaps[best])
-    if scores[best] <= needed or gap <= margin or gap <= _REGIME_STEPS * resolution:
+    if scores[best] <= needed * (1.0 + math.log2(of) / 10.0) or gap <= margin or gap <= _REGIME_STEPS * resolution:
         return None
     middle = (ordered[splits[best] - 1] + ordered[splits[best]]) / 2.0
     above = values > middle

@@ -37,20 +37,18 @@ def smallest_effect(spread: float, rounds: int, comparisons: float = 1.0, last_l
 
 _TABLES: Final = {"difference": DIFFERENCE, "same": SAME, "looks": LOOKS}
 _QUANTILES: Final = {"difference": POWER_QUANTILE, "same": SAME_POWER_QUANTILE, "looks": POWER_QUANTILE}
-_LONGEST: Final = max(DIFFERENCE)
 
 
 @lru_cache(maxsize=4096)
 def _in_spreads(table: str, rounds: int, comparisons: float) -> float:
-    """Return a value of a table; beyond its ends Student's formula, as far off as it is at the end."""
-    held = min(rounds, _LONGEST)
-    if comparisons <= FAMILIES[-1]:
-        row = [float(value) for value in _TABLES[table][held].split()]
-        found = float(np.interp(math.log(max(1.0, comparisons)), np.log(FAMILIES), row))
-    else:
-        ratio = _formula(table, held, comparisons) / _formula(table, held, FAMILIES[-1])
-        found = _in_spreads(table, held, FAMILIES[-1]) * ratio
-    return found * _formula(table, rounds, comparisons) / _formula(table, held, comparisons)
+    """Return a value of a table; between its rows and beyond them Student's formula, as far off as it is there."""
+    rows, held = _TABLES[table], min(max(1.0, comparisons), FAMILIES[-1])
+    off = [
+        np.interp(math.log(held), np.log(FAMILIES), [float(value) for value in row.split()])
+        / _formula(table, n, held)
+        for n, row in rows.items()
+    ]
+    return float(np.interp(rounds, list(rows), off)) * _formula(table, rounds, max(held, comparisons))
 
 
 def _formula(table: str, rounds: int, comparisons: float) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+MEDIAN: Final = 0.5
 SHIFT_QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Where the shift function compares two treatments."""
 
@@ -25,22 +26,18 @@ def type8_position(count: int, q: float) -> tuple[int, float]:
     return rank, at - rank
 
 
-BEYOND: Final = 1
-"""How many jobs of a trial are beyond a quantile at least."""
-BEYOND_UNEQUAL: Final = 5
-"""The same where one side's trials have more jobs than the other's: heavy tails bias a quantile of few jobs."""
 UNEQUAL: Final = 1.25
-"""From this ratio of their numbers of jobs on two sides count as unequal."""
+"""From this ratio of their numbers of jobs on two trials are unequal: heavy tails bias a quantile of few jobs."""
 
 
-def enough_jobs(count: int, q: float, beyond: int = BEYOND) -> bool:
-    """Whether a trial of `count` jobs has so many beyond the quantile. A median is unbiased of any number of jobs."""
-    return q == 0.5 or count * min(q, 1.0 - q) >= beyond - 1e-9  # noqa: PLR2004
+def enough_jobs(count: int, q: float) -> bool:
+    """Whether a trial of `count` jobs has one beyond the quantile. A median is unbiased of any number of jobs."""
+    return q == MEDIAN or count * min(q, 1.0 - q) >= 1.0 - 1e-9
 
 
-def jobs_needed(q: float, beyond: int = BEYOND) -> int:
-    """Return the fewest jobs of a trial that have so many beyond the quantile."""
-    return 1 if q == 0.5 else math.ceil(beyond / min(q, 1.0 - q) - 1e-9)  # noqa: PLR2004
+def jobs_needed(q: float) -> int:
+    """Return the fewest jobs of a trial that have one beyond the quantile."""
+    return 1 if q == MEDIAN else math.ceil(1.0 / min(q, 1.0 - q) - 1e-9)
 
 
 def quantile(values: Numbers, q: float, zeros: int = 0, infinite: int = 0) -> float:

@@ -40,16 +40,10 @@ class Code(StrEnum):
     TREATMENTS_SKIPPED = "treatments-skipped"
     # -- the design of a run
     DIFFERENT_HOSTS = "different-hosts"
-    MEASURED_ELSEWHERE = "measured-elsewhere"
     NOOP = "noop"
     NOT_INTERLEAVED = "not-interleaved"
     ORDER_NOT_DRAWN = "order-not-drawn"
-    POSITION_UNKNOWN = "position-unknown"
     SPLIT_ROUNDS = "split-rounds"
-    SOME_HOSTS_SHARED = "some-hosts-shared"
-    TOO_FEW_HOSTS = "too-few-hosts"
-    UNKNOWN_ORDER = "unknown-order"
-    WORDS_ABOUT_HOSTS = "words-about-hosts"
     # -- the two sides of a comparison
     HOST_SERIES = "host-series"
     HARNESS_CPU = "harness-cpu"
@@ -59,76 +53,43 @@ class Code(StrEnum):
     PROPERTIES_DIFFER = "properties-differ"
     RATIOS_SERIES = "ratios-series"
     TOO_FEW_JOBS = "too-few-jobs"
-    TREATMENT_SERIES = "treatment-series"
     UNLIKE_MEASURES = "unlike-measures"
     # -- the designs of comparisons between runs
-    AGAINST_ARCHIVE = "against-archive"
-    AGAINST_TREND = "against-trend"
-    FEW_RUNS = "few-runs"
-    GROUPS_OF_OCCASIONS = "groups-of-occasions"
-    GROUPS_OF_RUNS = "groups-of-runs"
+    UNIT = "unit"
     ONE_RUN_EACH = "one-run-each"
     RUNS_IN_BLOCKS = "runs-in-blocks"
-    RUNS_IN_TURNS = "runs-in-turns"
-    SERIES_OF_RUNS = "series-of-runs"
     # -- comparisons between runs
     EARLIER_RUNS_ALIKE = "earlier-runs-alike"
     LEVEL_CHANGED = "level-changed"
     NO_VALUE = "no-value"
-    NO_VALUE_OR_0 = "no-value-or-0"
-    NO_VALUE_ON_ONE_SIDE = "no-value-on-one-side"
     OCCASIONS = "occasions"
     ONE_SIDE_STATES = "one-side-states"
-    OTHER_MEASURE = "other-measure"
     OTHER_PARAMETERS = "other-parameters"
     PAIR_WITHOUT_VALUE = "pair-without-value"
     RELATIVE_TO = "relative-to"
     RUNS_DIFFER = "runs-differ"
     TOO_FEW_EARLIER_RUNS = "too-few-earlier-runs"
-    TOO_FEW_HERE = "too-few-here"
     TOO_FEW_OCCASIONS = "too-few-occasions"
     TOO_FEW_RUNS = "too-few-runs"
-    TOO_FEW_VALUES = "too-few-values"
-    TREATMENT_MISSING = "treatment-missing"
-    UNSTABLE_PAIRS = "unstable-pairs"
     UNSTABLE_RUNS = "unstable-runs"
-    UNSTABLE_SIDES = "unstable-sides"
-    UNSTABLE_TURNS = "unstable-turns"
     # -- why a run is left out of a comparison
-    DAMAGED_RUN = "damaged-run"
-    ENDED_EARLY = "ended-early"
-    IMPORTED_RUN = "imported-run"
-    LEFT_OUT_DIFFERS = "left-out-differs"
-    NOOP_RUN = "noop-run"
-    NO_FOOTER = "no-footer"
-    OTHER_SCENARIO = "other-scenario"
-    SAME_RUN = "same-run"
-    UNREADABLE = "unreadable"
+    UNUSABLE_RUN = "unusable-run"
     # -- the trend of an archive
     CONFIRMED = "confirmed"
-    NO_EARLIER_RUN = "no-earlier-run"
-    STANDS_OUT_WITHIN_MARGIN = "stands-out-within-margin"
-    TOO_FEW_IN_TREND = "too-few-in-trend"
     UNCONFIRMED = "unconfirmed"
     # -- parts of these: which earlier runs there are
-    ARCHIVED_ELSEWHERE = "archived-elsewhere"
-    ARCHIVED_IN_OTHER_SCENARIOS = "archived-in-other-scenarios"
-    ARCHIVED_WITH_OTHER_PARAMETERS = "archived-with-other-parameters"
     NOT_ARCHIVED = "not-archived"
     SINCE_ACKNOWLEDGED = "since-acknowledged"
     SINCE_MACHINE_CHANGED = "since-machine-changed"
     # -- what the diagnosis flags
     CARRY_OVER = "carry-over"
     DIFFERS_FROM_ITSELF = "differs-from-itself"
-    EFFECT_CHANGED_BETWEEN = "effect-changed-between"
     EXTENDED = "extended"
     FAILS_MORE_OFTEN = "fails-more-often"
     HOSTS_DISAGREE = "hosts-disagree"
-    HOST_SERIES_FLAG = "host-series-flag"
     JOBS_ALIKE = "jobs-alike"
     JOBS_FAILED = "jobs-failed"
     NO_COUNTERPART = "no-counterpart"
-    NO_MEASUREMENT = "no-measurement"
     NO_SINGLE_NUMBER = "no-single-number"
     ONE_AFTER_THE_OTHER = "one-after-the-other"
     OUTLIERS = "outliers"
@@ -260,13 +221,12 @@ def _against(properties: Sequence[Mapping[str, Any]]) -> str:
     return _listed(texts, MAX_NAMED, " and {more} more")
 
 
+def _of_kind(**texts: str) -> Callable[..., str]:
+    """Return what makes a sentence of the template of its kind."""
+    return lambda kind, **data: texts[kind].format(**data)
+
+
 # -- sentences within a run ------------------------------------------------------------------------------------------
-
-
-def _different_hosts(baseline: int, treatment_hosts: int, needed: int) -> str:
-    fewest = min(baseline, treatment_hosts)
-    each = "one host each" if baseline == treatment_hosts == 1 else f"only {fewest} of them on one side"
-    return f"the sides ran on different hosts ({each}); at least {needed} on each side can be compared"
 
 
 def _effect_changed(first: float, last: float) -> str:
@@ -301,7 +261,6 @@ def _limited_by_harness(
 
 
 _ONE_RUN_EACH: Final = "one run each: how much runs differ cannot be known from one"
-_FEW_RUNS: Final = "too few runs: 5 earlier ones, 4 against 4, or 6 pairs in turns can carry a word"
 
 
 def _one_run_each(properties: Sequence[str]) -> str:
@@ -314,12 +273,14 @@ def _one_run_each(properties: Sequence[str]) -> str:
 def _runs_differ(properties: Sequence[Mapping[str, Any]]) -> str:
     name = properties[0]["name"]
     quoted = f"'{name}'" if " " in name else name
-    return f"the sides differ in {_against(properties)}; --accept {quoted} if that is what you compare"
+    return f"the runs differ in {_against(properties)}; --accept {quoted} if that is what you compare"
 
 
-def _too_few_earlier_runs(earlier: int, needed: int, others: Reason | None) -> str:
+def _too_few_earlier_runs(earlier: int, needed: int, since: Reason | None, others: Reason | None) -> str:
+    count = f"only {plural(earlier, 'earlier run')}" if earlier else "no earlier run"
+    which = since.sentence() if since is not None else "of this kind"
     last = f" (the others: {others.sentence()})" if others is not None else ""
-    return f"only {plural(earlier, 'earlier run')} of this kind{last}; {needed} are needed"
+    return f"{count} {which}{last}; {needed} are needed"
 
 
 def _other_parameters(changes: Sequence[Mapping[str, Any]]) -> str:
@@ -333,6 +294,21 @@ def _runs_in_blocks(earlier: int, new: int, needed: int) -> str:
         "what changed between them looks the same as a difference; take turns, or measure each side on "
         f"{needed} occasions"
     )
+
+
+def _unstable_runs(kind: str, findings: Sequence[Mapping[str, Any]]) -> str:
+    found = describe_findings(findings, "pair" if kind == "pairs" else "run")
+    match kind:
+        case "archive":
+            return f"earlier runs are unstable ({found})"
+        case "pairs":
+            return f"differences of the pairs are unstable ({found})"
+        case "sides":
+            return f"the runs of each side have {found} over all of them, and one side came later: run them in turns"
+        case _:
+            return (
+                f"the runs have {found}, and the same side was always first: let the first one of each pair be drawn"
+            )
 
 
 def _occasions(earlier_runs: int, earlier: int, new_runs: int, new: int) -> str:
@@ -349,19 +325,10 @@ def _unconfirmed(ratio: float, low: float | None, high: float | None) -> str:
     return f"{size}, unconfirmed: run it again; a second run that agrees confirms it"
 
 
-def _since(since: Reason | None) -> str:
-    return f" {since.sentence()}" if since is not None else ""
-
-
-def _archived_elsewhere(hosts: str, known: Sequence[str]) -> str:
-    more = f" and {len(known) - 1} more" if len(known) > 1 else ""
-    return f"on {hosts} (the archive has runs of this on {known[0]}{more})"
-
-
 # -- sentences of flags ----------------------------------------------------------------------------------------------
 
 
-def _host_series_flag(place: str, findings: Sequence[Mapping[str, Any]], *, cancelled: bool) -> str:
+def _host_series(place: str, findings: Sequence[Mapping[str, Any]], *, cancelled: bool) -> str:
     consequence = _CANCELLED if cancelled else "no word can be said over it"
     return f"{place}: the run has {describe_findings(findings)}: {consequence}"
 
@@ -441,6 +408,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.EFFECT_CHANGED: Sentence(
         _effect_changed,
         {"first": 1.02, "last": 1.09},
+        names_place=False,
         advice="The rounds' ratio drifted or had a step, so there is no one ratio. A direction is given only if both"
         " halves of the run agree; `-v` shows the interval of each, and gates are judged by these. Find what "
         "changed (a cache that fills, a leak) and measure each state by itself.",
@@ -465,8 +433,8 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.TOO_FEW_ROUNDS: Sentence(
         lambda rounds: f"{plural(rounds, 'round')} {'is' if rounds == 1 else 'are'} too few",
         {"rounds": 2},
-        advice="Fewer than three rounds never have a verdict; three to five only for a gap that leaves no doubt. Run"
-        " six or more; ten is good advice.",
+        advice="Fewer than three rounds never have a verdict; three to five only for a gap that leaves no doubt "
+        "(three in a run of one comparison, four of up to 6, five of up to 25). Run six or more; ten is good advice.",
     ),
     Code.BASELINE_SKIPPED: Sentence(
         "the baseline {baseline} is optional and was skipped: {why}; provide what it lacks and run again, or name "
@@ -489,22 +457,32 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Provide what the treatment lacks, and run again.",
     ),
     Code.DIFFERENT_HOSTS: Sentence(
-        _different_hosts,
-        {"baseline": 1, "treatment_hosts": 1, "needed": 4},
-        advice="With one host on each side, a host cannot be told from a treatment. Run both treatments on the same "
-        "hosts, or on four on each side.",
-    ),
-    Code.MEASURED_ELSEWHERE: Sentence(
-        "the results were measured elsewhere, one treatment after the other",
-        advice="When and how imported results were measured is not known. Read the ratio as a hint, and measure both"
-        " sides in one scenario.",
+        _of_kind(
+            few="the sides ran on different hosts ({fewest} on one side); at least {needed} on each can be compared",
+            shared="the sides share some of their hosts and not others",
+            unmeasured="too few hosts have a measure of their own; at least {needed} on each side can be compared",
+        ),
+        {"kind": "few", "fewest": 1, "needed": 4},
+        advice="With one host on each side, a host cannot be told from a treatment. Give both treatments the same "
+        "hosts (`environments`), or four on each side, of which each counts once. Hosts of which jobs failed, or "
+        "were too few for the quantile, have no measure.",
     ),
     Code.NOOP: Sentence("a no-op run measures the harness", advice="`--noop` runs nothing. Run without it."),
     Code.NOT_INTERLEAVED: Sentence(
-        "not interleaved (order: {order})",
-        {"order": "blocked"},
-        advice="All trials of one treatment ran before the next one's: heat, a neighbour or a cache that fills looks"
-        " the same as a difference. Leave `order` out, and run again.",
+        _of_kind(
+            **{
+                "as-written": "the order of the trials was not drawn (order: as-written), and no treatment ran twice "
+                "in each round (aa): the place in a round may make any difference",
+                "blocked": "not interleaved (order: blocked)",
+            },
+            imported="the results were measured elsewhere, one treatment after the other",
+            unknown="nobody knows the order of the trials",
+        ),
+        {"kind": "blocked"},
+        advice="Where all trials of one treatment run before the next one's, heat, a neighbour or a cache that fills "
+        "looks the same as a difference; so does the place in a round of one order. Leave `order` out, and run "
+        "again, or say `aa: true`: what differs from itself by its place then bounds what the place does. Read the "
+        "ratio of imported results as a hint, and measure both sides in one scenario.",
     ),
     Code.ORDER_NOT_DRAWN: Sentence(
         "the order of the trials was not drawn (order: {order})",
@@ -513,13 +491,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         " its place may make, and the intervals allow for that much. If the machine drifts, words are "
         "refused.",
     ),
-    Code.POSITION_UNKNOWN: Sentence(
-        "the order of the trials was not drawn (order: {order}), and no treatment ran twice in each round (aa): the "
-        "place in a round may make any difference",
-        {"order": "as-written"},
-        advice="Leave `order` out, or say `aa: true`: what differs from itself by its place then bounds what the "
-        "place does.",
-    ),
     Code.SPLIT_ROUNDS: Sentence(
         lambda rounds: (
             f"{rounds} {'round was' if rounds == 1 else 'rounds were'} split by an interruption and left out"
@@ -527,27 +498,13 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"rounds": 2},
         advice="A resumed run: the halves of these rounds do not belong together.",
     ),
-    Code.SOME_HOSTS_SHARED: Sentence(
-        "the sides share some of their hosts and not others",
-        advice="Part of the difference is between hosts. Give both treatments the same `environments`.",
-    ),
-    Code.TOO_FEW_HOSTS: Sentence(
-        "too few hosts have a measure of their own",
-        advice="The words are about hosts, of which each counts once, and fewer than four have a measure: jobs "
-        "failed, or were too few for the quantile.",
-    ),
-    Code.UNKNOWN_ORDER: Sentence(
-        "nobody knows the order of the trials", advice="The stats file does not say how the trials were ordered."
-    ),
-    Code.WORDS_ABOUT_HOSTS: Sentence(
-        "the sides ran on different hosts: the words are about hosts",
-        advice="The sides ran on four hosts or more each, so a host counts once.",
-    ),
     Code.HOST_SERIES: Sentence(
-        lambda place, findings: f"{place}: the run has {describe_findings(findings)}",
-        {"place": "blade-1", **_DRIFT},
-        advice="The series changed while the treatments ran. Drawn rounds on one host cancel that; this run was not "
-        "designed so. Use `order: interleaved`, and find the cause: another program, heat, a shared machine.",
+        _host_series,
+        {"place": "blade-1", **_DRIFT, "cancelled": True},
+        advice="The level rises or falls over the run (drift), jumped once (step: look at what else began then), has"
+        " two values (regimes: frequency, placement, a neighbour), or trials resemble the one before (neighbours: "
+        "the machine has slow noise). Drawn rounds on one host cancel that. A run without them can say no word: use "
+        "`order: interleaved`, and find the cause.",
     ),
     Code.HARNESS_CPU: Sentence(
         lambda treatment, share, idle, difference: (
@@ -602,32 +559,27 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     Code.TOO_FEW_JOBS: Sentence(
         "{measure} needs {needed} jobs in each trial; the smallest has {fewest}",
         {"measure": "p99", "needed": 100, "fewest": 60},
-        advice="A quantile beyond what the trial's jobs reach is the largest of them. Where one side's trials have "
-        "at least a quarter more jobs than the other's, five jobs must lie beyond the quantile. Run more jobs"
-        " in a trial (`iterations`, `run_seconds`), or compare a lower quantile.",
-    ),
-    Code.TREATMENT_SERIES: Sentence(
-        lambda treatment, findings, values, unit: f"{treatment} has {describe_spread(findings, values, unit)}",
-        {
-            "treatment": "storage=volume",
-            "findings": [{"kind": "regimes", "ratio": 1.21, "switches": 7}],
-            "values": [1.0, 1.21],
-            "unit": "s",
-        },
-        advice="The series changed while the treatments ran. Use `order: interleaved`, and find the cause.",
+        advice="A quantile beyond what the trial's jobs reach is the largest of them. Run more jobs in a trial "
+        "(`iterations`, `run_seconds`), or compare a lower quantile.",
     ),
     Code.UNLIKE_MEASURES: Sentence(
         lambda a, a_unit, b, b_unit: f"unlike measures: {a} in {a_unit or '1'} and {b} in {b_unit or '1'}",
         {"a": "job.p50", "a_unit": "s", "b": "events_per_second", "b_unit": "1/s"},
         advice="Set `primary` for both jobs.",
     ),
-    Code.AGAINST_ARCHIVE: Sentence("against earlier runs: the unit is the occasion"),
-    Code.AGAINST_TREND: Sentence(
-        "against the trend of earlier runs: the unit is the run, and a second one confirms a change"
+    Code.UNIT: Sentence(
+        _of_kind(
+            archive="against earlier runs: the unit is the occasion",
+            groups="two groups of runs in turns: the unit is the run",
+            history="a series of runs: the unit is the run",
+            hosts="the sides ran on different hosts: the words are about hosts",
+            occasions="two groups of runs, one after the other: the unit is the occasion",
+            pairs="runs in turns: the unit is the pair of runs",
+            trend="against the trend of earlier runs: the unit is the run, and a second one confirms a change",
+        ),
+        {"kind": "pairs"},
+        advice="What counts once, however many rounds it has.",
     ),
-    Code.FEW_RUNS: Sentence(_FEW_RUNS, advice="Collect more runs."),
-    Code.GROUPS_OF_OCCASIONS: Sentence("two groups of runs, one after the other: the unit is the occasion"),
-    Code.GROUPS_OF_RUNS: Sentence("two groups of runs in turns: the unit is the run"),
     Code.ONE_RUN_EACH: Sentence(
         _one_run_each,
         {"properties": []},
@@ -639,8 +591,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"earlier": 1, "new": 1, "needed": 4},
         advice="Two groups of runs, one after the other, are a blocked order.",
     ),
-    Code.RUNS_IN_TURNS: Sentence("runs in turns: the unit is the pair of runs"),
-    Code.SERIES_OF_RUNS: Sentence("a series of runs: the unit is the run"),
     Code.EARLIER_RUNS_ALIKE: Sentence(
         "the earlier runs do not differ at all, so they cannot say how much runs differ",
         advice="Runs that agree to the last digit are copies, or the measure is too coarse to vary.",
@@ -650,13 +600,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"runs": 2, "needed": 5},
         advice="What came before a change says nothing of what comes after it. Collect more runs.",
     ),
-    Code.NO_VALUE: Sentence("no value", advice="The run measured something else, or nothing, and is left out."),
-    Code.NO_VALUE_OR_0: Sentence(
-        "no value, or 0", advice="The run measured something else, or nothing, and is left out."
-    ),
-    Code.NO_VALUE_ON_ONE_SIDE: Sentence(
-        "no value on one side", advice="The run measured something else, or nothing, and is left out."
-    ),
+    Code.NO_VALUE: Sentence("no value, or 0", advice="The run measured something else, or nothing, and is left out."),
     Code.OCCASIONS: Sentence(
         _occasions,
         {"earlier_runs": 10, "earlier": 5, "new_runs": 3, "new": 1},
@@ -667,11 +611,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         {"names": ["params.version"]},
         advice="One side was measured elsewhere, and the other says nothing of these parameters. Look them up before"
         " you read anything into the two figures.",
-    ),
-    Code.OTHER_MEASURE: Sentence(
-        "another measure ({measure} instead of {wanted})",
-        {"measure": "job.p95", "wanted": "job.p50"},
-        advice="The earlier run measured something else, and is left out.",
     ),
     Code.OTHER_PARAMETERS: Sentence(
         _other_parameters,
@@ -691,10 +630,10 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="The runs are of different machines, kernels or versions.",
     ),
     Code.TOO_FEW_EARLIER_RUNS: Sentence(
-        _too_few_earlier_runs, {"earlier": 3, "needed": 5, "others": None}, advice="Collect more runs."
-    ),
-    Code.TOO_FEW_HERE: Sentence(
-        f"{_FEW_RUNS}; here {{new}} against {{earlier}}", {"new": 2, "earlier": 3}, advice="Collect more runs."
+        _too_few_earlier_runs,
+        {"earlier": 3, "needed": 5, "since": None, "others": None},
+        advice="A series is one treatment with all its parameters on hosts of the same names. Collect five runs "
+        "first; with `--archive` the run itself is archived in any case.",
     ),
     Code.TOO_FEW_OCCASIONS: Sentence(
         "too few occasions: earlier runs of {needed} can carry a word; here {earlier}",
@@ -702,86 +641,38 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="The earlier runs were made shortly after one another. Make runs on other days, or both builds "
         "treatments of one scenario.",
     ),
-    Code.TOO_FEW_RUNS: Sentence("too few runs", advice="Collect more runs."),
-    Code.TOO_FEW_VALUES: Sentence(
-        "only {new} against {earlier} runs have a value; 4 against 4 are needed",
-        {"new": 3, "earlier": 4},
-        advice="Collect more runs.",
-    ),
-    Code.TREATMENT_MISSING: Sentence(
-        "the treatment is missing", advice="The earlier run measured something else, and is left out."
-    ),
-    Code.UNSTABLE_PAIRS: Sentence(
-        lambda findings: f"differences of the pairs are unstable ({describe_findings(findings, 'pair')})",
-        _DRIFT,
-        advice="Runs have no drawn order that would cancel a drift or a step. Find what changed: `bench-master "
-        "compare FOLDER` shows since when.",
+    Code.TOO_FEW_RUNS: Sentence(
+        "too few runs: 5 earlier ones, 4 against 4, or 6 pairs in turns can carry a word; here {new} against "
+        "{earlier}",
+        {"new": 2, "earlier": 3},
+        advice="Collect more runs. Those without a value do not count.",
     ),
     Code.UNSTABLE_RUNS: Sentence(
-        lambda findings: f"earlier runs are unstable ({describe_findings(findings, 'run')})",
-        _DRIFT,
-        advice="Runs have no drawn order that would cancel a drift or a step. Find what changed: `bench-master "
-        "compare FOLDER` shows since when, and later runs can be judged by those since then.",
+        _unstable_runs,
+        {"kind": "archive", **_DRIFT},
+        advice="Runs have no drawn order that would cancel a drift or a step: it goes on between the sides, and "
+        "would be taken for a difference. Find what changed: `bench-master compare FOLDER` shows since when. Let "
+        "the first one of each pair be drawn, as `alternate` does.",
     ),
-    Code.UNSTABLE_SIDES: Sentence(
-        lambda findings: (
-            f"the runs of each side have {describe_findings(findings)} over all of them, and one side came "
-            "later: run them in turns"
+    Code.UNUSABLE_RUN: Sentence(
+        _of_kind(
+            damaged="damaged: {detail}",
+            ended="the run was {detail}",
+            imported="imported results: nobody knows when and how they were measured",
+            noop="a no-op run measures the harness alone",
+            scenario="another scenario: no treatment in common with {detail}",
+            twice="the same run as another file, or as the new one",
+            unreadable="{detail}",
+            whole="incomplete: the run was killed or is still running",
         ),
-        _DRIFT,
-        advice="A drift within both sides goes on between them, and would be taken for a difference.",
+        {"kind": "damaged", "detail": "..."},
+        names_place=False,
+        advice="The file is listed as left out; of one run against one read the ratio with that in mind.",
     ),
-    Code.UNSTABLE_TURNS: Sentence(
-        lambda findings: (
-            f"the runs have {describe_findings(findings, 'run')}, and the same side was always first: let "
-            "the first one of each pair be drawn"
-        ),
-        _DRIFT,
-    ),
-    Code.DAMAGED_RUN: Sentence("damaged: {damage}", {"damage": "..."}, advice="The file is listed as left out."),
-    Code.ENDED_EARLY: Sentence(
-        "the run was {status}", {"status": "interrupted"}, advice="The file is listed as left out."
-    ),
-    Code.IMPORTED_RUN: Sentence(
-        "imported results: nobody knows when and how they were measured", advice="The file is listed as left out."
-    ),
-    Code.LEFT_OUT_DIFFERS: Sentence(
-        lambda properties: f"differs in {_against(properties)}",
-        {"properties": [{"name": "kernel", "values": ["6.1", "6.8"]}]},
-        advice="The file is listed as left out; `--accept NAME` takes it in.",
-    ),
-    Code.NOOP_RUN: Sentence("a no-op run measures the harness alone", advice="The file is listed as left out."),
-    Code.NO_FOOTER: Sentence(
-        "incomplete: the run was killed or is still running", advice="The file is listed as left out."
-    ),
-    Code.OTHER_SCENARIO: Sentence(
-        "another scenario: no treatment in common with {file}",
-        {"file": "new.stats.gz"},
-        advice="The file is listed as left out.",
-    ),
-    Code.SAME_RUN: Sentence(
-        "the same run as another file, or as the new one", advice="The file is listed as left out."
-    ),
-    Code.UNREADABLE: Sentence("{why}", {"why": "not a regular file"}, advice="The file is listed as left out."),
     Code.CONFIRMED: Sentence(
         lambda runs, since, run: f"confirmed by {plural(runs, 'run')} since {since} ({run})",
         {"runs": 2, "since": "2026-01-21", "run": "1e6b67310c2f"},
         advice="The second run that stands out from the trend, and those after it: the change is real.",
-    ),
-    Code.NO_EARLIER_RUN: Sentence(
-        lambda since, needed: f"no earlier run{_since(since)}; {needed} are needed",
-        {"since": Reason(Code.NOT_ARCHIVED), "needed": 5},
-        advice="A series is one treatment with all its parameters on hosts of the same names. Archive five runs "
-        "first; the run itself is archived in any case.",
-    ),
-    Code.STANDS_OUT_WITHIN_MARGIN: Sentence(
-        "it stands out by less than the margin",
-        advice="The machine is quiet enough to show a change that is too small to matter.",
-    ),
-    Code.TOO_FEW_IN_TREND: Sentence(
-        lambda earlier, since, needed: f"only {plural(earlier, 'earlier run')}{_since(since)}; {needed} are needed",
-        {"earlier": 3, "since": None, "needed": 5},
-        advice="Archive five runs first; the run itself is archived in any case.",
     ),
     Code.UNCONFIRMED: Sentence(
         _unconfirmed,
@@ -789,14 +680,15 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="One run in a thousand stands out from the trend by chance, so a gate waits for the second one. Run "
         "it again with `--archive`.",
     ),
-    Code.ARCHIVED_ELSEWHERE: Sentence(_archived_elsewhere, {"hosts": "blade-2", "known": ["blade-1"]}),
-    Code.ARCHIVED_IN_OTHER_SCENARIOS: Sentence(
-        "of scenario {scenario} (the archive has the treatment in others)", {"scenario": "nightly"}
+    Code.NOT_ARCHIVED: Sentence(
+        _of_kind(
+            hosts="on {here} (the archive has runs of this on {there})",
+            parameters="with these parameters (the archive has runs of this treatment with others)",
+            scenario="of scenario {here} (the archive has the treatment in others)",
+            treatment="of this treatment in the archive",
+        ),
+        {"kind": "treatment", "here": "", "there": ""},
     ),
-    Code.ARCHIVED_WITH_OTHER_PARAMETERS: Sentence(
-        "with these parameters (the archive has runs of this treatment with others)"
-    ),
-    Code.NOT_ARCHIVED: Sentence("of this treatment in the archive"),
     Code.SINCE_ACKNOWLEDGED: Sentence(
         "since the change that was acknowledged (run {run})",
         {"run": "1e6b67310c2f"},
@@ -822,11 +714,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         "{name} differs from itself: what this run calls a difference may be none",
         {"name": "image"},
         names_place=False,
-    ),
-    Code.EFFECT_CHANGED_BETWEEN: Sentence(
-        lambda treatment, other, first, last: f"{treatment}: {_effect_changed(first, last)} against {other}",
-        {"treatment": "storage=volume", "other": "storage=image", "first": 1.02, "last": 1.09},
-        advice="Find what changed, and measure each state by itself.",
     ),
     Code.EXTENDED: Sentence(
         lambda trials, level, together: (
@@ -856,13 +743,6 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         names_place=False,
         advice="Report the hosts apart.",
     ),
-    Code.HOST_SERIES_FLAG: Sentence(
-        _host_series_flag,
-        {"place": "blade-1", **_DRIFT, "cancelled": True},
-        advice="The level rises or falls over the run (drift), jumped once (step: look at what else began then), has"
-        " two values (regimes: frequency, placement, a neighbour), or trials resemble the one before "
-        "(neighbours: the machine has slow noise).",
-    ),
     Code.JOBS_ALIKE: Sentence(
         "{treatment}: the jobs of a trial are alike (intraclass correlation {correlation:.2f}): longer trials will "
         "not help, more rounds will",
@@ -875,17 +755,13 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         lambda treatments: f"in no earlier run, so not compared: {', '.join(treatments)}",
         {"treatments": ["storage=tmpfs"]},
     ),
-    Code.NO_MEASUREMENT: Sentence(
-        lambda file, problem: f"{file}: {problem.sentence()}",
-        {"file": "run.stats.gz", "problem": Reason(Code.NO_FOOTER)},
-        advice="Read the ratio with that in mind.",
-    ),
     Code.NO_SINGLE_NUMBER: Sentence(
         lambda treatment, findings, values, unit: (
             f"{treatment}: no single number: {describe_spread(findings, values, unit)}"
         ),
         {"treatment": "storage=volume", **_SPREAD},
-        advice="Rounds cancel it; the median of this treatment alone means nothing.",
+        advice="Drawn rounds cancel it; the median of this treatment alone means nothing. Without them there is no "
+        "word: use `order: interleaved`, and find the cause.",
     ),
     Code.ONE_AFTER_THE_OTHER: Sentence(
         "all runs of one group came before all of the other: whatever changed on the host between them looks the "

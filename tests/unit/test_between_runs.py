@@ -52,7 +52,8 @@ def test_words_for_a_new_run():
     unclear = against_archive(ARCHIVE, exact([0.02]), Rules())
     assert (unclear.word, unclear.more_rounds) == ("inconclusive", 6)
     # Of a hundred figures one may stand out so far by chance.
-    assert against_archive(ARCHIVE, exact([0.06]), Rules(comparisons=100)).word == "inconclusive"
+    of_many = against_archive(ARCHIVE, exact([0.06]), Rules(comparisons=100))
+    assert (of_many.word, of_many.reason) == ("inconclusive", because(Code.NOT_ENOUGH_TOGETHER, comparisons=100))
 
 
 def test_a_new_run_that_is_not_known_exactly():

@@ -184,16 +184,16 @@ def test_names_that_accept_takes():
     ("header", "known", "grade", "reason"),
     [
         (Header(order="interleaved"), {}, "A", None),
-        (Header(order="as-written"), {}, "D", because(Code.POSITION_UNKNOWN, order="as-written")),
+        (Header(order="as-written"), {}, "D", because(Code.NOT_INTERLEAVED, kind="as-written")),
         (
             Header(order="as-written"), {"knows_position_effect": True}, "B",
             because(Code.ORDER_NOT_DRAWN, order="as-written"),
         ),
         (Header(order="interleaved"), {"split_rounds": 2}, "B", because(Code.SPLIT_ROUNDS, rounds=2)),
-        (Header(order="blocked"), {}, "D", because(Code.NOT_INTERLEAVED, order="blocked")),
-        (Header(), {}, "D", because(Code.UNKNOWN_ORDER)),
+        (Header(order="blocked"), {}, "D", because(Code.NOT_INTERLEAVED, kind="blocked")),
+        (Header(), {}, "D", because(Code.NOT_INTERLEAVED, kind="unknown")),
         (Header(order="interleaved", noop=True), {}, "D", because(Code.NOOP)),
-        (Header(imported={"files": []}), {}, "D", because(Code.MEASURED_ELSEWHERE)),
+        (Header(imported={"files": []}), {}, "D", because(Code.NOT_INTERLEAVED, kind="imported")),
     ],
 )  # fmt: skip
 def test_grades(header, known, grade, reason):
@@ -208,13 +208,13 @@ def test_sides_on_other_hosts():
     run = grade_run(Header(order="interleaved"))
     blades = ["h1", "h2", "h3", "h4"]
     assert grade_sides(run, blades, list(reversed(blades))).grade == "A"
-    few = because(Code.DIFFERENT_HOSTS, baseline=1, treatment_hosts=1, needed=4)
+    few = because(Code.DIFFERENT_HOSTS, kind="few", fewest=1, needed=4)
     assert grade_sides(run, ["h1"], ["h2"]).reasons == (few,)
     assert grade_sides(run, blades, ["v1", "v2", "v3"]).grade == "D"
     assert grade_sides(run, blades, ["v1", "v2", "v3", "v4"]).grade == "C"
     assert grade_sides(run, ["h1", "h2"], ["h2", "h3"]).grade == "D"
     assert grade_sides(grade_run(Header(order="blocked")), blades, ["v1"]).reasons == (
-        because(Code.NOT_INTERLEAVED, order="blocked"),
+        because(Code.NOT_INTERLEAVED, kind="blocked"),
     )
 
 

@@ -82,6 +82,17 @@ def test_steps_of_the_measure_are_no_regimes():
     assert diagnosis.regimes(two_levels, MARGIN).size == pytest.approx(math.log(1.5), abs=0.01)
 
 
+def test_regimes_need_a_wider_gap_among_many_series():
+    """Of a skewed noise one series in hundreds has a gap; of many that are looked at together one would."""
+    draw = np.random.default_rng(8)
+    gaps = [diagnosis.regimes(0.1 * draw.exponential(size=20), MARGIN, of=3) for _ in range(600)]
+    assert not any(gaps)
+    series = 0.02 * draw.normal(size=40)
+    series[::3] += 0.19
+    assert diagnosis.regimes(series, MARGIN) is not None
+    assert diagnosis.regimes(series, MARGIN, of=1000) is None
+
+
 def test_a_finding_needs_size_too():
     """A drift that is certain and below the margin is none."""
     rising = np.arange(30) * 0.0005

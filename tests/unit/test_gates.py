@@ -32,7 +32,7 @@ SAME = comparison_report("crun", "same", (0.991, 1.005, 1.02))
 OPEN = comparison_report("runsc", "inconclusive", (0.941, 0.977, 1.039), reasons=[said("neither is shown")])
 FASTER = comparison_report("native", "faster", (1 / 83.0, 1 / 79.6, 1 / 76.1))
 REFUSED = comparison_report(
-    "vm", "refused", (0.8, 0.86, 0.9), reasons=[because(Code.NOT_INTERLEAVED, order="blocked")]
+    "vm", "refused", (0.8, 0.86, 0.9), reasons=[because(Code.NOT_INTERLEAVED, kind="blocked")]
 )
 GAP = comparison_report("slow", "slower", (1.98, 2.0, 2.02), confidence=0.75, rounds=3)
 FEW = comparison_report(

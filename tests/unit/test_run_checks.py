@@ -305,7 +305,7 @@ def test_sides_on_hosts_of_their_own_are_refused_with_what_tells_these_apart(run
     apart = run(labels=labels, hosts=[HOST, other], worker_of=[0, 1]).write(lambda side, *_: sides(side)).verdicts()
     (only,) = apart.comparisons
     assert only.verdict == "refused"
-    assert "one host each" in only.reason
+    assert "different hosts (1 on one side)" in only.reason
     assert "cpu_model is Xeon and EPYC" in only.reason
     assert only.tipping is not None
 

@@ -10,8 +10,10 @@ from builders import MS, S
 from rounds import RATE, A, B, Rounds
 
 from bench_common.errors import UsageError
+from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import parse_primary
 from bench_master.run_data import trial_values
+from bench_master.run_data.measured import MeasuredRun
 from bench_master.scenario.model import AGAIN
 from bench_master.verdicts.quantiles import enough_jobs, quantile
 
@@ -206,17 +208,26 @@ def test_the_last_digit_of_a_small_figure_is_its_step(rounds):
         assert (run.only().verdict, run.only().band.why) == ("inconclusive", "quantised")
 
 
-def test_unequal_numbers_of_jobs_need_more_of_them_beyond_a_quantile(rounds):
+def test_the_larger_of_two_trials_is_cut_to_the_jobs_of_the_smaller_one(rounds):
     """With heavy tails a quantile of few jobs is biased, and by their number: equal treatments would differ."""
     draw = np.random.default_rng(7)
+    few, many = ([draw.lognormal(0.0, 0.5, jobs).tolist() for _ in range(10)] for jobs in (20, 60))
+    run = rounds(wire={"primary": "job.p95"}).write(few, many)
+    table = MeasuredRun(StatsFile(run.path)).trials("worst")
+    _, _, whole = table.paired(0, 1)
+    _, small, cut = table.paired(0, 1, alike=True)
+    assert [{one.jobs for one in side} for side in (small, cut, whole)] == [{20}, {20}, {60}]
+    assert all(min(jobs) <= one.value <= max(jobs) + 1e-9 for one, jobs in zip(cut, many, strict=True))
+    assert [one.value for one in cut] != [one.value for one in whole]
+    assert run.only().verdict != "refused"
+    assert run.only().b_value == pytest.approx(float(np.median([one.value for one in cut])))
+    assert run.only() == run.only()  # drawn by the run's seed
 
-    def reason(first, second):
-        sides = [[draw.lognormal(0.0, 0.02, jobs) for _ in range(10)] for jobs in (first, second)]
-        return rounds(wire={"primary": "job.p95"}).write(*sides).only().reason
 
-    assert reason(40, 120) == "job.p95 needs 100 jobs in each trial; the smallest has 40"
-    for jobs in ((40, 40), (100, 300)):
-        assert "needs" not in (reason(*jobs) or "")
+def test_too_few_jobs_for_the_quantile_refuse_every_word(rounds):
+    """Of fewer jobs it is the largest of them."""
+    short = rounds(wire={"primary": "job.p95"}).write(*[[[1.0 + k / 100 for k in range(19)]] * 10] * 2)
+    assert short.only().reason == "job.p95 needs 20 jobs in each trial; the smallest has 19"
 
 
 def test_a_metric_that_was_not_measured_gives_way(rounds):
@@ -249,7 +260,7 @@ def test_a_measure_of_zero_has_no_ratio(rounds):
         ({"order": "blocked"}, "not interleaved"),
         ({"noop": True}, "no-op"),
         ({"wire": {"primary": "job.p95"}}, "job.p95 needs 20 jobs in each trial; the smallest has 1"),
-        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "different hosts (one host each)"),
+        ({"labels": [{"environment": "a"}, {"environment": "b"}]}, "different hosts (1 on one side)"),
     ],
 )
 def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):

@@ -188,10 +188,19 @@ def test_few_rounds_show_an_obvious_gap_only():
 
 def test_a_clear_gap_of_several_comparisons_is_wider():
     """By chance one of a dozen has a gap that alone would leave no doubt."""
-    sides = exact([1, 1.01, 0.99]), exact([1.12, 1.13, 1.12])
+    sides = exact([1, 1.01, 0.99, 1, 1]), exact([1.12, 1.13, 1.12, 1.12, 1.12])
     assert [compare(*sides, Rules(comparisons=k)).word for k in (1, 12)] == ["slower", "inconclusive"]
-    obvious = exact([4.0, 4.1, 3.9]), exact([300.0, 303.0, 299.0])
+    obvious = exact([4.0, 4.1, 3.9, 4.0, 4.0]), exact([300.0, 303.0, 299.0, 300.0, 300.0])
     assert compare(*obvious, Rules(comparisons=12)).word == "slower"
+
+
+def test_a_gap_of_two_values_shows_nothing_where_a_family_has_it_by_chance():
+    """Of values that are one of two at random all are low on one side and high on the other in 2 of 4^n."""
+    sides = exact([1.0] * 5), exact([1.6] * 5)
+    for rounds, most in ((3, 1), (4, 6), (5, 25)):
+        few = [exact(side.values[:rounds]) for side in sides]
+        words = [compare(*few, Rules(comparisons=k)).word for k in (most, most + 1)]
+        assert words == ["slower", "inconclusive"]
 
 
 def test_rounds_that_are_few_as_others_are_lost_hang_on_these():

@@ -77,14 +77,17 @@ def test_each_verdict(runs):
     _, found = judged(runs[103.5], Past(QUIET / 50), margin=0.05)
     assert (found.verdict, found.unconfirmed) == ("same", False)
     _, found = judged(runs[103.5], Past(QUIET / 3), margin=0.036)
-    assert (found.verdict, found.reason) == ("inconclusive", "it stands out by less than the margin")
+    assert (found.verdict, found.reason) == ("inconclusive", "may be less than the margin")
 
 
 def test_what_is_refused(runs, tmp_path):
     """Too few runs, and why; a run that does not count asks for nothing."""
     for past, why in (
-        (Past([]), "no earlier run; 5 are needed"),
-        (Past([], because(Code.ARCHIVED_ELSEWHERE, hosts="blade-2", known=["blade-1"])), "no earlier run on blade-2"),
+        (Past([]), "no earlier run of this kind; 5 are needed"),
+        (
+            Past([], because(Code.NOT_ARCHIVED, kind="hosts", here="blade-2", there="blade-1")),
+            "no earlier run on blade-2",
+        ),
         (
             Past(
                 QUIET[:4],
